@@ -128,7 +128,7 @@ class Header:
         proposers: the sources that nodes name, each with "id", "label" and "sentence", in the order of their hues.
         device, dtype, numerics: as `JakiroGenerator.status` says them.
         device_profile: "device", its name in words, and for trees that size themselves what passes cost there.
-        versions: of Jakiro, torch and transformers, by package.
+        versions: of Python, Jakiro, torch and transformers, by name.
         sampling, tree: the settings by name.
         first_token_id, first_piece, first_text: the token that the prefill chose; it belongs to no step.
         prefill_ms: reading the prompt.
