@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.kernels.compiled.library import Matrix, address, library, num_threads
+from jakiro.kernels.compiled.pages import in_large_pages
 from jakiro.kernels.rounding import rounded_to_8_bits
 
 _LARGEST_HALF = 65504.0
@@ -41,7 +42,7 @@ class NativeLinear(nn.Module):
     def _keep(self, packed: Tensor, shape: Sequence[int], bias: Tensor | None, **fields) -> None:
         """Describes a packed matrix; `fields` are those of `Matrix` that depend on what its numbers are."""
         self.out_features, self.in_features = shape
-        self.packed = packed
+        self.packed = in_large_pages(packed)
         self.bias = None if bias is None else bias.detach().float().contiguous()
         self.matrix = Matrix(
             weights=self.packed.data_ptr(),

@@ -10,7 +10,7 @@
         for (int row = 0; row < ROWS; row++) left[row] = right[row] = (vec){0};                            \
         for (int64_t k = 0; k < inputs; k++) {                                                             \
             const TYPE *column = weights + k * PANEL;                                                      \
-            __builtin_prefetch((const char *)column + AHEAD);                                              \
+            read_ahead(column);                                                                            \
             const vec first = LOAD(column), second = LOAD(column + LANES);                                 \
             for (int row = 0; row < ROWS; row++) {                                                         \
                 const vec value = all_lanes(input[row * inputs + k]);                                      \
