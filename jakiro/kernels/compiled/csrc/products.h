@@ -33,13 +33,16 @@ static inline void read_ahead(const void *weights) {
 #define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6)
 #endif
 
-/* A weight of (outputs, inputs) in panels of PANEL outputs: (panels, inputs, PANEL), the last one padded with zeros. */
+/* FLOAT16 and FLOAT32 weights of (outputs, inputs) lie in panels of PANEL outputs, (panels, inputs, PANEL), the last one
+ * padded with zeros; PAIRS are bfloat16 in panels of (inputs, LANES, 2), an output beside the one LANES further. dots.h
+ * orders INT8 and tiles.h bfloat16 in TILES. */
+enum { INT8, FLOAT16, PAIRS, FLOAT32, TILES };
+
 typedef struct {
     const void *weights;
     const float *bias; /* (outputs,) or null */
     int64_t outputs, inputs;
-    int64_t itemsize; /* of a weight: 1 int8 as dots.h orders them, 2 float16, 4 float32 */
-    int64_t tiled; /* weights are bfloat16 as tiles.h orders them */
+    int64_t kind;      /* what its weights are, one of the kinds below */
     float unscale; /* what products are multiplied by; a power of two */
     const float *scales;  /* int8: (outputs,), what products are multiplied by instead */
     const float *factors; /* int8: (inputs,), what a row's numbers are multiplied by */
