@@ -67,12 +67,19 @@ def is_ascending(values: object, least: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How the next token is chosen; the same values give the same text for every decoding method.
+    """How the next token is chosen. The same values give the same text with every decoding method.
 
     Attributes:
-        temperature: from `LEAST_TEMPERATURE` to 2 where it is not 0.
-        seed: 0 <= seed < 2**63; keys the noise together with the absolute position.
-        stop: wherever in a token one begins.
+        temperature: 0 for greedy decoding, otherwise `LEAST_TEMPERATURE` to 2.
+        top_p: above 0 and at most 1; 1 keeps all tokens.
+        top_k: 0 or more; 0 keeps all tokens.
+        seed: 0 <= seed < 2**63. Seed and absolute position key the noise.
+        max_new_tokens: 1 or more; the stop token counts.
+        stop: at most `MOST_STOPS` texts of 1 to `LONGEST_STOP` characters. The answer ends before the first one that
+            comes, even where it begins inside a token.
+
+    Raises:
+        ValueError: a value is out of its range.
     """
 
     temperature: float = setting("0 is greedy; otherwise logits are divided by it.", 0.0)
@@ -119,16 +126,20 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class TreeConfig:
-    """How a draft tree is grown (EAGLE-2 style with CEPD; Jakiro, arXiv 2502.06282).
+    """How a draft tree grows: EAGLE-2's rule (arXiv 2406.16858), with Jakiro's contrastive last level (2502.06282).
 
     Attributes:
-        width: frontier width K: children tried per node and nodes expanded per level.
-        depth: depth of the deepest node; 0 means the root alone.
-        nodes: node budget, root included; 1 means the root alone.
-        policy: "fixed" uses depth and nodes as given; "auto" takes them as upper bounds and lets measured costs choose.
-        shared_noise: rank draft candidates with the target's own keyed noise at temperature > 0. It concerns the
-            draft's ranking only; the text is the same either way.
-        contrastive: take the last two levels from one pass where the head has a contrastive branch.
+        width: 1 to 64: children tried per node, and nodes expanded per level.
+        depth: 0 to `MOST_DEPTH`, of the deepest node; 0 means the root alone.
+        nodes: 1 to `MOST_NODES`, root included; 1 means the root alone.
+        policy: "fixed" grows trees of this depth and size; "auto" takes both as upper bounds, and each step chooses
+            by the measured costs of passes.
+        shared_noise: at temperature > 0, rank draft tokens with the noise of the target's own choice. The text is the
+            same either way.
+        contrastive: draft the last two levels in one pass, where the head has a contrastive branch.
+
+    Raises:
+        ValueError: a value is out of its range.
     """
 
     width: int = 8

@@ -37,19 +37,19 @@ COSTS_NOTHING = 1.02
 
 
 class JakiroGenerator:
-    """A target model with its drafting methods: streams, runs and races answers.
+    """A target model with its drafting methods: it streams, runs and races answers.
 
-    Methods share the target, the shapes of its caches and what its passes cost; each is loaded on first use.
+    Make one with `from_pretrained`. Methods share the target; each is loaded on first use.
 
     Args:
-        resources: the target, and the draft head where there is one.
+        resources: the target, and the draft head if there is one.
         drafters: methods that are loaded already, by name.
         notices: sentences for the user, such as that a head was trained for other weights.
-        measures: whether passes are timed before a tree first chooses its own size; if not, trees have the size of
-            their bounds.
-        slots: run passes at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
-        seconds: what loading took, as `Parts.seconds` says; for `status`.
-        methods: the drafting methods that there are.
+        measures: whether passes are timed before a tree first chooses its size; if not, automatic trees take their
+            bounds.
+        slots: buffers at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
+        seconds: what loading took, see `Parts.seconds`; for `status`.
+        methods: the drafting methods to choose from.
     """
 
     def __init__(
@@ -90,19 +90,21 @@ class JakiroGenerator:
         side_by_side: int = 1,
         methods: Iterable[Method] = (),
     ) -> "JakiroGenerator":
-        """Loads a pair by name, folder or Hub id; without arguments the embedded default.
+        """Loads a target and its draft head; without arguments, the embedded default pair.
 
         Args:
-            target, head: names the zoo knows, folders, or Hub ids.
-            device: "cpu", "cuda", …; None takes a GPU where there is one.
-            dtype: "float32", "bfloat16" or "float16"; None takes what the device computes fast.
-            numerics: "exact" or "fast"; None takes exact, but on a GPU with slow float64 fast.
-            graphs: on a GPU, capture passes as CUDA graphs at load; False runs the same passes one kernel at a time.
+            target: a known name (`jakiro.zoo.table`), a folder, a GGUF file or a Hub id.
+            head: a known name, a folder or a Hub id; "none" loads no head; None takes the target's own.
+            device: "cpu", "cuda", or "auto" for all devices together; None takes a GPU if there is one.
+            dtype: "float32", "bfloat16", "float16", "8bit" or "4bit"; None takes what suits the device.
+            numerics: "exact" makes plain and drafted passes round alike, "fast" does not; None takes exact, but fast on
+                a GPU with slow float64.
+            graphs: on a GPU, capture passes as CUDA graphs at load; False runs them kernel by kernel.
             progress: called while passes are captured, with how many are done and how many there are.
-            draft_precision: "int8" (default) rounds the head's large matrices on a CPU, which is faster and changes
-                guesses, never the text; "full" keeps them.
-            side_by_side: answers that will run at once, as in a race: on a GPU, as many are prepared for at load.
-            methods: further drafting methods, beside `jakiro.methods.METHODS`; see docs/architecture.md.
+            draft_precision: on a CPU, "int8" (default) rounds the head's large matrices to 8 bits: drafting is faster,
+                the text is the same. "full" keeps them.
+            side_by_side: answers that will run at once, as in a race; on a GPU, slots for so many are made at load.
+            methods: drafting methods beside `jakiro.methods.METHODS`; see docs/architecture.md.
 
         Raises:
             ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
@@ -119,18 +121,19 @@ class JakiroGenerator:
         prepare: Callable[[ReadPair], ReadPair] | None = None,
         progress: Progress | None = None,
     ) -> "JakiroGenerator":
-        """`from_pretrained` with its options as one value; see `load_parts`."""
+        """`from_pretrained` with its options as one value. Arguments and errors are those of `load_parts`."""
         return cls.from_parts(load_parts(options, prepare, progress))
 
     @classmethod
     def from_parts(cls, parts: Parts) -> "JakiroGenerator":
+        """A generator of what `load_parts` gave; it measures costs when they are first needed."""
         return cls(parts.resources, parts.drafters, parts.notices, True, parts.slots, parts.seconds, parts.methods)
 
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
-        """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
+        """The same pair under other numerics. It shares the weights, measures its own costs and is made once.
 
-        Where exact numerics cannot be computed the result's `status` says "fast"; with compiled passes, which are exact
-        anyway, it says "exact".
+        Its `status` says what it computes: "fast" where exact numerics are not possible, "exact" with compiled passes,
+        which are exact anyway.
 
         Raises:
             ValueError: unknown numerics.
@@ -150,11 +153,11 @@ class JakiroGenerator:
 
     @property
     def status(self) -> dict:
-        """What runs where, for chips and headers.
+        """What runs where, in JSON's types.
 
-        "seconds" are those of loading ("load") and of its steps (`jakiro.starting.STEPS`), those since the process
-        began ("ready"), and from the first question to its first token ("first_prompt"); "most_memory" is in bytes,
-        and so is "most_gpu_memory", what torch held at once on a GPU.
+        "seconds" has those of loading ("load") and of its steps (`jakiro.starting.STEPS`), from the start of the
+        process until the pair was ready ("ready"), and from the first question to its first token ("first_prompt").
+        "most_memory" and "most_gpu_memory", the most that torch held on the GPU, are in bytes.
         """
         return {
             "target": self.target.name,
@@ -185,12 +188,12 @@ class JakiroGenerator:
 
     @property
     def max_reusable_tokens(self) -> int:
-        """Up to how many tokens of a prompt `prefixes` can spare: 0 but on a CPU with compiled code."""
+        """How many tokens of a prompt `prefixes` can spare at most; 0 unless a CPU runs compiled passes."""
         return self.target.max_reusable_tokens if self.slots is None else 0
 
     @property
     def methods(self) -> tuple[Method, ...]:
-        """The methods that work with what was loaded."""
+        """The methods that can run with this target and the heads at hand."""
         return tuple(method for method in self.known_methods.values() if self._works(method))
 
     @property
@@ -216,7 +219,7 @@ class JakiroGenerator:
 
     @property
     def profile(self) -> DeviceProfile | None:
-        """This device's costs under the usual method; None without a head."""
+        """What passes cost here under the usual method, see `profile_of`; None where that method cannot run."""
         return self.profile_of(self.usual) if self._works(self.usual) else None
 
     @profile.setter
@@ -225,10 +228,10 @@ class JakiroGenerator:
         self._known_profile = known
 
     def profile_of(self, method: Method) -> DeviceProfile | None:
-        """This device's costs under a method; None where nothing is measured, trees cannot be scored, or a GPU's passes
-        run kernel by kernel, which costs the same for any tree.
+        """What passes cost here under a method, timed on first use, in about half a second on a small CPU.
 
-        What has no figures yet is timed, in about half a second on a small CPU.
+        None where nothing is measured, where the target scores no trees, and where a GPU runs passes kernel by kernel,
+        which costs the same for any tree.
         """
         if self._known_profile is not None or not self._measures or (self.slots is not None and not self.slots.replays):
             return self._known_profile
@@ -259,6 +262,7 @@ class JakiroGenerator:
 
     @property
     def max_prompt_tokens(self) -> int:
+        """How many tokens of prompt and answer together the target can read."""
         return self.target.max_positions
 
     def num_prompt_tokens(self, messages: Messages) -> int:
@@ -274,14 +278,16 @@ class JakiroGenerator:
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
     ) -> Stream:
-        """Reads the prompt and returns an iterator of steps whose `.trace` grows.
+        """Reads the prompt and returns an iterator of `Step`s; its `.trace` grows, its `.close()` stops it.
 
         Args:
-            messages: a user message, or role/content dictionaries; with `raw` a bare text to continue.
-            method: a name of `known_methods`, or an alias of one; None for `usual`.
-            tree: how trees are grown; ignored by plain decoding.
-            prefixes: keeps what is read, so that a prompt that begins like an earlier text of its owner is read from
-                where they part, with the same answer. See `max_reusable_tokens` for where that can be promised.
+            messages: a user message, or dictionaries with "role" and "content"; with `raw`, a bare text to continue.
+            sampling: how tokens are chosen; None is greedy, at most 256 tokens.
+            method: a name or an alias in `known_methods`; None is `usual`.
+            tree: how trees grow; None lets each step choose its size. Plain decoding ignores it.
+            raw: use no chat template.
+            prefixes: from `PrefixStore.of`. A prompt that begins like an earlier text of the same owner is read from
+                where the two part; the answer is the same. `max_reusable_tokens` says where it helps.
 
         Raises:
             ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
@@ -334,7 +340,7 @@ class JakiroGenerator:
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
     ) -> Trace:
-        """Decodes to the end and returns the trace."""
+        """Decodes to the end and returns the trace. Arguments and errors are those of `stream`."""
         stream = self.stream(messages, sampling, method, tree, raw, prefixes)
         for _ in stream:
             pass
@@ -349,13 +355,14 @@ class JakiroGenerator:
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
     ) -> "Race":
-        """Answers one question by several methods; each step goes to the one that has used the least time so far.
+        """Answers one question with several methods; the next step is that of the one with the least time so far.
 
-        Without methods plain decoding and the usual one race. With `prefixes` the first one reads the prompt, the
-        others begin with its rows.
+        Args:
+            methods: names; None races plain decoding and `usual`.
+            prefixes: as for `stream`; the first method reads the prompt, the others begin with its rows.
 
         Raises:
-            ValueError: as `stream`, and a method that is named twice.
+            ValueError: an error of `stream`, or a method that is named twice.
         """
         raced = methods or (PLAIN.name, self.usual.name)
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
@@ -376,7 +383,11 @@ def _live_on_after_forks() -> None:
 
 
 class Race:
-    """Answers of several methods that share one device and one time axis; iterate for (method, step)."""
+    """Answers of several methods that share one device and one time axis: an iterator of (method, `Step`).
+
+    Attributes:
+        streams, traces: by method.
+    """
 
     def __init__(self, streams: dict[str, Stream]) -> None:
         self.streams = streams
@@ -396,5 +407,6 @@ class Race:
         return next_one, next(self.streams[next_one])
 
     def close(self) -> None:
+        """Stops all; what was decoded stays in the traces."""
         for stream in self.streams.values():
             stream.close()

@@ -23,18 +23,20 @@ class Node:
 
     Attributes:
         token_id, piece: the token and its bytes.
-        parent, depth: index of the parent (-1 for the root) and distance from the root.
-        draft_pass: which draft pass proposed it, counted from 1; 0 for the root and where no pass was needed.
-        score: sum of calibrated log estimates along the path; exp(score) is its chance of acceptance; root 0.
-        draft_prob, target_prob: softmax of the raw logits at the sampling temperature (1 when greedy), no masks and
-            no noise; None for the root, and draft_prob also where the draft gives none.
-        proposer: "root", or the id of one of the header's proposers. also_proposed_by: further ones of the same node.
-        evidence: further numbers that the method records for this node, by name. Jakiro: "router_weights" of the
-            row the node came from (after softmax; of the contrastive pair there), "expert_contributions", per expert
-            its signed part w_e * (W[x] - mean W) . y_e of the logit, and "residual_contribution", the part
-            (W[x] - mean W) . x that no expert owns. "twin": the node whose row this node's children came from.
-        target_choice, target_choice_piece: the target's own choice after this node.
-        margin: gap between the target's first and second choice after warping and noise.
+        parent, depth: index of the parent (-1 for the root), and distance from the root.
+        draft_pass: the draft pass that proposed it, counted from 1; 0 for the root and where no pass was needed.
+        score: sum of the calibrated log estimates along the path, 0 for the root; exp(score) is the node's chance of
+            acceptance.
+        draft_prob, target_prob: softmax of the raw logits at the sampling temperature (1 when greedy), without masks
+            and noise; None for the root, and draft_prob also where the draft gives none.
+        proposer: "root", or the id of one of the header's proposers.
+        also_proposed_by: ids of others that proposed the same node.
+        evidence: further numbers of the method, by name. Jakiro records "router_weights", after softmax, of the row
+            that the node came from (of the contrastive pair, for its nodes); "expert_contributions", for each expert
+            its signed part w_e * (W[x] - mean W) . y_e of the logit; and "residual_contribution", the part
+            (W[x] - mean W) . x of no expert. "twin" is the node whose row this node's children came from.
+        target_choice, target_choice_piece: what the target itself chooses after this node.
+        margin: gap between the target's first and second choice, after warping and noise.
     """
 
     token_id: int
@@ -58,11 +60,11 @@ class Plan:
     """Why this step's tree has this size.
 
     Attributes:
-        levels, nodes: the tree that was grown; levels 0 means the root alone, so no drafting.
-        why: one sentence.
-        expected_tokens, expected_ms: the estimates that led to the choice, None for a fixed tree.
-        curve: (nodes, expected tokens per second) pairs that were compared, empty for a fixed tree.
-        reread: the short sorted prefix was not enough and the choice was repeated with the full sort.
+        levels, nodes: of the tree, root included in nodes; 0 levels mean that nothing was drafted.
+        why: the reason in one sentence.
+        expected_tokens, expected_ms: the estimates behind the choice; None for a fixed tree.
+        curve: the (nodes, expected tokens per second) that were compared; empty for a fixed tree.
+        reread: top-k or top-p needed a full sort, so the target's choice was computed twice.
     """
 
     levels: int
@@ -79,11 +81,14 @@ class Step:
     """One draft-verify cycle.
 
     Attributes:
-        accepted_path: node indices from depth 1 on, root excluded, before any cut at the end of the answer.
-        bonus_token_id, bonus_piece: the one token the target adds itself, before any cut.
-        committed_ids: what this step really adds to the answer: cut at a stop token (included) or the token limit.
-        text: what this step adds to the text; step 0 begins with the first token's text.
-        draft_ms, verify_ms, other_ms: own clock; other is everything that is neither drafting nor the target's pass.
+        index: counted from 0.
+        nodes: the draft tree; node 0 is the root.
+        accepted_path: accepted nodes from depth 1 on, root excluded, before any cut at the end of the answer.
+        bonus_token_id, bonus_piece: the one token that the target adds itself, before any cut.
+        committed_ids: what the step adds to the answer, cut after a stop token or at the token limit.
+        text: what the step adds to the text; step 0 begins with the first token's text.
+        draft_ms, verify_ms, other_ms: this answer's own milliseconds: drafting, the target's pass, and all else.
+        plan: why the tree has this size.
     """
 
     index: int
@@ -104,7 +109,7 @@ class Step:
 
     @property
     def tested_depth(self) -> int:
-        """How many levels had a candidate under a kept node: the depths at which this step's draft was put to test."""
+        """Levels with a draft token below an accepted node: the depths at which this draft was put to the test."""
         ends = {0, *self.accepted_path}
         return max((self.nodes[i].depth for i in range(1, len(self.nodes)) if self.nodes[i].parent in ends), default=0)
 
@@ -115,19 +120,21 @@ class Header:
 
     Attributes:
         method: name of the drafting method, see `jakiro.methods`.
-        bit_identical: whether the load probe found tree rows and plain rows equal to the last bit.
-        messages: role/content pairs of the conversation; empty when raw_prompt holds a bare completion prompt.
-        target: dictionary with "name" and "sha256".
-        drafter: what drafted, a dictionary with "name" and, where weights or tables were read, their hash as "sha256";
-            None for plain decoding.
-        proposers: whom a node can name as its proposer, dictionaries with "id", "label" and "sentence", in the order of
-            their hues and shapes.
-        sampling, tree: the settings as dictionaries.
+        created: when, in UTC, in ISO 8601.
+        bit_identical: whether the probe at load found tree rows and plain rows equal to the last bit.
+        messages: the conversation, dictionaries with "role" and "content"; empty where raw_prompt has a bare text.
+        target: "name" and "sha256".
+        drafter: "name" and, where weights or tables were read, their "sha256"; None for plain decoding.
+        proposers: the sources that nodes name, each with "id", "label" and "sentence", in the order of their hues.
+        device, dtype, numerics: as `JakiroGenerator.status` says them.
         device_profile: "device", its name in words, and for trees that size themselves what passes cost there.
-        first_token_id, first_piece, first_text: the token the prefill sampled; it belongs to no step.
-        special_tokens: names of special token ids that occur, by id as a string.
-        num_reused_tokens: of the prompt, which begins like an earlier text and was read from there on.
-        queue_ms: how long the question waited for its turn on the page; None elsewhere.
+        versions: of Python, Jakiro, torch and transformers, by name.
+        sampling, tree: the settings by name.
+        first_token_id, first_piece, first_text: the token that the prefill chose; it belongs to no step.
+        prefill_ms: reading the prompt.
+        special_tokens: names of the special tokens that occur, by id as a string.
+        num_reused_tokens: how many of the prompt's tokens came from an earlier answer's cache.
+        queue_ms: how long the question waited on the page; None elsewhere.
     """
 
     method: str
@@ -158,12 +165,12 @@ class Header:
 
 @dataclass(slots=True)
 class Trace:
-    """A run, growing while a stream runs; everything else is computed from header, steps and end.
+    """One run. It grows while its stream runs; all else follows from header, steps and end.
 
     Attributes:
-        end_reason: None while it runs, then "eos", "length", "context" (no positions left), "stop" (a stop text came;
-            its last token is committed, the text ends before it) or "stopped".
-        recording_ms: the part of the steps' `other_ms` that made their nodes; of a live run only, files do not keep it.
+        end_reason: None while it runs, then "eos", "length", "context" (no positions left), "stop" (a stop text came:
+            its last token is committed, the text ends before it) or "stopped" (by `close`).
+        recording_ms: how much of the steps' `other_ms` went into recording their nodes; only of a live run.
     """
 
     header: Header
@@ -178,6 +185,7 @@ class Trace:
 
     @property
     def text(self) -> str:
+        """The answer's text."""
         return "".join(step.text for step in self.steps) if self.steps else self.header.first_text
 
     @property
@@ -187,29 +195,32 @@ class Trace:
 
     @property
     def delivered_tau(self) -> float | None:
-        """Tokens a step brought into the answer, after the cut at its end; None without steps."""
+        """Tokens per step that came into the answer, after the cut at its end; None without steps."""
         return (len(self.token_ids) - 1) / len(self.steps) if self.steps else None
 
     @property
     def decode_seconds(self) -> float:
+        """Seconds of all steps, prefill excluded."""
         return sum(step.total_ms for step in self.steps) / 1000
 
     @property
     def step_ms(self) -> tuple[float, float, float]:
-        """Mean milliseconds of a step: draft, verify, other; there must be steps."""
+        """Mean milliseconds of a step: draft, verify, other. There must be steps."""
         sums = ([getattr(step, name) for step in self.steps] for name in ("draft_ms", "verify_ms", "other_ms"))
         return tuple(sum(values) / len(values) for values in sums)
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Tokens after the first over own decode seconds; None where nothing was decoded."""
+        """Tokens after the first ÷ `decode_seconds`; None where nothing was decoded."""
         seconds = self.decode_seconds
         return (len(self.token_ids) - 1) / seconds if seconds > 0 else None
 
     def to_dict(self) -> dict:
+        """The trace in JSON's types, pieces as hex; `from_dict` reads it."""
         return _plain({"header": asdict(self.header), "steps": self.steps, "end_reason": self.end_reason})
 
     def to_json(self) -> str:
+        """`to_dict` as text without line breaks; `from_json` reads it."""
         return json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
 
     @classmethod
@@ -227,6 +238,7 @@ class Trace:
 
     @classmethod
     def from_dict(cls, values: dict) -> "Trace":
+        """Reads what `to_dict` gave; errors are `from_json`'s."""
         if not isinstance(values, dict):
             raise TraceError(f"This file is not a trace: expected an object, found {type(values).__name__}.")
         for name in ("header", "steps"):

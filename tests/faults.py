@@ -594,9 +594,30 @@ FAULTS = (
     Fault(
         "a-long-bar-is-squeezed-until-it-fits",
         "assets/web/race/race.css",
-        ".race-fill { flex: none; width: calc((100% - 14rem) * var(--share));",
+        ".race-fill { flex: none; width: calc((100% - 18.5rem) * var(--share));",
         ".race-fill { width: calc(72% * var(--share));",
         ("tests/app/browser/test_race.py::test_bars_are_as_long_as_their_clocks_have_run",),
+    ),
+    Fault(
+        "clocks-of-minutes-leave-the-page",
+        "assets/web/race/race.css",
+        "calc((100% - 18.5rem)",
+        "calc((100% - 14rem)",
+        ("tests/app/browser/test_race.py::test_bars_are_as_long_as_their_clocks_have_run",),
+    ),
+    Fault(
+        "an-answer-that-ended-is-not-shown-to-its-end",
+        "assets/web/page/schedule.js",
+        "if (following || (allShown(main, stepsShown()) && state.index === main.steps.length - 1))",
+        "if (following)",
+        ("tests/app/browser/test_watch.py::test_an_answer_that_ended_is_shown_to_its_end_once",),
+    ),
+    Fault(
+        "a-bracket-stands-over-guesses-that-are-folded-away",
+        "assets/web/tree/tree.js",
+        " || !shown.has(depth + levels - 1)",
+        "",
+        ("tests/app/browser/test_faithful.py::test_a_bracket_stands_over_guesses_that_can_be_seen",),
     ),
     Fault(
         "an-answer-stopped-while-it-waits-keeps-its-sentence",

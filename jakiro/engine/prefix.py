@@ -1,7 +1,7 @@
 """What was read for earlier answers, kept for prompts that begin like them: a chat's next turn, a question asked again.
 
-A prefix is never changed: an answer copies what it begins with into caches of its own, and adds a copy of what it read.
-Each owner finds only what is its own, so nobody's times depend on another's text.
+A prefix never changes: an answer copies what it begins with into its own caches, and adds a copy of what it read. Each
+owner finds only its own prefixes, so nobody's times depend on another's text.
 """
 
 import threading
@@ -57,12 +57,12 @@ class _KeptPrefix:
 
 
 class PrefixStore:
-    """Prefixes of all owners, bounded together; the least recently used go first.
+    """Prefixes of all owners, bounded together; the least recently used are dropped first.
 
-    It holds on to the targets and heads that its prefixes were read with, until they are dropped.
+    It keeps the targets and heads that its prefixes were read with alive until these are dropped.
 
     Args:
-        max_bytes: of all prefixes together.
+        max_bytes: of all prefixes together; 0 stores nothing.
     """
 
     def __init__(self, max_bytes: int = MEGABYTES * 2**20) -> None:
@@ -73,7 +73,7 @@ class PrefixStore:
         self._parts: weakref.WeakSet[OwnPrefixes] = weakref.WeakSet()
 
     def of(self, owner: Hashable = None) -> "OwnPrefixes":
-        """One owner's part, which is what `JakiroGenerator.stream` takes."""
+        """One owner's part, as `JakiroGenerator.stream` takes it."""
         part = OwnPrefixes(self, owner)
         with self._lock:
             self._parts.add(part)
@@ -81,6 +81,7 @@ class PrefixStore:
 
     @property
     def num_bytes(self) -> int:
+        """Bytes of all prefixes together."""
         with self._lock:
             return sum(each.prefix.num_bytes for each in self._kept)
 
@@ -88,14 +89,14 @@ class PrefixStore:
         return len(self._kept)
 
     def drop(self, owner: Hashable) -> None:
-        """Forgets what is an owner's; what is being read for the owner at this moment is not kept either."""
+        """Forgets all of an owner, and keeps nothing of what is being read for the owner now."""
         with self._lock:
             for part in self._parts:
                 part.dropped = part.dropped or part.owner == owner
             self._kept = [each for each in self._kept if each.owner != owner]
 
     def clear(self) -> None:
-        """Forgets everything, as before another model is loaded."""
+        """Forgets everything, for instance before another model is loaded."""
         with self._lock:
             self._kept = []
 

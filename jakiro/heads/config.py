@@ -21,26 +21,30 @@ class DraftConfig:
     """A draft head's config.json: sizes, fusion, vocabulary, calibration, and what it was trained for.
 
     Attributes:
-        hidden_size, num_attention_heads, num_key_value_heads, head_dim: the head's one decoder layer.
-        vocab_size: the target's vocabulary; draft_vocab_size: rows of the head's own output function, or None when
-            it scores the whole vocabulary with the target's.
+        hidden_size, num_attention_heads, num_key_value_heads, head_dim: of the head's decoder layers.
+        vocab_size: of the target.
+        draft_vocab_size: rows of the head's own output matrix; None scores the target's whole vocabulary.
         expert_intermediate_size: inner width of one expert.
-        fusion: "summed" (two experts summed, contrastive branch) or "decoupled" (each expert its own distribution).
-        num_experts: 2 for Jakiro, 1 for an EAGLE head.
+        fusion: "summed" adds the experts and has a contrastive branch with two of them (arXiv 2502.06282); in
+            "decoupled" each expert has a distribution of its own.
+        num_experts: 2 for Jakiro, 1 for a dense layer, as EAGLE's.
         network: one of `NETWORKS`, or the name of one that a method from outside brings.
-        num_layers: decoder layers; only layers of one expert can be several.
-        num_parallel: mask tokens, or MLPs, that predict a level each without waiting for the level above.
-        published_blocks: residual blocks of MLPs in the form their papers publish, to draft with alone; 0 for ours.
-        exit_layers: the target's first so many layers run as a part of the draft; each number is one of them whose
-            output is read, ascending; none for `NETWORKS`.
-        own_text: learned from text that the draft wrote, as the target judges it.
+        num_layers: decoder layers; two experts have one.
+        num_parallel: mask tokens, or MLPs, each of which predicts a level without waiting for the level above.
+        published_blocks: residual blocks of MLPs in the form that their papers publish, for drafting only; 0 for ours.
+        exit_layers: ascending numbers of the target's layers whose outputs are read; the layers up to the last of them
+            run as a part of the draft. None for `NETWORKS`.
+        own_text: trained on text that the draft wrote, by the target's judgement of it.
         fc_bias: whether the input projection has a bias.
-        feature_layers: layers of the target that EAGLE-3's heads read beside its last hidden state, ascending; see
-            `jakiro.target.features`.
-        rope_parameters: the target family's rotary settings as transformers writes them.
-        calibration: numbers by key such as "main/<depth>/greedy" and "contrastive/<depth>/noise", which turn log
-            probabilities into chances; see `jakiro.heads.calibration`.
-        target_name, target_sha256: what the head was trained for; the hash is of the target's weights.
+        feature_layers: ascending numbers of the target's layers that EAGLE-3's heads read beside its last hidden
+            state; see `jakiro.target.features`.
+        rope_parameters: the target family's rotary settings, as transformers writes them.
+        calibration: numbers that turn log probabilities into chances, by key, such as "main/2/greedy"; see
+            `jakiro.heads.calibration`.
+        target_name, target_sha256: the target it was trained for, and the hash of that target's weights.
+
+    Raises:
+        ValueError: a field has the wrong type or range, or two do not fit each other.
     """
 
     hidden_size: int
@@ -124,20 +128,20 @@ class DraftConfig:
 
     @property
     def kind(self) -> str:
-        """What drafts with it: "mixture" or "dense" for layers alone, by their experts, "distilled" for an exit that
-        learned from its own text, else the network.
+        """What methods ask for: "mixture" or "dense" for `network` "layers", by the experts; "distilled" with
+        `own_text`; else the network.
         """
         if self.network != "layers":
             return "distilled" if self.own_text else self.network
         return "dense" if self.num_experts == 1 else "mixture"
 
     def layers_of(self, num_layers: int) -> tuple[int, ...]:
-        """Layers that it reads of a target with so many, beside the last hidden state."""
+        """The layers that it reads of a target with `num_layers`, beside the last hidden state."""
         return self.feature_layers
 
     @property
     def read_layers(self) -> tuple[int, ...]:
-        """Layers of the target whose hidden states it learns from beside the last one's."""
+        """The target's layers whose hidden states it learns from, beside the last one."""
         return self.feature_layers or self.exit_layers
 
     @property
@@ -152,7 +156,7 @@ class DraftConfig:
 
     @property
     def feature_size(self) -> int:
-        """Width of what is read from the target per token."""
+        """Width of the target's features, read for each token."""
         return (1 + len(self.feature_layers)) * self.hidden_size
 
     @classmethod

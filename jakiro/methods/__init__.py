@@ -1,6 +1,8 @@
-"""The drafting methods, one file each. To add one, implement `jakiro/drafting/base.py` in a new file here (the shortest
-example is `plain.py`) and register it in `METHODS` below; every command and the page then know it. A method outside the
-package needs no change here: `--methods-from` registers it by `METHODS.with_further`, as `docs/echo.py` shows.
+"""The drafting methods, one file each.
+
+To add one, implement `jakiro/drafting/base.py` in a new file here (`plain.py` is the shortest) and register it in
+`METHODS`; every command and the page then know it. A method outside the package, such as `docs/echo.py`, changes
+nothing here: `--methods-from` adds it by `METHODS.with_further`.
 """
 
 import os
@@ -37,10 +39,10 @@ WITH_COPIES = merged(
 
 
 class Methods(Mapping[str, Method]):
-    """Drafting methods by name, and the kinds of draft heads that they bring.
+    """Drafting methods by name, and the networks of the draft heads that they bring.
 
     Raises:
-        ValueError: two share a name or an alias, a kind of head, or the name of a network.
+        ValueError: one is no `Method`, or two share a name, an alias, a kind of head or the name of a network.
     """
 
     # Never changed once made, so that it may be the default of a frozen dataclass
@@ -89,14 +91,14 @@ class Methods(Mapping[str, Method]):
         return len(self._by_name)
 
     def with_further(self, further: Iterable[Method]) -> "Methods":
-        """These and further ones; see the constructor."""
+        """A mapping of these and the further ones. Errors are those of the class."""
         return Methods((*self.values(), *further))
 
     def named(self, name: str) -> Method:
         """The method of this name or alias.
 
         Raises:
-            ValueError: there is none of this name.
+            ValueError: no method has this name; the sentence lists those there are.
         """
         method = self._by_alias.get(name)
         if method is None:
@@ -104,17 +106,17 @@ class Methods(Mapping[str, Method]):
         return method
 
     def usual(self, resources: Resources) -> Method:
-        """What an unnamed method means: the default one, unless the head at hand is of another kind."""
+        """The method to use where none is named: the default, unless the head at hand is of another kind."""
         if resources.head is None or why_not(DEFAULT, resources) is None:
             return DEFAULT
         return self.drafting_with(resources.head.config.kind)
 
     def drafting_with(self, kind: str) -> Method:
-        """The method whose own heads are of this kind, see `DraftConfig.kind`."""
+        """The method whose heads are of this kind, see `DraftConfig.kind`."""
         return self._by_kind[kind]
 
     def drafter_of(self, head: DraftHead, info: dict | None = None) -> Drafter:
-        """What drafts with a head of this kind where nothing else is asked for."""
+        """The drafter for a head where no method is named."""
         return self.drafting_with(head.config.kind).drafter(head, info)
 
 
@@ -139,10 +141,10 @@ method_named = METHODS.named
 
 
 def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
-    """The methods that modules outside the package give as `METHODS`; modules of the working folder are found, too.
+    """The methods in `METHODS` of modules outside the package; modules of the working folder are found, too.
 
     Raises:
-        ValueError: no such module, it cannot be imported, or it has no `METHODS`.
+        ValueError: there is no such module, it cannot be imported, or it has no `METHODS`.
     """
     found: list[Method] = []
     if os.getcwd() not in sys.path:

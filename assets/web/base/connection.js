@@ -34,6 +34,7 @@
     if (!main) Jakiro.fail(run);
     Jakiro.screen.state.lost = run;
     Jakiro.notify("error", say(sentence, { n: main ? main.tokens.length : 0 }));
+    Jakiro.chip.look();
     Jakiro.redraw();
   }
 
@@ -47,8 +48,8 @@
     }
   }
 
-  // `writing()` gives the run that still grows, or null; `heard` is when its last update came. A lost one goes on when its
-  // server is there again
+  // `writing()` gives the run that still grows, or null; `heard` is when its last update came. A lost one is asked for when
+  // there is a server again: it goes on, or another server says that it has no such answer
   async function watchConnection(writing) {
     const { state } = Jakiro.screen;
     let known = (await statusOf())?.start;
@@ -58,11 +59,10 @@
       if (!silent && !state.lost) return;
       const now = (await statusOf())?.start;
       const { lost } = state;
-      if (lost && now && now === known) {
+      if (lost && now) {
         Jakiro.notify(null);
         Jakiro.resume(lost.id, { from: lost, form: lost.form, typed: lost.question || lost.form?.question });
-      } else if (lost && now) state.lost = null;
-      else if (run && writing() === run && !lost) {
+      } else if (run && writing() === run && !lost) {
         if (now === known) Jakiro.fetchMissed(run);
         else lose(run, now ? "server_restarted" : "connection_lost");
       }

@@ -68,6 +68,9 @@
   // How far apart two clocks are: "1.4 s", under a tenth of a second "38 ms"
   const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)} ms` : `${number(Math.abs(seconds), 1)} s`);
 
+  // A clock: tenths of a second, and hundredths where there are too few tenths to compare
+  const clockOf = (seconds) => number(seconds, seconds && seconds < 0.3 ? 2 : 1);
+
   // whole percentages that add up to 100: the largest remainders are rounded up
   function shares(counts) {
     const total = counts.reduce((sum, count) => sum + count, 0);
@@ -116,6 +119,6 @@
 
   const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  Object.assign(Jakiro, { h, s, popMenu, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, apart, shares, memory, addressOf,
+  Object.assign(Jakiro, { h, s, popMenu, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, apart, clockOf, shares, memory, addressOf,
     watchSeen, pageScale, reducedMotion });
 })();

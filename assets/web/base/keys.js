@@ -57,7 +57,7 @@
     const moves = !shown ? { [key]: state.tab === "lesson" && lessonMove(key) } : {
       ArrowLeft: () => seek(state.index - far), ArrowRight: () => seek(state.index + far), PageUp: back, PageDown: ahead,
       Home: () => seek(0), End: () => seek(Infinity), " ": advance,
-      1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow,
+      1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow, q: () => Jakiro.questionBox()?.focus(),
     };
     const move = moves[event.key] || moves[event.key.toLowerCase()];
     if (!move) return;

@@ -38,7 +38,7 @@
           set("spaces", "tree")(shown);
         }), option("markdown_view", set("markdown", "text")), option("choices", set("choices", "tree")), option("show_all", set("showAll", "tree")),
         option("read_as_list", set("list", "tree")), h("label", { class: "option" }, say("speed_label"), pace)),
-      h("dl", { class: "keys" }, h("dt", { class: "muted" }, say("keys")), KEYS.map((key) => h("dd", null, say(`key_${key}`))))];
+      h("dl", { class: "keys" }, h("dt", { class: "muted" }, say("keys")), [...KEYS, ...(on.server ? ["ask"] : [])].map((key) => h("dd", null, say(`key_${key}`))))];
     return popMenu("page-menu", h("summary", { class: "plain-button", "aria-label": say("menu") }, "⋯"), list);
   }
 

@@ -82,7 +82,7 @@
     parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
     parts.wholeTree = h("button", { class: "plain-button whole-tree", onclick: () => Jakiro.showLarge(parts.wholeTree, state.run.main, state.index, state.phase) },
       say("whole_tree"));
-    parts.treeEmpty = h("p", { class: "muted empty" }, say("empty_tree"));
+    parts.treeEmpty = h("p", { class: "muted empty" }, say("no_steps"));
     parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",
       h("button", { class: "link-button", "data-action": "big_tree", onclick: () => Jakiro.bigTree(state) }, say("big_tree")));
     const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") },

@@ -8,7 +8,8 @@
   // plot cost the most, Plotly more than the page's own drawings
   const EVERY = { tree: 1000, plot: 3000, text: 80, bar: 250, numbers: 250 };
   const EVERY_PLAYED = { tree: 80, plot: 160, bar: 80 };
-  const YOUNG_PLOT_MS = 1000; // a line that has just begun changes the most: drawn after one second, two more, then three
+  // A line that has just begun changes the most: drawn after one second, two more, then three
+  const YOUNG_PLOT_MS = 1000;
   const IN_TIME_MS = 30;
   const SLOWEST = 8;
   const SOON_MS = 20;
@@ -19,10 +20,14 @@
   const pending = { tree: false, plot: false, text: false, bar: false, numbers: false };
   const last = { tree: 0, plot: 0, text: 0, bar: 0, numbers: 0 };
   const cost = { tree: 0, plot: 0, text: 0, bar: 0, numbers: 0 };
-  let drawnRun = null; // a new one is drawn at once, whole, and so are its first steps
-  let asked = null; // when the pending frame was asked for
-  let alarm = null; // wakes drawing when the first part's turn comes, so that no frame is asked for in vain
-  let delay = 0; // how long frames keep drawing waiting, in milliseconds, on average
+  // A new one is drawn at once, whole, and so are its first steps
+  let drawnRun = null;
+  // When the pending frame was asked for
+  let asked = null;
+  // Wakes drawing when the first part's turn comes, so that no frame is asked for in vain
+  let alarm = null;
+  // How long frames keep drawing waiting, in milliseconds, on average
+  let delay = 0;
 
   function redraw(...names) {
     (names.length ? names : Object.keys(pending)).forEach((name) => (pending[name] = true));
@@ -96,7 +101,7 @@
         finished: String(Boolean(state.run && state.run.finished)), drawn: Number(parts.root.dataset.drawn || 0) + 1 });
       document.body.dataset.answering = state.waiting || live() ? "1" : "";
       parts.waiting.forEach((box) => box.draw(state.waiting));
-      parts.keysHint.textContent = say(keysNow());
+      parts.keysHint.textContent = say(keysNow()) + (parts.live ? ` · ${say("key_ask")}` : "");
       if (state.tab === "watch") drawAnswer(parts, main, steps);
       parts.race.draw(state, raceTime());
     },
@@ -143,33 +148,27 @@
   const allShown = (main, steps) => steps === main.steps.length;
 
   // After all drawing, since it makes the browser lay out what has changed
+  let broughtTo = null;
   function scrollAnswer(parts) {
     const main = lane();
     if (!main) return;
-    if ((live() && state.follow) || state.playing) parts.answerScroll.scrollTop = parts.answerScroll.scrollHeight;
+    const box = parts.answerScroll;
+    const following = (live() && state.follow) || state.playing;
+    const wanted = `${state.run.id}/${state.index}`;
+    if (!following && wanted === broughtTo) return;
+    if (following || (allShown(main, stepsShown()) && state.index === main.steps.length - 1)) box.scrollTop = box.scrollHeight;
     else {
-      const ended = allShown(main, stepsShown()) && state.index === main.steps.length - 1 && !state.markdown;
-      bringIntoView(parts.answerScroll, ended ? parts.answer.tail : parts.answerText.querySelector(".selected"));
+      const chosen = parts.answerText.querySelector(".selected");
+      if (!chosen?.getClientRects().length) return;
+      const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
+      if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) box.scrollTop += spot.top - around.top - around.height / 2;
     }
-  }
-
-  // Scrolls a box, and nothing around it, until one of its elements is visible
-  let broughtTo = null;
-  function bringIntoView(box, element) {
-    const wanted = element && `${state.run.id}/${state.index}`;
-    if (!element || wanted === broughtTo) return;
-    broughtTo = wanted;
-    const around = box.getBoundingClientRect();
-    const spot = element.getBoundingClientRect();
-    if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) {
-      box.scrollTop += spot.top - around.top - around.height / 2;
-    }
+    if (!following) broughtTo = wanted;
   }
 
   function tail(main) {
-    const n = main.tokens.length;
     const words = `ended_${main.endReason}`;
-    return Object.hasOwn(Jakiro.words, words) ? say(words, { n }) : "";
+    return Object.hasOwn(Jakiro.words, words) ? say(words, { tokens: counted("token", main.tokens.length) }) : "";
   }
 
   function drawPlot(parts) {
@@ -189,14 +188,15 @@
   }
 
   const opened = (host) => host.closest("details").open;
-  const NARROW = 600; // pixels, below which the kept path stands in rows
+  // Pixels, below which the kept path stands in rows
+  const NARROW = 600;
 
   function drawTree(parts) {
     const main = lane();
     const { index, phase } = state;
     const ready = Boolean(main && main.steps[index]);
     const narrow = parts.root.clientWidth < NARROW;
-    parts.treeEmpty.hidden = ready;
+    parts.treeEmpty.hidden = ready || !main?.endReason;
     parts.treeHost.hidden = !ready || state.list || narrow;
     parts.listHost.hidden = !ready || !state.list;
     parts.ladderHost.hidden = !ready || state.list || !narrow;

@@ -1,7 +1,7 @@
 // The race: bars on one time axis, and lanes side by side at one common race time; a lane shows only tokens whose own time
 // has come, whichever lane's turn it is.
 (() => {
-  const { h, say, counted, rate, number, apart, metrics } = Jakiro;
+  const { h, say, counted, rate, apart, clockOf, metrics } = Jakiro;
 
   // A lane's bar on the time axis that all share: as long as its own clock has run
   class Bar {
@@ -17,7 +17,7 @@
       const seconds = Math.min(time, lane.clock);
       const count = lane.countAt(time);
       this.fill.style.setProperty("--share", seconds / axis);
-      this.clock.textContent = `${number(seconds, 1)} s`;
+      this.clock.textContent = `${clockOf(seconds)} s`;
       this.done.textContent = lane.endReason && count === lane.tokens.length ? counted("token", count)
         : say("lane_progress", { done: count, length: lane.endReason ? lane.tokens.length : lane.header.sampling.max_new_tokens });
     }
@@ -31,7 +31,7 @@
   function finalWords(run) {
     const { main, plain } = run;
     const speedup = Jakiro.speedupWords(metrics.speedup(main, plain));
-    const clocks = [...run.ordered.filter((lane) => lane !== plain), plain].map((lane) => say("race_clock", { lane: lane.title, seconds: number(lane.clock, 1) }));
+    const clocks = [...run.ordered.filter((lane) => lane !== plain), plain].map((lane) => say("race_clock", { lane: lane.title, seconds: clockOf(lane.clock) }));
     const parts = metrics.partsAt(run);
     return [...clocks, speedup, parts === null ? say("race_same") : say("same_no", { token: parts + 1 })].filter(Boolean).join(" · ");
   }
@@ -53,7 +53,7 @@
       const count = lane.countAfter(steps - 1);
       this.bar.draw(lane, time, axis);
       const speed = metrics.speed(lane, steps);
-      this.rate.textContent = speed === null ? say("measuring") : `${rate(speed)} tokens/s`;
+      this.rate.textContent = speed === null ? (over ? "" : say("measuring")) : `${rate(speed)} tokens/s`;
       this.answer.draw(lane, count, { live: !lane.endReason || count < lane.tokens.length, selected, tail: "" });
       this.mark(lane, count, over ? count : other);
       this.tree.hidden = !withTree || lane.isPlain || !steps;
@@ -120,7 +120,7 @@
       present.forEach((lane, i) => this.views[i].draw(lane, time, plainCount, { selected: lane === run.main ? state.index : -1,
         withTree: present.length > 2, axis, over }));
       this.lead.textContent = over && plain && plain !== run.main ? finalWords(run) : this.leadWords(run, time);
-      this.bars.setAttribute("aria-label", present.map((lane) => say("race_clock", { lane: lane.title, seconds: number(Math.min(time, lane.clock), 1) })).join(" · "));
+      this.bars.setAttribute("aria-label", present.map((lane) => say("race_clock", { lane: lane.title, seconds: clockOf(Math.min(time, lane.clock)) })).join(" · "));
     }
 
     // On narrow screens one text is shown: they are the same

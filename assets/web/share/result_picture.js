@@ -1,7 +1,7 @@
 // The result card as a picture of 1920 × 1080: question, verdict and numbers, the coloured text, the race as bars, and the tree of
 // the best step. The same svg is saved as it is, or as a png.
 (() => {
-  const { s, say, number, rate, metrics } = Jakiro;
+  const { s, say, rate, metrics } = Jakiro;
   const { drawnFile, page, pane, line } = Jakiro.drawing;
 
   const [WIDTH, HEIGHT, MARGIN] = [1920, 1080, 72];
@@ -58,7 +58,7 @@
       return s("g", null, line(lane.title, x, middle - 2, { size: 24, least: 15, weight: 600, room: names - 16 }),
         line(speed === null ? "–" : `${rate(speed)} tokens/s`, x, middle + 24, { size: 20, look: "muted" }),
         s("rect", { class: `bar lane-${run.roleOf(lane)}`, x: x + names, y: middle - row * 0.3, width: long, height: row * 0.6, rx: 4 }),
-        line(say("picture_seconds", { seconds: number(lane.clock, 1) }), x + names + long + 14, middle + 12, { size: 34, weight: 650 }));
+        line(say("picture_seconds", { seconds: Jakiro.clockOf(lane.clock) }), x + names + long + 14, middle + 12, { size: 34, weight: 650 }));
     });
   }
 

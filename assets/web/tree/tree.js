@@ -172,11 +172,12 @@
       return labels;
     }
 
-    // A bracket over levels that one pass of the draft made
+    // A bracket over levels that one pass of the draft made, where their guesses are not all folded away
     columnHeads() {
       const group = s("g", { class: "heads" });
       const passes = [];
       const pairs = [];
+      const shown = new Set([...this.plan.places.values()].map(({ column }) => column));
       this.step.nodes.forEach((node) => {
         if (node.depth && node.draft_pass) passes[node.depth] = passes[node.depth] || node.draft_pass;
         pairs[node.depth] = pairs[node.depth] || isFromPair(node);
@@ -184,7 +185,7 @@
       for (let depth = 1; depth <= this.plan.depth; depth += 1) {
         let levels = 1;
         while (passes[depth] && passes[depth + levels] === passes[depth]) levels += 1;
-        if (levels === 1 || passes[depth] === passes[depth - 1]) continue;
+        if (levels === 1 || passes[depth] === passes[depth - 1] || !shown.has(depth + levels - 1)) continue;
         const x = this.place({ column: depth, row: 0 }).x - 6;
         const words = pairs[depth + 1] ? say("shared_pass_pair") : say("shared_pass", { n: passes[depth], levels });
         const y = 22 * this.scale;

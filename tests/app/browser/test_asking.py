@@ -257,6 +257,11 @@ def test_a_short_answer_says_nothing_of_measuring_when_it_has_ended(open_tab, sl
     tab.keyboard.press("Escape")
     ask(tab, "Short?")
     wait_until_finished(tab)
+    assert tab.inner_text(".answer-end") == words.BROWSER["ended_length"].format(tokens="1 token")
+    tab.wait_for_selector(f"text={words.BROWSER['no_steps']}")
+    assert words.BROWSER["measuring"] not in tab.inner_text("body")
+    tab.click('[data-tab="race"]')
+    tab.wait_for_selector(".own-clock")
     assert words.BROWSER["measuring"] not in tab.inner_text("body")
 
 

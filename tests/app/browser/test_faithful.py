@@ -279,6 +279,26 @@ def test_a_growing_plot_is_drawn_once_a_second_while_it_is_seen(modules):
     assert modules.evaluate(f"{steps} < 150")
 
 
+def test_a_bracket_stands_over_guesses_that_can_be_seen(modules):
+    made, _ = race(nodes=64)
+    modules.evaluate(f"traces => {{ {MOUNT}; Jakiro.showRecording('x', {{traces}}, {{playNow: false, step: 0}}); }}",
+                     {method: trace.to_dict() for method, trace in made.traces.items()})  # fmt: skip
+    drawn = modules.evaluate(
+        """async () => { const found = [], lane = Jakiro.screen.lane(), tree = document.getElementsByClassName('tree');
+          for (let i = 0; i < lane.steps.length; i += 1) {
+            Jakiro.moves.seek(i);
+            while (tree[0]?.dataset.step !== String(i)) await new Promise(requestAnimationFrame);
+            const levels = [...tree[0].querySelectorAll('.node')].flatMap(node =>
+              lane.steps[i].nodes[node.dataset.node]?.depth ?? []);
+            const brackets = tree[0].querySelectorAll('.bracket').length;
+            found.push([brackets, Math.max(...levels), Jakiro.depthOf(lane.steps[i])]);
+          }
+          return found; }"""
+    )
+    assert {count for count, seen, deepest in drawn if seen == deepest} == {1}
+    assert {count for count, seen, deepest in drawn if seen < deepest} == {0}
+
+
 @pytest.mark.parametrize("key", ["Enter", " "])
 def test_a_folded_branch_opens_with_enter_and_with_space(modules, key):
     made, _ = race(nodes=64)

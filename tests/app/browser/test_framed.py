@@ -148,7 +148,7 @@ def test_the_frame_is_as_tall_as_the_page_on_every_tab_and_nothing_is_cut(framed
 def test_question_row_and_answer_are_on_the_first_screen(framed):
     _, page = framed
     assert seen(page, "#question textarea")
-    assert seen(page, ".answer-text .token", share=0.5)
+    assert seen(page, ".answer-text .selected", share=0.5)
 
 
 def test_all_settings_can_be_reached_though_the_frame_does_not_scroll(framed):

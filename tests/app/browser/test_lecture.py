@@ -64,7 +64,7 @@ def test_keys_act_wherever_the_focus_is_but_in_text_fields(tab):
 
 
 # The hint is drawn with the next frame
-SAID = "words => document.querySelector('#view .keys-hint').textContent === words"
+SAID = f"""said => document.querySelector('#view .keys-hint').textContent === said + ' · {words.BROWSER["key_ask"]}'"""
 
 
 def test_the_hint_says_what_the_keys_do_now(tab):
@@ -98,3 +98,24 @@ def test_six_stops_and_a_live_question_by_a_clicker_alone(tab):
     tab.wait_for_function(SAID, arg=words.BROWSER["keys_race"])
     tab.keyboard.press("PageDown")
     tab.wait_for_function("() => Jakiro.moves.state.playing && Jakiro.moves.state.time !== null")
+
+
+def test_a_question_is_typed_on_a_key_and_its_row_goes_again(tab):
+    tab.evaluate("Jakiro.setTab('recordings')")
+    assert tab.is_hidden(".keys-hint"), "keys do nothing there"
+    tab.click('[data-tab="watch"]')
+    height = "document.querySelector('#question-row').getBoundingClientRect().height"
+    assert tab.evaluate(height) <= 1
+    tab.fill("#question textarea", "")
+    tab.evaluate("document.activeElement.blur()")
+    tab.keyboard.press("q")
+    assert tab.evaluate(height) > 40
+    tab.keyboard.type("Why q?")
+    tab.keyboard.press("Escape")
+    assert tab.evaluate(height) <= 1
+    tab.keyboard.press("q")
+    tab.keyboard.press("Enter")
+    tab.wait_for_function("Jakiro.moves.state.run?.question === 'Why q?'")
+    wait_until_finished(tab)
+    assert tab.evaluate(height) <= 1
+    assert tab.evaluate(LOWEST, ".headline, .answer-scroll, .tree-pane, .scrubber, .keys-hint") <= 1080

@@ -149,7 +149,7 @@ def test_a_cut_answer_says_so_and_goes_on_with_the_same_words(tab):
     tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 128)")
     first = tab.evaluate("document.querySelector('.answer-text').textContent")
     length = tab.evaluate("Jakiro.screen.lane().header.sampling.max_new_tokens")
-    assert tab.inner_text(".answer-end") == words.BROWSER["ended_length"].format(n=length)
+    assert tab.inner_text(".answer-end") == words.BROWSER["ended_length"].format(tokens=f"{length} tokens")
     tab.click('[data-action="go_on"]')
     tab.wait_for_function("most => Jakiro.screen.lane().header.sampling.max_new_tokens === most", arg=2 * length)
     wait_until_finished(tab)

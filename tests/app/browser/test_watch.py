@@ -10,7 +10,18 @@ from app.page import web
 from app.tools import record
 from app.words import page as words
 from jakiro.methods import METHODS
-from tests.app.conftest import DESKTOP, ask, hold_clock, number_of, plotted, run_until, seek, serve, wait_until_finished
+from tests.app.conftest import (
+    DESKTOP,
+    ask,
+    hold_clock,
+    number_of,
+    plotted,
+    run_until,
+    seek,
+    serve,
+    wait_for_frames,
+    wait_until_finished,
+)
 from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -88,6 +99,47 @@ def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens
     )
     assert len(marks) > 3 and set(marks) == {"none none rgba(0, 0, 0, 0)"}
     tab.set_viewport_size(DESKTOP)
+
+
+def test_an_answer_that_ended_is_shown_to_its_end_once(open_tab):
+    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4))
+    try:
+        tab = open_tab(address)
+        tab.wait_for_selector("#jk-chip.ready")
+        tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 400)")
+        ask(tab, "Why?")
+        wait_until_finished(tab)
+        inside = """() => { const end = document.querySelector('.end-pill').getBoundingClientRect();
+          const room = document.querySelector('.answer-scroll').getBoundingClientRect();
+          return end.top >= room.top && end.bottom <= room.bottom; }"""
+        tab.wait_for_function(inside)
+        tab.evaluate("document.querySelector('.answer-scroll').scrollTop = 40; Jakiro.redraw()")
+        wait_for_frames(tab)
+        assert tab.evaluate("document.querySelector('.answer-scroll').scrollTop") == 40, "who reads scrolls"
+    finally:
+        blocks.close()
+
+
+EFFECTLESS = ".phases, .scrubber, .plot-pane, .legend-line, .panels, .race-more"
+
+
+def test_before_anything_is_asked_or_played_there_is_one_sentence_and_nothing_without_effect(
+    open_tab, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(web, "TRACES", tmp_path)
+    blocks, address = serve(FakeGenerator)
+    try:
+        tab = open_tab(address)
+        shown = "selectors => [...document.querySelectorAll(selectors)].filter(one => one.checkVisibility()).length"
+        for name, sentence in (("race", "race_empty"), ("watch", "empty_answer")):
+            tab.click(f'[data-tab="{name}"]')
+            tab.wait_for_selector(f"text={words.BROWSER[sentence]}")
+            assert tab.evaluate(shown, EFFECTLESS) == 0, name
+        ask(tab, "Why?")
+        wait_until_finished(tab)
+        assert tab.evaluate(shown, EFFECTLESS) == 5
+    finally:
+        blocks.close()
 
 
 CONTROLS = "button, input, textarea, select, a[href], summary, [role=tab], [role=slider], [tabindex='0']"

@@ -308,6 +308,9 @@ def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_t
         tab.wait_for_function("() => Jakiro.moves.state.run.main && Jakiro.moves.state.run.main.steps.length > 2")
         server.kill()
         server.wait()
+        tab.wait_for_selector("#jk-chip.failed")
+        tab.wait_for_selector(".toast-wrap", state="attached")
+        assert tab.is_hidden(".toast-wrap"), "what the page has said is not said over it once more"
         server, _ = start(port, pace=0)
         wait_until(lambda: is_ready(address))
         said = "() => /no longer kept: [1-9][0-9]* tokens of it are here/.test(document.body.textContent)"
