@@ -87,12 +87,11 @@ FAULTS = (
         'clock.ms["verify"] + self._draft_ms,\n            verify_ms=clock.ms["draft"],',
         (CLOCK,),
     ),
-    # Where there is no compiler, this place is not reached
     Fault(
         "target-probs-without-temperature",
         "jakiro/core/verify.py",
-        "chosen = tempered(logits[parents, tree.token_ids], sampling)",
-        "chosen = logits[parents, tree.token_ids].float()",
+        "tempered(logits, sampling).softmax(-1)",
+        "logits.float().softmax(-1)",
         ("tests/core/test_verify.py::test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature",),
     ),
     Fault(
@@ -422,6 +421,13 @@ FAULTS = (
         "whole[PARENT * kept + at] = parent;",
         "whole[PARENT * kept + at] = node->parent + 1;",
         (f"{GROWN}::test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level",),
+    ),
+    Fault(
+        "accepted-whatever-its-parent",
+        "jakiro/kernels/compiled/csrc/sampling.c",
+        "on_path[row] && token_ids[child] == choices[row]",
+        "token_ids[child] == choices[row]",
+        ("tests/core/test_verify.py::test_the_accepted_path_follows_the_target_s_choices",),
     ),
     Fault(
         "totals-of-other-rows-than-the-parents",

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
-from jakiro.kernels.compiled import sampling as native
 
 PREFIX_LENGTH = 512
 _BLOCK = 128
@@ -43,14 +42,11 @@ class Choice(NamedTuple):
         token_ids: (rows,) int64.
         margins: (rows,) float32 gap between first and second choice after warping and noise.
         needs_full_sort: (rows,) bool; True where the sorted prefix did not settle top-k or top-p.
-        log_totals: (rows,) float32 logsumexp of the tempered logits, NaN at rows that are no parents; None where
-            choosing did not compute it anyway.
     """
 
     token_ids: Tensor
     margins: Tensor
     needs_full_sort: Tensor
-    log_totals: Tensor | None = None
 
 
 class Warped(NamedTuple):
@@ -143,7 +139,6 @@ def choose(
     noise_rows: Tensor | None = None,
     levels: Tensor | None = None,
     prefix_length: int = PREFIX_LENGTH,
-    parents: Tensor | None = None,
 ) -> Choice:
     """The target's choice at each row: argmax when greedy, else argmax of warped logits plus keyed noise.
 
@@ -152,17 +147,16 @@ def choose(
         positions: (rows,) int64 absolute positions of the tokens being chosen.
         noise_rows: (levels, vocab_size) noise if the caller has it, used without top-k and top-p; levels: (rows,)
             int64, which of them belongs to each row.
-        parents: (rows,) int64, each row's parent, for `Choice.log_totals`; None means that all rows are parents.
 
     The lowest id wins a tie.
     """
     if sampling.greedy:
-        return _choose_among_all(logits, sampling, parents=parents)
+        return _choose_among_all(tempered(logits, sampling))
     if adds_whole_rows(sampling):
         if noise_rows is None:
             noise_rows = noise.at(positions[:, None], torch.arange(logits.shape[-1], device=logits.device))
             levels = torch.arange(logits.shape[0], device=logits.device)
-        return _choose_among_all(logits, sampling, noise_rows, levels, parents)
+        return _choose_among_all(tempered(logits, sampling) + noise_rows[levels])
     warped = warp(logits, sampling, prefix_length)
     scores = warped.logits + noise.at(positions[:, None], warped.token_ids)
     best = scores.amax(-1, keepdim=True)
@@ -170,22 +164,9 @@ def choose(
     return Choice(token_ids, _gap(scores), warped.needs_full_sort)
 
 
-def _choose_among_all(
-    logits: Tensor,
-    sampling: SamplingParams | DeviceSampling,
-    noise_rows: Tensor | None = None,
-    levels: Tensor | None = None,
-    parents: Tensor | None = None,
-) -> Choice:
-    """The best of each whole row, with noise where there is any."""
-    if isinstance(sampling, SamplingParams) and native.works_on(logits):
-        temperature = 1.0 if sampling.greedy else sampling.temperature
-        token_ids, leads, log_totals = native.choose_rows(logits, temperature, noise_rows, levels, parents)
-        return Choice(token_ids, leads, _never(logits), log_totals)
-    scores = tempered(logits, sampling)
-    if noise_rows is not None:
-        scores = scores + noise_rows[levels]
-    return Choice(*_best_and_gap(scores), _never(scores))
+def _choose_among_all(scores: Tensor) -> Choice:
+    """The best of each whole row."""
+    return Choice(*_best_and_gap(scores), torch.zeros_like(scores[:, 0], dtype=torch.bool))
 
 
 def _best_and_gap(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,7 +193,3 @@ def _gap(scores: Tensor) -> Tensor:
         return torch.full_like(scores[:, 0], torch.inf)
     top_two = scores.topk(2, dim=-1).values
     return top_two[:, 0] - top_two[:, 1]
-
-
-def _never(scores: Tensor) -> Tensor:
-    return torch.zeros_like(scores[:, 0], dtype=torch.bool)

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
-from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, choose, tempered
+from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, adds_whole_rows, choose, tempered
 from jakiro.core.tree import DraftTree, accepted_node
+from jakiro.kernels.compiled import sampling as native
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +91,26 @@ def verify(
             is used without top-k and top-p.
         prefix_length: how many sorted tokens top-k and top-p look at before `needs_full_sort` asks for all.
     """
+    if isinstance(sampling, SamplingParams) and native.works_on(logits):
+        whole_rows = noise_rows is not None and adds_whole_rows(sampling)
+        if whole_rows or sampling.greedy:
+            return _verify_in_one_call(tree, logits, sampling, noise_rows if whole_rows else None)
     positions = tree.depths + (root_position + 1)
     parents = tree.parents.clamp(min=0)
-    choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length, parents)
+    choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length)
     end = accepted_node(mask, tree.depths, tree.token_ids == choice.token_ids[parents])
     # Indexing with a 0-dimensional tensor would read it on the host.
     on_path = mask.index_select(0, end[None])[0]
-    if choice.log_totals is None:
-        target_probs = tempered(logits, sampling).softmax(-1)[parents, tree.token_ids]
-    else:
-        chosen = tempered(logits[parents, tree.token_ids], sampling)
-        target_probs = (chosen - choice.log_totals[parents]).exp()
+    target_probs = tempered(logits, sampling).softmax(-1)[parents, tree.token_ids]
     target_probs[:1].fill_(torch.nan)
     return Verification(
         choice.token_ids, choice.margins, target_probs, on_path, end, (choice.needs_full_sort & on_path).any()
     )
+
+
+def _verify_in_one_call(
+    tree: DraftTree, logits: Tensor, sampling: SamplingParams, noise_rows: Tensor | None
+) -> Verification:
+    temperature = 1.0 if sampling.greedy else sampling.temperature
+    *columns, end = native.verify(logits, temperature, noise_rows, tree.token_ids, tree.parents, tree.depths)
+    return Verification(*columns, *(torch.tensor(each, device=logits.device) for each in (end, False)))

@@ -11,8 +11,13 @@ _WHOLE_NUMBERS = {"token_ids", "parents", "depths", "draft_passes", "proposers",
 
 
 def read_back(tree: DraftTree, verification: Verification) -> Outcome:
-    """Copies everything the host sees of a step, once."""
-    return unpack(pack(tree, verification).tolist(), tree, tree.num_nodes)
+    """Copies everything the host sees of a step, once; what lies on the host needs no copy."""
+    if not _on_host(tree.token_ids):
+        return unpack(pack(tree, verification).tolist(), tree, tree.num_nodes)
+    columns = {name: column.tolist() for name, column in tree.columns.items()}
+    columns |= {name: getattr(verification, name).tolist() for name in _VERIFIED_COLUMNS}
+    evidence = {name: matrix.tolist() for name, matrix in tree.evidence.items()}
+    return _outcome(columns, evidence, int(verification.end), bool(verification.needs_full_sort))
 
 
 def pack(tree: DraftTree, verification: Verification) -> Tensor:
@@ -54,11 +59,21 @@ def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
         width = matrix.shape[1]
         evidence[name] = [values[start + i * width : start + (i + 1) * width] for i in range(num_nodes)]
         start += rows * width
+    return _outcome(columns, evidence, end, needs_full_sort)
+
+
+def _on_host(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
+
+
+def _outcome(
+    columns: dict[str, list], evidence: dict[str, list[list[float]]], end: int, needs_full_sort: bool
+) -> Outcome:
     on_path = columns.pop("on_path")
     return Outcome(
         **columns,
         evidence=evidence,
-        accepted_path=[index for index in range(1, num_nodes) if on_path[index]],
+        accepted_path=[index for index, right in enumerate(on_path) if right and index],
         bonus_token_id=columns["choices"][end],
         needs_full_sort=needs_full_sort,
     )

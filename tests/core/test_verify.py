@@ -12,7 +12,19 @@ from jakiro.core.sampling import choose
 from jakiro.core.tree import ancestor_mask
 from jakiro.core.verify import verify
 from jakiro.engine.outcome import read_back
+from jakiro.kernels.compiled.library import library
 from tests.support import DEVICE, tree_of
+
+
+@pytest.fixture(autouse=True, params=["torch", "compiled"])
+def one_way(request, monkeypatch):
+    """Verification by torch's operations and one copy, as on a GPU, and by compiled code."""
+    if request.param == "torch":
+        monkeypatch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
+        monkeypatch.setattr("jakiro.engine.outcome._on_host", lambda tensor: False)
+    elif DEVICE.type == "cuda" or library() is None:
+        pytest.skip("no compiled functions")
+
 
 VOCAB_SIZE = 10
 #            0

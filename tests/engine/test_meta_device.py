@@ -145,8 +145,12 @@ class ReadCounter(TorchDispatchMode):
 
 
 def reads_of_steps(stream, count, monkeypatch):
-    """One counter a step, drafted as on a GPU: every node of a level is expanded and the host reads no scores."""
+    """One counter a step, as on a GPU: every node of a level is expanded, the host reads no scores, verification runs
+    in torch's operations and its outcome is copied.
+    """
     monkeypatch.setattr(HeadSession, "_explored", lambda self, limits: None)
+    monkeypatch.setattr("jakiro.kernels.compiled.sampling.works_on", lambda rows: False)
+    monkeypatch.setattr("jakiro.engine.outcome._on_host", lambda tensor: False)
     counted = []
     for _ in range(count):
         counter = ReadCounter()

@@ -13,11 +13,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
-from jakiro.core.tree import DraftTree
+from jakiro.core.tree import DraftTree, ancestor_mask
+from jakiro.core.verify import verify
 from jakiro.drafting.growing import Experts
 from jakiro.kernels.compiled.library import library, why_not
 from jakiro.kernels.compiled.linear import NativeLinear, RoundedNativeLinear
 from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens
+from jakiro.kernels.compiled.sampling import verify as native_verify
 from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.system import is_out_of_memory
 from jakiro.target.model import TargetModel
@@ -189,23 +191,51 @@ def test_both_ways_write_the_same_text_with_and_without_drafting(sampling, monke
 
 
 @pytest.mark.parametrize("vocab_size", [9, 37, 4096, 5003])
-@pytest.mark.parametrize("temperature", [0.6, 1.0])
-def test_choices_and_noise_are_those_of_torchs_operations(vocab_size, temperature, monkeypatch):
-    levels = torch.tensor([0, 1, 1, 2, 2, 2])
-    logits, vocabulary = 4 * torch.randn(len(levels), vocab_size), torch.arange(vocab_size)
-    logits[0, :4] = logits[0].max() + 1
-    for sampling in (SamplingParams(0), SamplingParams(temperature, seed=2**63 - 5)):
-        noise = KeyedNoise(sampling.seed)
-        rows = NoiseRows(noise, vocabulary).rows(7, 3)
-        assert torch.equal(rows, noise.at(torch.arange(7, 10)[:, None], vocabulary))
-        found = choose(logits, sampling, noise, levels + 7, rows, levels)
+@pytest.mark.parametrize("temperature", [0, 0.6, 1.0])
+def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, temperature, monkeypatch):
+    sampling, vocabulary = SamplingParams(temperature, seed=2**63 - 5), torch.arange(vocab_size)
+    noise = KeyedNoise(sampling.seed)
+    rows, generator = NoiseRows(noise, vocabulary).rows(7, 17), torch.Generator().manual_seed(vocab_size)
+    assert torch.equal(rows, noise.at(torch.arange(7, 24)[:, None], vocabulary))
+    ends = set()
+    for nodes in (1, 2, 16) * 6:
+        logits = 4 * torch.randn((nodes, vocab_size), generator=generator)
+        logits[0, :4] = logits[0].max() + 1
+        parents = [-1, *(int(torch.randint(node, (), generator=generator)) for node in range(1, nodes))]
+        depths = [0]
+        for parent in parents[1:]:
+            depths.append(depths[parent] + 1)
+        depths = torch.tensor(depths)
+        choices = choose(logits, sampling, noise, depths + 7, rows, depths).token_ids.tolist()
+        # Siblings differ: the first of them is right, unless the dice say that none is
+        right = {parent: int(torch.randint(1, nodes + 1, (), generator=generator)) for parent in parents}
+        first = {parent: parents.index(parent) for parent in parents}
+        tokens = [
+            (choices[max(parent, 0)] + (node - first[parent]) + (right[parent] == 1)) % vocab_size
+            for node, parent in enumerate(parents)
+        ]
+        tree = DraftTree.unscored(torch.tensor(tokens), torch.tensor(parents), depths, int(depths.max()))
+        asked = (tree, ancestor_mask(tree.parents, tree.max_depth), logits, sampling, noise, 6, rows)
+        found = verify(*asked)
         with monkeypatch.context() as patch:
             patch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
-            expected = choose(logits, sampling, noise, levels + 7, rows, levels)
-        assert torch.equal(found.token_ids, expected.token_ids)
+            expected = verify(*asked)
+        for name in ("choices", "on_path", "end", "needs_full_sort"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
         torch.testing.assert_close(found.margins, expected.margins, atol=1e-6, rtol=1e-6)
-        totals = logits.double().div(1 if sampling.greedy else temperature).logsumexp(-1).float()
-        torch.testing.assert_close(found.log_totals, totals, atol=2e-6, rtol=1e-6)
+        torch.testing.assert_close(found.target_probs, expected.target_probs, atol=1e-7, rtol=5e-6, equal_nan=True)
+        ends.add(int(depths[found.end]))
+    assert len(ends) > 2
+
+
+def test_the_threads_of_a_verification_do_not_show(monkeypatch):
+    tree = bushy_tree()
+    asked = (tree.token_ids, tree.parents, tree.depths)
+    logits, results = 4 * torch.randn(16, 5003), []
+    for threads in (1, 2, 3, 24):
+        monkeypatch.setattr("jakiro.kernels.compiled.sampling.num_threads", lambda threads=threads: threads)
+        results.append(native_verify(logits, 0.7, None, *asked)[2][1:])
+    assert all(torch.equal(results[0], each) for each in results[1:])
 
 
 @pytest.mark.parametrize(("tokens", "width"), [(9, 9), (37, 8), (5003, 8), (5003, 64)])

@@ -199,6 +199,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     give_threads(library)
     counts = ("linear_floats", "decoder_floats", "head_floats", "grow_bytes", "grow", "most_candidates")
+    counts += ("verify_bytes", "verify")
     for name in ("panel", "tiles", *counts):
         getattr(library, f"jakiro_{name}").restype = _Long
     library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
@@ -207,7 +208,8 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), *[_Pointer] * 3, _Long, _Long]
     library.jakiro_weigh.argtypes, library.jakiro_weigh.restype = [_Pointer, _Long], ctypes.c_double
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
-    library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 6, _Long]
+    library.jakiro_verify_bytes.argtypes = [_Long]
+    library.jakiro_verify.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 9, _Long]
     library.jakiro_best.argtypes = [
         *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
         *[_Pointer, _Pointer, _Pointer, _Long],

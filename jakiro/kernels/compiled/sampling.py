@@ -1,7 +1,7 @@
-"""Keyed noise and choices over whole rows of the vocabulary in C, for `core/noise.py`, `core/sampling.py` and drafts.
+"""Keyed noise, verification and candidates in C, for `core/noise.py`, `core/verify.py` and drafts.
 
-The same numbers as the torch operations in `jakiro.core.sampling`, which are what counts; here they are one look at a
-row instead of a dozen.
+The same numbers as the torch operations there, which are what counts; here they are one look at a row of the vocabulary
+instead of a dozen.
 """
 
 import torch
@@ -28,44 +28,41 @@ def write_noise(seed: int, first: int, token_ids: Tensor, rows: Tensor) -> None:
     )
 
 
-def choose_rows(
-    logits: Tensor,
-    temperature: float,
-    noise: Tensor | None = None,
-    levels: Tensor | None = None,
-    parents: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The best token of each row of logits over temperature, plus noise where there is any.
+def verify(
+    logits: Tensor, temperature: float, noise: Tensor | None, token_ids: Tensor, parents: Tensor, depths: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+    """Compares a tree with the choices among logits over the temperature, plus noise where there is any.
 
     Args:
-        logits: (rows, vocab_size) float32.
-        noise: (positions, vocab_size) float32; levels: (rows,) int64, which of them is a row's.
-        parents: (rows,) int64, each row's parent; None means that all rows are parents.
+        logits: (num_nodes, vocab_size) float32. noise: (levels, vocab_size) float32, a row for each depth.
+        token_ids, parents, depths: of the tree, see `NodeColumns`.
 
     Returns:
-        (rows,) int64 lowest best ids, (rows,) their lead over the next, (rows,) log of the sum of e to the logits over
-        the temperature, NaN at rows that are no parents.
+        `choices`, `margins`, `target_probs` and `on_path` of `jakiro.core.verify.Verification`, and its `end`.
     """
-    logits = logits.contiguous()
+    logits, token_ids, parents, depths = (each.contiguous() for each in (logits, token_ids, parents, depths))
+    noise = None if noise is None else noise.contiguous()
     rows, vocab_size = logits.shape
-    choices = torch.empty(rows, dtype=torch.int64, device=logits.device)
-    leads, log_totals = logits.new_empty(2, rows)
-    if noise is not None:
-        noise, levels = noise.contiguous(), levels.contiguous()
-    library().jakiro_choose(
+    choices, on_path = torch.empty_like(token_ids), torch.empty_like(token_ids, dtype=torch.bool)
+    margins, target_probs = logits.new_empty((2, rows)).unbind()
+    memory = logits.new_empty(library().jakiro_verify_bytes(rows), dtype=torch.uint8)
+    end = library().jakiro_verify(
         logits.data_ptr(),
         rows,
         vocab_size,
         temperature,
         address(noise),
-        address(levels),
-        address(parents),
+        token_ids.data_ptr(),
+        parents.data_ptr(),
+        depths.data_ptr(),
         choices.data_ptr(),
-        leads.data_ptr(),
-        log_totals.data_ptr(),
+        margins.data_ptr(),
+        target_probs.data_ptr(),
+        on_path.data_ptr(),
+        memory.data_ptr(),
         num_threads(),
     )
-    return choices, leads, log_totals
+    return choices, margins, target_probs, on_path, end
 
 
 def ranks_up_to(width: int) -> bool:

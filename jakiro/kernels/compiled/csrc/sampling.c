@@ -1,4 +1,4 @@
-/* What a step does over the whole vocabulary: keyed noise, and each row's choice with its lead and its log total. */
+/* What a step does over the whole vocabulary: keyed noise, verification, and a draft's best candidates. */
 
 #include "sampling.h"
 
@@ -56,18 +56,31 @@ void jakiro_noise(uint64_t seed, int64_t first, int64_t positions, const int64_t
     run_in_threads(noise, &(Noise){seed, first, positions, vocabulary, token_ids, result}, threads);
 }
 
-/* ---- Choices ---- */
+/* ---- Verification ---- */
+
+/* Numbers that are looked at together; their sum is taken in 32 bits before it joins one in 64. */
+#define BLOCK (16 * LANES)
+/* A row is looked at in parts, each by one thread: its sums are the same however many threads there are. */
+#define PARTS 16
+
+/* What one part of a row holds. */
+typedef struct {
+    float best, next, top; /* its largest score, the next one, and its largest logit */
+    int64_t place;         /* the lowest id of the best */
+    double sum;            /* of e to the logits less the largest of them, of a row that is a parent */
+} Part;
 
 typedef struct {
     const float *logits; /* (rows, vocabulary) */
     int64_t rows, vocabulary;
     float temperature;
-    const float *noise;    /* (levels, vocabulary) or null */
-    const int64_t *levels;  /* (rows,) which row of noise */
-    const int64_t *parents; /* (rows,), or null: all rows are parents */
-    int64_t *choices;       /* (rows,) */
-    float *leads, *log_totals;
-} Choices;
+    const float *noise;                          /* (levels, vocabulary) or null */
+    const int64_t *token_ids, *parents, *depths; /* (rows,) */
+    int64_t *choices;
+    float *margins, *target_probs;
+    uint8_t *on_path;
+    Part *parts; /* (rows, PARTS) */
+} Verification;
 
 static inline vec divided(vec x, float temperature) { return temperature == 1.0f ? x : x / temperature; }
 
@@ -80,69 +93,125 @@ static inline doubles halves_sum(vec x) {
 static inline float log_of_sum(doubles sums) { return (float)natural_log((doubles){0} + sum_of(sums))[0]; }
 
 /* Children come after their parents. */
-static int has_children(const Choices *work, int64_t row) {
+static int has_children(const Verification *work, int64_t row) {
     int64_t child = row + 1;
-    while (work->parents && child < work->rows && work->parents[child] != row) child++;
-    return !work->parents || child < work->rows;
+    while (child < work->rows && work->parents[child] != row) child++;
+    return child < work->rows;
 }
 
-static void choose_row(const Choices *work, int64_t row) {
-    const int64_t count = work->vocabulary;
-    const float *logits = work->logits + row * count;
-    const float *noise = work->noise ? work->noise + work->levels[row] * count : 0;
+/* The numbers from `begin` to `end` of a row; `noise` is null or of its position. */
+static inline Part best_of_part(const float *logits, const float *noise, float temperature, int64_t begin, int64_t end) {
     const float nothing = -__builtin_inff();
-    vec best = (vec){0} + nothing, second = best, top = best;
+    vec best = all_lanes(nothing), next = best, top = best;
     ints places = {0};
-    for (int64_t place = 0; place < count; place += LANES) {
-        const vec logit = divided(loaded(logits, place, count, nothing), work->temperature);
-        const vec score = noise ? logit + loaded(noise, place, count, 0) : logit;
+    for (int64_t place = begin; place < end; place += LANES) {
+        const vec logit = divided(loaded(logits, place, end, nothing), temperature);
+        const vec score = noise ? logit + loaded(noise, place, end, 0) : logit;
         top = larger(top, logit);
-        second = larger(second, smaller(best, score));
+        next = larger(next, smaller(best, score));
         const ints better = score > best;
-        places = (places & ~better) | (((ints){0} + (int32_t)(place / LANES)) & better);
+        places = (places & ~better) | (((ints){0} + (int32_t)place) & better);
         best = larger(best, score);
     }
-    int64_t chosen = count;
-    const float most = highest_of(top);
-    float highest = nothing, next = nothing;
+    Part part = {nothing, nothing, highest_of(top), end, 0};
     for (int lane = 0; lane < LANES; lane++) {
-        const float last = best[lane] > highest ? highest : best[lane];
-        if (last > next) next = last;
-        if (second[lane] > next) next = second[lane];
-        const int64_t place = (int64_t)places[lane] * LANES + lane;
-        if (best[lane] > highest || (best[lane] == highest && place < chosen)) chosen = place;
-        if (best[lane] > highest) highest = best[lane];
+        const float lesser = best[lane] > part.best ? part.best : best[lane];
+        if (lesser > part.next) part.next = lesser;
+        if (next[lane] > part.next) part.next = next[lane];
+        const int64_t place = places[lane] + lane;
+        if (best[lane] > part.best || (best[lane] == part.best && place < part.place)) part.place = place;
+        if (best[lane] > part.best) part.best = best[lane];
     }
-    work->choices[row] = chosen < count ? chosen : 0;
-    work->leads[row] = highest - next;
-    work->log_totals[row] = __builtin_nanf("");
-    if (!has_children(work, row)) return;
+    return part;
+}
+
+/* The sum of e to the numbers from `begin` to `end` less the largest of them. */
+static double sum_of_part(const float *logits, float temperature, float top, int64_t begin, int64_t end) {
+    const float nothing = -__builtin_inff();
     doubles sums = {0};
-    for (int64_t place = 0; place < count; place += LANES) {
-        const vec logit = divided(loaded(logits, place, count, nothing), work->temperature);
-        sums += halves_sum(weight_of(logit, most, nothing));
+    for (int64_t block = begin; block < end; block += BLOCK) {
+        vec sum = {0};
+        for (int64_t place = block; place < at_most(block + BLOCK, end); place += LANES)
+            sum += weight_of(divided(loaded(logits, place, end, nothing), temperature), top, nothing);
+        sums += halves_sum(sum);
     }
-    work->log_totals[row] = most + log_of_sum(sums);
+    return sum_of(sums);
 }
 
-static void choose(const void *context, int thread_id, int num_threads) {
-    const Choices *work = context;
-    for (int64_t row = thread_id; row < work->rows; row += num_threads) choose_row(work, row);
+static void look_at_parts(const void *context, int thread_id, int num_threads) {
+    const Verification *work = context;
+    const int64_t count = work->vocabulary, width = ((count - 1) / (PARTS * LANES) + 1) * LANES;
+    for (int64_t row = 0; row < work->rows; row++) {
+        const float *logits = work->logits + row * count;
+        const float *noise = work->noise ? work->noise + work->depths[row] * count : 0;
+        const int parent = has_children(work, row);
+        for (int64_t at = PARTS * thread_id / num_threads; at < PARTS * (thread_id + 1) / num_threads; at++) {
+            const int64_t begin = at_most(at * width, count), end = at_most(begin + width, count);
+            Part *part = work->parts + row * PARTS + at;
+            *part = noise ? best_of_part(logits, noise, work->temperature, begin, end)
+                          : best_of_part(logits, 0, work->temperature, begin, end);
+            if (parent) part->sum = sum_of_part(logits, work->temperature, part->top, begin, end);
+        }
+    }
 }
 
-/* Each row's largest logit over the temperature plus noise: the lowest id, its lead over the next, and, of a row that is a
- * parent, the log of the sum of e to the logits over the temperature. */
-void jakiro_choose(const float *logits, int64_t rows, int64_t vocabulary, float temperature, const float *noise,
-                   const int64_t *levels, const int64_t *parents, int64_t *choices, float *leads, float *log_totals,
-                   int64_t threads) {
-    Choices work = {logits, rows, vocabulary, temperature, noise, levels, parents, choices, leads, log_totals};
-    run_in_threads(choose, &work, at_most(threads, rows));
+/* Writes a row's choice and its margin. */
+static void choose(const Verification *work, int64_t row) {
+    float best = -__builtin_inff(), next = best;
+    int64_t place = 0;
+    for (const Part *part = work->parts + row * PARTS; part < work->parts + (row + 1) * PARTS; part++) {
+        const float lesser = part->best > best ? best : part->best;
+        if (lesser > next) next = lesser;
+        if (part->next > next) next = part->next;
+        if (part->best > best) best = part->best, place = part->place;
+    }
+    work->choices[row] = place;
+    work->margins[row] = best - next;
+}
+
+/* The log of the sum of e to a parent's logits over the temperature. */
+static float total_of_parts(const Part *parts) {
+    float top = -__builtin_inff();
+    for (int at = 0; at < PARTS; at++)
+        if (parts[at].top > top) top = parts[at].top;
+    double sum = 0;
+    for (int at = 0; at < PARTS; at++)
+        sum += parts[at].sum * weight_of(all_lanes(parts[at].top), top, -__builtin_inff())[0];
+    return top + log_of_sum((doubles){sum});
+}
+
+int64_t jakiro_verify_bytes(int64_t rows) { return rows * PARTS * (int64_t)sizeof(Part); }
+
+/* Each row's largest logit over the temperature plus noise, the lowest id, and its lead over the next; the chance that its
+ * parent's logits give each node; which nodes are right together with all before them, and the last of these. */
+int64_t jakiro_verify(const float *logits, int64_t rows, int64_t vocabulary, float temperature, const float *noise,
+                      const int64_t *token_ids, const int64_t *parents, const int64_t *depths, int64_t *choices,
+                      float *margins, float *target_probs, uint8_t *on_path, void *memory, int64_t threads) {
+    Verification work = {logits,  rows,    vocabulary,   temperature, noise, token_ids, parents, depths,
+                         choices, margins, target_probs, on_path,     memory};
+    run_in_threads(look_at_parts, &work, at_most(threads, PARTS));
+    target_probs[0] = __builtin_nanf("");
+    memset(on_path, 0, rows);
+    on_path[0] = 1;
+    int64_t end = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        choose(&work, row);
+        const float total = has_children(&work, row) ? total_of_parts(work.parts + row * PARTS) : 0;
+        for (int64_t child = row + 1; child < rows; child++) {
+            if (parents[child] != row) continue;
+            const vec logit = divided(all_lanes(logits[row * vocabulary + token_ids[child]]), temperature);
+            target_probs[child] = exponential(logit - total)[0];
+            on_path[child] = on_path[row] && token_ids[child] == choices[row];
+            if (on_path[child] && depths[child] > depths[end]) end = child;
+        }
+    }
+    memset(on_path, 0, rows);
+    for (int64_t node = end; node >= 0; node = parents[node]) on_path[node] = 1;
+    return end;
 }
 
 /* ---- Mixtures ---- */
 
-/* Numbers that are looked at together; their sum is taken in 32 bits before it joins one in 64. */
-#define BLOCK (16 * LANES)
 /* What stands for chances too small for a logarithm. */
 #define LEAST_CHANCE 1e-30f
 

@@ -85,14 +85,31 @@ static inline doubles fused_doubles(doubles a, doubles b, doubles c) {
 /* Lane by lane the first where the mask says so, else the second. */
 static inline vec either(ints mask, vec first, vec second) { return (vec)(((ints)first & mask) | ((ints)second & ~mask)); }
 
-static inline vec smaller(vec a, vec b) { return either(a < b, a, b); }
+/* b where one of both is no number, as x86's instructions have it. */
+static inline vec smaller(vec a, vec b) {
+#if LANES == 16
+    return (vec)_mm512_min_ps((__m512)a, (__m512)b);
+#elif LANES == 8
+    return (vec)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return either(a < b, a, b);
+#endif
+}
 
-static inline vec larger(vec a, vec b) { return either(a > b, a, b); }
+static inline vec larger(vec a, vec b) {
+#if LANES == 16
+    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+#elif LANES == 8
+    return (vec)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return either(a > b, a, b);
+#endif
+}
 
 /* e^x within two units in the last place, for x from -87 to 88: 2^n times Taylor's series on at most ln 2 / 2. */
 static inline vec exponential(vec x) {
     const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
-    x = smaller(-smaller(-x, (vec){0} + 87.0f), (vec){0} + 88.0f);
+    x = smaller(larger(x, all_lanes(-87.0f)), all_lanes(88.0f));
     const vec whole = fused(x, all_lanes(1.44269504f), shift) - shift;
     const vec rest = fused(whole, all_lanes(-1.42860677e-6f), fused(whole, all_lanes(-0.693145752f), x));
     vec sum = all_lanes(1.0f / 5040);
