@@ -5,6 +5,7 @@ A pass reads every weight once. With pages of 4 kB, each core waits at every 64t
 
 import mmap
 import threading
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -27,8 +28,7 @@ def in_large_pages(weight: Tensor) -> Tensor:
 def _mapped(size: int) -> Tensor:
     """(size,) uint8, of which only touched pages take memory."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    try:
+    # Not every system has such pages
+    with suppress(AttributeError, OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
-    except (AttributeError, OSError):
-        pass  # A system without such pages; the usual ones are as good but for speed
     return torch.frombuffer(memory, dtype=torch.uint8)
