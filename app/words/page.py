@@ -345,7 +345,7 @@ BROWSER = {
     "unequal_heads": UNEQUAL_HEADS,
     "race_empty": "Ask a question: both write the answer; each is timed by itself.",
     "race_more": "All numbers of this race",
-    "race_clock": "{lane} {seconds} s",
+    "race_clock": "{lane} {seconds}\u00a0s",
     "race_same": "identical ✓",
     "race_alone": "Plain decoding was switched off for this answer; switch it on in Settings to race.",
     "start_race": "Start race",
