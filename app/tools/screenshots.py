@@ -72,7 +72,7 @@ PICTURES = (
 class NoModel:
     """A device that never comes to have a model."""
 
-    places, costs, status = 1, None, {}
+    places, metered, costs, status = 1, False, None, {}
 
     def load(self, told) -> None:
         threading.Event().wait()
