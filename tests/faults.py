@@ -388,6 +388,20 @@ FAULTS = (
         (f"{COMPILED}::test_numbers_of_another_dtype_are_refused_instead_of_read_as_float32",),
     ),
     Fault(
+        "neighbouring-weights-share-bytes",
+        "jakiro/kernels/compiled/pages.py",
+        "_rest[-(-weight.nbytes // _LINE) * _LINE :]",
+        "_rest[weight.nbytes // _LINE * _LINE :]",
+        ("tests/kernels/test_pages.py",),
+    ),
+    Fault(
+        "paired-weights-keep-their-neighbour-s-bits",
+        "jakiro/kernels/compiled/csrc/products.c",
+        "(vec)(both & (int32_t)0xFFFF0000)",
+        "(vec)both",
+        ("tests/kernels/test_linear.py::test_bfloat16_needs_no_tiles",),
+    ),
+    Fault(
         "a-drafted-row-goes-on-with-the-first-expert-s-feature",
         "jakiro/kernels/compiled/csrc/draft.c",
         "head->summed ? 0 : node->proposer",

@@ -19,7 +19,7 @@ from jakiro.kernels.compiled import sampling as native
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the target says about a tree; tensors on the device.
+    """What the target says about a tree; tensors on the device, and plain numbers what the host knows already.
 
     Attributes:
         choices: (num_nodes,) int64, the target's own choice after each node.
@@ -34,8 +34,8 @@ class Verification:
     margins: Tensor
     target_probs: Tensor
     on_path: Tensor
-    end: Tensor
-    needs_full_sort: Tensor
+    end: Tensor | int
+    needs_full_sort: Tensor | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,4 +113,4 @@ def _verify_in_one_call(
 ) -> Verification:
     temperature = 1.0 if sampling.greedy else sampling.temperature
     *columns, end = native.verify(logits, temperature, noise_rows, tree.token_ids, tree.parents, tree.depths)
-    return Verification(*columns, *(torch.tensor(each, device=logits.device) for each in (end, False)))
+    return Verification(*columns, end, False)

@@ -137,7 +137,6 @@ METHODS = Methods(
         medusa.METHOD,
     )
 )
-method_named = METHODS.named
 
 
 def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:

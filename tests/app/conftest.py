@@ -217,6 +217,8 @@ def module_tab(tabs):
 @pytest.fixture
 def modules(module_tab):
     """An empty tab with the page's scripts, for views by themselves; its problems fail the test."""
+    # What loads behind another tab is given three frames a second, and every wait is for frames
+    module_tab.bring_to_front()
     module_tab.goto("about:blank")
     module_tab.set_viewport_size(DESKTOP)
     load_scripts(module_tab)

@@ -81,6 +81,17 @@ def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, co
         assert torch.equal(packed(hidden[-rows:]), together[-rows:]), f"last {rows} rows"
 
 
+@pytest.mark.skipif(library() is None, reason="no compiled functions here")
+@pytest.mark.parametrize(("inner", "outer"), [(63, 260), (576, 96)])
+def test_bfloat16_needs_no_tiles(inner, outer, packed_pair, monkeypatch):
+    monkeypatch.setattr(library(), "jakiro_tiles", lambda: 0)
+    layer, packed = packed_pair(inner, outer, True, torch.bfloat16)
+    assert torch.equal(packed(torch.eye(inner)), layer.weight.T)
+    together = packed(hidden := torch.randn(40, inner))
+    for rows in range(1, 40):
+        assert torch.equal(packed(hidden[:rows]), together[:rows]), f"{rows} rows"
+
+
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_every_number_that_16_bits_hold_is_read_as_it_was(compiled, monkeypatch):
     monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: compiled)

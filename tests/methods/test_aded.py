@@ -9,7 +9,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, gumbel_of
 from jakiro.drafting.base import Committed, Prompt, TreeLimits
 from jakiro.drafting.trigrams import TrigramTable, fingerprint
-from jakiro.methods import PLAIN, method_named
+from jakiro.methods import METHODS, PLAIN
 from jakiro.methods.aded import LIVE, TABLE, TrigramDrafter
 from tests.support import assert_is_a_tree, tiny_generator
 
@@ -122,4 +122,4 @@ def test_a_table_of_another_tokenizer_is_refused_and_other_methods_go_on(tmp_pat
     assert generator.run(QUESTION, SamplingParams(max_new_tokens=4)).token_ids
     tokenizer = generator.tokenizer
     TrigramTable.counted([[1, 2, 3]], len(tokenizer), fingerprint(tokenizer), least_count=1).save(path)
-    assert generator.drafter(method_named("aded")).info["name"] == "table"
+    assert generator.drafter(METHODS["aded"]).info["name"] == "table"

@@ -6,6 +6,7 @@ a warning. JAKIRO_NATIVE=0 asks for that.
 """
 
 import ctypes
+import enum
 import functools
 import logging
 import os
@@ -30,6 +31,12 @@ if hasattr(os, "register_at_fork"):
 log = logging.getLogger(__name__)
 
 
+class Kind(enum.IntEnum):
+    """Of a matrix' weights, as in products.h."""
+
+    INT8, FLOAT16, PAIRS, FLOAT32, TILES = range(5)
+
+
 class Matrix(ctypes.Structure):
     """As `Matrix` in products.h."""
 
@@ -38,8 +45,7 @@ class Matrix(ctypes.Structure):
         ("bias", _Pointer),
         ("outputs", _Long),
         ("inputs", _Long),
-        ("itemsize", _Long),
-        ("tiled", _Long),
+        ("kind", _Long),
         ("unscale", ctypes.c_float),
         ("scales", _Pointer),
         ("factors", _Pointer),

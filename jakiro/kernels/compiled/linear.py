@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from jakiro.kernels.compiled.library import Matrix, address, library, num_threads
+from jakiro.kernels.compiled.library import Kind, Matrix, address, library, num_threads
+from jakiro.kernels.compiled.pages import in_large_pages
 from jakiro.kernels.rounding import rounded_to_8_bits
 
 _LARGEST_HALF = 65504.0
@@ -32,23 +33,27 @@ class NativeLinear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None, exponent: int | None) -> None:
         super().__init__()
         weight = weight.detach().float()
-        if library().jakiro_tiles() and torch.equal(weight.bfloat16().float(), weight):
-            self._keep(_in_tiles(weight.bfloat16()), weight.shape, bias, tiled=1, unscale=1.0)
+        short = weight.bfloat16()
+        if torch.equal(short.float(), weight):
+            kind, packed = (Kind.TILES, _in_tiles(short)) if library().jakiro_tiles() else (Kind.PAIRS, _paired(short))
+            self._keep(kind, packed, weight.shape, bias, unscale=1.0)
+        elif exponent is None:
+            self._keep(Kind.FLOAT32, _in_panels(weight), weight.shape, bias, unscale=1.0)
         else:
-            kept = weight if exponent is None else (weight * 2.0**exponent).half()
-            self._keep(_in_panels(kept), weight.shape, bias, unscale=2.0 ** -(exponent or 0))
+            packed = _in_panels((weight * 2.0**exponent).half())
+            self._keep(Kind.FLOAT16, packed, weight.shape, bias, unscale=2.0**-exponent)
 
-    def _keep(self, packed: Tensor, shape: Sequence[int], bias: Tensor | None, **fields) -> None:
-        """Describes a packed matrix; `fields` are those of `Matrix` that depend on what its numbers are."""
+    def _keep(self, kind: Kind, packed: Tensor, shape: Sequence[int], bias: Tensor | None, **fields) -> None:
+        """Describes a packed matrix; `fields` are those of `Matrix` that depend on its kind."""
         self.out_features, self.in_features = shape
-        self.packed = packed
+        self.packed = in_large_pages(packed)
         self.bias = None if bias is None else bias.detach().float().contiguous()
         self.matrix = Matrix(
             weights=self.packed.data_ptr(),
             bias=address(self.bias),
             outputs=self.out_features,
             inputs=self.in_features,
-            itemsize=self.itemsize,
+            kind=kind,
             **fields,
         )
 
@@ -78,9 +83,8 @@ class RoundedNativeLinear(NativeLinear):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         nn.Module.__init__(self)
         rounded, self.scales, self.factors = rounded_to_8_bits(weight)
-        self._keep(
-            _in_pairs(rounded), weight.shape, bias, scales=self.scales.data_ptr(), factors=self.factors.data_ptr()
-        )
+        scaling = {"scales": self.scales.data_ptr(), "factors": self.factors.data_ptr()}
+        self._keep(Kind.INT8, _in_steps(rounded), weight.shape, bias, **scaling)
 
 
 def _in_panels(weight: Tensor) -> Tensor:
@@ -90,7 +94,13 @@ def _in_panels(weight: Tensor) -> Tensor:
     return padded.view(-1, panel, weight.shape[1]).transpose(1, 2).contiguous()
 
 
-def _in_pairs(weight: Tensor) -> Tensor:
+def _paired(weight: Tensor) -> Tensor:
+    """(outputs, inputs) bfloat16 as products.h orders it."""
+    panels = _in_panels(weight)
+    return panels.unflatten(-1, (2, -1)).transpose(-1, -2).contiguous()
+
+
+def _in_steps(weight: Tensor) -> Tensor:
     """(outputs, inputs) as dots.h orders it."""
     panel, (outputs, inputs) = library().jakiro_panel(), weight.shape
     padded = nn.functional.pad(weight, (0, -inputs % (panel // 2), 0, -outputs % panel))

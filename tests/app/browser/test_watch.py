@@ -120,7 +120,7 @@ def test_an_answer_that_ended_is_shown_to_its_end_once(open_tab):
         blocks.close()
 
 
-EFFECTLESS = ".phases, .scrubber, .plot-pane, .legend-line, .panels, .race-more"
+EFFECTLESS = ".phases, .scrubber, .plot-pane, .panels, .race-more"
 
 
 def test_before_anything_is_asked_or_played_there_is_one_sentence_and_nothing_without_effect(
@@ -137,7 +137,7 @@ def test_before_anything_is_asked_or_played_there_is_one_sentence_and_nothing_wi
             assert tab.evaluate(shown, EFFECTLESS) == 0, name
         ask(tab, "Why?")
         wait_until_finished(tab)
-        assert tab.evaluate(shown, EFFECTLESS) == 5
+        assert tab.evaluate(shown, EFFECTLESS) == 4
     finally:
         blocks.close()
 

@@ -75,7 +75,7 @@ static inline shorts widened(const int8_t *weights) {
         for (int row = 0; row < ROWS; row++) left[row] = right[row] = (ints){0};                             \
         for (int64_t k = 0; k < inputs; k += STEP) {                                                         \
             const int8_t *weights = panel + k * PANEL;                                                       \
-            __builtin_prefetch(weights + AHEAD);                                                             \
+            read_ahead(weights);                                                                             \
             const shorts first = widened(weights), second = widened(weights + STEP * LANES);                 \
             for (int row = 0; row < ROWS; row++) {                                                           \
                 int32_t pair;                                                                                \

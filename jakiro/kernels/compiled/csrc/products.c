@@ -2,20 +2,34 @@
 
 #include "sections.h"
 
+/* LANES weights of an input and LANES more. */
+typedef struct {
+    vec first, second;
+} Column;
+
+static inline Column column_half(const uint16_t *weights) { return (Column){from_half(weights), from_half(weights + LANES)}; }
+
+/* A bfloat16 is the upper half of a float. */
+static inline Column column_pairs(const uint16_t *weights) {
+    const ints both = *(const ints *)weights;
+    return (Column){(vec)(both << 16), (vec)(both & (int32_t)0xFFFF0000)};
+}
+
+static inline Column column_float(const float *weights) { return (Column){from_float(weights), from_float(weights + LANES)}; }
+
 /* (ROWS, inputs) times one panel, into (ROWS, PANEL); all sums stay in registers. */
-#define PRODUCT(ROWS, KIND, TYPE, LOAD)                                                                     \
+#define PRODUCT(ROWS, KIND, TYPE)                                                                          \
     static void product_##KIND##_##ROWS(const TYPE *weights, const float *input, int64_t inputs,           \
                                         float *tile) {                                                     \
         vec left[ROWS], right[ROWS];                                                                       \
         for (int row = 0; row < ROWS; row++) left[row] = right[row] = (vec){0};                            \
         for (int64_t k = 0; k < inputs; k++) {                                                             \
-            const TYPE *column = weights + k * PANEL;                                                      \
-            __builtin_prefetch((const char *)column + AHEAD);                                              \
-            const vec first = LOAD(column), second = LOAD(column + LANES);                                 \
+            read_ahead(weights + k * PANEL);                                                               \
+            const Column column = column_##KIND(weights + k * PANEL);                                      \
             for (int row = 0; row < ROWS; row++) {                                                         \
                 const vec value = all_lanes(input[row * inputs + k]);                                      \
-                left[row] = fused(value, first, left[row]);                                                \
-                right[row] = fused(value, second, right[row]);                                             \
+                left[row] = fused(value, column.first, left[row]);                                         \
+                right[row] = fused(value, column.second, right[row]);                                      \
             }                                                                                              \
         }                                                                                                  \
         for (int row = 0; row < ROWS; row++) {                                                             \
@@ -23,51 +37,51 @@
             *(vec *)(tile + row * PANEL + LANES) = right[row];                                             \
         }                                                                                                  \
     }
-#define ALL(ROWS) PRODUCT(ROWS, half, uint16_t, from_half) PRODUCT(ROWS, float, float, from_float)
+#define ALL(ROWS) PRODUCT(ROWS, half, uint16_t) PRODUCT(ROWS, pairs, uint16_t) PRODUCT(ROWS, float, float)
 FOR_EVERY_COUNT(ALL)
 
 static void rows_product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile) {
-    const int64_t offset = panel * PANEL * matrix->inputs, inputs = matrix->inputs;
-    const void *weights = (const char *)matrix->weights + offset * matrix->itemsize;
-#define CASE(ROWS)                                                                    \
-    case ROWS:                                                                        \
-        if (matrix->itemsize == 2) product_half_##ROWS(weights, input, inputs, tile); \
-        else product_float_##ROWS(weights, input, inputs, tile);                      \
+    const int64_t inputs = matrix->inputs, first = panel * PANEL * inputs;
+    const uint16_t *halves = (const uint16_t *)matrix->weights + first;
+    const float *floats = (const float *)matrix->weights + first;
+#define CASE(ROWS)                                                                      \
+    case ROWS:                                                                          \
+        if (matrix->kind == PAIRS) product_pairs_##ROWS(halves, input, inputs, tile);   \
+        else if (matrix->kind == FLOAT16) product_half_##ROWS(halves, input, inputs, tile); \
+        else product_float_##ROWS(floats, input, inputs, tile);                         \
         break;
     switch (rows) { FOR_EVERY_COUNT(CASE) }
 }
-
-static int is_rounded(const Matrix *matrix) { return matrix->itemsize == 1; }
 
 /* A line of the cache more, so that the memory can begin at one. */
 #define LINE 64
 
 int64_t factor_floats(const Matrix *matrix, int64_t rows) {
-    const int64_t floats = matrix->tiled           ? parts_floats(rows, matrix->inputs)
-                           : is_rounded(matrix) ? rounded_floats(rows, matrix->inputs)
-                                                : 0;
+    const int64_t floats = matrix->kind == TILES  ? parts_floats(rows, matrix->inputs)
+                           : matrix->kind == INT8 ? rounded_floats(rows, matrix->inputs)
+                                                  : 0;
     return floats ? floats + LINE / sizeof(float) : 0;
 }
 
 Factor prepare(const Matrix *matrix, const float *input, int64_t rows, float *memory) {
     Factor factor = {matrix, input, rows, {0}, {0}};
     memory = (float *)(((uintptr_t)memory + LINE - 1) & ~(uintptr_t)(LINE - 1));
-    if (matrix->tiled) {
+    if (matrix->kind == TILES) {
         open_tiles(rows);
         factor.parts = split(input, rows, matrix->inputs, memory);
-    } else if (is_rounded(matrix)) factor.rounded = round_rows(input, matrix->factors, rows, matrix->inputs, memory);
+    } else if (matrix->kind == INT8) factor.rounded = round_rows(input, matrix->factors, rows, matrix->inputs, memory);
     return factor;
 }
 
 void finish(Factor factor) {
-    if (factor.matrix->tiled) close_tiles();
+    if (factor.matrix->kind == TILES) close_tiles();
 }
 
 int64_t panels_of(const Matrix *matrix) { return (matrix->outputs + PANEL - 1) / PANEL; }
 
 /* Panels that each block of rows is multiplied by before the next block's turn. */
 static int64_t wanted_together(const Matrix *matrix, int64_t rows) {
-    return matrix->tiled ? tiled_panels_together(rows, matrix->inputs) : 1;
+    return matrix->kind == TILES ? tiled_panels_together(rows, matrix->inputs) : 1;
 }
 
 Cut cut(const Matrix *matrix, int64_t panels, int64_t rows, int64_t num_threads, int64_t most_chunks) {
@@ -83,7 +97,7 @@ int64_t chunk_floats(const Matrix *matrix, int64_t rows, int64_t most_chunks) {
 
 /* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
 static int64_t rows_together(const Matrix *matrix, int64_t left) {
-    if (matrix->tiled) return at_most(left, TILED_ROWS);
+    if (matrix->kind == TILES) return at_most(left, TILED_ROWS);
     if (left <= MOST_ROWS) return left;
     return left < 2 * MOST_ROWS ? (left + 1) / 2 : MOST_ROWS;
 }
@@ -91,11 +105,11 @@ static int64_t rows_together(const Matrix *matrix, int64_t left) {
 /* The factor's `count` rows from `first` on times one panel, into (count, PANEL). */
 static void product(const Factor *factor, int64_t panel, int64_t end, int64_t first, int64_t count, float *tile) {
     const Matrix *matrix = factor->matrix;
-    if (matrix->tiled) {
+    if (matrix->kind == TILES) {
         const int64_t size = PANEL * ((matrix->inputs + 31) / 32 * 32);
         const uint16_t *weights = matrix->weights;
         tiled_product(weights + panel * size, weights + end * size, factor->parts, first, count, tile);
-    } else if (is_rounded(matrix)) {
+    } else if (matrix->kind == INT8) {
         const int8_t *weights = (const int8_t *)matrix->weights + panel * PANEL * factor->rounded.inputs;
         dot_product(weights, factor->rounded, first, count, tile);
     } else rows_product(matrix, panel, factor->input + first * matrix->inputs, count, tile);

@@ -16,8 +16,14 @@
 #endif
 #define PANEL (2 * LANES)
 
-/* Bytes by which reading runs ahead of what is multiplied; one core alone wants more than two that share the memory. */
-#define AHEAD 6144
+/* Reading runs ahead of what is multiplied by so many bytes: far ahead into the second cache, which waits for the memory
+ * and for the next page's address, and a little ahead into the first. */
+#define FAR_AHEAD 12288
+#define NEAR_AHEAD 2048
+static inline void read_ahead(const void *weights) {
+    __builtin_prefetch((const char *)weights + FAR_AHEAD, 0, 2);
+    __builtin_prefetch((const char *)weights + NEAR_AHEAD);
+}
 
 #if MOST_ROWS == 14
 #define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)
@@ -27,13 +33,16 @@
 #define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6)
 #endif
 
-/* A weight of (outputs, inputs) in panels of PANEL outputs: (panels, inputs, PANEL), the last one padded with zeros. */
+/* FLOAT16 and FLOAT32 weights of (outputs, inputs) lie in panels of PANEL outputs, (panels, inputs, PANEL), the last one
+ * padded with zeros; PAIRS are bfloat16 in panels of (inputs, LANES, 2), an output beside the one LANES further. dots.h
+ * orders INT8 and tiles.h bfloat16 in TILES. */
+enum { INT8, FLOAT16, PAIRS, FLOAT32, TILES };
+
 typedef struct {
     const void *weights;
     const float *bias; /* (outputs,) or null */
     int64_t outputs, inputs;
-    int64_t itemsize; /* of a weight: 1 int8 as dots.h orders them, 2 float16, 4 float32 */
-    int64_t tiled; /* weights are bfloat16 as tiles.h orders them */
+    int64_t kind;      /* what its weights are, one of the kinds below */
     float unscale; /* what products are multiplied by; a power of two */
     const float *scales;  /* int8: (outputs,), what products are multiplied by instead */
     const float *factors; /* int8: (inputs,), what a row's numbers are multiplied by */
