@@ -43,7 +43,7 @@ ADDRESSED = "tests/app/serving/test_addresses.py"
 CONFORMING, COMPILED = "tests/methods/test_conformance.py", "tests/kernels/test_compiled.py"
 DAMAGED = f"{CONFORMING}::test_a_head_with_damaged_weights_changes_no_text_and_leaves_traces_that_can_be_read"
 SECTIONS, LATE = "jakiro/kernels/compiled/csrc/sections.c", "tests/kernels/test_sections.py"
-MEANS = f"{BUDGETED}::test_what_is_expected_is_a_running_mean_by_depth"
+MEANS = f"{BUDGETED}::test_what_is_expected_is_a_running_mean"
 SLOWER = f"{BUDGETED}::test_a_pass_that_is_slower_for_everybody_changes_no_size"
 MEDIANS = f"{REPORTED}::test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_tokens"
 CONTRASTIVE = f"{GROWN}::test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch"
@@ -146,30 +146,23 @@ FAULTS = (
         ),
     ),
     Fault(
-        "one-estimate-for-all-levels",
+        "steps-without-a-draft-expected-to-bring-its-tokens",
         BUDGET,
-        "1 + sum(self._right[: size.levels])",
-        "1 + size.levels * self._right[0]",
+        "1 + (self._accepted if size.levels else 0.0)",
+        "1 + self._accepted",
         (MEANS,),
     ),
     Fault(
         "estimates-without-memory",
         BUDGET,
-        "LEARN * ((accepted > level) - right[level])",
-        "(accepted > level) - right[level]",
+        "LEARN * (accepted - self._accepted)",
+        "accepted - self._accepted",
         (MEANS,),
-    ),
-    Fault(
-        "deeper-levels-are-never-less-likely",
-        BUDGET,
-        "right[level - 1] * 0.8 * further",
-        "right[level - 1]",
-        (f"{BUDGETED}::test_levels_that_were_not_drafted_are_expected_to_fall_as_those_above_did",),
     ),
     Fault(
         "plain-decoding-for-the-rest-of-an-answer",
         BUDGET,
-        "self._right[level] += FADE * (start - self._right[level])",
+        "self._accepted += FADE * (START - self._accepted)",
         "pass",
         (f"{BUDGETED}::test_where_nothing_is_right_drafting_stops_is_tried_rarely_and_comes_back",),
     ),

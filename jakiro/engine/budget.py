@@ -1,8 +1,7 @@
-"""How large the next tree should be: none, a small one or a large one, whichever promises most tokens a second.
+"""Whether the next step drafts a tree: none or the device's one size, whichever promises more tokens a second.
 
-The sizes follow from what passes cost on the device; between them an answer moves by how often its own guesses were
-right at each depth. Plain numbers only. Such a decision model is what multi-candidate speculative decoding asks for
-(arXiv 2409.10644).
+The size follows from what passes cost; an answer moves between the two by how many of its guesses were accepted. Plain
+numbers only. Such a decision model is what multi-candidate speculative decoding asks for (arXiv 2409.10644).
 """
 
 from collections.abc import Sequence
@@ -13,15 +12,13 @@ from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.costs import DeviceProfile
 from jakiro.trace import Plan
 
-# The n-th best guess of a tree is right in about GUESS / n² of the steps, and a step writes GAIN times what it would
-# without a draft (the default pair's own prompts, temperature 0 to 1)
-GUESS, GAIN = 2.5, 1.5
-# A small tree is as deep as pays where each further guess is right this often, a large one where texts are easy
-HARD, EASY = 0.4, 0.8
-# Chances to be right at depth 1, 2, … before an answer has shown its own, each that many times the one before
-START, DEEPER = 0.75, 0.5
+# The n-th best guess of a tree is right in about GUESS / n² of the steps, one a level deeper CHANCE times as often as
+# the one before it, and a step writes GAIN times what it would without a draft (the default pair's own prompts)
+GUESS, CHANCE, GAIN = 2.5, 0.4, 1.5
+# Tokens that a tree is expected to have accepted before an answer has shown its own
+START = 1.0
 # Weight of a step among those before it: of a drafted one, of a plain one that lets old experience fade, of a time
-LEARN, FADE, FOLLOW = 1 / 16, 1 / 256, 0.1
+LEARN, FADE, FOLLOW = 1 / 8, 1 / 256, 0.1
 
 
 class Size(NamedTuple):
@@ -34,27 +31,18 @@ class Size(NamedTuple):
 NONE = Size(0, 1)
 
 
-def sizes_for(profile: DeviceProfile, bounds: TreeConfig) -> tuple[Size, ...]:
-    """None, a small and a large tree within the bounds; fewer where costs make no difference between them."""
+def sizes_for(profile: DeviceProfile, bounds: TreeConfig) -> tuple[Size, Size]:
+    """None, and the tree within the bounds that pays on this device."""
     least = GAIN / profile.verify(1)
     nodes = 2
     while nodes < bounds.nodes and GUESS / nodes**2 >= least * (profile.verify(nodes + 1) - profile.verify(nodes)):
         nodes += 1
 
-    def levels(chance: float) -> int:
-        """Those that write most tokens a second."""
-        depths = range(1, min(bounds.depth, nodes - 1) + 1)
-        return max(
-            depths,
-            key=lambda depth: (
-                sum(chance**level for level in range(depth + 1)) / (profile.verify(nodes) + profile.draft(depth))
-            ),
-        )
+    def rate(levels: int) -> float:
+        tokens = sum(CHANCE**level for level in range(levels + 1))
+        return tokens / (profile.verify(nodes) + profile.draft(levels))
 
-    small, deep = levels(HARD), levels(EASY)
-    # A deep tree has a few guesses more, so that it need not give up its best siblings
-    large = Size(deep, min(nodes + (deep - small) // 2, bounds.nodes))
-    return tuple(dict.fromkeys((NONE, Size(small, nodes), large)))
+    return NONE, Size(max(range(1, min(bounds.depth, nodes - 1) + 1), key=rate), nodes)
 
 
 class TreeBudget:
@@ -62,7 +50,7 @@ class TreeBudget:
 
     Args:
         profile: this device's costs.
-        sizes: those to choose from.
+        sizes: none, and the tree where the method drafts one.
 
     Attributes:
         least_chance: of a candidate that needs no draft; a less likely one costs more than it brings.
@@ -72,10 +60,8 @@ class TreeBudget:
         self.profile, self.sizes = profile, tuple(sizes)
         row_ms = (profile.verify(1 + MAX_CHAIN) - profile.verify(1)) / MAX_CHAIN
         self.least_chance = GAIN * row_ms / profile.verify(1)
-        depth = max(size.levels for size in self.sizes)
-        self._start = [START * DEEPER**level for level in range(depth)]
-        # How often a guess at depth 1, 2, … was right with all above it
-        self._right = list(self._start)
+        # Of a drafted tree, a running mean
+        self._accepted = START
         # Measured over profiled time in this answer, and the time of a step that is neither draft nor pass
         self._verify_pace = self._draft_pace = 1.0
         self._other_ms: float | None = None
@@ -89,7 +75,7 @@ class TreeBudget:
         """
         self._context, rates = context, []
         for size in self.sizes:
-            tokens, ms = 1 + sum(self._right[: size.levels]), self._ms(size)
+            tokens, ms = 1 + (self._accepted if size.levels else 0.0), self._ms(size)
             rates.append((tokens / ms, size, tokens, ms))
         _, size, tokens, ms = max(rates)
         curve = tuple((each.nodes, 1000 * rate) for rate, each, *_ in rates)
@@ -107,27 +93,12 @@ class TreeBudget:
         if accepted is not None:
             self._verify_pace = _paced(self._verify_pace, verify_ms, self.profile.verify(plan.nodes, self._context))
         if not plan.levels:
-            self._fade()
+            # Who else computes here may be gone, and the text easier, so that in time a tree is tried again
+            self._draft_pace += FADE * (self._verify_pace - self._draft_pace)
+            self._accepted += FADE * (START - self._accepted)
         elif accepted is not None:
             self._draft_pace = _paced(self._draft_pace, draft_ms, self.profile.draft(plan.levels))
-            self._learn(plan.levels, accepted)
-
-    def _fade(self) -> None:
-        """After a step without a draft: who else computes here may be gone, and the text easier, so that in time a tree
-        is tried again.
-        """
-        self._draft_pace += FADE * (self._verify_pace - self._draft_pace)
-        for level, start in enumerate(self._start):
-            self._right[level] += FADE * (start - self._right[level])
-
-    def _learn(self, levels: int, accepted: int) -> None:
-        right = self._right
-        for level in range(levels):
-            right[level] += LEARN * ((accepted > level) - right[level])
-        # Below, chances go on falling as they did, and a little faster
-        further = min(right[levels - 1] / right[levels - 2], 1.0) if levels > 1 and right[levels - 2] else right[0]
-        for level in range(levels, len(right)):
-            right[level] = right[level - 1] * 0.8 * further
+            self._accepted += LEARN * (accepted - self._accepted)
 
     def _ms(self, size: Size) -> float:
         """Of a step with such a tree, as passes go in this answer."""
