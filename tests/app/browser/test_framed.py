@@ -170,6 +170,7 @@ def test_a_token_s_card_is_on_screen(framed):
         spot = node.evaluate("node => node.getBoundingClientRect().top")
         # As low on the screen as a person may have scrolled
         tab.evaluate(f"window.scrollTo(0, {HEADER} + {spot} - innerHeight + 40)")
+        wait_for_frames(page)
         node.click(force=True)
         page.wait_for_selector(".jk-card.pinned")
         assert seen(page, ".jk-card.pinned"), place
