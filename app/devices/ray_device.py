@@ -13,6 +13,9 @@ from app.devices.ray_workers import Relay
 from app.devices.remote import follow
 from app.words import page as words
 
+# A cluster starts a process for each program outside it; on a busy machine some end at once
+TRIES = 3
+
 
 class RayDevice:
     """Sends each answer to a worker of the application "jakiro" in a Ray cluster.
@@ -48,17 +51,29 @@ class RayDevice:
         """Connects; its sentences say which step failed.
 
         Raises:
-            ConnectionError: no cluster there, or none of our workers in it.
+            ConnectionError: no cluster there, no process of the cluster for this page, or none of our workers in it.
         """
         told(LOADING, None)
         try:
-            ray.init(self._address, log_to_driver=False)
+            self._connect()
+        except ConnectionAbortedError as error:
+            raise ConnectionError(words.RAY_NO_PROCESS.format(address=self._address)) from error
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConnectionError(words.RAY_NO_CLUSTER.format(address=self._address)) from error
         try:
             self._new_relay()
         except RayError as error:
             raise ConnectionError(words.RAY_NO_WORKERS.format(address=self._address)) from error
+
+    def _connect(self) -> None:
+        for left in reversed(range(TRIES)):
+            try:
+                ray.init(self._address, log_to_driver=False)
+            except ConnectionAbortedError:
+                if not left:
+                    raise
+            else:
+                return
 
     def _new_relay(self) -> None:
         self._relay = ray.remote(Relay).options(num_cpus=0).remote()

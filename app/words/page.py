@@ -106,6 +106,9 @@ ZERO_TIME_OVER = (
 
 RAY_MISSING = "--workers needs Ray Serve, which is not installed; run: pip install 'ray[serve]'"
 RAY_NO_CLUSTER = "no Ray cluster answers at “{address}”; start one, or correct the address"
+RAY_NO_PROCESS = (
+    "the Ray cluster at “{address}” answers, but starts no process for this page; see its ray_client_server logs"
+)
 RAY_NO_WORKERS = "the Ray cluster at “{address}” runs no workers of this page; start them with serve run"
 RAY_WORKER_LOST = "The worker that wrote this answer is gone; what is here stays. Press Ask to try again."
 RAY_UNREACHABLE = "The workers cannot be reached at the moment. Your question is kept; press Ask to try again."
