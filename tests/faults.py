@@ -605,10 +605,10 @@ FAULTS = (
         ("tests/app/browser/test_race.py::test_bars_are_as_long_as_their_clocks_have_run",),
     ),
     Fault(
-        "an-answer-that-ended-is-not-shown-to-its-end",
+        "who-reads-an-answer-that-ended-is-scrolled-away",
         "assets/web/page/schedule.js",
-        "if (following || (allShown(main, stepsShown()) && state.index === main.steps.length - 1))",
-        "if (following)",
+        "if (!following && wanted === broughtTo) return;",
+        "if (!following && !wanted) return;",
         ("tests/app/browser/test_watch.py::test_an_answer_that_ended_is_shown_to_its_end_once",),
     ),
     Fault(
