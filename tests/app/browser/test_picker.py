@@ -240,7 +240,7 @@ def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stay
     try:
         tab = open_tab(address)
         tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · fast")')
-        tab.wait_for_function(f"() => document.querySelector('#numerics input:checked').value === '{words.FAST}'")
+        tab.wait_for_function(f"() => document.querySelector('#numerics input:checked')?.value === '{words.FAST}'")
         tab.click("#jk-settings")
         tab.get_by_label(words.EXACT, exact=True).check()
         tab.evaluate("Jakiro.chip.look()")

@@ -117,7 +117,7 @@ def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
     assert tab.is_hidden("#example-1")
     tab.click('[data-action="new_chat"]')
     tab.click("#example-1")
-    tab.wait_for_function("() => document.querySelector('#question textarea').value")
+    tab.wait_for_function("() => document.querySelector('#question textarea')?.value")
     assert tab.input_value("#question textarea") == words.EXAMPLES[1]
     ask(tab, tab.input_value("#question textarea"))
     wait_until_finished(tab)
@@ -241,8 +241,8 @@ def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):
     tab.wait_for_function("run => document.querySelector('.jk-view')?.dataset.run === run", arg=run)
     assert tab.inner_text(".answer-text") == text
     assert tab.locator(".answer-pane .turn summary").all_inner_texts() == ["First?"]
-    tab.wait_for_function("() => document.querySelector('#question textarea').value === 'Not asked yet'")
-    tab.wait_for_function("() => document.querySelector('#seed input').value === '7'")
+    tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Not asked yet'")
+    tab.wait_for_function("() => document.querySelector('#seed input')?.value === '7'")
     tab.wait_for_selector("#jk-chip.ready")
     assert tab.is_hidden("#jk-notice"), "nothing was lost, and nothing is said to be"
     ask(tab, "Third?")
