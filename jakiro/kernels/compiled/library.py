@@ -198,9 +198,8 @@ def _loaded(path: Path) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(str(path))
     give_threads(library)
-    counts = ("linear_floats", "decoder_floats", "head_floats", "grow_bytes", "grow", "most_candidates")
-    counts += ("verify_bytes", "verify")
-    for name in ("panel", "tiles", *counts):
+    sizes = ("panel", "most_candidates", "linear_floats", "decoder_floats", "head_floats", "grow_bytes", "verify_bytes")
+    for name in ("tiles", *sizes, "grow", "verify"):
         getattr(library, f"jakiro_{name}").restype = _Long
     library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
     library.jakiro_head_floats.argtypes = [ctypes.POINTER(Head), _Long, _Long]

@@ -91,20 +91,19 @@ def _in_panels(weight: Tensor) -> Tensor:
     """(outputs, inputs) as products.h orders it."""
     panel = library().jakiro_panel()
     padded = nn.functional.pad(weight, (0, 0, 0, -weight.shape[0] % panel))
-    return padded.view(-1, panel, weight.shape[1]).transpose(1, 2).contiguous()
+    return padded.view(-1, panel, weight.shape[1]).transpose(1, 2)
 
 
 def _paired(weight: Tensor) -> Tensor:
     """(outputs, inputs) bfloat16 as products.h orders it."""
-    panels = _in_panels(weight)
-    return panels.unflatten(-1, (2, -1)).transpose(-1, -2).contiguous()
+    return _in_panels(weight).unflatten(-1, (2, -1)).transpose(-1, -2)
 
 
 def _in_steps(weight: Tensor) -> Tensor:
     """(outputs, inputs) as dots.h orders it."""
     panel, (outputs, inputs) = library().jakiro_panel(), weight.shape
     padded = nn.functional.pad(weight, (0, -inputs % (panel // 2), 0, -outputs % panel))
-    return padded.view(-1, panel, padded.shape[1] // 2, 2).transpose(1, 2).contiguous()
+    return padded.view(-1, panel, padded.shape[1] // 2, 2).transpose(1, 2)
 
 
 def _in_tiles(weight: Tensor) -> Tensor:
@@ -112,7 +111,7 @@ def _in_tiles(weight: Tensor) -> Tensor:
     outputs, inputs = weight.shape
     padded = nn.functional.pad(weight, (0, -inputs % 32, 0, -outputs % 32))
     halves = padded.view(-1, 2, 16, padded.shape[1] // 32, 16, 2)
-    return halves.permute(0, 3, 1, 4, 2, 5).contiguous()
+    return halves.permute(0, 3, 1, 4, 2, 5)
 
 
 def lossless_exponent(weight: Tensor) -> int | None:

@@ -16,7 +16,7 @@ _lock, _rest = threading.Lock(), torch.empty(0, dtype=torch.uint8)
 
 
 def in_large_pages(weight: Tensor) -> Tensor:
-    """A copy that begins at a line of the cache; its memory is free again once it and its neighbours are."""
+    """A contiguous copy that begins at a line of the cache; its memory is free again once it and its neighbours are."""
     global _rest
     with _lock:
         if len(_rest) < weight.nbytes:
