@@ -134,7 +134,7 @@ class Eagle3Head(DraftHead):
                 "choose a head trained for this target"
             )
         own = self.embed_tokens
-        self.embedding = (embedding if own is None else own.weight).detach()
+        self.embedding = embedding if own is None else own.weight.detach()
         self.output_weight = self.lm_head.weight.detach()
         return self
 

@@ -157,6 +157,11 @@ def _longest_gap(counts: Sequence[int]) -> int:
     return max(after - before for before, after in pairwise((0, *counts, _TRIED_ROWS + 1))) - 1
 
 
+def looked_up(table: Tensor | BlockLinear, ids: Tensor) -> Tensor:
+    """(…,) int64 numbers of rows → (…, width), the rows of an embedding or an output function."""
+    return nn.functional.embedding(ids, table) if isinstance(table, Tensor) else table.rows(ids)
+
+
 def packing_works(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether this build of torch packs weights for this device and dtype, tried on a small matrix."""
     if device.type != "cpu" or dtype != torch.float32:

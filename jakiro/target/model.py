@@ -32,6 +32,7 @@ from jakiro.target.families import (
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.target.llama import FusedLlama
 from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, root_and_copies
+from jakiro.target.stored import StoredModel
 
 NUMERICS = ("exact", "fast")
 PREFILL_CHUNK = 512
@@ -66,7 +67,8 @@ class TargetModel:
 
     Args:
         model: a transformers `AutoModelForCausalLM`, already on its device and in its dtype. It is taken over: layers
-            of Llama's shape move into a `FusedLlama`, linear layers are packed on a CPU in float32.
+            of Llama's shape move into a `FusedLlama`, linear layers are packed on a CPU in float32. Or a model in a
+            file's own bits.
         tokenizer: its tokenizer.
         name, sha256: what traces call it; a function of the hash where it may not be known yet.
         numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows; where a
@@ -74,6 +76,7 @@ class TargetModel:
             are exact whatever is asked: there that costs nothing.
 
     Attributes:
+        embedding, output_weight: (vocab_size, hidden_size), see `looked_up`.
         device: of trees and logits: that of the output function. A model that is spread over devices moves what it
             needs by itself.
         chains_only: only chains can be scored, because the model counts positions inside its own attention.
@@ -90,7 +93,7 @@ class TargetModel:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | StoredModel,
         tokenizer,
         name: str = "",
         sha256: str | Callable[[], str | None] | None = None,
@@ -101,29 +104,39 @@ class TargetModel:
         refuse_what_cannot_work(model.config, type(model))
         self.model, self.tokenizer, self.name, self._sha256 = model, tokenizer, name, sha256
         self.config = model.config.get_text_config()
-        self.embedding = weight_of(model.get_input_embeddings())
-        self.output_weight = weight_of(model.get_output_embeddings())
+        if isinstance(model, StoredModel):
+            self.embedding, self.output_weight = model.embedding, model.output_weight
+        else:
+            self.embedding = weight_of(model.get_input_embeddings())
+            self.output_weight = weight_of(model.get_output_embeddings())
         self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
         self.bucketed = self.device.type == "cuda"
         self.plain_rows = 1
         self.quantized = getattr(model, "quantization_method", None) is not None
         self.feature_layers: tuple[int, ...] = ()
-        trial = Trial(model, self.vocab_size, self.device)
-        packed = packing_works(self.device, self.dtype) and not is_split(model)
-        self.lean = FusedLlama.build(model, packed)
-        if self.lean is not None:
-            model.base_model.layers = nn.ModuleList()
-        if packed:
-            pack_linears(model)
-        self.weight_itemsize = packed_itemsize(model, self.dtype)
-        self.logits = output_function(model, self.output_weight)
+        trial = None
+        if isinstance(model, StoredModel):
+            self.lean, self.logits, self.weight_itemsize = model.lean, model.output, model.output.itemsize
+        else:
+            trial = Trial(model, self.vocab_size, self.device)
+            packed = packing_works(self.device, self.dtype) and not is_split(model)
+            self.lean = FusedLlama.build(model, packed)
+            if self.lean is not None:
+                model.base_model.layers = nn.ModuleList()
+            if packed:
+                pack_linears(model)
+            self.weight_itemsize = packed_itemsize(model, self.dtype)
+            self.logits = output_function(model, self.output_weight)
+            self._takes_positions = takes_positions(model.base_model)
         self.stop_ids = stop_ids(model, tokenizer)
         self.max_positions, positions_notice = readable_positions(self.config)
         self._notices = [positions_notice] if positions_notice else []
         self.window = getattr(self.config, "sliding_window", None)
-        self._takes_positions = takes_positions(model.base_model)
         self._fewest_rows = 1
-        self._choose_attending(trial)
+        # Compiled passes are tried once a build, and what a stored model computes is known
+        self._fast, self.chains_only, self._exact_works = STOCK, False, trial is None
+        if trial is not None:
+            self._choose_attending(trial)
         self._use_numerics(numerics)
 
     def with_numerics(self, numerics: str) -> "TargetModel":
@@ -169,7 +182,6 @@ class TargetModel:
 
     def _choose_attending(self, trial: Trial) -> None:
         """Tries ways of attending until one gives the stock model's logits; then whether the exact one does."""
-        self.chains_only, self._exact_works = False, False
         self._wide_storage = torch.float64 if self._has_room_for_float64() else None
         # A model that applies a window inside its own attention counts slots, which in a tree are no positions.
         own_window = getattr(self.config, "window_size", None)
@@ -251,7 +263,7 @@ class TargetModel:
         """An empty cache."""
         if self.compiled:
             layers, kv_heads, head_dim = self.lean.cache_shape
-            return RowCache(layers, capacity, rows=self.embedding.new_zeros((layers, 2, kv_heads, capacity, head_dim)))
+            return RowCache(layers, capacity, rows=torch.zeros(layers, 2, kv_heads, capacity, head_dim))
         storage = None if self.cache_dtype == self.dtype else self.cache_dtype
         return RowCache(self.config.num_hidden_layers, capacity, storage, together=not is_split(self.model))
 

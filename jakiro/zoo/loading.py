@@ -21,10 +21,12 @@ from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head, misfits
 from jakiro.heads.networks import NETWORKS
 from jakiro.kernels.compiled.library import begin_building
+from jakiro.kernels.linear import native_works, packing_works
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
 from jakiro.target.model import NUMERICS, TargetModel
+from jakiro.target.stored import SHAPES, StoredModel
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 from jakiro.zoo.hashes import hashed_aside
@@ -51,7 +53,7 @@ class LoadedModels:
     """
 
     names: zoo.Pair
-    model: nn.Module
+    model: nn.Module | StoredModel
     tokenizer: object
     sha256: str | Callable[[], str | None] | None
     head: DraftHead | None
@@ -158,11 +160,20 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
             if options.target is not None or zoo.named_in(pair.head_path) is not None:
                 raise
             raise ValueError(f"{error} The head's config names no target: give the target, too.") from error
-    place = place_target(options, pair.target_name, config, device, dtype)
-    model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
+    if reads_stored(pair, options, config, device, dtype):
+        model, sha256 = weights.load_stored(pair.target_name, config, hashed_aside)
+    else:
+        place = place_target(options, pair.target_name, config, device, dtype)
+        model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
     options = replace(options, draft_precision=draft_precision)
     hashed = None if draft_head is None else head_sha256(pair.head_path)
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, head_sha256=hashed)
+
+
+def reads_stored(pair: zoo.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a GGUF target is read in its own bits: on a CPU with compiled code that runs such layers."""
+    fits = config.model_type in SHAPES and dtype == torch.float32 and options.dtype not in placement.BITS
+    return weights.is_gguf(pair) and fits and packing_works(device, dtype) and native_works()
 
 
 def _start(read: LoadedModels, device: torch.device | None, progress: Progress | None) -> GeneratorParts:
@@ -180,7 +191,9 @@ def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progr
     pair, model, draft_head = read.names, read.model, read.head
     # cuDNN's attention spends tens of milliseconds on planning for each new number of keys
     torch.backends.cuda.enable_cudnn_sdp(False)
-    numerics, notice = choose_numerics(read.options.numerics, model.get_output_embeddings().weight.device)
+    stored = isinstance(model, StoredModel)
+    where = torch.device("cpu") if stored else model.get_output_embeddings().weight.device
+    numerics, notice = choose_numerics(read.options.numerics, where)
     target_model, notices = _target_of(read, model, numerics)
     notices += [notice] if notice else []
     precision, known = read.options.draft_precision, read.options.known_methods
@@ -282,6 +295,8 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
         target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, numerics)
     except ValueError:
         # Damaged weights compute something, and then it is no matter of the model or the dtype
+        if isinstance(model, StoredModel):
+            raise
         weights.refuse_damage(read.names.target_name)
         raise
     notices = list(target.notices)

@@ -121,7 +121,9 @@ class Draft(ctypes.Structure):
     _fields_ = [
         ("head", ctypes.POINTER(Head)),
         ("output", ctypes.POINTER(Matrix)),
-        *((name, _Pointer) for name in ("embedding", "token_ids", "directions", "mean", "angles")),
+        ("embedding", _Pointer),
+        ("table", ctypes.POINTER(Matrix)),
+        *((name, _Pointer) for name in ("token_ids", "directions", "mean", "angles")),
         ("positions", _Long),
         ("rows", _Pointer),
         *((name, _Long) for name in ("start", "capacity")),
@@ -197,8 +199,16 @@ def _loaded(path: Path) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(str(path))
     give_threads(library)
-    sizes = ("panel", "unpack", "most_candidates", "linear_floats", "decoder_floats", "head_floats", "grow_bytes", "verify_bytes")
-    for name in (*sizes, "grow", "verify"):
+    sizes = (
+        "panel",
+        "most_candidates",
+        "linear_floats",
+        "decoder_floats",
+        "head_floats",
+        "grow_bytes",
+        "verify_bytes",
+    )
+    for name in (*sizes, "unpack", "grow", "verify"):
         getattr(library, f"jakiro_{name}").restype = _Long
     library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
     library.jakiro_head_floats.argtypes = [ctypes.POINTER(Head), _Long, _Long]

@@ -1,6 +1,6 @@
 """Linear layers that the compiled functions multiply by: weights in panels, in the fewest bits that lose nothing.
 
-`BlockLinear` keeps 8 bits and scales, as quantized files hold them; `CompiledInt8Linear` rounds to 8 bits, for drafting.
+`BlockLinear` keeps 8 bits and scales, as quantized files hold them; `CompiledInt8Linear` rounds for drafting.
 """
 
 import ctypes
@@ -50,9 +50,9 @@ class NativeLinear(nn.Module):
         )
 
     @property
-    def itemsize(self) -> float:
+    def itemsize(self) -> int:
         """Bytes of a weight."""
-        return self.packed.nbytes / (self.out_features * self.in_features)
+        return self.packed.element_size()
 
     def forward(self, hidden: Tensor) -> Tensor:
         if hidden.dtype != torch.float32:
@@ -125,7 +125,18 @@ class BlockLinear(NativeLinear):
         stored = torch.cat([scales.view(torch.uint8), numbers.view(torch.uint8)], dim=-1).flatten(1)
         return cls([StoredBlocks("Q8_0", stored.numpy())], inputs, bias)
 
-    def __getitem__(self, ids: Tensor) -> Tensor:
+    device, dtype = torch.device("cpu"), torch.float32
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.out_features, self.in_features
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a weight beside its scales."""
+        return 1
+
+    def rows(self, ids: Tensor) -> Tensor:
         """(…,) int64 numbers of rows → (…, inputs) float32, what their weights stand for."""
         ids = ids.contiguous()
         found = torch.empty((*ids.shape, self.in_features))

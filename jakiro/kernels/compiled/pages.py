@@ -21,7 +21,7 @@ def in_large_pages(weight: Tensor) -> Tensor:
 
 
 def large_pages(num_bytes: int) -> Tensor:
-    """Zeros, uint8, that begin at a line of the cache; their memory is free again once they and their neighbours are."""
+    """Zeros, uint8, that begin at a line of the cache; their memory is free again once that of their neighbours is."""
     global _rest
     with _lock:
         if len(_rest) < num_bytes:
