@@ -203,8 +203,10 @@ def block_products(numbers: Tensor, scales: Tensor, minima: Tensor, hidden: Tens
     outputs, blocks, block = numbers.shape
     read = hidden.view(-1, blocks, block)
     largest = read.abs().amax(-1).clamp_min(1e-30)
-    whole = (read * (32767 / largest)[..., None]).round().double()
-    row_scales, result = largest / 32767, torch.zeros(len(hidden), outputs)
+    # Of a number over a tensor torch makes a reciprocal and a product
+    most = torch.full_like(largest, 32767)
+    whole = (read * (most / largest)[..., None]).round().double()
+    row_scales, result = largest / most, torch.zeros(len(hidden), outputs)
     sums = row_scales * whole.sum(-1).float()
     for at in range(blocks):
         products = (whole[:, at] @ numbers[:, at].double().T).float()

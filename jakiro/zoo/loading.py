@@ -300,6 +300,11 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
         weights.refuse_damage(read.names.target_name)
         raise
     notices = list(target.notices)
+    if weights.is_gguf(read.names) and not isinstance(model, StoredModel):
+        notices.append(
+            "The file's weights are rounded to bfloat16 here: its own bits are read on a CPU, in float32, with compiled "
+            f"code, for {' and '.join(SHAPES)}."
+        )
     spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
     if spread:
         notices.append(spread)
