@@ -9,6 +9,7 @@ from pathlib import Path
 import gradio as gr
 from huggingface_hub import constants
 
+from app import named_host
 from app.devices.base import Device
 from app.page import api, benchmark, form, handlers, lesson, web
 from app.page.drawn import drawn
@@ -161,6 +162,7 @@ def launch(
     page's address at once.
     """
     serving.open_more_files()
+    host = serving.listening_host(host or named_host)
     known = page.service.methods
     name, packed = benchmark.packed_script(known)
     files = {name: packed, LIBRARY.name: LIBRARY.read_bytes()}

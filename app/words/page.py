@@ -81,6 +81,7 @@ LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; you gav
 VARIABLE_NOT_A_NUMBER = "The variable {variable} must be a whole number; it is “{came}”."
 UNKNOWN_METHODS = "Methods must be a list of names from {known}, none twice."
 UNKNOWN_METHOD = "The method must be one of {known}; you gave {came}."
+HOST_NOT_HERE = "“{came}” is no address of this machine to listen on ({reason}); 127.0.0.1, ::1 and 0.0.0.0 are."
 LOGINS_NOT_FOUND = "Logins are given as name:password, or as a file of such lines; there is no file “{came}”."
 LOGINS_MALFORMED = "Each login needs a name, a colon and a password on a line of its own."
 REQUEST_TOO_LARGE = "The request is too large: at most {limit} KB are read here."
