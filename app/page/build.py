@@ -15,6 +15,7 @@ from app.page import api, benchmark, form, handlers, lesson, web
 from app.page.drawn import drawn
 from app.page.picker import LoaderOf, Picker
 from app.serving import server as serving
+from app.serving.connections import hang_up_on_silence
 from app.serving.limits import Limits
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
@@ -180,6 +181,7 @@ def launch(
         **serving.launch_options(page.service, files),
         **options,
     )
+    hang_up_on_silence(page.server)
     page.service.seconds["page"] = process_seconds()
     page.service.start()
     if wait:

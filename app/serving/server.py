@@ -42,6 +42,7 @@ def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
         files: the page's own compressed files by name.
     """
     limits = service.limits
+    on_a_space = bool(os.environ.get("SPACE_ID"))
     guard = Middleware(
         Guard,
         status=lambda: status_of(service),
@@ -50,8 +51,8 @@ def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
         requests_per_minute=limits.requests_per_minute_address,
         tabs=limits.sessions,
         frame_ancestors=frame_ancestors(),
+        behind_proxy=on_a_space or bool(os.environ.get("FORWARDED_ALLOW_IPS")),
     )
-    on_a_space = bool(os.environ.get("SPACE_ID"))
     forwarded = [Middleware(ProxyHeadersMiddleware, trusted_hosts=list(_HUB_PROXIES))] if on_a_space else []
     return {
         # The outermost first: the guard reads what is sent, and writes into it

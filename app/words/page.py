@@ -86,6 +86,7 @@ LOGINS_NOT_FOUND = "Logins are given as name:password, or as a file of such line
 LOGINS_MALFORMED = "Each login needs a name, a colon and a password on a line of its own."
 REQUEST_TOO_LARGE = "The request is too large: at most {limit} KB are read here."
 REQUEST_NOT_READ = "The request could not be read; docs/api.md says what an endpoint takes."
+ANSWER_UNKNOWN = "There is no answer with this id, or somebody has read it already; ask again."
 NOT_SERVED = "Nothing is served at this address."
 SERVER_FAILED = "The server could not answer this request; what is on the page stays, try again."
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
