@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import huggingface_hub.constants
 import pytest
 
-from jakiro.starting import FETCH, Cancelled, told_to
+from jakiro.starting import FETCH, Cancelled, reporting_to
 from jakiro.zoo import hub_file
 from jakiro.zoo import table as zoo
 from jakiro.zoo.hub_file import HubFile
@@ -64,7 +64,7 @@ def file():
 def test_a_file_is_fetched_once_from_its_commit_and_its_bytes_are_told(stand_in, file):
     told = []
     assert file.here is None
-    with told_to(lambda *said: told.append(said)):
+    with reporting_to(lambda *said: told.append(said)):
         found = file.fetched()
     assert found.read_bytes() == BYTES and found == file.place == file.here
     assert stand_in.asked == [(f"/somebody/models/resolve/{COMMIT}/model.gguf", "bytes=0-")]
@@ -117,7 +117,7 @@ def test_a_listener_that_gives_up_ends_the_download_and_what_came_stays(stand_in
         if total and share > 0.5:
             raise Cancelled
 
-    with pytest.raises(Cancelled), told_to(give_up):
+    with pytest.raises(Cancelled), reporting_to(give_up):
         file.fetched()
     assert file.here is None
     assert file.fetched().read_bytes() == BYTES
