@@ -319,8 +319,8 @@ FAULTS = (
     Fault(
         "room-for-all-that-is-asked-for",
         PREPARE,
-        "sampling=replace(request.sampling, max_new_tokens=limit)",
-        "sampling=request.sampling",
+        "setup.borrow(within)",
+        "setup.borrow(request)",
         (f"{CONFORMING}::test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill",),
     ),
     Fault(
