@@ -340,6 +340,9 @@ def _takes_parts(tokenizer) -> bool:
     return parts
 
 
+_NO_ARGUMENTS = 'Template arguments are a JSON object, such as {{"enable_thinking": false}}; you gave {}.'
+
+
 def checked_arguments(tokenizer, arguments: Mapping[str, object] | None) -> dict[str, object]:
     """What a chat template is told besides the messages, checked; None is nothing.
 
@@ -348,10 +351,7 @@ def checked_arguments(tokenizer, arguments: Mapping[str, object] | None) -> dict
             number, true, false or null.
     """
     if not isinstance(arguments or {}, Mapping):
-        raise ValueError(
-            'Template arguments are names with values, such as {"enable_thinking": false}; you gave '
-            f"{_short(arguments)}."
-        )
+        raise ValueError(_NO_ARGUMENTS.format(_short(arguments)))
     for name, value in (arguments or {}).items():
         own = name in ("messages", "conversations") or str(name).endswith("_token")
         if not str(name).isidentifier() or own or name in signature(tokenizer.apply_chat_template).parameters:
@@ -363,6 +363,18 @@ def checked_arguments(tokenizer, arguments: Mapping[str, object] | None) -> dict
                 f"The template argument {name} must be a text, a number, true, false or null; you gave {_short(value)}."
             )
     return dict(arguments or {})
+
+
+def read_arguments(text: str | None) -> dict | None:
+    """Template arguments from a JSON object as people write it; None where there is nothing.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        return json.loads(text) if text and text.strip() else None
+    except ValueError:
+        raise ValueError(_NO_ARGUMENTS.format(_short(text))) from None
 
 
 def told_template(template: str, arguments: Mapping[str, object]) -> str:
