@@ -2,9 +2,12 @@
 
 import pytest
 
-from app.devices.local import LocalDevice
+from app.asking import Asking
+from app.devices.local import LocalDevice, answer_events
 from app.words import page as words
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.zoo.placement import NoRoom
+from tests.app.fake import FakeGenerator
 
 
 class Generator:
