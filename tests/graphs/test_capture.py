@@ -118,9 +118,10 @@ def test_other_numerics_are_captured_anew(cuda):
     sampling = SamplingParams(max_new_tokens=6)
     exact.run("Why?", sampling, tree=TREE)
     fast = exact.with_numerics("fast")
-    assert fast.slots.graphs.enabled and fast.slots.graphs.num_captured == 0
+    before = fast.slots.graphs.num_captured
+    assert fast.slots.graphs.enabled and fast.slots is not exact.slots
     fast.run("Why?", sampling, tree=TREE)
-    assert fast.slots.graphs.num_captured > 0
+    assert fast.slots.graphs.num_captured > before
     assert not cuda.eager
 
 
