@@ -34,9 +34,6 @@ from jakiro.zoo.loading import GeneratorParts, LoadedModels, LoadOptions, Progre
 from jakiro.zoo.placement import most_gpu_memory
 from jakiro.zoo.table import head_warning
 
-# On a GPU, a pass over more rows that takes no more than so many times as long
-FREE_ROWS_RATIO = 1.02
-
 
 class JakiroGenerator:
     """A target model with its drafting methods: it streams, runs and races answers.
@@ -148,10 +145,10 @@ class JakiroGenerator:
         if numerics not in self._under:
             other = copy.copy(self)
             other.target = self.target.with_numerics(numerics)
-            other._resources = replace(self._resources, target=other.target)
             if self.slots is not None:
                 other.slots = self.slots.for_target(other.target)
-                other.slots.check(self.drafter(PLAIN))
+                other.target = other.slots.settle(self.drafter(PLAIN), self.drafter(PLAIN))
+            other._resources = replace(self._resources, target=other.target)
             other._known_profile, other._profiles = None, {}
             self._under[numerics] = other
         return self._under[numerics]
@@ -243,12 +240,8 @@ class JakiroGenerator:
         wanted = method.name, torch.get_num_threads()
         if wanted not in self._profiles:
             start = time.perf_counter()
-            found = measure(self.target, self.drafter(method), method.drafts, self.slots)
-            self._profiles[wanted] = found
+            self._profiles[wanted] = measure(self.target, self.drafter(method), method.drafts, self.slots)
             self._seconds.setdefault(MEASURE, time.perf_counter() - start)
-            if self.slots is not None and found.verify(self.slots.tree.nodes) <= FREE_ROWS_RATIO * found.verify(1):
-                # The fewer numbers of rows there are, the less texts differ in fast numerics
-                self.target.plain_rows = self.slots.tree.nodes
         return self._profiles[wanted]
 
     def _sizes(self, method: Method, bounds: TreeConfig, profile: DeviceProfile) -> tuple[Size, ...]:
