@@ -13,7 +13,7 @@ from jakiro.zoo.hashes import damaged_since, weights_sha256
 from jakiro.zoo.hub import split_revision
 from jakiro.zoo.progress import counted
 from jakiro.zoo.refusals import one_sentence
-from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, is_embedded, resolve
+from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, file_of, is_embedded, resolve
 
 # Of a long list so many are named
 _SHOWN = 3
@@ -105,15 +105,23 @@ def load_stored(name: str | None, config, hashing=weights_sha256):
     from jakiro.target.stored import StoredModel
 
     pair = resolve(name, NO_HEAD)
-    embedded = is_embedded(pair.target_name)
-    path = embedded_file()[1] if embedded else Path(pair.target_path_or_hub_id)
+    embedded, path = is_embedded(pair.target_name), gguf_path(pair)
     with one_sentence("target model", pair.target_path_or_hub_id, "weights"):
         return StoredModel(config, read_gguf_model(path).weights), EMBEDDED_SHA256 if embedded else hashing(path)
 
 
 def is_gguf(pair: Pair) -> bool:
     """Whether a target is a GGUF file, as the embedded default is."""
-    return is_embedded(pair.target_name) or Path(pair.target_path_or_hub_id).is_file()
+    known = is_embedded(pair.target_name) or file_of(pair.target_name) is not None
+    return known or Path(pair.target_path_or_hub_id).is_file()
+
+
+def gguf_path(pair: Pair) -> Path | None:
+    """Where a GGUF target's file lies, fetched where it is missing; None for other targets."""
+    if is_embedded(pair.target_name):
+        return embedded_file()[1]
+    file, path = file_of(pair.target_name), Path(pair.target_path_or_hub_id)
+    return file.fetched() if file is not None else path if path.is_file() else None
 
 
 def refuse_damage(name: str | None = None) -> None:
@@ -176,8 +184,9 @@ def _prepared(pair: Pair, whole: bool = False) -> tuple[str, str]:
     """
     if is_embedded(pair.target_name):
         return str(embedded_target() if whole else embedded_file()[0]), "main"
+    path = gguf_path(pair)
+    if path is not None:
+        return str((converted_gguf if whole else described_gguf)(path)), "main"
     source = pair.target_path_or_hub_id
-    if Path(source).is_file():
-        return str((converted_gguf if whole else described_gguf)(Path(source))), "main"
     hub_id, revision = (source, None) if Path(source).exists() else split_revision(source)
     return hub_id, revision or "main"
