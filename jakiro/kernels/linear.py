@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from jakiro.kernels.compiled.library import library
 from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear, StoredBlocks
+from jakiro.kernels.rounding import rounded_to_blocks
 
 # Makes a packed layer from weight and bias
 Packing = Callable[[Tensor, Tensor | None], nn.Module]
@@ -240,16 +241,25 @@ def packed_itemsize(module: nn.Module, dtype: torch.dtype) -> int:
     return min((each.itemsize for each in module.modules() if isinstance(each, kinds)), default=dtype.itemsize)
 
 
-def pack_linears(module: nn.Module) -> int:
+def pack_linears(module: nn.Module, packing: Packing = packed_linear) -> int:
     """Replaces every `nn.Linear` below `module` by a packed one, in place; returns how many."""
     count = 0
     for name, child in module.named_children():
         if type(child) is nn.Linear:
-            setattr(module, name, packed_linear(child.weight, child.bias))
+            setattr(module, name, packing(child.weight, child.bias))
             count += 1
         else:
-            count += pack_linears(child)
+            count += pack_linears(child, packing)
     return count
+
+
+@torch.inference_mode()
+def round_linears(module: nn.Module) -> None:
+    """Rounds the weights of every `nn.Linear` below `module` in place to what `BlockLinear.rounded` keeps of them."""
+    for child in module.modules():
+        if type(child) is nn.Linear:
+            scales, numbers = rounded_to_blocks(child.weight)
+            child.weight.copy_((scales.float() * numbers).flatten(1)[:, : child.in_features])
 
 
 def lossless_exponent(weight: Tensor) -> int | None:

@@ -19,7 +19,7 @@ from torch.nn import functional
 from jakiro.kernels.attention import additive_mask, attend_exactly, attend_grouped
 from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.linear import BlockLinear
-from jakiro.kernels.linear import looked_up, packed_linear
+from jakiro.kernels.linear import Packing, looked_up, packed_linear
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 from jakiro.target.compiled import NativeDecoder
 
@@ -29,7 +29,7 @@ _MLP_MODULES = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 _TRIAL_TOKENS = 12
 
 
-def _fused(linears: list[nn.Linear], packed: bool) -> Callable[[Tensor], Tensor]:
+def _fused(linears: list[nn.Linear], packing: Packing | None) -> Callable[[Tensor], Tensor]:
     """Linear layers over the same input as one matrix product.
 
     Where nothing is packed, they become views of the fused matrix: a large model is never held twice.
@@ -42,8 +42,8 @@ def _fused(linears: list[nn.Linear], packed: bool) -> Callable[[Tensor], Tensor]
         bias = torch.cat(
             [z if each.bias is None else each.bias.detach() for each, z in zip(linears, zeros, strict=True)]
         )
-    if packed:
-        return packed_linear(weight, bias)
+    if packing is not None:
+        return packing(weight, bias)
     for linear, part in zip(linears, weight.split([len(each) for each in weights]), strict=True):
         linear.weight = nn.Parameter(part, requires_grad=False)
     return partial(functional.linear, weight=weight, bias=bias)
@@ -64,14 +64,14 @@ class Layer:
     inner_size: int
 
     @classmethod
-    def of(cls, stock: nn.Module, packed: bool) -> "Layer":
+    def of(cls, stock: nn.Module, packing: Packing | None) -> "Layer":
         attention, mlp = stock.self_attn, stock.mlp
         before, middle = stock.input_layernorm, stock.post_attention_layernorm
         return cls(
-            _fused([attention.q_proj, attention.k_proj, attention.v_proj], packed),
-            _fused([attention.o_proj], packed),
-            _fused([mlp.gate_proj, mlp.up_proj], packed),
-            _fused([mlp.down_proj], packed),
+            _fused([attention.q_proj, attention.k_proj, attention.v_proj], packing),
+            _fused([attention.o_proj], packing),
+            _fused([mlp.gate_proj, mlp.up_proj], packing),
+            _fused([mlp.down_proj], packing),
             before.weight.detach(),
             before.variance_epsilon,
             middle.weight.detach(),
@@ -121,19 +121,20 @@ class FusedLlama:
 
     @classmethod
     @torch.inference_mode()
-    def build(cls, model: nn.Module, packed: bool) -> "FusedLlama | None":
+    def build(cls, model: nn.Module, packed: bool, packing: Packing = packed_linear) -> "FusedLlama | None":
         """A lean decoder over the model's weights, or None where the model has another shape.
 
         Args:
             model: a stock causal language model.
             packed: pack matrices, see `jakiro.kernels.linear` (float32 on a CPU, or bfloat16 where it packs that).
+            packing: how.
         """
         base, config = model.base_model, model.config.get_text_config()
         if not _has_llama_shape(base, config):
             return None
         attention = base.layers[0].self_attn
         heads = config.num_attention_heads, config.num_key_value_heads, attention.head_dim
-        layers = [Layer.of(layer, packed) for layer in base.layers]
+        layers = [Layer.of(layer, packing if packed else None) for layer in base.layers]
         embedding, norm = base.embed_tokens.weight.detach(), base.norm
         last = norm.weight.detach(), norm.variance_epsilon
         lean = cls(embedding, base.rotary_emb, *last, layers, heads, attention.scaling, packed)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.kernels.cache import PassCache, RowCache
-from jakiro.kernels.linear import pack_linears, packed_itemsize, packing_works
+from jakiro.kernels.compiled.linear import BlockLinear
+from jakiro.kernels.linear import pack_linears, packed_itemsize, packed_linear, packing_works
 from jakiro.target.families import (
     EAGER,
     EXACT,
@@ -35,6 +36,8 @@ from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_si
 from jakiro.target.stored import StoredModel
 
 NUMERICS = ("exact", "fast")
+# Says of a model that `round_linears` rounded its weights, which compiled code then keeps in 8 bits
+ROUNDED = "rounded_to_blocks"
 PREFILL_CHUNK = 512
 # Of a prompt in compiled code, the first rows, whole chunks, attend exactly: further ones would be read a fifth slower
 EXACT_ROWS = 2048
@@ -134,11 +137,12 @@ class TargetModel:
         else:
             trial = Trial(model, self.vocab_size, self.device)
             packed = packing_works(self.device, self.dtype) and not is_split(model)
-            self.lean = FusedLlama.build(model, packed)
+            packing = BlockLinear.rounded if getattr(model, ROUNDED, False) else packed_linear
+            self.lean = FusedLlama.build(model, packed, packing)
             if self.lean is not None:
                 model.base_model.layers = nn.ModuleList()
             if packed:
-                pack_linears(model)
+                pack_linears(model, packing)
             self.weight_itemsize = packed_itemsize(model, self.dtype)
             self.logits = output_function(model, self.output_weight)
             self._takes_positions = takes_positions(model.base_model)

@@ -21,11 +21,11 @@ from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head, misfits
 from jakiro.heads.networks import NETWORKS
 from jakiro.kernels.compiled.library import begin_building
-from jakiro.kernels.linear import native_works, packing_works
+from jakiro.kernels.linear import native_works, packing_works, round_linears
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
-from jakiro.target.model import NUMERICS, TargetModel
+from jakiro.target.model import NUMERICS, ROUNDED, TargetModel
 from jakiro.target.stored import SHAPES, StoredModel
 from jakiro.text import checked_arguments, left_out, read_arguments, told_template
 from jakiro.zoo import placement, weights
@@ -165,8 +165,13 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     if reads_stored(pair, options, config, device, dtype):
         model, sha256 = weights.load_stored(pair.target_name, config, hashed_aside)
     else:
-        place = place_target(options, pair.target_name, config, device, dtype)
+        in_blocks = options.dtype == "8bit" and packing_works(device, dtype) and native_works()
+        placed = replace(options, dtype=None) if in_blocks else options
+        place = place_target(placed, pair.target_name, config, device, dtype)
         model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
+        if in_blocks:
+            round_linears(model)
+            setattr(model, ROUNDED, True)
     options = replace(options, draft_precision=draft_precision)
     hashed = None if draft_head is None else head_sha256(pair.head_path)
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, head_sha256=hashed)
@@ -174,7 +179,7 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
 
 def reads_stored(pair: zoo.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether a GGUF target is read in its own bits: on a CPU with compiled code that runs such layers."""
-    fits = config.model_type in SHAPES and dtype == torch.float32 and options.dtype not in placement.BITS
+    fits = config.model_type in SHAPES and dtype == torch.float32 and options.dtype != "4bit"
     return weights.is_gguf(pair) and fits and packing_works(device, dtype) and native_works()
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from jakiro.kernels.compiled.library import Kind, Matrix, address, library, num_threads
 from jakiro.kernels.compiled.pages import in_large_pages, large_pages
-from jakiro.kernels.rounding import rounded_to_8_bits
+from jakiro.kernels.rounding import rounded_to_8_bits, rounded_to_blocks
 
 
 class NativeLinear(nn.Module):
@@ -118,12 +118,9 @@ class BlockLinear(NativeLinear):
     @classmethod
     def rounded(cls, weight: Tensor, bias: Tensor | None) -> "BlockLinear":
         """Of (outputs, inputs) float32 rounded by Q8_0's rule, the rest of whose last block is zeros."""
-        outputs, inputs = weight.shape
-        blocks = nn.functional.pad(weight.detach().float(), (0, -inputs % 32)).view(outputs, -1, 32)
-        scales = (blocks.abs().amax(-1, keepdim=True) / 127).half()
-        numbers = (blocks * (1 / scales.float()).nan_to_num(posinf=0)).round().to(torch.int8)
+        scales, numbers = rounded_to_blocks(weight)
         stored = torch.cat([scales.view(torch.uint8), numbers.view(torch.uint8)], dim=-1).flatten(1)
-        return cls([StoredBlocks("Q8_0", stored.numpy())], inputs, bias)
+        return cls([StoredBlocks("Q8_0", stored.numpy())], weight.shape[1], bias)
 
     device, dtype = torch.device("cpu"), torch.float32
 
