@@ -13,6 +13,7 @@ MAX_SEED = 2**63
 # Below it, logits over the temperature leave float32's range
 LEAST_TEMPERATURE = 1e-4
 MOST_STOPS, LONGEST_STOP = 8, 64
+MOST_LOGPROBS = 20
 # Sentences of settings that several configs have
 TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
 DEVICE = "cpu or cuda; a GPU is taken where there is one."
@@ -77,6 +78,8 @@ class SamplingParams:
         max_new_tokens: 1 or more; the stop token counts.
         stop: at most `MOST_STOPS` texts of 1 to `LONGEST_STOP` characters. The answer ends before the first one that
             comes, even where it begins inside a token.
+        logprobs: record each token's log probability and those of so many likeliest, at most `MOST_LOGPROBS`; None
+            records none and costs nothing.
 
     Raises:
         ValueError: a value is out of its range.
@@ -88,6 +91,7 @@ class SamplingParams:
     seed: int = setting("The same seed gives the same text, with and without drafting.", 0)
     max_new_tokens: int = setting(MAX_NEW_TOKENS, 256)
     stop: tuple[str, ...] = setting("End before this text; may be repeated.", (), repeated=True)
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -116,6 +120,10 @@ class SamplingParams:
             and len(self.stop) <= MOST_STOPS
             and all(isinstance(text, str) and 0 < len(text) <= LONGEST_STOP for text in self.stop),
             f"Stop must be at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters; you gave {_came(self.stop)}.",
+        )
+        require(
+            self.logprobs is None or (is_count(self.logprobs, 0) and self.logprobs <= MOST_LOGPROBS),
+            f"Logprobs must be a whole number from 0 to {MOST_LOGPROBS}; you gave {_came(self.logprobs)}.",
         )
         object.__setattr__(self, "stop", tuple(self.stop))
 
