@@ -4,14 +4,14 @@ import secrets
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from jakiro.api.refusal import Refusal
-from jakiro.config import SamplingParams
+from jakiro.config import Grammar, SamplingParams, shortened
 from jakiro.text import as_messages
 
 # Fields that the library's settings check themselves, in their own words
-SAMPLED = {field.name for field in fields(SamplingParams)} - {"max_new_tokens", "logprobs"}
+SAMPLED = {field.name for field in fields(SamplingParams)} - {"max_new_tokens", "logprobs", "grammar"}
 # OpenAI's defaults, where the library has others
 DEFAULTS = {"temperature": 1.0}
 # A seed that nobody gave; few enough digits for every language's integers
@@ -28,11 +28,37 @@ class StreamOptions(_Strict):
     include_obfuscation: bool = False
 
 
+class OwnGrammar(_Strict):
+    kind: str
+    source: str | list = ""
+
+
 class Own(_Strict):
-    """What other servers do not have: the drafting method, and who proposed each token."""
+    """What OpenAI has no name for: the drafting method, who proposed each token, and further kinds of grammars."""
 
     method: str | None = None
     provenance: bool = False
+    grammar: OwnGrammar | None = None
+
+
+class Schema(_Strict):
+    json_schema: dict = Field(alias="schema")
+    name: Any = None
+    description: Any = None
+    strict: Any = None
+
+
+class ResponseFormat(_Strict):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: Schema | None = None
+
+    @property
+    def grammar(self) -> Grammar | None:
+        if self.type == "json_schema":
+            if self.json_schema is None:
+                raise ValueError("response_format of type json_schema needs json_schema with a schema.")
+            return Grammar("json_schema", self.json_schema.json_schema)
+        return Grammar("json") if self.type == "json_object" else None
 
 
 class _Body(_Strict):
@@ -44,6 +70,7 @@ class _Body(_Strict):
     stream_options: StreamOptions = StreamOptions()
     n: Literal[1] = 1
     prompt_cache_key: str = ""
+    response_format: ResponseFormat = ResponseFormat(type="text")
     jakiro: Own | None = None
     # Of no meaning for one answer here
     user: Any = None
@@ -139,9 +166,7 @@ def _read(kind: type[_Body], values: dict) -> tuple[dict, Any]:
         raise Refusal(400, _NOT_SUPPORTED.format(name=name), name, "unsupported_parameter")
     if first["type"] == "missing":
         raise Refusal(400, f"“{name}” is missing; every request needs it.", name)
-    came = repr(first["input"])
-    came = came if len(came) <= 40 else f"{came[:40]}…"
-    raise Refusal(400, f"{name} {first['msg'].removeprefix('Input ')}; you gave {came}.", name)
+    raise Refusal(400, f"{name} {first['msg'].removeprefix('Input ')}; you gave {shortened(first['input'])}.", name)
 
 
 def _message(number: int, given: object) -> object:
@@ -158,9 +183,14 @@ def _message(number: int, given: object) -> object:
 def _wish(body: _Body, messages: list, sampled: dict, limit: int, logprobs: int | None) -> Wish:
     if isinstance(sampled.get("stop"), str):
         sampled["stop"] = (sampled["stop"],)
+    chosen = {"seed": secrets.randbelow(_SEEDS)} | DEFAULTS | sampled
     try:
-        chosen = {"seed": secrets.randbelow(_SEEDS)} | DEFAULTS | sampled
-        sampling = SamplingParams(**chosen, max_new_tokens=limit, logprobs=logprobs)
+        if isinstance(chosen.get("logit_bias"), dict):
+            # The names of JSON's objects are texts
+            chosen["logit_bias"] = {int(token_id): bias for token_id, bias in chosen["logit_bias"].items()}
+        own = body.jakiro.grammar if body.jakiro else None
+        grammar = Grammar(own.kind, own.source) if own else body.response_format.grammar
+        sampling = SamplingParams(**chosen, max_new_tokens=limit, logprobs=logprobs, grammar=grammar)
         checked = as_messages(messages)
     except ValueError as error:
         raise Refusal(400, str(error)) from error
