@@ -265,9 +265,9 @@ class JakiroGenerator:
         """How many tokens of prompt and answer together the target can read."""
         return self.target.max_positions
 
-    def num_prompt_tokens(self, messages: Messages) -> int:
-        """How many tokens the model reads before it answers, chat template included."""
-        return len(encode_messages(self.tokenizer, messages))
+    def num_prompt_tokens(self, messages: Messages, raw: bool = False) -> int:
+        """How many tokens the model reads before it answers, chat template included, or with `raw` of a bare text."""
+        return len(encode_messages(self.tokenizer, messages, raw_prompt=messages if raw else None))
 
     def stream(
         self,

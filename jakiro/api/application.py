@@ -110,12 +110,15 @@ def application(
         sentence = f"{request.method} {request.url.path} is not served; /v1 has " + ", ".join(PATHS) + "."
         return Refusal(error.status_code, sentence).response()
 
+    async def failed(request: Request, error: Exception) -> JSONResponse:
+        return _refusal(error).response()
+
     routes = [
         Route(PATHS[0], models),
         Route(PATHS[1], endpoint(read_chat), methods=["POST"]),
         Route(PATHS[2], endpoint(read_text), methods=["POST"]),
     ]
-    return Starlette(routes=routes, exception_handlers={Refusal: refused, HTTPException: not_served})
+    return Starlette(routes=routes, exception_handlers={Refusal: refused, HTTPException: not_served, Exception: failed})
 
 
 def _check(request: Request, keys: Sequence[str], closed: str | None) -> Caller:

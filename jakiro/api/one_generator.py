@@ -29,11 +29,15 @@ class OneGenerator:
     """
 
     def __init__(self, generator: JakiroGenerator, queue_length: int = QUEUE_LENGTH) -> None:
-        self._generator, self._queue_length, self._waiting = generator, queue_length, 0
+        self._generator, self._queue_length, self.num_waiting = generator, queue_length, 0
         self.model, self.most_tokens = Path(generator.target.name).name, generator.max_prompt_tokens
         self._prefixes, self._turn = PrefixStore(), asyncio.Lock()
         # Of the latest answer
         self._seconds = 1.0
+
+    @property
+    def is_answering(self) -> bool:
+        return self._turn.locked()
 
     async def answer(self, wish: Wish, caller: Caller) -> AsyncIterator[Event]:
         if wish.own and wish.own.method:
@@ -41,13 +45,13 @@ class OneGenerator:
                 self._generator.known_methods.named(wish.own.method)
             except ValueError as error:
                 raise Refusal(400, str(error), "jakiro.method") from error
-        if self._turn.locked() and self._waiting >= self._queue_length:
+        if self.is_answering and self.num_waiting >= self._queue_length:
             raise Refusal(429, "The queue is full; ask again later.", seconds=max(1, ceil(self._seconds)))
-        self._waiting += 1
+        self.num_waiting += 1
         try:
             await self._turn.acquire()
         finally:
-            self._waiting -= 1
+            self.num_waiting -= 1
         events, halt = Arriving(), threading.Event()
         work = self._work, (wish, caller, events, halt, asyncio.get_running_loop())
         threading.Thread(target=work[0], args=work[1], name="answer", daemon=True).start()

@@ -187,7 +187,9 @@ def _wish(body: _Body, messages: list, sampled: dict, limit: int, logprobs: int 
     try:
         if isinstance(chosen.get("logit_bias"), dict):
             # The names of JSON's objects are texts
-            chosen["logit_bias"] = {int(token_id): bias for token_id, bias in chosen["logit_bias"].items()}
+            chosen["logit_bias"] = {
+                int(name) if name.isdecimal() else name: bias for name, bias in chosen["logit_bias"].items()
+            }
         own = body.jakiro.grammar if body.jakiro else None
         grammar = Grammar(own.kind, own.source) if own else body.response_format.grammar
         sampling = SamplingParams(**chosen, max_new_tokens=limit, logprobs=logprobs, grammar=grammar)
