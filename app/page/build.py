@@ -9,11 +9,13 @@ from pathlib import Path
 import gradio as gr
 from huggingface_hub import constants
 
+from app import named_host
 from app.devices.base import Device
 from app.page import api, benchmark, form, handlers, lesson, v1, web
 from app.page.drawn import drawn
 from app.page.picker import LoaderOf, Picker
 from app.serving import server as serving
+from app.serving.connections import hang_up_on_silence
 from app.serving.limits import Limits
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
@@ -164,6 +166,7 @@ def launch(
         logins: names and passwords that open the page. keys: that open /v1; it is open to all where there are neither.
     """
     serving.open_more_files()
+    host = serving.listening_host(host or named_host)
     known = page.service.methods
     name, packed = benchmark.packed_script(known)
     files = {name: packed, LIBRARY.name: LIBRARY.read_bytes()}
@@ -181,6 +184,7 @@ def launch(
         **serving.launch_options(page.service, files, [v1.mounted(page.service, page.runs, keys, bool(logins))]),
         **options,
     )
+    hang_up_on_silence(page.server)
     page.service.seconds["page"] = process_seconds()
     page.service.start()
     if wait:
