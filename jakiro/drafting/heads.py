@@ -32,11 +32,13 @@ from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
+from jakiro.heads.eagle import EAGLE
+from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.cache import RowCache
 
-LAYERS = Needs(head=("mixture", "dense"))
+LAYERS = Needs(head=(JAKIRO.name, EAGLE.name))
 
 
 @dataclass(eq=False)

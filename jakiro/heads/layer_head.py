@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for, precision_on
 from jakiro.heads.compiled import MOST_ROWS, Growth, NativeHeadLayer
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.linear import NativeLinear
@@ -30,7 +30,7 @@ class LayerHead(DraftHead):
     # Rows at the end of what `read` returns from which a tree begins
     root_rows = 1
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: LayerConfig) -> None:
         from jakiro.heads.rotary import rotary_embedding
 
         super().__init__(config)

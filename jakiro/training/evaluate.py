@@ -144,7 +144,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     dtype = choose_dtype(config.dtype, device)
     questions = load_questions(config.prompts and Path(config.prompts), config.limit)
     pair = zoo.resolve(config.target, config.head)
-    head = load_head(pair.head_folder(), device, dtype, known.networks)
+    head = load_head(pair.head_folder(), device, dtype, known.kinds)
     model, tokenizer, sha256 = read_target(pair.target_name, device, dtype)
     answers = Path(config.answers) if config.answers else cache_folder() / "answers"
     layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
@@ -153,12 +153,12 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     head.bind(model.get_input_embeddings().weight, output_weight)
     written = [folder.answers(questions, sampling) for sampling in samplings]
     experts = {}
-    if head.config.network == "layers":
+    if head.config.num_experts > 1:
         experts = experts_on(head, [answer for texts in written for answer in texts], output_weight)
     head.pack(config.draft_precision)
     target = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers)
     info = {"name": pair.head_name, "sha256": head_sha256(pair.head_path)}
-    further = further_heads(pair, target, config.draft_precision, known.networks)
+    further = further_heads(pair, target, config.draft_precision, known.kinds)
     resources = Resources(target, head, info, further)
     suited = _suited(replayed, config.methods == (ALL,), resources, known)
     drafters = {method.name: method.load(resources) for method in suited}

@@ -30,16 +30,11 @@ class SkippingHead(DraftHead):
     skipped_tokens, root_rows = 0, 1
 
     def __init__(self, target: TargetModel, plan: LayerPlan) -> None:
-        config = target.config
         rows = min(DRAFT_VOCABULARY, target.vocab_size)
         super().__init__(
             DraftConfig(
                 hidden_size=target.hidden_size,
-                num_attention_heads=config.num_attention_heads,
-                num_key_value_heads=config.num_key_value_heads,
                 vocab_size=target.vocab_size,
-                expert_intermediate_size=config.intermediate_size,
-                num_experts=1,
                 draft_vocab_size=rows,
                 calibration=plan.calibration,
             )

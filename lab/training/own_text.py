@@ -59,7 +59,7 @@ def own_text(
     """Answer a corpus' messages with a draft alone, to teach it on its own text."""
     set_up(threads)
     pair = zoo.resolve(target, head)
-    draft_head = load_head(pair.head_folder(), networks=KNOWN.networks)
+    draft_head = load_head(pair.head_folder(), kinds=KNOWN.kinds)
     if not isinstance(draft_head, ExitHead):
         raise ValueError(f"{head} cannot write alone: it reads the target's last feature; give a head for exit.")
     model, tokenizer, sha256 = weights.load_target(target, "cpu", "float32")

@@ -16,7 +16,7 @@ from jakiro.cli import main as cli
 from jakiro.cli import plan
 from jakiro.cli.doctor import examine
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.zoo import embedded, placement, weights
 from jakiro.zoo import table as zoo
@@ -79,7 +79,7 @@ def changed_config(folder, **values):
 
 def another_head(pair, **values):
     fields = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 260}
-    save_head(LayerHead(DraftConfig(**(fields | {"expert_intermediate_size": 64} | values))), pair / "head")
+    save_head(LayerHead(JakiroConfig(**(fields | {"expert_intermediate_size": 64} | values))), pair / "head")
 
 
 def damaged_weights(pair):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for, precision_on
-from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, ResidualBlock, pack_linears, row_output
+from jakiro.heads.medusa.config import MedusaConfig
 from jakiro.kernels.linear import packing_works
 
 
@@ -28,7 +28,7 @@ class CountedRows:
 class MedusaMLP(nn.Module):
     """From the target's feature to the one that is a fixed number of positions further."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: MedusaConfig) -> None:
         super().__init__()
         self.block = ResidualBlock(config.hidden_size)
         self.write = nn.Linear(config.hidden_size, config.hidden_size)
@@ -40,7 +40,7 @@ class MedusaMLP(nn.Module):
 class PublishedMedusaMLP(nn.Module):
     """As it is published: residual blocks, and output rows of its own over the whole vocabulary."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: MedusaConfig) -> None:
         super().__init__()
         self.blocks = nn.Sequential(*(ResidualBlock(config.hidden_size) for _ in range(config.published_blocks)))
         self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -52,15 +52,15 @@ class PublishedMedusaMLP(nn.Module):
 class MedusaHead(DraftHead):
     """MLPs alone, one for each level."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: MedusaConfig) -> None:
         super().__init__(config)
         mlp = PublishedMedusaMLP if config.published_blocks else MedusaMLP
-        self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_parallel))
-        self.root_rows = config.num_parallel
+        self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_mlps))
+        self.root_rows = config.num_mlps
 
     @property
     def levels(self) -> int:
-        return self.config.num_parallel
+        return self.config.num_mlps
 
     def forward(self, features: Tensor) -> Tensor:
         """The target's features, (…, hidden), to (levels, …, hidden) of what each level's MLP predicts."""
