@@ -27,9 +27,6 @@ class LayerHead(DraftHead):
         config: sizes and fusion.
     """
 
-    # Rows at the end of what `read` returns from which a tree begins
-    root_rows = 1
-
     def __init__(self, config: LayerConfig) -> None:
         from jakiro.heads.rotary import rotary_embedding
 

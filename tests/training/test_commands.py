@@ -202,7 +202,7 @@ def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder
         seen["timeout"] = given["timeout"]
         return PartialState(cpu=True)
 
-    def trainer(head, *_):
+    def trainer(head, *_, **options):
         gc.collect()
         seen["kept"] = seen["target"]() is not None
         seen["tables"] = {head.embedding.dtype, head.output_weight.dtype}

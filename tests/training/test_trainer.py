@@ -197,7 +197,7 @@ def test_features_of_other_layers_are_refused(tmp_path):
     options = TrainingOptions(max_steps=1, **OPTIONS)
     subject = trainer(tmp_path, options)
     subject.cache.feature_layers, subject.cache.features = (1,), np.tile(subject.cache.features, 2)
-    with pytest.raises(ValueError, match=r"hold layers \[1\] beside the last, the head reads \[\]"):
+    with pytest.raises(ValueError, match=r"hold layers \[1\] beside the last, 32 numbers .*, the head reads 16"):
         Trainer(subject.head, subject.cache, options, tmp_path)
 
 

@@ -46,8 +46,6 @@ class Eagle3Layer(nn.Module):
 class Eagle3Head(DraftHead):
     """Drafts with its own output rows over a draft vocabulary."""
 
-    root_rows = 1
-
     def __init__(self, config: Eagle3Config) -> None:
         from jakiro.heads.rotary import rotary_embedding
 

@@ -7,22 +7,10 @@ last matrix has a row for each token; here it maps to a feature, which the targe
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, packing_for, precision_on
-from jakiro.heads.layers import HeadOutput, ResidualBlock, pack_linears, row_output
+from jakiro.heads.base import FeatureHead, packing_for, precision_on
+from jakiro.heads.layers import ResidualBlock, pack_linears
 from jakiro.heads.medusa.config import MedusaConfig
 from jakiro.kernels.linear import packing_works
-
-
-class CountedRows:
-    """In place of a cache where nothing is kept of a text but its length."""
-
-    capacity = float("inf")
-
-    def __init__(self) -> None:
-        self.length = 0
-
-    def keep(self, length: int) -> None:
-        self.length = length
 
 
 class MedusaMLP(nn.Module):
@@ -49,14 +37,13 @@ class PublishedMedusaMLP(nn.Module):
         return self.blocks(hidden)
 
 
-class MedusaHead(DraftHead):
+class MedusaHead(FeatureHead):
     """MLPs alone, one for each level."""
 
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__(config)
         mlp = PublishedMedusaMLP if config.published_blocks else MedusaMLP
         self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_mlps))
-        self.root_rows = config.num_mlps
 
     @property
     def levels(self) -> int:
@@ -80,11 +67,3 @@ class MedusaHead(DraftHead):
         pack_linears(self.mlps, packing_for(self.precision))
         self._output_layer = packing_for(self.precision)(self.output_weight, None)
         return self
-
-    def new_cache(self, capacity: int) -> CountedRows:
-        return CountedRows()
-
-    def read(self, token_ids: Tensor, features: Tensor, cache: CountedRows) -> HeadOutput:
-        """Reads committed tokens: all levels' features from the last one, in the place of rows."""
-        cache.length += token_ids.shape[0]
-        return row_output(self(features[-1:])[:, 0][None])
