@@ -68,7 +68,7 @@ def load_head(
     dtype: torch.dtype = torch.float32,
     kinds: Kinds = KINDS,
 ) -> DraftHead:
-    """Reads a head of our own format, or a published Jakiro, Jakiro*, EAGLE, Gumiho or Medusa-1 head.
+    """Reads a head of our own format, or a published one of a kind that reads them.
 
     Args:
         kinds: those that there are, see `Methods.kinds`.
@@ -136,22 +136,18 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
 
 
 def _is_own(values: dict) -> bool:
-    """Whether a config.json is ours: it names its kind, or nothing that other people's say.
+    """Whether a config.json is ours: it names its kind.
 
     Raises:
         ValueError: it is no object, or ours from before it named its kind.
     """
     require(isinstance(values, dict), f"Draft head config must be a JSON object, not {type(values).__name__}.")
-    foreign = {
-        "architectures", "model_type", "intermediate_size", "num_local_experts", "medusa_num_heads",
-        "speculators_model_type",
-    }  # fmt: skip
     require(
         KIND in values or "expert_intermediate_size" not in values,
         f"The draft head's {CONFIG_NAME} was written by Jakiro 0.9 or before and does not say its {KIND}; train it "
         "again.",
     )
-    return KIND in values or not foreign & set(values)
+    return KIND in values
 
 
 def _read_config(folder: Path) -> dict:
