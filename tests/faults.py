@@ -460,7 +460,7 @@ FAULTS = (
     Fault(
         "a-gguf-file-is-no-target",
         "jakiro/zoo/table.py",
-        'return path if path.suffix == ".gguf" else None',
+        "return path if is_gguf(path) else None",
         "return None",
         ("tests/zoo/test_gguf.py",),
     ),
@@ -665,7 +665,7 @@ FAULTS = (
     Fault(
         "a-gguf-file-alone-is-no-pair-s-target",
         "app/serving/pairs.py",
-        ' or any(path.glob("*.gguf"))',
+        " or any(path.glob(_GGUF))",
         "",
         ("tests/app/browser/test_picker.py::test_pairs_of_a_folder_say_whether_they_fit_and_why_not",),
     ),

@@ -17,6 +17,8 @@ from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
 from jakiro.zoo.hub import cached_folder
 
 HERE, FETCH, UNFIT = "here", "fetch", "unfit"
+# Names of GGUF files, in capitals too
+_GGUF = "*.[gG][gG][uU][fF]"
 _SAME = {"hidden_size": words.SIZE_HIDDEN, "vocab_size": words.SIZE_VOCABULARY}
 
 
@@ -81,7 +83,7 @@ def target_of(head: str | None) -> str | None:
 
 def _in_folder(folder: Path) -> list[tuple[str | None, str]]:
     """Every head of a folder with the target that its config names, else with every target of the folder."""
-    found = sorted(path for path in folder.iterdir() if (path / "config.json").is_file() or any(path.glob("*.gguf")))
+    found = sorted(path for path in folder.iterdir() if (path / "config.json").is_file() or any(path.glob(_GGUF)))
     targets = [path for path in found if _is_target(path)]
     pairs = []
     for head in (path for path in found if path not in targets):
@@ -121,7 +123,7 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
 def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
     """Why these two can never work here, as far as configs and files say; None where nothing speaks against it."""
     folder = _target_folder(target)
-    for path, weights in ((folder, ("*.safetensors", "*.bin", "*.gguf")), (_head_folder(head), WEIGHTS_NAMES)):
+    for path, weights in ((folder, ("*.safetensors", "*.bin", _GGUF)), (_head_folder(head), WEIGHTS_NAMES)):
         if path is not None and not any(found for name in weights for found in path.glob(name)):
             return words.PAIR_NO_WEIGHTS.format(folder=path.name)
     target_config = _config(folder)
@@ -165,7 +167,7 @@ def _head_folder(head: str | None) -> Path | None:
 
 
 def _is_target(folder: Path) -> bool:
-    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "*.gguf")
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", _GGUF)
     return any(any(folder.glob(name)) for name in names)
 
 

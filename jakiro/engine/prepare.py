@@ -92,11 +92,23 @@ def prepare(setup: Setup, request: Request) -> AnswerState:
         ValueError: nothing was asked, or the target cannot read the prompt.
     """
     target = setup.target
+    for name in (
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "no_repeat_ngram_size",
+        "logit_bias",
+        "suppress_tokens",
+        "grammar",
+    ):
+        if getattr(request.sampling, name) != getattr(SamplingParams(), name):
+            raise ValueError(f"{name} is not obeyed yet; leave it out.")
     prompt = encode_messages(target.tokenizer, request.messages, raw_prompt=request.messages if request.raw else None)
     _refuse_unknown(prompt, target.vocab_size, setup.token_text)
     limit = max_answer_tokens(len(prompt), request.sampling.max_new_tokens, target.max_positions)
     budget = None if setup.profile is None else TreeBudget(setup.profile, setup.sizes)
-    # Whoever makes room for the answer learns its limit, not a wish that may be far longer
+    # Size the runner by the real limit; the wish may be far longer
     within = replace(request, sampling=replace(request.sampling, max_new_tokens=limit))
     runner, release = setup.borrow(within, len(prompt))
     try:
@@ -149,7 +161,7 @@ def _begin(
         numerics=target.numerics,
         device_profile=profile,
         versions=package_versions("jakiro", "torch", "transformers"),
-        sampling=asdict(sampling) | {"stop": list(sampling.stop)},
+        sampling=sampling.to_dict(),
         tree=asdict(tree),
         first_token_id=first_token_id,
         first_piece=setup.token_text.piece(first_token_id),
@@ -203,7 +215,7 @@ def _read(runner: Runner, prompt_ids: Tensor, earlier: Prefix | None) -> tuple[T
     """Features of the whole prompt and the last position's logits; what was read earlier is not read again."""
     if earlier is None:
         return runner.prefill(prompt_ids)
-    runner.begin_with(earlier.rows)
+    runner.load_prefix(earlier.rows)
     features, logits = runner.prefill(prompt_ids[len(earlier.token_ids) :])
     return torch.cat([earlier.features, features]), logits
 

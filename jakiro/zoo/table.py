@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jakiro.gguf_file import ggufs_in, is_gguf
 from jakiro.heads.config import HeadSummary, named_target
 from jakiro.system import assets_folder
 from jakiro.zoo.embedded import EMBEDDED_SHA256, EMBEDDED_TARGET, embedded_folder
@@ -101,8 +102,7 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
 
     Args:
         target: a name of the table, a folder with a transformers model, a GGUF file or a folder with one, or a Hub id;
-            None takes the one that `head`
-            was made for, as the table or the head's config says, else the default.
+            None takes the one that `head` was made for, as the table or the head's config says, else the default.
         head: a name of a shipped head, a folder with config.json and weights, or a Hub id; None takes the head that
             belongs to the target; "none" asks for no head. A Hub id may end in a revision: owner/model@revision.
 
@@ -175,8 +175,8 @@ def _gguf_of(path: Path) -> Path | None:
         ValueError: there are several in the folder.
     """
     if path.is_file():
-        return path if path.suffix == ".gguf" else None
-    found = [] if (path / "config.json").is_file() else sorted(path.glob("*.gguf"))
+        return path if is_gguf(path) else None
+    found = [] if (path / "config.json").is_file() else ggufs_in(path)
     if len(found) > 1:
         names = ", ".join(each.name for each in found[:_SHOWN])
         raise ValueError(f"{path} holds several GGUF files ({names}); name one of them.")
