@@ -755,15 +755,15 @@ FAULTS = (
     Fault(
         "training-takes-the-cpu-where-nothing-is-said",
         "jakiro/training/train.py",
-        "    chosen = choose_device(config.device)",
-        '    chosen = torch.device(config.device or "cpu")',
+        "    chosen = choose_device(wanted)",
+        '    chosen = __import__("torch").device(wanted or "cpu")',
         ("tests/training/test_commands.py::test_a_gpu_that_is_not_there_is_refused_before_anything_is_read",),
     ),
     Fault(
         "calibration-takes-the-cpu-where-nothing-is-said",
         "jakiro/training/calibrate.py",
-        "    device = choose_device(config.device)",
-        '    device = torch.device(config.device or "cpu")',
+        "Path(config.head), choose_device(config.device)",
+        'Path(config.head), torch.device(config.device or "cpu")',
         ("tests/training/test_commands.py::test_a_gpu_is_taken_where_there_is_one_and_gets_the_weights_straight",),
     ),
     Fault(

@@ -135,7 +135,7 @@ class HeadSession(DraftSession):
         token_ids, features = self._taken()
         committed = self.cache.length
         self._reserve(token_ids.shape[0] + self.head.root_rows - 1)
-        self._root = _last_rows(self.head.read(token_ids, features, self.cache), self.head.root_rows)
+        self._root = _last_rows(self.head.extend(token_ids, features, self.cache), self.head.root_rows)
         self.cache.keep(committed + token_ids.shape[0])
         self._root_token = token_ids[-1:]
 

@@ -38,7 +38,7 @@ class DraftHead(nn.Module):
         capturable: whether its passes run over any `PassCache`, as captured ones do.
         skipped_tokens: at a text's beginning, those that its cache has no row for; rows that pair a token with the
             target's feature one position before it begin at the second one.
-        root_rows: rows at the end of what `read` returns from which a tree begins.
+        root_rows: rows at the end of what `extend` returns from which a tree begins.
     """
 
     skipped_tokens = 1
@@ -116,11 +116,11 @@ class DraftHead(nn.Module):
         """
         return self
 
-    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""
-        return self._read(self.embed(token_ids), features, cache)
+    def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+        """Extends the cache by committed tokens: (rows,) int64, and the target's features one position before each."""
+        return self._extend(self.embed(token_ids), features, cache)
 
-    def _read(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+    def _extend(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """One causal pass over rows that follow the cache's: (rows, hidden) and (rows, feature_size)."""
         places = torch.arange(embeddings.shape[0], device=embeddings.device)
         # Compared, because `tril` would wake all threads on a CPU
@@ -163,7 +163,7 @@ class FeatureHead(DraftHead):
     def new_cache(self, capacity: int) -> CountedRows:
         return CountedRows()
 
-    def read(self, token_ids: Tensor, features: Tensor, cache: CountedRows) -> HeadOutput:
+    def extend(self, token_ids: Tensor, features: Tensor, cache: CountedRows) -> HeadOutput:
         """Reads committed tokens: all levels' features from the last one, in the place of rows."""
         cache.length += token_ids.shape[0]
         return row_output(self(features[-1:])[:, 0][None])

@@ -129,7 +129,7 @@ class LayerHead(DraftHead):
         Of a prompt's many rows all but the last are read before.
         """
         if token_ids.shape[0] > MOST_ROWS:
-            self.read(token_ids[:-1], features[:-1], cache)
+            self.extend(token_ids[:-1], features[:-1], cache)
             token_ids, features = token_ids[-1:], features[-1:]
         directions = (self.output_weight, self.mean_output_row) if with_evidence else None
         vocabulary = (self._output_layer, self.embedding, self.draft_token_ids, directions)

@@ -53,7 +53,7 @@ class SkippingHead(DraftHead):
     def new_cache(self, capacity: int) -> RowCache:
         return self._layers.new_cache(capacity)
 
-    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+    def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """Reads committed tokens, (rows,) int64; the target's features are not needed."""
         start, rows = cache.length, token_ids.shape[0]
         positions = torch.arange(start, start + rows, device=token_ids.device)

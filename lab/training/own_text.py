@@ -36,7 +36,7 @@ def drafted(head: ExitHead, prompt: list[int], stop_ids: set[int], max_new_token
     noise, written = noise.over(head.draft_token_ids), []
     new = torch.tensor(prompt)
     while len(written) < max_new_tokens:
-        features = head.read(new, new, cache).features[0, -1]
+        features = head.extend(new, new, cache).features[0, -1]
         choice = (head.logits(features[None])[0].float() + noise.rows(cache.length, 1)[0]).argmax()
         new = head.draft_token_ids[choice][None]
         written.append(int(new))

@@ -26,7 +26,7 @@ class MaskedHead(LayerHead):
     def levels(self) -> int:
         return 1 + self.config.num_masks
 
-    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """As `LayerHead.read`, with the masks' rows after the tokens'; the caller drops them from the cache."""
+    def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+        """As `LayerHead.extend`, with the masks' rows after the tokens'; the caller drops them from the cache."""
         embeddings = torch.cat([self.embed(token_ids), self.mask_embeddings])
-        return self._read(embeddings, torch.cat([features, self.mask_features]), cache)
+        return self._extend(embeddings, torch.cat([features, self.mask_features]), cache)

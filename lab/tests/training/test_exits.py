@@ -94,7 +94,7 @@ def test_the_own_layer_s_start_is_closer_than_chance(tmp_path):
 def test_features_of_other_layers_are_refused(tmp_path):
     subject = trainer(tmp_path, "exit", max_steps=1)
     cache = tiny_cache(tmp_path / "plain", tiny_target())
-    with pytest.raises(ValueError, match=r"hold layers \[\] beside the last, the head reads \[1\]"):
+    with pytest.raises(ValueError, match=r"hold layers \[\] beside the last, 16 numbers .*, the head reads 32"):
         Trainer(subject.head, cache, subject.options, tmp_path / "head")
 
 
@@ -127,7 +127,7 @@ def test_a_draft_writes_what_it_would_sample():
     assert len(whole) == 12 and whole != own_text.drafted(head, prompt, set(), 12, seed=4)
     # Read again in one pass, every token is the best after the noise at its place
     cache = head.new_cache(16)
-    features = head.read(torch.tensor(prompt + whole[:-1]), torch.zeros(0), cache).features[0, 3:]
+    features = head.extend(torch.tensor(prompt + whole[:-1]), torch.zeros(0), cache).features[0, 3:]
     noise = own_text.KeyedNoise(3).over(head.draft_token_ids).rows(4, 12)
     assert head.draft_token_ids[(head.logits(features) + noise).argmax(-1)].tolist() == whole
     stopped = own_text.drafted(head, prompt, {whole[5]}, 12, seed=3)
