@@ -43,7 +43,7 @@ def test_a_good_pair_is_described_and_run(pair):
     assert all(finding.ok for finding in found)
     text = "\n".join(f"{finding.what}: {finding.found}" for finding in found)
     assert "target: llama, hidden size 64, 4 query and 2 key/value heads, vocabulary 260" in text
-    assert "head: 2 experts, summed fusion" in text and "from head.safetensors" in text
+    assert "head: Jakiro, summed fusion, 2 experts of inner width" in text and "from head.safetensors" in text
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
     assert re.search(r"run: Plain decoding: 32 tokens, \d+\.\d tokens/s$", text, re.M)
     assert re.search(r"run: Jakiro, trees of 16 nodes: 32 tokens, τ \d\.\d\d$", text, re.M), (
