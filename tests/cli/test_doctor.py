@@ -188,7 +188,8 @@ def test_a_plan_says_what_fits_how_fast_and_where_only_fewer_bits_do(capsys):
     assert code == 1 and "not measured" in out
     assert "estimate: does not fit in float16, 17.8 GB of 16.0 GB; with --dtype 8bit it needs 12.0 GB" in out
     code, out = run(capsys, "doctor", "--plan", "vicuna-7b-v1.3", "--card", "h100")
-    assert code == 0 and "estimate: fits, 24.2 GB of 80.0 GB; bfloat16, numerics exact; plain 131 tokens/s" in out
+    assert code == 0 and "estimate: fits, 24.2 GB of 80.0 GB; bfloat16, numerics exact; a plain step 7.6 ms" in out
+    assert "faster from τ = 1." in out and "are assumed" in out
     huge = plan.Shape(16_384, 53_248, 126, 128, 8, 128, 128_256)
     found = plan.estimate(huge, plan.CARDS["h100"])
     assert not found.fits and found.fewer_bits is None
@@ -205,7 +206,7 @@ def test_the_docs_show_the_estimates_that_the_formulas_give():
     for target, *cells in rows:
         for cell, card in zip(cells, plan.CARDS.values(), strict=True):
             found = plan.estimate(plan.SHAPES[target], card)
-            said = f"{found.plain_speed:.0f} and {found.drafted_speed:.0f}, {found.numerics}"
+            said = f"{found.plain_ms:.1f} and {found.drafted_ms:.1f}, from τ {found.break_even:.1f}, {found.numerics}"
             assert cell == (said if found.fits else f"only in {found.fewer_bits} bits")
 
 
