@@ -48,7 +48,8 @@ class PageBackend:
         prefixes = service.prefixes.of((caller.key, wish.cache_key)) if caller.key else None
         try:
             method = read_method((wish.own and wish.own.method) or DEFAULT.name, service.methods)
-            asking = Asking(wish.messages, wish.sampling, AUTOMATIC_TREE, (method,), raw=wish.raw)
+            lane, told = (method,), wish.template_arguments
+            asking = Asking(wish.messages, wish.sampling, AUTOMATIC_TREE, lane, raw=wish.raw, template_arguments=told)
             run = handlers.begin(service, self._runs, visitor, asking, False, prefixes=prefixes, events=events)
         except Busy as error:
             raise Refusal(429, str(error), code="rate_limit_exceeded", seconds=error.seconds) from error

@@ -82,6 +82,7 @@ class _Body(_Strict):
 class ChatBody(_Body):
     messages: list
     max_completion_tokens: int | None = None
+    chat_template_kwargs: dict | None = None
     logprobs: bool = False
     top_logprobs: int | None = None
 
@@ -100,6 +101,7 @@ class Wish:
     Attributes:
         messages: the conversation; of a text to continue, which has `raw`, the text as a user's one message.
         own: what was asked for under the name "jakiro"; None for nothing.
+        template_arguments: what the chat template is told besides.
         cache_key: tells apart the prompt caches of one API key.
     """
 
@@ -112,6 +114,7 @@ class Wish:
     echo: bool
     own: Own | None
     cache_key: str
+    template_arguments: dict | None
 
 
 def read_chat(values: dict, most_tokens: int) -> Wish:
@@ -206,4 +209,5 @@ def _wish(body: _Body, messages: list, sampled: dict, limit: int, logprobs: int 
         echo=getattr(body, "echo", False),
         own=body.jakiro,
         cache_key=body.prompt_cache_key,
+        template_arguments=getattr(body, "chat_template_kwargs", None),
     )

@@ -223,3 +223,15 @@ def test_who_hangs_up_ends_the_answer(generator):
             gated.gate.set()
             wait_until(lambda: gated.closed)
             assert gated.closed == ["stopped"] and not backend.is_answering
+
+
+def test_the_chat_template_is_told_what_a_request_says(generator, monkeypatch):
+    told = []
+    stream = type(generator).stream
+    monkeypatch.setattr(
+        type(generator), "stream", lambda *asked, **options: told.append(options) or stream(*asked, **options)
+    )
+    with served(generator) as (address, _):
+        body = ASKED | {"max_tokens": 1, "chat_template_kwargs": {"enable_thinking": False}}
+        assert httpx.post(f"{address}/chat/completions", json=body, timeout=20).status_code == 200
+    assert told[0]["template_arguments"] == {"enable_thinking": False}

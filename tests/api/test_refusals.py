@@ -190,9 +190,9 @@ def test_an_error_inside_an_answer_is_told_as_openai_tells_it_and_the_next_one_i
     client = openai.OpenAI(base_url=address, api_key="any", max_retries=0)
     gated.failing = RuntimeError("/secret/path")
     with pytest.raises(openai.APIError, match=r"^Something went wrong while answering \(RuntimeError\); ask again\.$"):
-        list(client.chat.completions.create(**ASKED, max_tokens=20, stream=True))
+        list(client.chat.completions.create(**ASKED, temperature=0, max_tokens=20, stream=True))
     gated.failing = RuntimeError("/secret/path")
     with pytest.raises(openai.InternalServerError, match="RuntimeError") as caught:
-        client.chat.completions.create(**ASKED, max_tokens=20)
+        client.chat.completions.create(**ASKED, temperature=0, max_tokens=20)
     assert "/secret/path" not in str(caught.value) and "/secret/path" in capfd.readouterr().err
     assert client.chat.completions.create(**ASKED, max_tokens=4).usage.completion_tokens == 4
