@@ -322,7 +322,7 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
         weights.refuse_damage(read.names.target_name)
         raise
     notices = list(target.notices)
-    if weights.is_gguf(read.names) and not isinstance(model, StoredModel):
+    if weights.is_gguf(read.names) and not isinstance(model, StoredModel) and target.dtype == torch.float32:
         notices.append(
             "The file's weights are rounded to bfloat16 here: its own bits are read on a CPU in float32, by compiled "
             f"code, for {' and '.join(SHAPES)}."
