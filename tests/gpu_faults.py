@@ -244,8 +244,7 @@ GPU_FAULTS = (
         "gpu-every-process-keeps-the-target",
         "jakiro/training/train.py",
         "    tables = (model.get_input_embeddings(), model.get_output_embeddings())\n",
-        "    read_features.kept = model\n"
-        "    tables = (model.get_input_embeddings(), model.get_output_embeddings())\n",
+        "    read_features.kept = model\n    tables = (model.get_input_embeddings(), model.get_output_embeddings())\n",
         ("tests/training/test_commands.py::test_processes_wait_for_the_features_and_none_keeps_the_target",),
     ),
     Fault(

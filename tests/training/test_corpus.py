@@ -15,7 +15,7 @@ from jakiro.target.families import stop_ids
 from jakiro.target.llama import FusedLlama
 from jakiro.training.corpus import CorpusOptions, CorpusWriter, distinct_share, read_corpus
 from jakiro.training.exclusion import evaluation_runs, word_runs
-from jakiro.training.kept_features import KeptFeatures
+from jakiro.training.features import KeptFeatures
 from jakiro.training.writing import write_texts
 from tests.support import byte_tokenizer
 from tests.training.tiny import byte_target
