@@ -5,14 +5,19 @@ import os
 import sys
 from pathlib import Path
 
+from jakiro.proxies import check_proxies
 from jakiro.starting import importing
+from jakiro.system import errors_as_one_sentence
 
+with errors_as_one_sentence():
+    check_proxies()  # with what stands there, Gradio's import would fail
 with importing():
     from app.devices.choose import device_for
     from app.page import build as page
     from app.serving.limits import Limits
     from app.serving.server import read_logins
     from jakiro.methods import METHODS, methods_from
+    from jakiro.text import read_arguments
 
 
 def read_arguments() -> argparse.Namespace:
@@ -23,6 +28,11 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", help="float32, bfloat16, float16, 8bit, 4bit; default: what suits the device")
     parser.add_argument(
         "--numerics", choices=("exact", "fast"), help="exact: all methods round alike; fast: near ties may differ"
+    )
+    parser.add_argument(
+        "--template-arguments",
+        metavar="JSON",
+        help='what the chat template is told, such as {"enable_thinking": false}',
     )
     parser.add_argument("--pairs", type=Path, help="folder with more targets and heads to choose from, one a subfolder")
     parser.add_argument(
@@ -59,6 +69,7 @@ def main() -> None:
                 numerics=arguments.numerics,
                 side_by_side=2,
                 methods=further,
+                template_arguments=read_arguments(arguments.template_arguments),
             )
 
         return load
@@ -68,6 +79,7 @@ def main() -> None:
     if arguments.pairs is not None and not arguments.pairs.is_dir():
         sys.exit(f"The page could not start: there is no folder {arguments.pairs}; give --pairs a folder of models.")
     try:
+        read_arguments(arguments.template_arguments)  # refused now, and not after a minute
         logins = read_logins(arguments.auth or os.environ.get("JAKIRO_AUTH"))
         further = methods_from(arguments.methods_from)
         device = device_for(arguments, loader_of(*given), further)

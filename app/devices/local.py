@@ -117,14 +117,17 @@ def answer_events(
         generator = generator.with_numerics(asking.numerics)
     messages, methods = list(asking.messages), asking.methods
     if asking.max_prompt_tokens is not None:
-        _check_length(asking, generator.num_prompt_tokens(messages))
+        _check_length(asking, generator.num_prompt_tokens(messages, asking.template_arguments))
     if not generator.status["head"]:
         methods = tuple(name for name in methods if not generator.known_methods.named(name).needs.head) or (PLAIN.name,)
     elif generator.usual is not DEFAULT:
         # The form's default stands for what drafts with the head that is loaded
         default = (DEFAULT.name, *DEFAULT.aliases)
         methods = tuple(dict.fromkeys(generator.usual.name if name in default else name for name in methods))
-    race = generator.race(messages, asking.params, methods=methods, tree=asking.tree, prefixes=prefixes)
+    race = generator.race(
+        messages, asking.params, methods=methods, tree=asking.tree, prefixes=prefixes,
+        template_arguments=asking.template_arguments,
+    )  # fmt: skip
     steps = iter(race)
     try:
         for method, trace in race.traces.items():

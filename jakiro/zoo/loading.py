@@ -26,6 +26,7 @@ from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
 from jakiro.target.model import NUMERICS, TargetModel
+from jakiro.text import checked_arguments, left_out, read_arguments, told_template
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 from jakiro.zoo.hashes import hashed_aside
@@ -147,6 +148,7 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     refuse_what_cannot_work(config)
     weights.check_target(pair.target_name)
     tokenizer = weights.load_tokenizer(pair.target_name)
+    _check_template(tokenizer, options.template_arguments)
     draft_head = None
     if pair.head_path is not None:
         # Rounded matrices are read in a quarter of float32's bytes; the rest of the head is small
@@ -163,6 +165,19 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     options = replace(options, draft_precision=draft_precision)
     hashed = None if draft_head is None else head_sha256(pair.head_path)
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, head_sha256=hashed)
+
+
+def _check_template(tokenizer, arguments: str | None) -> None:
+    """Lets a tokenizer's chat template know the arguments, and refuses one that writes no question."""
+    told = checked_arguments(tokenizer, read_arguments(arguments))
+    if told and not tokenizer.chat_template:
+        raise ValueError("This model has no chat template that could be told --template-arguments; leave them out.")
+    if told:
+        tokenizer.chat_template = told_template(tokenizer.chat_template, told)
+    if "the question" in left_out(tokenizer):
+        raise ValueError(
+            "The model's chat template does not write the question that it is given; choose another model."
+        )
 
 
 def _start(read: LoadedModels, device: torch.device | None, progress: Progress | None) -> GeneratorParts:
@@ -198,6 +213,8 @@ def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progr
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
         slots = slots_for(target_model, list(drafters.values()), read.options, progress, notices)
+    if slots is not None:
+        resources = replace(resources, target=slots.target)
     return GeneratorParts(resources, drafters, notices, slots, methods=known)
 
 
@@ -253,9 +270,9 @@ def slots_for(
         )
         return None
     slots = Slots(target, options.graphs, fewest_steps=0 if options.capture_at_load else PAYS_FROM)
+    slots.settle(drafters[0], drafters[-1])
     if options.capture_at_load:
         slots.prepare(drafters, progress, options.side_by_side)
-    slots.check(drafters[-1])
     return slots
 
 
@@ -298,6 +315,8 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
         notices.append(f"The model's generation_config.json asks for {', '.join(ignored)}; none of this is applied.")
     if not getattr(read.tokenizer, "chat_template", None):
         notices.append("This model has no chat template; a plain dialogue form is used.")
+    if missing := left_out(read.tokenizer):
+        notices.append(f"The model's chat template leaves out {' and '.join(missing)}: the model does not read them.")
     return target, notices
 
 
