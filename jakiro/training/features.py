@@ -283,9 +283,9 @@ def write_features(
     row_bytes = 2 * (1 + len(feature_layers)) * hidden_size
     groups = _groups([row_bytes * len(ids) for ids, _ in sequences], group)
     paths = [folder / _SHARD.format(number) for number in range(len(groups))]
+    whole = {path for path, own in zip(paths, groups, strict=True) if _is_whole(path, sequences, own, source)}
     if further := set(_shards(folder)) - set(paths):
         raise ValueError(f"{min(further)} belongs to another corpus; name an empty folder.")
-    whole = {path for path, own in zip(paths, groups, strict=True) if _is_whole(path, sequences, own, source)}
     missing = [own for path, own in zip(paths, groups, strict=True) if path not in whole]
     num_bytes = row_bytes * sum(len(sequences[index][0]) for own in missing for index in own)
     folder.mkdir(parents=True, exist_ok=True)
