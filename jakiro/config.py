@@ -134,8 +134,12 @@ class Grammar:
 
 def shortened(value: object) -> str:
     """A value that came from outside, fit for a sentence."""
-    text = _came(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
+    return cut_short(_came(value), 80)
+
+
+def cut_short(text: str, length: int) -> str:
+    """A text of so many characters at most, and a sign where there were more."""
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +254,16 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    @property
+    def unfiltered(self) -> bool:
+        """Whether a token is drawn among all, because none of top-k, top-p and min-p drops any before."""
+        return not self.greedy and self.top_k == 0 and self.top_p == 1 and self.min_p == 0
+
+    @property
+    def log_min_p(self) -> float | None:
+        """How far below the best logit a token is kept; None where min-p drops nothing."""
+        return math.log(self.min_p) if self.min_p > 0 else None
 
     def to_dict(self) -> dict:
         """The settings by name, in JSON's types."""

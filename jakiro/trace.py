@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 
 SCHEMA_VERSION = 1
+# Of a field that most files lack
+_RARE = {"rare": True}
 
 
 class TraceError(ValueError):
@@ -27,8 +29,9 @@ class Node:
         draft_pass: the draft pass that proposed it, counted from 1; 0 for the root and where no pass was needed.
         score: sum of the calibrated log estimates along the path, 0 for the root; exp(score) is the node's chance of
             acceptance.
-        draft_prob, target_prob: softmax of the raw logits at the sampling temperature (1 when greedy), without masks
-            and noise; None for the root, and draft_prob also where the draft gives none.
+        draft_prob, target_prob: softmax of the logits at the sampling temperature (1 when greedy), before top-k, top-p,
+            min-p and noise; the target's after penalties, biases and what is forbidden. None for the root, and
+            draft_prob also where the draft gives none.
         proposer: "root", or the id of one of the header's proposers.
         also_proposed_by: ids of others that proposed the same node.
         evidence: further numbers of the method, by name. Jakiro records "router_weights", after softmax, of the row
@@ -37,6 +40,7 @@ class Node:
             (W[x] - mean W) . x of no expert. "twin" is the node whose row this node's children came from.
         target_choice, target_choice_piece: what the target itself chooses after this node.
         margin: gap between the target's first and second choice, after warping and noise.
+        forbidden_by: the setting that forbids the token after its parent, such as "grammar"; None where none does.
     """
 
     token_id: int
@@ -53,6 +57,7 @@ class Node:
     target_choice: int
     target_choice_piece: bytes
     margin: float
+    forbidden_by: str | None = field(default=None, metadata=_RARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,13 +304,15 @@ def _plain(value):
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        found = {f.name: getattr(value, f.name) for f in fields(value)}
+        rare = {f.name for f in fields(value) if f.metadata and found[f.name] == f.default}
+        return {name: _plain(item) for name, item in found.items() if name not in rare}
     return value
 
 
 def _read(kind, values: dict):
     names = {f.name for f in fields(kind)}
-    missing = sorted(names - set(values))
+    missing = sorted(names - set(values) - {f.name for f in fields(kind) if f.metadata})
     if missing:
         raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")
     return kind(**{name: _read_field(name, values[name]) for name in names & set(values)})

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.grammar import GrammarRule
 from jakiro.core.noise import KeyedNoise
+from jakiro.core.rule import TokenRule, rule_for
 from jakiro.core.sampling import choose
 from jakiro.drafting.base import Drafter, DraftSession, Method, Prompt
 from jakiro.engine.answer_text import AnswerText
@@ -67,6 +69,7 @@ class AnswerState:
         tree: the bounds of its trees.
         budget: chooses each tree's size; None for trees of a fixed size.
         release: gives the runner back.
+        rule: what the settings say about tokens; None where they say nothing.
         session: None for plain decoding.
         text: the answer's tokens so far and their text.
         prefix: what the caches hold, for later prompts; None where none is kept.
@@ -78,6 +81,7 @@ class AnswerState:
     budget: TreeBudget | None
     runner: Runner
     release: Callable[[], object]
+    rule: TokenRule | None
     session: DraftSession | None
     text: AnswerText
     prefix: GrowingPrefix | None
@@ -92,27 +96,16 @@ def prepare(setup: Setup, request: Request) -> AnswerState:
         ValueError: nothing was asked, or the target cannot read the prompt.
     """
     target = setup.target
-    for name in (
-        "min_p",
-        "repetition_penalty",
-        "presence_penalty",
-        "frequency_penalty",
-        "no_repeat_ngram_size",
-        "logit_bias",
-        "suppress_tokens",
-        "grammar",
-    ):
-        if getattr(request.sampling, name) != getattr(SamplingParams(), name):
-            raise ValueError(f"{name} is not obeyed yet; leave it out.")
     prompt = encode_messages(target.tokenizer, request.messages, raw_prompt=request.messages if request.raw else None)
     _refuse_unknown(prompt, target.vocab_size, setup.token_text)
     limit = max_answer_tokens(len(prompt), request.sampling.max_new_tokens, target.max_positions)
     budget = None if setup.profile is None else TreeBudget(setup.profile, setup.sizes)
+    rule = _rule_of(setup, request.sampling)
     # Whoever makes room for the answer learns its limit, not a wish that may be far longer
     within = replace(request, sampling=replace(request.sampling, max_new_tokens=limit))
     runner, release = setup.borrow(within, len(prompt))
     try:
-        return _begin(setup, request, prompt, limit, budget, runner, release)
+        return _begin(setup, request, prompt, limit, budget, rule, runner, release)
     except BaseException:
         release()
         raise
@@ -124,6 +117,7 @@ def _begin(
     prompt: list[int],
     limit: int,
     budget: TreeBudget | None,
+    rule: TokenRule | None,
     runner: Runner,
     release: Callable[[], object],
 ) -> AnswerState:
@@ -133,10 +127,13 @@ def _begin(
     prefixes = setup.prefixes if runner.max_reusable_tokens else None
     earlier = prefixes and prefixes.find(target, prompt)
     features, logits = _read(runner, prompt_ids, earlier)
+    if rule is not None:
+        rule.start(prompt)
+        logits = rule.adjust(logits, None, None)
     first = _choose_first(logits, sampling, len(prompt))
     first_token_id = int(first)
     clock.end("other")
-    runner.begin(first)
+    runner.begin(first, rule)
     known_ids, session = [*prompt, first_token_id], None
     if not tree.root_only:
         head_rows = earlier.head_rows if earlier else {}
@@ -145,6 +142,8 @@ def _begin(
     limit_reason = "length" if limit == sampling.max_new_tokens else "context"
     text = AnswerText(setup.token_text, target.stop_ids, sampling.stop, limit, limit_reason)
     text.take([first_token_id])
+    if rule is not None:
+        rule.advance([first_token_id], first)
     profile = {"device": setup.device_name} | (budget.profile.to_dict() if budget else {})
     header = Header(
         method=setup.method.name,
@@ -175,12 +174,21 @@ def _begin(
         budget=budget,
         runner=runner,
         release=release,
+        rule=rule,
         session=session,
         text=text,
         prefix=GrowingPrefix(prefixes, target, known_ids, features) if prefixes else None,
         trace=Trace(header, end_reason=text.end_reason),
         draft_ms=clock.ms["draft"],
     )
+
+
+def _rule_of(setup: Setup, sampling: SamplingParams) -> TokenRule | None:
+    """What the settings say about tokens, see `rule_for`."""
+    target, grammar = setup.target, None
+    if sampling.grammar is not None:
+        grammar = GrammarRule(sampling.grammar, setup.token_text, target.vocab_size, target.stop_ids)
+    return rule_for(sampling, target.vocab_size, target.device, grammar)
 
 
 def max_answer_tokens(num_prompt_tokens: int, wanted: int, max_positions: int) -> int:

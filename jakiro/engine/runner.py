@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, NoiseRows
-from jakiro.core.sampling import adds_whole_rows
+from jakiro.core.rule import TokenRule
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
 from jakiro.drafting.base import Drafter, DraftSession, Prompt, Proposal
@@ -45,8 +45,8 @@ class Runner(Protocol):
     def rows(self, length: int) -> Tensor:
         """A copy of the target's first rows, (layers, 2, kv_heads, length, head_dim); at most `max_reusable_tokens`."""
 
-    def begin(self, root: Tensor) -> None:
-        """Takes the first token, (1,) int64."""
+    def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
+        """Takes the first token, (1,) int64, and what the answer's settings say about the others."""
 
     def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
         """Drafting for this answer; after `begin`."""
@@ -100,6 +100,7 @@ class SlicedRunner:
         self.noise_rows = NoiseRows(self.noise, torch.arange(target.vocab_size, device=target.device))
         self.cache = target.new_cache(capacity)
         self.root: Tensor | None = None
+        self.rule: TokenRule | None = None
         self._scores: Scores | None = None
         self._base = 0
 
@@ -114,11 +115,11 @@ class SlicedRunner:
     def rows(self, length: int) -> Tensor:
         return self.cache.first(length).clone()
 
-    def begin(self, root: Tensor) -> None:
-        self.root = root
+    def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
+        self.root, self.rule = root, rule
 
     def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
-        noise = self.noise_rows if adds_whole_rows(self.sampling) else self.noise
+        noise = self.noise_rows if self.sampling.unfiltered else self.noise
         return drafter.start(prompt, self.sampling, noise)
 
     def root_tree(self) -> DraftTree:
@@ -135,11 +136,10 @@ class SlicedRunner:
     def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         options = {"prefix_length": self.target.vocab_size} if whole_vocabulary else {}
         tree, scores = proposal.tree, self._scores
-        whole = adds_whole_rows(self.sampling)
+        whole = self.sampling.unfiltered
         noise_rows = self.noise_rows.rows(self._base + 1, tree.max_depth + 1) if whole else None
-        verification = verify(
-            tree, scores.mask, scores.logits, self.sampling, self.noise, self._base, noise_rows, **options
-        )
+        logits = scores.logits if self.rule is None else self.rule.adjust(scores.logits, tree, scores.mask)
+        verification = verify(tree, scores.mask, logits, self.sampling, self.noise, self._base, noise_rows, **options)
         return read_back(tree, verification)
 
     def logits(self, num_nodes: int) -> Tensor:

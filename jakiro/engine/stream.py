@@ -40,7 +40,8 @@ class Stream:
         state = prepare(setup, request)
         self._setup, self._target, self._tree = setup, setup.target, state.tree
         self._runner, self._session, self._budget = state.runner, state.session, state.budget
-        self._text, self._prefix, self._draft_ms = state.text, state.prefix, state.draft_ms
+        self._rule, self._text, self._prefix = state.rule, state.text, state.prefix
+        self._draft_ms = state.draft_ms
         self.trace, self.alone = state.trace, True
         self._begun: Begun | None = None
         self._release = weakref.finalize(self, state.release)
@@ -96,6 +97,8 @@ class Stream:
             clock.end("draft")
         committed_ids = self._text.take(committed.token_ids)
         self.trace.end_reason = self._text.end_reason
+        if self._rule is not None and not self.finished:
+            self._rule.advance(committed.token_ids, committed.ids)
         clock.end("other")
         ahead = not self.finished and self.alone and self._session is not None and self._runner.drafts_ahead
         if ahead:
@@ -106,7 +109,9 @@ class Stream:
         shown = shown_plan(plan, outcome, proposal.note, reread, drafts=self._session is not None)
         clock.end("other")
         before = clock.ms["other"]
-        nodes = nodes_from(outcome, self._setup.token_text, [proposer["id"] for proposer in header.proposers])
+        proposers, rule = [proposer["id"] for proposer in header.proposers], self._rule
+        forbidden = rule and rule.forbidden(outcome.token_ids)
+        nodes = nodes_from(outcome, self._setup.token_text, proposers, forbidden)
         clock.end("other")
         self.trace.recording_ms += clock.ms["other"] - before
         if not ahead:
