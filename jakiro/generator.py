@@ -28,12 +28,12 @@ from jakiro.starting import MEASURE, most_memory, process_seconds
 from jakiro.target.model import NUMERICS
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
-from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
+from jakiro.zoo.loading import GeneratorParts, LoadedModels, LoadOptions, Progress, load_parts
 from jakiro.zoo.placement import most_gpu_memory
 from jakiro.zoo.table import head_warning
 
 # On a GPU, a pass over more rows that takes no more than so many times as long
-COSTS_NOTHING = 1.02
+FREE_ROWS_RATIO = 1.02
 
 
 class JakiroGenerator:
@@ -48,7 +48,7 @@ class JakiroGenerator:
         measures: whether passes are timed before a tree first chooses its size; if not, automatic trees take their
             bounds.
         slots: buffers at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
-        seconds: what loading took, see `Parts.seconds`; for `status`.
+        seconds: what loading took, see `GeneratorParts.seconds`; for `status`.
         methods: the drafting methods to choose from.
     """
 
@@ -118,14 +118,14 @@ class JakiroGenerator:
     def load(
         cls,
         options: LoadOptions,
-        prepare: Callable[[ReadPair], ReadPair] | None = None,
+        prepare: Callable[[LoadedModels], LoadedModels] | None = None,
         progress: Progress | None = None,
     ) -> "JakiroGenerator":
         """`from_pretrained` with its options as one value. Arguments and errors are those of `load_parts`."""
         return cls.from_parts(load_parts(options, prepare, progress))
 
     @classmethod
-    def from_parts(cls, parts: Parts) -> "JakiroGenerator":
+    def from_parts(cls, parts: GeneratorParts) -> "JakiroGenerator":
         """A generator of what `load_parts` gave; it measures costs when they are first needed."""
         return cls(parts.resources, parts.drafters, parts.notices, True, parts.slots, parts.seconds, parts.methods)
 
@@ -241,7 +241,7 @@ class JakiroGenerator:
             found = measure(self.target, self.drafter(method), method.drafts, self.slots)
             self._profiles[wanted] = found
             self._seconds.setdefault(MEASURE, time.perf_counter() - start)
-            if self.slots is not None and found.verify(self.slots.tree.nodes) <= COSTS_NOTHING * found.verify(1):
+            if self.slots is not None and found.verify(self.slots.tree.nodes) <= FREE_ROWS_RATIO * found.verify(1):
                 # The fewer numbers of rows there are, the less texts differ in fast numerics
                 self.target.plain_rows = self.slots.tree.nodes
         return self._profiles[wanted]
@@ -393,7 +393,7 @@ class Race:
         self.streams = streams
         for stream in streams.values():
             # A draft begun ahead would run in the time of another answer's step
-            stream.alone = len(streams) == 1
+            stream.may_draft_ahead = len(streams) == 1
         self.traces = {method: stream.trace for method, stream in streams.items()}
 
     def __iter__(self) -> Iterator[tuple[str, Step]]:

@@ -116,7 +116,5 @@ def _verify_in_one_call(
         if not sampling.greedy:
             limits = sampling.top_k, sampling.top_p, sampling.log_min_p
             dropped = native.filters(*limits, sampling.seed, root_position + 1)
-    *columns, end = native.verify(
-        logits, temperature, noise_rows, dropped, tree.token_ids, tree.parents, tree.depths
-    )
+    *columns, end = native.verify(logits, temperature, noise_rows, dropped, tree.token_ids, tree.parents, tree.depths)
     return Verification(*columns, end, False)

@@ -40,8 +40,8 @@ class LimitedDrafter(Drafter):
         session = self.drafter.start(prompt, sampling, noise) if length <= self.max_positions else None
         return LimitedSession(session, self.max_positions, length - 1)
 
-    def fixed(self, buffers: FixedBuffers) -> "LimitedDrafter | None":
-        inner = self.drafter.fixed(buffers)
+    def capturable_in(self, buffers: FixedBuffers) -> "LimitedDrafter | None":
+        inner = self.drafter.capturable_in(buffers)
         return None if inner is None else LimitedDrafter(inner, self.max_positions)
 
     def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable[Capturable]:

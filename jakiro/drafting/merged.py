@@ -80,8 +80,8 @@ class MergedDrafter(Drafter):
         place = self.place_chain or partial(Chain.of, device=prompt.ids.device)
         return MergedSession(self.first.start(prompt, sampling, noise), chains, place)
 
-    def fixed(self, buffers: FixedBuffers) -> "MergedDrafter | None":
-        first = self.first.fixed(buffers)
+    def capturable_in(self, buffers: FixedBuffers) -> "MergedDrafter | None":
+        first = self.first.capturable_in(buffers)
         return None if first is None else MergedDrafter(first, self.second, buffers.chain)
 
     def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable[Capturable]:

@@ -117,8 +117,8 @@ def time_passes(
 
         def pass_over(nodes: int) -> float:
             depths = torch.tensor([0] + [1] * (nodes - 1), device=root.device)
-            bush = DraftTree.unscored(root.expand(nodes), depths - 1, depths, min(nodes - 1, 1))
-            return _milliseconds(target.device, partial(runner.score, runner.place(bush)))
+            star_tree = DraftTree.unscored(root.expand(nodes), depths - 1, depths, min(nodes - 1, 1))
+            return _milliseconds(target.device, partial(runner.score, runner.place(star_tree)))
 
         return _medians(pass_over, rows)
 

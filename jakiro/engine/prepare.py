@@ -101,7 +101,7 @@ def prepare(setup: Setup, request: Request) -> AnswerState:
     limit = max_answer_tokens(len(prompt), request.sampling.max_new_tokens, target.max_positions)
     budget = None if setup.profile is None else TreeBudget(setup.profile, setup.sizes)
     rule = _rule_of(setup, request.sampling)
-    # Whoever makes room for the answer learns its limit, not a wish that may be far longer
+    # Size the runner by the real limit; the wish may be far longer
     within = replace(request, sampling=replace(request.sampling, max_new_tokens=limit))
     runner, release = setup.borrow(within, len(prompt))
     try:
@@ -223,7 +223,7 @@ def _read(runner: Runner, prompt_ids: Tensor, earlier: Prefix | None) -> tuple[T
     """Features of the whole prompt and the last position's logits; what was read earlier is not read again."""
     if earlier is None:
         return runner.prefill(prompt_ids)
-    runner.begin_with(earlier.rows)
+    runner.load_prefix(earlier.rows)
     features, logits = runner.prefill(prompt_ids[len(earlier.token_ids) :])
     return torch.cat([earlier.features, features]), logits
 

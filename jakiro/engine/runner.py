@@ -32,7 +32,7 @@ class Runner(Protocol):
     max_reusable_tokens: int
     drafts_ahead: bool
 
-    def begin_with(self, rows: Tensor) -> None:
+    def load_prefix(self, rows: Tensor) -> None:
         """Takes over what `rows` gave of an earlier answer, before `prefill`; at most `max_reusable_tokens`."""
 
     def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,7 +42,7 @@ class Runner(Protocol):
             Features (n, feature_size) and the last position's logits (1, V).
         """
 
-    def rows(self, length: int) -> Tensor:
+    def export_cache(self, length: int) -> Tensor:
         """A copy of the target's first rows, (layers, 2, kv_heads, length, head_dim); at most `max_reusable_tokens`."""
 
     def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
@@ -60,7 +60,7 @@ class Runner(Protocol):
     def score(self, tree: DraftTree) -> None:
         """The target's pass over a tree."""
 
-    def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
+    def verify(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         """Verifies what was scored and copies the outcome to the host, once."""
 
     def logits(self, num_nodes: int) -> Tensor:
@@ -104,15 +104,15 @@ class SlicedRunner:
         self._scores: Scores | None = None
         self._base = 0
 
-    def begin_with(self, rows: Tensor) -> None:
-        self.cache.begin_with(rows)
+    def load_prefix(self, rows: Tensor) -> None:
+        self.cache.load_prefix(rows)
 
     def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
         features, logits = self.target.prefill(prompt_ids, self.cache)
         self._base = self.cache.length
         return features, logits
 
-    def rows(self, length: int) -> Tensor:
+    def export_cache(self, length: int) -> Tensor:
         return self.cache.first(length).clone()
 
     def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
@@ -133,7 +133,7 @@ class SlicedRunner:
             self.cache.keep(self._base, [])
         self._scores = self.target.score(tree, self.cache)
 
-    def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
+    def verify(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         options = {"prefix_length": self.target.vocab_size} if whole_vocabulary else {}
         tree, scores = proposal.tree, self._scores
         whole = self.sampling.unfiltered

@@ -105,10 +105,10 @@ class Slot(DraftBuffers):
         return self._heads[head]
 
     @torch.inference_mode()
-    def fixed(self, drafter: Drafter) -> Drafter | None:
+    def capturable(self, drafter: Drafter) -> Drafter | None:
         """A drafter's form at this slot's addresses, None where it has none."""
         if drafter not in self._fixed:
-            self._fixed[drafter] = drafter.fixed(self)
+            self._fixed[drafter] = drafter.capturable_in(self)
         return self._fixed[drafter]
 
     def needed(
@@ -127,7 +127,7 @@ class Slot(DraftBuffers):
             if not looks_on_host(sampling):
                 yield self.passes.get(self.verify_rows, rows, bound, layout, *self._regime(sampling))
             yield self.passes.get(self.commit_rows, rows, bound)
-        fixed = self.fixed(drafter)
+        fixed = self.capturable(drafter)
         if fixed is not None and not tree.root_only:
             yield from fixed.passes(tree, sampling.greedy)
 
@@ -144,7 +144,7 @@ class Slot(DraftBuffers):
         """Prepares for an answer: captures what is not captured yet, before the buffers hold anything of it."""
         self.sampling, self._bound, self._layout = sampling, _depth_bound(tree), _layout(drafter, tree)
         self._with_noise = self._keeps_noise(drafter, sampling, tree)
-        self._foreign, self._on_host = self.fixed(drafter) is None, looks_on_host(sampling)
+        self._foreign, self._on_host = self.capturable(drafter) is None, looks_on_host(sampling)
         self._buffers_for(self._layout)
         self.served.add(drafter)
         self.seed.fill_(sampling.seed)
@@ -185,7 +185,7 @@ class Slot(DraftBuffers):
         self._enter_step()
 
     def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
-        return (self.fixed(drafter) or drafter).start(prompt, self.sampling, KeyedNoise(self.sampling.seed))
+        return (self.capturable(drafter) or drafter).start(prompt, self.sampling, KeyedNoise(self.sampling.seed))
 
     def root_tree(self) -> DraftTree:
         self.passes.get(self.write_root, self.target.row_bucket(1), self._layout)()
@@ -207,7 +207,7 @@ class Slot(DraftBuffers):
         self.passes.get(self.score_rows, rows, live, self._columns(self._length, rows), self._bound)()
 
     @torch.inference_mode()
-    def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
+    def verify(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         nodes, levels = proposal.tree.num_nodes, proposal.tree.max_depth
         rows, regime = self.target.row_bucket(nodes), self._regime(self.sampling, whole_vocabulary)
         placed = self.tree.first(nodes, levels, self._layout)
@@ -342,7 +342,7 @@ class Slot(DraftBuffers):
 
     def _keeps_noise(self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig) -> bool:
         """Whether the target, or a drafter that ranks with it, uses noise over the whole vocabulary."""
-        ranked = tree.shared_noise and not tree.root_only and self.fixed(drafter) is not None
+        ranked = tree.shared_noise and not tree.root_only and self.capturable(drafter) is not None
         return sampling.unfiltered or (ranked and not sampling.greedy)
 
 

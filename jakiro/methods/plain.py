@@ -11,7 +11,7 @@ class PlainDrafter(Drafter):
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "PlainSession":
         return PlainSession()
 
-    def fixed(self, buffers: object) -> "PlainDrafter":
+    def capturable_in(self, buffers: object) -> "PlainDrafter":
         return self
 
 

@@ -100,7 +100,7 @@ def a_step(slot, drafter, limits, device):
     with device.watched(capturing=False) as watch:
         proposal = Proposal(slot.root_tree()) if session is None else session.propose(limits)
         slot.score(proposal.tree)
-        outcome = slot.read(proposal)
+        outcome = slot.verify(proposal)
         new_ids, new_features = slot.commit(outcome)
         if session is not None:
             session.observe(Committed([0], new_ids, new_features, outcome))

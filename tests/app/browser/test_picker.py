@@ -177,7 +177,7 @@ def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name,
 def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from jakiro.starting import READ, told_to
+    from jakiro.starting import READ, reporting_to
     from jakiro.zoo.progress import counted
 
     sizes = {
@@ -189,7 +189,7 @@ def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
     }
     LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(tmp_path)
     told = []
-    with told_to(lambda *said: told.append(said)), counted():
+    with reporting_to(lambda *said: told.append(said)), counted():
         LlamaForCausalLM.from_pretrained(tmp_path)
     shares = [share for _, share in told]
     assert {step for step, _ in told} == {READ}
