@@ -91,9 +91,9 @@ def verify(
             is used where nothing is filtered.
         prefix_length: how many sorted tokens top-k and top-p look at before `needs_full_sort` asks for all.
     """
-    if isinstance(sampling, SamplingParams) and native.works_on(logits):
-        if noise_rows is not None or not sampling.unfiltered:
-            return _verify_in_one_call(tree, logits, sampling, noise_rows, root_position)
+    keyed = isinstance(sampling, SamplingParams) and (noise_rows is not None or not sampling.unfiltered)
+    if keyed and native.works_on(logits):
+        return _verify_in_one_call(tree, logits, sampling, noise_rows, root_position)
     positions = tree.depths + (root_position + 1)
     parents = tree.parents.clamp(min=0)
     choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length)

@@ -2,8 +2,6 @@
 
 #include "sampling.h"
 
-#include <stdlib.h>
-
 #include "threads.h"
 #include "vectors.h"
 
@@ -72,10 +70,11 @@ typedef struct {
     double sum;            /* of e to the logits less the largest of them, of a row that is a parent */
 } Part;
 
-/* A token that may be chosen, and its logit over the temperature. */
+/* A token that may be chosen, its logit over the temperature, and e to that less the row's largest one. */
 typedef struct {
     float value;
     int32_t id;
+    double chance;
 } Candidate;
 
 /* What drops tokens before one is drawn, and what keys the noise of those that are kept. */
@@ -197,11 +196,6 @@ static float top_of(const Part *parts) {
 
 /* ---- Filters ---- */
 
-static int better_first(const void *a, const void *b) {
-    const Candidate *one = a, *other = b;
-    return one->value != other->value ? (one->value < other->value) - (one->value > other->value) : one->id - other->id;
-}
-
 /* All of a row's tokens whose logit over the temperature is `least` or more; returns how many. */
 static int64_t collect(const float *logits, int64_t count, float temperature, float least, Candidate *found) {
     const float nothing = -__builtin_inff();
@@ -215,7 +209,7 @@ static int64_t collect(const float *logits, int64_t count, float temperature, fl
         for (int64_t place = block; place < end; place += LANES) {
             const vec values = divided(loaded(logits, place, end, nothing), temperature);
             for (int lane = 0; lane < LANES; lane++)
-                if (values[lane] >= least) found[number++] = (Candidate){values[lane], (int32_t)(place + lane)};
+                if (values[lane] >= least) found[number++] = (Candidate){values[lane], (int32_t)(place + lane), 1};
         }
     }
     return number;
@@ -234,15 +228,64 @@ static double exact_sum(const float *logits, int64_t count, float temperature, f
     return sum_of(sums);
 }
 
-static double sum_of_candidates(const Candidate *found, int64_t number, float top) {
+/* Writes the chances of candidates; returns their sum. */
+static double weigh(Candidate *found, int64_t number, float top) {
     double sum = 0;
-    for (int64_t at = 0; at < number; at++)
-        sum += exponential_doubles(all_doubles((double)found[at].value - (double)top))[0];
+    for (int64_t begin = 0; begin < number; begin += DOUBLES) {
+        doubles values = {0};
+        const int64_t lanes = at_most(DOUBLES, number - begin);
+        for (int64_t lane = 0; lane < lanes; lane++) values[lane] = (double)found[begin + lane].value - (double)top;
+        const doubles chances = exponential_doubles(values);
+        for (int64_t lane = 0; lane < lanes; lane++) sum += found[begin + lane].chance = chances[lane];
+    }
     return sum;
 }
 
-/* The tokens of a row that top-k, top-p and min-p keep, best first; returns how many. What ties with the last of them is
- * kept too. Tokens far below the best one are looked at only where those before them are not enough. */
+static void exchange_candidates(Candidate *a, Candidate *b) {
+    const Candidate held = *a;
+    *a = *b, *b = held;
+}
+
+/* The value of the first candidate, best first, with which the chances add up to `wanted`; moves candidates. */
+static float last_value(Candidate *found, int64_t number, double wanted) {
+    int64_t begin = 0, end = number;
+    while (begin < end) {
+        const float a = found[begin].value, b = found[(begin + end) / 2].value, c = found[end - 1].value;
+        const float pivot = a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b);
+        int64_t above = begin, at = begin, below = end;
+        double sum_above = 0, sum_equal = 0;
+        while (at < below) {
+            if (found[at].value < pivot) {
+                exchange_candidates(found + at, found + --below);
+            } else if (found[at].value > pivot) {
+                sum_above += found[at].chance;
+                exchange_candidates(found + at++, found + above++);
+            } else {
+                sum_equal += found[at++].chance;
+            }
+        }
+        if (sum_above >= wanted) {
+            end = above;
+        } else if (sum_above + sum_equal >= wanted) {
+            return pivot;
+        } else {
+            wanted -= sum_above + sum_equal;
+            begin = below;
+        }
+    }
+    return -__builtin_inff();
+}
+
+/* Moves the candidates from a value on to the front; returns how many they are. */
+static int64_t keep_from(Candidate *found, int64_t number, float value) {
+    int64_t kept = 0;
+    for (int64_t at = 0; at < number; at++)
+        if (found[at].value >= value) found[kept++] = found[at];
+    return kept;
+}
+
+/* The tokens of a row that top-k, top-p and min-p keep; returns how many. What ties with the last of them is kept too.
+ * Tokens far below the best one are looked at only where those before them are not enough. */
 static int64_t kept_of(const Verification *work, const float *logits, float top, Candidate *found) {
     const Filters *filters = work->filters;
     const int64_t count = work->vocabulary;
@@ -254,28 +297,14 @@ static int64_t kept_of(const Verification *work, const float *logits, float top,
         const int all = depth > 100;
         number = collect(logits, count, work->temperature, all ? -__FLT_MAX__ : top - depth, found);
         const int enough = limits_k   ? number >= filters->top_k
-                           : limits_p ? sum_of_candidates(found, number, top) > filters->top_p * total
+                           : limits_p ? weigh(found, number, top) > filters->top_p * total
                                       : top - depth <= lowest;
         if (enough || all) break;
     }
-    qsort(found, number, sizeof *found, better_first);
-    int64_t kept = limits_k ? at_most(filters->top_k, number) : number;
-    while (kept < number && found[kept].value == found[kept - 1].value) kept++;
-    if (limits_p) {
-        if (limits_k) total = sum_of_candidates(found, kept, top);
-        const double offset = (double)top + natural_log(all_doubles(total))[0];
-        double sum = 0;
-        int64_t likely = 0;
-        for (; likely < kept; likely++) {
-            const double chance = exponential_doubles(all_doubles((double)found[likely].value - offset))[0];
-            sum += chance;
-            if (likely && sum - chance >= filters->top_p) break;
-        }
-        while (likely < kept && found[likely].value == found[likely - 1].value) likely++;
-        kept = likely;
-    }
-    while (kept > 1 && found[kept - 1].value < lowest) kept--;
-    return kept;
+    if (limits_k) number = keep_from(found, number, last_value(found, number, (double)filters->top_k));
+    if (limits_k && limits_p) total = weigh(found, number, top);
+    if (limits_p) number = keep_from(found, number, last_value(found, number, filters->top_p * total));
+    return keep_from(found, number, lowest);
 }
 
 /* Writes a row's choice among the tokens that are kept, and its margin. */
