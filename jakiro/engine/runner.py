@@ -26,11 +26,13 @@ class Runner(Protocol):
 
     Attributes:
         max_reusable_tokens: of an earlier answer, whose rows it can begin with without changing a bit of what follows.
+        note: a sentence on how this answer runs, for its plans; empty where there is nothing to say.
         drafts_ahead: whether the host goes on before a draft is done, so that the next one may begin early.
     """
 
     max_reusable_tokens: int
     drafts_ahead: bool
+    note: str
 
     def load_prefix(self, rows: Tensor) -> None:
         """Takes over what `rows` gave of an earlier answer, before `prefill`; at most `max_reusable_tokens`."""
@@ -92,7 +94,7 @@ class SlicedRunner:
         capacity: rows of the target's cache: prompt, answer and the widest tree together.
     """
 
-    drafts_ahead = False
+    drafts_ahead, note = False, ""
 
     def __init__(self, target: TargetModel, sampling: SamplingParams, capacity: int) -> None:
         self.target, self.sampling, self.max_reusable_tokens = target, sampling, target.max_reusable_tokens

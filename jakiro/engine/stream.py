@@ -107,6 +107,8 @@ class Stream:
         header, index = self.trace.header, len(self.trace.steps)
         text = self._text.text() if index else header.first_text + self._text.text()
         shown = shown_plan(plan, outcome, proposal.note, reread, drafts=self._session is not None)
+        if self._runner.note:
+            shown = replace(shown, why=f"{shown.why} {self._runner.note}")
         clock.end("other")
         before = clock.ms["other"]
         proposers, rule = [proposer["id"] for proposer in header.proposers], self._rule

@@ -27,6 +27,7 @@ from jakiro.target.model import TREE_ROWS, TargetModel
 
 # Of the largest tree, and levels × width of the widest draft
 MOST_NODES, MOST_DRAFT_ROWS = TREE_ROWS, 256
+HOST_LOOKS = "The host looks at each tree before the target chooses, so nothing is drafted ahead."
 # What a drafted step is taken to bring, before there is one
 TOKENS_A_STEP = 3.5
 
@@ -81,6 +82,10 @@ class Slot(DraftBuffers):
     @property
     def drafts_ahead(self) -> bool:
         return self.device.type == "cuda" and not self._foreign and not self._on_host
+
+    @property
+    def note(self) -> str:
+        return HOST_LOOKS if self._on_host else ""
 
     @property
     def num_bytes(self) -> int:

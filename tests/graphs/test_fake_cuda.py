@@ -8,6 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
+from jakiro.core.rule import rule_for
 from jakiro.drafting.base import Committed, Prompt, Proposal, TreeLimits
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.merged import MergedDrafter
@@ -31,6 +32,7 @@ SAMPLINGS = {
     "sampled": SamplingParams(1.0),
     "top-p": SamplingParams(1.0, top_p=0.9),
     "top-k": SamplingParams(0.7, top_k=40),
+    "penalised": SamplingParams(0.7, min_p=0.1, repetition_penalty=1.1, frequency_penalty=0.5, suppress_tokens=(3,)),
 }
 SMALL = {"intermediate_size": 512, "num_hidden_layers": 1, "vocab_size": 1024, "head_dim": 16}
 PROMPT = 900
@@ -94,7 +96,10 @@ def a_step(slot, drafter, limits, device):
     """What crosses in a step, but for the read, which has nothing to read here."""
     ids = torch.zeros(PROMPT + 1, dtype=torch.int64, device=CUDA)
     features, _ = slot.prefill(ids[:PROMPT])
-    slot.begin(ids[-1:])
+    rule = rule_for(slot.sampling, slot.target.vocab_size, CUDA, None)
+    if rule is not None:
+        rule.start([0] * PROMPT)
+    slot.begin(ids[-1:], rule)
     session = slot.session(drafter, Prompt([0] * (PROMPT + 1), ids, features)) if drafter.proposers else None
     slot._to_host = lambda rows: [0.0] * slot._packed[slot._layout].shape[0]
     with device.watched(capturing=False) as watch:
@@ -104,6 +109,8 @@ def a_step(slot, drafter, limits, device):
         new_ids, new_features = slot.commit(outcome)
         if session is not None:
             session.observe(Committed([0], new_ids, new_features, outcome))
+        if rule is not None:
+            rule.advance([0], new_ids)
     return watch.found
 
 
@@ -114,6 +121,18 @@ def test_fake_cuda_no_captured_pass_and_no_step_crosses_to_the_host(device, monk
     # How a head drafts does not depend on the numerics
     crossings, kinds = rehearse(small(name), name, "fast", device, monkeypatch, (), (None,))
     assert not crossings and kinds == KINDS - {"grow"}
+
+
+def test_where_the_host_looks_at_each_tree_no_choice_is_captured_and_nothing_is_drafted_ahead(device, monkeypatch):
+    name = "Llama-3-8B"
+    target = target_on(CUDA, small(name), name, "exact", monkeypatch)
+    slot, drafter = Slot(target, Graphs(CUDA, False), SLOT_TOKENS), HeadDrafter(head_of(target, "summed"))
+    for sampling, ahead in ((SamplingParams(), True), (SamplingParams(no_repeat_ngram_size=2), False)):
+        asked = (drafter, sampling, SMALL_TREE, PROMPT, PROMPT + 20)
+        slot.open(*asked)
+        kinds = {each.function.func.__name__ for each in slot.needed(*asked)}
+        assert slot.drafts_ahead is ahead and ("verify_rows" in kinds) is ahead
+        assert bool(slot.note) is not ahead
 
 
 @pytest.mark.rare
