@@ -190,9 +190,11 @@ class TokenRule:
         self, sampling: SamplingParams, vocab_size: int, device: torch.device, host_rules: Sequence[HostRule] = ()
     ) -> None:
         self.sampling, self.vocab_size, self.host_rules = sampling, vocab_size, tuple(host_rules)
-        self.counted = Counted.empty(vocab_size, device) if counts(sampling) else None
+        with torch.inference_mode():
+            self.counted = Counted.empty(vocab_size, device) if counts(sampling) else None
         self._forbidden: list[str | None] | None = None
 
+    @torch.inference_mode()
     def move_to(self, counted: Counted) -> None:
         """Goes on in these buffers, which captured passes read."""
         if self.counted is not None:
@@ -200,6 +202,7 @@ class TokenRule:
                 buffer.copy_(own)
             self.counted = counted
 
+    @torch.inference_mode()
     def start(self, prompt_ids: Sequence[int]) -> None:
         """Begins the answer to a prompt."""
         for rule in self.host_rules:
@@ -207,6 +210,7 @@ class TokenRule:
         if self.counted is not None:
             self.counted.begin(self.sampling, torch.tensor(prompt_ids, device=self.counted.bias.device))
 
+    @torch.inference_mode()
     def adjust(self, logits: Tensor, tree: DraftTree | None, mask: Tensor | None) -> Tensor:
         """The logits that the target's choices are made of; those given stay as they are.
 
@@ -240,6 +244,7 @@ class TokenRule:
         logits[: len(token_ids)].masked_fill_(_unpacked(allowed, logits).logical_not_(), -torch.inf)
         return logits
 
+    @torch.inference_mode()
     def advance(self, token_ids: Sequence[int], ids: Tensor) -> None:
         """Takes the committed tokens, on the host and (n,) int64 where the logits lie."""
         for rule in self.host_rules:
