@@ -88,6 +88,37 @@ FAULTS = (
         (CLOCK,),
     ),
     Fault(
+        "rules-that-see-the-root-twice",
+        "jakiro/core/rule.py",
+        "    path[:, :1].fill_(0)\n",
+        "",
+        ("tests/core/test_rule.py::test_each_node_s_logits_are_those_of_transformers_processors_on_its_own_prefix",),
+    ),
+    Fault(
+        "siblings-that-are-not-taken-back",
+        "jakiro/core/grammar.py",
+        "                matcher.rollback(1)\n",
+        "",
+        ("tests/core/test_rule.py::test_a_walk_over_any_siblings_leaves_every_mask_as_it_was",),
+    ),
+    Fault(
+        "grammars-that-yield-to-other-settings",
+        "jakiro/core/grammar.py",
+        "both if both.any() else self._mask",
+        "both",
+        ("tests/core/test_rule.py::test_where_other_settings_leave_nothing_of_the_grammar_the_grammar_counts",),
+    ),
+    Fault(
+        "a-compiled-top-p-that-drops-ties",
+        "jakiro/kernels/compiled/csrc/sampling.c",
+        "if (found[at].value >= value) found[kept++]",
+        "if (found[at].value > value) found[kept++]",
+        (
+            "tests/kernels/test_compiled.py::"
+            "test_a_filtered_choice_and_its_margin_are_those_of_torchs_operations_to_the_last_bit",
+        ),
+    ),
+    Fault(
         "target-probs-without-temperature",
         "jakiro/core/verify.py",
         "tempered(logits, sampling).softmax(-1)",
@@ -537,8 +568,8 @@ FAULTS = (
     Fault(
         "top-p-keeps-one-token-more",
         "jakiro/core/sampling.py",
-        "before < sampling.top_p",
-        "before <= sampling.top_p",
+        "(before < top_p)",
+        "(before <= top_p)",
         ("tests/core/test_sampling.py::test_a_token_before_which_top_p_lies_to_the_last_bit_is_dropped",),
     ),
     Fault(

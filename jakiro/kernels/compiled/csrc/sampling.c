@@ -373,7 +373,7 @@ int64_t jakiro_verify(const float *logits, int64_t rows, int64_t vocabulary, flo
         for (int64_t child = row + 1; child < rows; child++) {
             if (parents[child] != row) continue;
             const vec logit = divided(all_lanes(logits[row * vocabulary + token_ids[child]]), temperature);
-            target_probs[child] = exponential(logit - total)[0];
+            target_probs[child] = weight_of(logit, total, -__builtin_inff())[0];
             on_path[child] = on_path[row] && token_ids[child] == choices[row];
             if (on_path[child] && depths[child] > depths[end]) end = child;
         }
