@@ -88,7 +88,7 @@ class GrammarRule:
     def advance(self, committed_ids: Sequence[int]) -> None:
         own = [token_id for token_id in committed_ids if token_id not in self._stop_ids]
         if self._matcher.try_consume_tokens(own) < len(own):
-            raise RuntimeError(f"The grammar refuses committed tokens: {own}")
+            raise ValueError("The beginning of the answer is outside its grammar; leave one of them out.")
 
     def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:
         """Walks the tree depth first, and each node's tokens are taken back; see `HostRule`.

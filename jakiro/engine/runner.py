@@ -16,7 +16,7 @@ from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.rule import TokenRule
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
-from jakiro.drafting.base import Drafter, DraftSession, Prompt, Proposal
+from jakiro.drafting.base import Context, Drafter, DraftSession, Proposal
 from jakiro.engine.outcome import read_back
 from jakiro.target.model import Scores, TargetModel
 
@@ -50,7 +50,7 @@ class Runner(Protocol):
     def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
         """Takes the first token, (1,) int64, and what the answer's settings say about the others."""
 
-    def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
+    def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
         """Drafting for this answer; after `begin`."""
 
     def root_tree(self) -> DraftTree:
@@ -82,7 +82,7 @@ class RunnerPool(Protocol):
     tree: TreeConfig
 
     def borrow(
-        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, limit: int
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, num_tokens: int
     ) -> tuple[Runner, Callable[[], None]] | None:
         """A runner for one answer, and a function that returns it; None where none holds such an answer."""
 
@@ -120,7 +120,7 @@ class SlicedRunner:
     def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
         self.root, self.rule = root, rule
 
-    def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
+    def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
         noise = self.noise_rows if self.sampling.unfiltered else self.noise
         return drafter.start(prompt, self.sampling, noise)
 
