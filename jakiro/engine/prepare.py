@@ -170,7 +170,7 @@ def _begin(
 
 
 def _rule_of(setup: Setup, request: Request) -> TokenRule | None:
-    """What the settings say about tokens after the prompt, see `rule_for`; the beginning of the answer counts as its own.
+    """What the settings say about tokens, see `rule_for`; the beginning of the answer counts as its own.
 
     Raises:
         ValueError: a grammar is none, or the beginning of the answer is outside it.

@@ -96,16 +96,11 @@ def a_step(slot, drafter, limits, device):
     """What crosses in a step, but for the read, which has nothing to read here."""
     ids = torch.zeros(PROMPT + 1, dtype=torch.int64, device=CUDA)
     features, _ = slot.prefill(ids[:PROMPT])
-<<<<<<< HEAD
     rule = rule_for(slot.sampling, slot.target.vocab_size, CUDA, None)
     if rule is not None:
         rule.start([0] * PROMPT)
     slot.begin(ids[-1:], rule)
-    session = slot.session(drafter, Prompt([0] * (PROMPT + 1), ids, features)) if drafter.proposers else None
-=======
-    slot.begin(ids[-1:])
     session = slot.session(drafter, Context([0] * (PROMPT + 1), ids, features)) if drafter.proposers else None
->>>>>>> main
     slot._to_host = lambda rows: [0.0] * slot._packed[slot._layout].shape[0]
     with device.watched(capturing=False) as watch:
         proposal = Proposal(slot.root_tree()) if session is None else session.propose(limits)
