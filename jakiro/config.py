@@ -8,7 +8,7 @@ say each option once, by `setting`.
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, replace
 
 POLICIES = ("auto", "fixed")
 MOST_NODES, MOST_DEPTH = 256, 16
@@ -264,6 +264,12 @@ class SamplingParams:
     def log_min_p(self) -> float | None:
         """How far below the best logit a token is kept; None where min-p drops nothing."""
         return math.log(self.min_p) if self.min_p > 0 else None
+
+    def with_makers(self, settings: Mapping) -> "SamplingParams":
+        """The same, with what a target's makers ask for in place of values that are the defaults."""
+        default = SamplingParams()
+        free = {name: value for name, value in settings.items() if getattr(self, name) == getattr(default, name)}
+        return replace(self, **free)
 
     def to_dict(self) -> dict:
         """The settings by name, in JSON's types."""

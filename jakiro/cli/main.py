@@ -67,6 +67,7 @@ def generate(
     prompt: options.Prompt,
     method: Annotated[str | None, typer.Option(help="How to draft; `jakiro methods` lists the names.")] = None,
     raw: options.Raw = False,
+    makers: options.Makers = False,
     nodes: options.Nodes = None,
     depth: options.Depth = None,
     width: options.Width = None,
@@ -88,6 +89,7 @@ def generate(
             f"--trace takes a file; {trace} is a folder. Give a name in it, such as {trace / 'trace.json'}."
         )
     generator = loading.load(load_options)
+    sampling = sampling.with_makers(generator.target.makers_settings) if makers else sampling
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     loading.say_notices(generator)
     interrupted = False
@@ -116,6 +118,7 @@ def race(
         str | None, typer.Option(help="Comma list, see `jakiro methods`; default: plain decoding and the default.")
     ] = None,
     raw: options.Raw = False,
+    makers: options.Makers = False,
     nodes: options.Nodes = None,
     depth: options.Depth = None,
     width: options.Width = None,
@@ -135,6 +138,7 @@ def race(
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     generator = loading.load(load_options)
+    sampling = sampling.with_makers(generator.target.makers_settings) if makers else sampling
     running = generator.race(prompt, sampling, methods=raced, tree=tree, raw=raw)
     loading.say_notices(generator)
     RaceView(running.traces, load_options.known_methods).show(running)

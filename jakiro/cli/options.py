@@ -21,6 +21,7 @@ def argument(text: str):
 
 Prompt = Annotated[str, option("The user's message, or with --raw the text to continue.")]
 Raw = Annotated[bool, option("Continue the prompt as it is, without the chat template.", "--raw")]
+Makers = Annotated[bool, option("Take the model's makers' settings where you give none.", "--makers")]
 Nodes = Annotated[int | None, option("A fixed tree of this many nodes, root included; 1 is plain decoding.")]
 Depth = Annotated[int | None, option("A fixed tree whose deepest node has this depth.")]
 Width = Annotated[int | None, option(WIDTH)]
