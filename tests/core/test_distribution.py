@@ -59,7 +59,7 @@ SAMPLINGS = {
 # What changes logits by the text before them
 PENALISED = {
     "repetition": SamplingParams(1.1, min_p=0.05, repetition_penalty=1.8),
-    "presence and frequency": SamplingParams(1.2, presence_penalty=0.7, frequency_penalty=0.9),
+    "presence and frequency": SamplingParams(1.2, presence_penalty=1.5, frequency_penalty=1.9),
     "runs": SamplingParams(1.0, no_repeat_ngram_size=2),
     "bias": SamplingParams(0.9, logit_bias={2: 1.5, 4: -2.0}, suppress_tokens=(7,), repetition_penalty=1.3),
 }
