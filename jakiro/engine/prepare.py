@@ -17,6 +17,7 @@ from jakiro.engine.answer_text import AnswerText
 from jakiro.engine.budget import Size, TreeBudget
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.logprobs import scored
 from jakiro.engine.prefix import GrowingPrefix, Prefix
 from jakiro.engine.request import Request
 from jakiro.engine.runner import Runner
@@ -116,9 +117,8 @@ def _begin(
     prefixes = request.prefixes if runner.max_reusable_tokens else None
     earlier = prefixes and prefixes.find(target, prompt.ids)
     features, logits = _read(runner, prompt_ids, earlier)
-    if rule is not None:
-        logits = rule.adjust(logits, None, None)
-    first = _choose_first(logits, sampling, len(prompt.ids))
+    chosen_from = logits if rule is None else rule.adjust(logits, None, None)
+    first = _choose_first(chosen_from, sampling, len(prompt.ids))
     first_token_id = int(first)
     clock.end("other")
     runner.begin(first, rule)
@@ -130,6 +130,8 @@ def _begin(
     text.take([first_token_id])
     if rule is not None:
         rule.advance([first_token_id], first)
+    wanted = sampling.logprobs
+    first_logprobs = () if wanted is None else scored(logits, [first_token_id], wanted, setup.token_text)[0]
     profile = {"device": setup.device_name} | (budget.profile.to_dict() if budget else {})
     header = Header(
         method=setup.method.name,
@@ -152,6 +154,7 @@ def _begin(
         first_piece=setup.token_text.piece(first_token_id),
         first_text=text.text(),
         prefill_ms=clock.ms["other"],
+        first_logprobs=first_logprobs,
         num_reused_tokens=len(earlier.token_ids) if earlier else 0,
         special_tokens={str(token_id): name for token_id, name in setup.token_text.special_tokens.items()},
     )

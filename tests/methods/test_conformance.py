@@ -34,7 +34,7 @@ RULES = {
     "repetition": {"repetition_penalty": 1.3},
     "presence": {"presence_penalty": 1.5},
     "frequency": {"frequency_penalty": 0.8},
-    "runs": {"no_repeat_ngram_size": 2},
+    "runs": {"no_repeat_ngram_size": 1},
     "bias": {"logit_bias": {101: 6.0, 32: -4.0}},
     "suppressed": {"suppress_tokens": tuple(range(0, 240, 3))},
     "grammar": {"grammar": Grammar("regex", "(the cat|a dog) [a-z]{2,9}( sat| ran)+[.!]")},
