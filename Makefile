@@ -16,7 +16,7 @@ help:
 	@echo "make demo               install into $(VENV) and open the page"
 	@echo "make test               install, lint, pytest          (DEVICE=cuda: the exact suite on a GPU; JOBS=1: one test at a time)"
 	@echo "make test-all           the same, with the tests that are slow and catch what seldom breaks"
-	@echo "make mutants            make known faults in a copy, one after another: the tests must notice each (some minutes)"
+	@echo "make mutants            plant known faults, one after another: the tests must notice each (some minutes)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
 	@echo "make bench-gpu          what is to be known about a GPU, one command after another; ends with runs/gpu/summary.md (ARGS=--offline)"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"

@@ -18,8 +18,12 @@ FETCH, CONVERT, COMPILE, READ, CHECK, CAPTURE, MEASURE = STEPS = (
     "measure",
 )
 
-# (one of STEPS, the share of it that is done from 0 to 1, None if unknown)
-OnProgress = Callable[[str, float | None], None]
+# (one of STEPS; the share of it that is done, 0 to 1, None if unknown; the bytes of the whole, where bytes are counted)
+OnProgress = Callable[[str, float | None, int | None], None]
+
+
+class Cancelled(Exception):
+    """A listener raises it to end the step that it hears of; what is fetched already is kept."""
 
 
 class _Clock:
@@ -89,11 +93,15 @@ def step(name: str) -> Iterator[None]:
             tell(before)
 
 
-def tell(name: str, share: float | None = None) -> None:
-    """Tells the listener, if there is one, how much of a step is done."""
+def tell(name: str, share: float | None = None, total_bytes: int | None = None) -> None:
+    """Tells the listener, if there is one, how much of a step is done.
+
+    Raises:
+        Cancelled: the listener gave the step up.
+    """
     listener = _listener.get()
     if listener is not None:
-        listener(name, share)
+        listener(name, share, total_bytes)
 
 
 def listens() -> bool:

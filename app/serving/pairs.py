@@ -111,7 +111,13 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
     if misfit:
         return UNFIT, misfit
     reasons = (words.PAIR_READY if head else words.PAIR_NO_HEAD, words.PAIR_ON_HUB)
-    if target in zoo.ENTRIES and not zoo.is_embedded(target):
+    file = zoo.file_of(target)
+    if file is not None:
+        reasons = (
+            reasons[0],
+            words.PAIR_FILE_ON_HUB.format(size=file.size / 1e6, name=file.name, folder=file.place.parent),
+        )
+    elif target in zoo.ENTRIES and not zoo.is_embedded(target):
         reasons = tuple(f"{reason} {words.PAIR_NOT_TRIED}" for reason in reasons)
     target_is_here = _target_folder(target) is not None or (zoo.is_embedded(target) and wheel_is_installed())
     if target_is_here and (head is None or head_config):
@@ -155,6 +161,9 @@ def _target_folder(target: str) -> Path | None:
     if zoo.is_embedded(target):
         folder = embedded_folder()
         return folder if (folder / "config.json").is_file() else None
+    file = zoo.file_of(target)
+    if file is not None:
+        return file.here and file.here.parent
     entry = zoo.ENTRIES.get(target)
     if Path(target).exists():
         return Path(target) if Path(target).is_dir() else Path(target).parent

@@ -143,7 +143,7 @@ def why_not(method: Method, resources: Resources) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class Context:
     """What an answer begins with.
 
     Attributes:
@@ -286,7 +286,7 @@ class Drafter(ABC):
     chains: bool = False
 
     @abstractmethod
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
         """Begins an answer; `noise` is the target's own."""
 
     def capturable_in(self, buffers: "FixedBuffers") -> "Drafter | None":

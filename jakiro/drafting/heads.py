@@ -14,13 +14,13 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
     Committed,
+    Context,
     Drafter,
     DraftSession,
     FixedBuffers,
     HeadEvidence,
     Method,
     Needs,
-    Prompt,
     Proposal,
     Proposer,
     Resources,
@@ -61,7 +61,7 @@ class HeadDrafter(Drafter):
         count = self.head.config.num_experts
         self.evidence = tuple(zip(EVIDENCE, (count, count, 1), strict=True)) if self.has_evidence else ()
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
         capacity = len(prompt.token_ids) + sampling.max_new_tokens
         session = HeadSession(self.head, sampling, noise, capacity, self.grower, self._evidence)
         read = session.load_prefix(prompt.head_rows.get(self.head))

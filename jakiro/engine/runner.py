@@ -16,7 +16,7 @@ from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import is_unfiltered
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
-from jakiro.drafting.base import Drafter, DraftSession, Prompt, Proposal
+from jakiro.drafting.base import Context, Drafter, DraftSession, Proposal
 from jakiro.engine.outcome import read_back
 from jakiro.target.model import Scores, TargetModel
 
@@ -48,7 +48,7 @@ class Runner(Protocol):
     def begin(self, root: Tensor) -> None:
         """Takes the first token, (1,) int64."""
 
-    def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
+    def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
         """Drafting for this answer; after `begin`."""
 
     def root_tree(self) -> DraftTree:
@@ -80,7 +80,7 @@ class RunnerPool(Protocol):
     tree: TreeConfig
 
     def borrow(
-        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, limit: int
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, num_tokens: int
     ) -> tuple[Runner, Callable[[], None]] | None:
         """A runner for one answer, and a function that returns it; None where none holds such an answer."""
 
@@ -117,7 +117,7 @@ class SlicedRunner:
     def begin(self, root: Tensor) -> None:
         self.root = root
 
-    def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
+    def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
         noise = self.noise_rows if is_unfiltered(self.sampling) else self.noise
         return drafter.start(prompt, self.sampling, noise)
 

@@ -14,8 +14,9 @@ from jakiro.core.verify import Outcome
 from jakiro.drafting.base import Committed, NoDraftLimits, Proposal, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.clock import StepClock
-from jakiro.engine.prepare import Request, Setup, prepare
+from jakiro.engine.prepare import Setup, prepare
 from jakiro.engine.recorder import nodes_from, shown_plan
+from jakiro.engine.request import Request
 from jakiro.trace import Plan, Step
 
 

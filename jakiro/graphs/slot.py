@@ -14,7 +14,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import DeviceSampling, is_unfiltered, limits_k, limits_p, prefix_for
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
-from jakiro.drafting.base import Capturable, Drafter, DraftSession, HeadEvidence, Prompt, Proposal
+from jakiro.drafting.base import Capturable, Context, Drafter, DraftSession, HeadEvidence, Proposal
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.outcome import pack, packed_size, unpack
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
@@ -176,7 +176,7 @@ class Slot(DraftBuffers):
         self._length = length
         self._enter_step()
 
-    def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
+    def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
         return (self.capturable(drafter) or drafter).start(prompt, self.sampling, KeyedNoise(self.sampling.seed))
 
     def root_tree(self) -> DraftTree:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-# What transformers looks ways of attending up by, see `attending.py`
-EXACT_ATTENTION, STOCK_ATTENTION = "jakiro_exact", "jakiro_stock"
+# What transformers looks our way of attending up by, see `attending.py`
+ATTENTION = "jakiro"
 # What a model's code raises when it cannot take a mask, a cache or wider numbers than its own.
 TRIAL_ERRORS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
@@ -25,14 +25,16 @@ class Attending:
     Attributes:
         implementation: what transformers looks attention up by.
         mask: "bool", "float" (added to the scores), or "own": the model makes its causal mask, so only chains work.
+        exact: order-independent, in float64.
     """
 
     implementation: str
     mask: str
+    exact: bool = False
 
 
-EXACT = Attending(EXACT_ATTENTION, "bool")
-STOCK = Attending(STOCK_ATTENTION, "bool")
+EXACT = Attending(ATTENTION, "bool", exact=True)
+STOCK = Attending(ATTENTION, "bool")
 EAGER = Attending("eager", "float")
 OWN = Attending("eager", "own")
 

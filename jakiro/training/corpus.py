@@ -104,6 +104,7 @@ class CorpusConfig:
         "--features/--no-features",
     )
     endpoint: str | None = setting("URL of an OpenAI-compatible server that runs the target.", None)
+    api_key_file: str | None = setting("File with the endpoint's API key; else OPENAI_API_KEY has it.", None)
     device: str | None = setting(DEVICE, None)
     dtype: str | None = setting(DTYPE, None)
 
@@ -227,11 +228,12 @@ def write_corpus(config: CorpusConfig) -> int:
         features_of = (sha256 or target) if config.keep_features and lean is not None else None
         write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends, lean=lean)
     else:
-        from jakiro.training.endpoint import Endpoint
+        from jakiro.training.endpoint import Endpoint, read_api_key
 
         tokenizer = weights.load_tokenizer(config.target)
         ends = stop_ids(SimpleNamespace(config=weights.load_config(config.target)), tokenizer)
-        write = Endpoint(config.endpoint, tokenizer, config.batch_size).write_texts
+        key = read_api_key(config.api_key_file)
+        write = Endpoint(config.endpoint, tokenizer, config.batch_size, api_key=key).write_texts
     if config.made:
         passages = [] if config.passages is None else _passages(read_corpus([Path(config.passages)]), tokenizer)
         prompts = made_messages(config.rows, config.options.seed, passages)

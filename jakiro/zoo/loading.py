@@ -198,6 +198,8 @@ def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progr
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
         slots = slots_for(target_model, list(drafters.values()), read.options, progress, notices)
+    if slots is not None:
+        resources = replace(resources, target=slots.target)
     return GeneratorParts(resources, drafters, notices, slots, methods=known)
 
 
@@ -253,9 +255,9 @@ def slots_for(
         )
         return None
     slots = Slots(target, options.graphs, fewest_steps=0 if options.capture_at_load else PAYS_FROM)
+    slots.settle(drafters[0], drafters[-1])
     if options.capture_at_load:
         slots.prepare(drafters, progress, options.side_by_side)
-    slots.check(drafters[-1])
     return slots
 
 

@@ -7,6 +7,7 @@ tensors that an operation reads and writes, each once. Nothing here says how lon
 import functools
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -158,7 +159,7 @@ def target_on(device: torch.device, config, name: str, numerics: str, monkeypatc
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)
     target = TargetModel(model, nn.Module(), name, None, numerics)
     target.bucketed = True
-    target._wide_storage = torch.float64
+    target._ways = replace(target._ways, wide=torch.float64)
     return target
 
 

@@ -5,7 +5,7 @@ import json
 import torch
 
 from jakiro.bench.peers import llama_worker
-from tests.measure_prefill import OURS, STOCK, Reading, as_json, our_reader, read_prompts, sentence_of, stock_reader
+from lab.measuring.prefill import OURS, STOCK, Reading, as_json, our_reader, read_prompts, sentence_of, stock_reader
 from tests.support import tiny_model, tiny_target
 
 

@@ -1,4 +1,4 @@
-"""What watching costs, on this machine, each number beside its goal: `python -m tests.app.measure_page`.
+"""What watching costs, on this machine, each number beside its goal: `python -m lab.measuring.page`.
 
 Page, model and browser share the machine's cores. Run it where nothing else runs; it takes about five minutes and ends
 with 1 where a goal was missed.

@@ -1,4 +1,4 @@
-"""A chat of six turns with and without what earlier turns have read: `python -m tests.app.measure_chat`.
+"""A chat of six turns with and without what earlier turns have read: `python -m lab.measuring.chat`.
 
 Each turn is asked both ways, in turns, by the same generator; the seconds are those until the first token is known. It
 ends with 1 where a text differs or the first token of turn five takes more than 1.3 times that of turn one.

@@ -1,6 +1,6 @@
 """How long the page takes to start here: from an empty cache, from a warm one, without a compiler, and two at once.
 
-`python -m tests.measure_starts` starts the page of this checkout with caches of their own and asks it over HTTP as a
+`python -m lab.measuring.starts` starts the page of this checkout with caches of their own and asks it over HTTP as a
 visitor would, so nothing of the page is imported here.
 """
 
@@ -23,7 +23,7 @@ from jakiro.methods import DEFAULT
 from jakiro.starting import CAPTURE, STEPS
 from jakiro.zoo.embedded import wheel_path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "Why is the sky blue?"
 MOST_SECONDS = 900
 _LOOK_SECONDS = 0.05

@@ -1,4 +1,4 @@
-"""Speed beside other programs, through library and page: `python -m tests.app.measure_neighbours --out FILE`.
+"""Speed beside other programs, through library and page: `python -m lab.measuring.neighbours --out FILE`.
 
 Settings take turns in one process. Each is measured for plain decoding and Jakiro, by the library and through the
 page's endpoint, and for llama.cpp on the same weights in 16 bits where llama-cpp-python is installed. Run it where
@@ -29,7 +29,7 @@ from jakiro.config import SamplingParams
 from jakiro.prompts import load_questions
 from jakiro.system import num_cores, write_atomically
 from jakiro.zoo.embedded import EMBEDDED_TARGET
-from tests.app.measure_page import Watched, speed
+from lab.measuring.page import Watched, speed
 
 # Two threads that wait for each other without ever sleeping, as many numeric programs do
 SPINS = "import torch; torch.set_num_threads(2); a = torch.ones(1 << 17)\nwhile True: a.add_(1)"

@@ -1,4 +1,4 @@
-"""How fast prompts are read, beside transformers and llama.cpp: `python -m tests.measure_prefill`.
+"""How fast prompts are read, beside transformers and llama.cpp: `python -m lab.measuring.prefill`.
 
 Every lane reads the same tokens and ends with the last position's logits. Lanes take turns in every round, a different
 one first each time, so that what else runs on the machine falls on all of them.

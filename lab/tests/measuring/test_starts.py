@@ -1,10 +1,10 @@
-"""Starts as `measure_starts` times them: a stand-in page that answers, fails or ends."""
+"""Starts as `lab.measuring.starts` times them: a stand-in page that answers, fails or ends."""
 
 import sys
 
 import pytest
 
-from tests.measure_starts import started
+from lab.measuring.starts import started
 
 # Answers at once, is loading twice, then ready or failed; its log is what it was asked
 PAGE = """
