@@ -207,13 +207,13 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
         ValueError: nothing was asked, a message is malformed, or the chat template refuses the roles.
     """
     if raw_prompt is not None:
-        token_ids = list(tokenizer(_checked_text(raw_prompt))["input_ids"])
+        token_ids = _open_ended(tokenizer, _checked_text(raw_prompt))
         if not token_ids:
             raise ValueError("Type a question first.")
         return token_ids
     messages = as_messages(messages)
     if not getattr(tokenizer, "chat_template", None):
-        return list(tokenizer(_plain_dialogue(messages), split_special_tokens=True)["input_ids"])
+        return _open_ended(tokenizer, _plain_dialogue(messages), split_special_tokens=True)
     from jinja2.exceptions import TemplateError
 
     special = [str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special]
@@ -227,6 +227,18 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
     except TemplateError as error:
         raise ValueError(f"The model's chat template refuses this conversation: {error}.") from error
     return _encode_around(tokenizer, text, {mark: content for content, mark in marks.items()})
+
+
+def _open_ended(tokenizer, text: str, **options) -> list[int]:
+    """Ids of a text that goes on: with what the tokenizer puts before it, without what it appends, such as the token
+    that ends an answer.
+    """
+    ids = list(tokenizer(text, **options)["input_ids"])
+    bare = list(tokenizer(text, add_special_tokens=False, **options)["input_ids"])
+    for start in range(len(ids) - len(bare) + 1):
+        if ids[start : start + len(bare)] == bare:
+            return ids[: start + len(bare)]
+    return ids
 
 
 def _encode_around(tokenizer, text: str, contents: dict[str, str]) -> list[int]:
