@@ -102,10 +102,13 @@ def cache_folder() -> Path:
     own = os.environ.get("JAKIRO_CACHE")
     if own:
         return Path(own).expanduser()
-    from platformdirs import user_cache_path
-
     try:
+        from platformdirs import user_cache_path
+
         return user_cache_path(__package__, appauthor=False)
+    except ModuleNotFoundError:
+        # A bare machine: where platformdirs says it is on Linux
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / __package__
     except RuntimeError as error:
         raise OSError("This user has no home for a cache; name a folder for it in JAKIRO_CACHE.") from error
 
