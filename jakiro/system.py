@@ -171,8 +171,8 @@ def _refusal(error: Exception, path: Path) -> int | None:
 def atomic_file(path: Path) -> Iterator[Path]:
     """A path to write to that becomes `path` when the block ends, so that nobody ever reads half a file.
 
-    It lies in a hidden folder of its own beside `path`, whose folder is made if missing, so that what a writer puts next
-    to its file, as safetensors does, goes with it. Several processes and threads may write the same file; the last
+    It lies in a hidden folder of its own beside `path`, whose folder is made if missing, so that what a writer puts
+    next to its file, as safetensors does, goes with it. Several processes and threads may write the same file; the last
     writer wins. A block that fails leaves `path` as it was; what a killed process left goes after an hour.
 
     Raises:
