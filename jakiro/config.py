@@ -16,6 +16,7 @@ MAX_SEED = 2**63
 # Below it, logits over the temperature leave float32's range
 LEAST_TEMPERATURE = 1e-4
 MOST_STOPS, LONGEST_STOP = 8, 64
+MOST_LOGPROBS = 20
 # Beyond these a setting says no more than at them
 MOST_BIAS, MOST_PENALTY, MOST_REPETITION = 100, 2, 10
 MOST_TOKENS_NAMED, MOST_CHOICES, LONGEST_GRAMMAR = 1024, 256, 100_000
@@ -163,6 +164,8 @@ class SamplingParams:
         logit_bias: −100 to 100 by token id, added to its logit; given as a mapping or as pairs.
         suppress_tokens: ids that never come.
         grammar: the form that the answer keeps to; None for free text.
+        logprobs: record each token's log probability and those of so many likeliest, at most `MOST_LOGPROBS`; None
+            records none and costs nothing.
 
     Raises:
         ValueError: a value is out of its range.
@@ -184,6 +187,7 @@ class SamplingParams:
     )
     suppress_tokens: tuple[int, ...] = setting("Comma list of token ids that never come.", ())
     grammar: Grammar | None = None
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -212,6 +216,10 @@ class SamplingParams:
             and len(self.stop) <= MOST_STOPS
             and all(isinstance(text, str) and 0 < len(text) <= LONGEST_STOP for text in self.stop),
             f"Stop must be at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters; you gave {_came(self.stop)}.",
+        )
+        require(
+            self.logprobs is None or (is_count(self.logprobs, 0) and self.logprobs <= MOST_LOGPROBS),
+            f"Logprobs must be a whole number from 0 to {MOST_LOGPROBS}; you gave {_came(self.logprobs)}.",
         )
         object.__setattr__(self, "stop", tuple(self.stop))
         require(

@@ -263,9 +263,11 @@ class JakiroGenerator:
         """How many tokens of prompt and answer together the target can read."""
         return self.target.max_positions
 
-    def num_prompt_tokens(self, messages: Messages, template_arguments: Mapping[str, object] | None = None) -> int:
-        """How many tokens the model reads before it answers, chat template included."""
-        return len(Prompt.of(self.tokenizer, messages, template_arguments=template_arguments).ids)
+    def num_prompt_tokens(
+        self, messages: Messages, raw: bool = False, template_arguments: Mapping[str, object] | None = None
+    ) -> int:
+        """How many tokens the model reads before it answers, chat template included, or with `raw` of a bare text."""
+        return len(Prompt.of(self.tokenizer, messages, raw, template_arguments=template_arguments).ids)
 
     def stream(
         self,

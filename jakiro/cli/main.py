@@ -18,6 +18,7 @@ from rich.table import Table
 from jakiro.cli import errors, loading, options
 from jakiro.cli.bench import bench
 from jakiro.cli.fields import filled, options_from
+from jakiro.cli.serve import serve
 from jakiro.config import SamplingParams
 from jakiro.system import bound_waiting, comma_list, write_atomically, writing
 from jakiro.text import as_messages
@@ -143,6 +144,7 @@ def race(
 
 
 app.command()(bench)
+app.command()(serve)
 
 
 @app.command()

@@ -15,6 +15,7 @@ from jakiro.engine.answer_text import AnswerText
 from jakiro.engine.budget import Size, TreeBudget
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.logprobs import scored
 from jakiro.engine.prefix import GrowingPrefix, Prefix
 from jakiro.engine.request import Request
 from jakiro.engine.runner import Runner
@@ -128,6 +129,8 @@ def _begin(
         session = runner.session(setup.drafter, Context(known_ids, torch.cat([prompt_ids, first]), features, head_rows))
         clock.end("draft")
     text.take([first_token_id])
+    wanted = sampling.logprobs
+    first_logprobs = () if wanted is None else scored(logits, [first_token_id], wanted, setup.token_text)[0]
     profile = {"device": setup.device_name} | (budget.profile.to_dict() if budget else {})
     header = Header(
         method=setup.method.name,
@@ -150,6 +153,7 @@ def _begin(
         first_piece=setup.token_text.piece(first_token_id),
         first_text=text.text(),
         prefill_ms=clock.ms["other"],
+        first_logprobs=first_logprobs,
         num_reused_tokens=len(earlier.token_ids) if earlier else 0,
         special_tokens={str(token_id): name for token_id, name in setup.token_text.special_tokens.items()},
     )

@@ -7,7 +7,7 @@ free memory, and only then the target's weights.
 import copy
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from jakiro.drafting.base import Drafter, Resources, why_not
 from jakiro.graphs.pool import Slots
 from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head, misfits
-from jakiro.heads.networks import NETWORKS
+from jakiro.heads.kind import Kinds
+from jakiro.heads.kinds import KINDS
 from jakiro.kernels.compiled.library import begin_building
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
@@ -152,8 +153,7 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     if pair.head_path is not None:
         # Rounded matrices are read in a quarter of float32's bytes; the rest of the head is small
         rounds = draft_precision == "int8" and device.type == "cpu"
-        networks = known.networks
-        draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype, networks=networks)
+        draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype, kinds=known.kinds)
         try:
             refuse_another_targets_head(draft_head, config)
         except ValueError as error:
@@ -207,7 +207,7 @@ def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progr
         target_model = target_model.with_feature_layers(layers)
         info = _bound(draft_head.to(target_model.device), pair.head_name, read.head_sha256, target_model, precision)
         notices += [each for each in (_shorter(draft_head, target_model),) if each]
-        further = further_heads(pair, target_model, precision, known.networks)
+        further = further_heads(pair, target_model, precision, known.kinds)
         resources = Resources(target_model, draft_head, info, further)
     usual = [method for method in (PLAIN, known.usual(resources)) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
@@ -226,14 +226,14 @@ def _copied(module: nn.Module, device: torch.device) -> nn.Module:
 
 
 def further_heads(
-    pair: zoo.Pair, target: TargetModel, precision: str, networks: Mapping[str, type[DraftHead]] = NETWORKS
+    pair: zoo.Pair, target: TargetModel, precision: str, kinds: Kinds = KINDS
 ) -> dict[str, Callable[[], tuple[DraftHead, dict]]]:
     """By kind, a reader of each known head that was trained for the pair's target and reads the same features."""
 
     def reader(name: str, path: Path) -> Callable[[], tuple[DraftHead, dict]]:
         @functools.cache
         def read() -> tuple[DraftHead, dict]:
-            head = load_head(path, target.device, target.dtype, networks)
+            head = load_head(path, target.device, target.dtype, kinds)
             refuse_another_targets_head(head, target.config)
             return head, _bound(head, name, head_sha256(path), target, precision)
 

@@ -11,7 +11,7 @@ from jakiro.drafting.base import Drafter, Resources
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.target.families import refuse_what_cannot_work
@@ -160,7 +160,13 @@ def family_head(target):
     """A random head with the target's sizes; its rotary embedding is a plain one."""
     heads = target.config.num_attention_heads
     torch.manual_seed(1)
-    config = DraftConfig(target.hidden_size, heads, heads, target.vocab_size, 32)
+    config = JakiroConfig(
+        hidden_size=target.hidden_size,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        vocab_size=target.vocab_size,
+        expert_intermediate_size=32,
+    )
     head = LayerHead(config).to(target.device).eval().requires_grad_(False)
     return head.bind(target.embedding, target.output_weight)
 
