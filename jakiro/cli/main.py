@@ -89,6 +89,7 @@ def generate(
             f"--trace takes a file; {trace} is a folder. Give a name in it, such as {trace / 'trace.json'}."
         )
     generator = loading.load(load_options)
+    method = method and loading.runnable(generator, [method], load_options.known_methods)[0]
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     loading.say_notices(generator)
     interrupted = False
@@ -136,6 +137,7 @@ def race(
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     generator = loading.load(load_options)
+    raced = raced and loading.runnable(generator, raced, load_options.known_methods)
     running = generator.race(prompt, sampling, methods=raced, tree=tree, raw=raw)
     loading.say_notices(generator)
     RaceView(running.traces, load_options.known_methods).show(running)
