@@ -91,6 +91,7 @@ def generate(
         )
     generator = loading.load(load_options)
     sampling = sampling.with_makers(generator.target.makers_settings) if makers else sampling
+    method = method and loading.runnable(generator, [method], load_options.known_methods)[0]
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     loading.say_notices(generator)
     interrupted = False
@@ -140,6 +141,7 @@ def race(
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     generator = loading.load(load_options)
     sampling = sampling.with_makers(generator.target.makers_settings) if makers else sampling
+    raced = raced and loading.runnable(generator, raced, load_options.known_methods)
     running = generator.race(prompt, sampling, methods=raced, tree=tree, raw=raw)
     loading.say_notices(generator)
     RaceView(running.traces, load_options.known_methods).show(running)

@@ -104,11 +104,14 @@ def readable_positions(config) -> tuple[int, str | None]:
 
 
 def stop_ids(model: nn.Module, tokenizer) -> frozenset[int]:
-    """Every id that ends an answer, from the generation config, the model's configs and the tokenizer."""
+    """Every id that ends an answer: of a sequence, a turn or a message, from the generation config, the model's configs
+    and the tokenizer.
+    """
     found: set[int] = set()
     for source in (getattr(model, "generation_config", None), model.config, text_config(model), tokenizer):
-        ids = getattr(source, "eos_token_id", None)
-        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
+        for name in ("eos_token_id", "eot_token_id", "eom_token_id"):
+            ids = getattr(source, name, None)
+            found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
     return frozenset(int(token_id) for token_id in found)
 
 

@@ -145,6 +145,20 @@ def test_a_race_runs_the_methods_that_are_named(generator, capsys):
     assert all(title in out for title in ("Plain decoding", "Jakiro", "Copied from context"))
 
 
+@pytest.mark.parametrize("name", ["jakiro", "gumiho"])
+def test_without_a_head_both_commands_answer_plainly_and_say_so(generator, capsys, monkeypatch, name):
+    monkeypatch.setitem(generator.status, "head", None)
+    for options in (
+        ["generate", "--method", name],
+        ["race", "--methods", f"plain,{name}"],
+        ["race", "--methods", name],
+    ):
+        generator.calls.clear()
+        code, _, err = run(capsys, *options, "--prompt", "hi")
+        assert (code, [call[2] for call in generator.calls]) in ((0, ["autoregressive"]), (0, ["plain"]))
+        assert f"No draft head fits this model, so {name} cannot run" in err.replace("\n", " ")
+
+
 def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(generator, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(race_view, "unequal_training", lambda heads: f"Not equally long: {sorted(heads)}.")
     code, out, _ = run(capsys, "race", "--prompt", "hi")

@@ -1,6 +1,7 @@
 """Families of targets: what each gives against its stock model, what is refused by name, what gets a notice."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import DEFAULT, PLAIN
-from jakiro.target.families import refuse_what_cannot_work
+from jakiro.target.families import refuse_what_cannot_work, stop_ids
 from jakiro.target.model import TargetModel
 from tests.support import (
     DEVICE,
@@ -369,3 +370,11 @@ def test_past_the_heads_training_length_decoding_is_plain_and_says_so():
             assert any(drafted) and any(paused)
         else:
             assert all(drafted)
+
+
+def test_a_turn_ends_at_every_id_that_anything_names():
+    model = tiny_model()
+    model.generation_config.eos_token_id = [1, 2]
+    model.config.eos_token_id, model.config.eot_token_id = 3, 4
+    tokenizer = SimpleNamespace(eos_token_id=5, eot_token_id=[6, 7], eom_token_id=8)
+    assert stop_ids(model, tokenizer) == {1, 2, 3, 4, 5, 6, 7, 8}
