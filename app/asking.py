@@ -22,6 +22,7 @@ class Asking:
         methods: names or aliases of drafting methods.
         numerics: "exact" or "fast"; None takes what the model was loaded with.
         max_prompt_tokens: what this server reads at most; None leaves it to the model.
+        raw: the one message is a text to continue, without the chat template.
         template_arguments: what the model's chat template is told besides; None is nothing.
     """
 
@@ -31,6 +32,7 @@ class Asking:
     methods: tuple[str, ...]
     numerics: str | None = None
     max_prompt_tokens: int | None = None
+    raw: bool = False
     template_arguments: dict | None = None
 
     @property

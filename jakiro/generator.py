@@ -159,6 +159,7 @@ class JakiroGenerator:
 
         "seconds" has those of loading ("load") and of its steps (`jakiro.starting.STEPS`), from the start of the
         process until the pair was ready ("ready"), and from the first question to its first token ("first_prompt").
+        "makers_settings" is what the target's makers ask for, by the names of `SamplingParams`.
         "most_memory" and "most_gpu_memory", the most that torch held on the GPU, are in bytes.
         """
         return {
@@ -172,6 +173,7 @@ class JakiroGenerator:
             "weight_bits": 8 * self.target.weight_itemsize,
             "compiled": self.target.compiled,
             "max_reusable_tokens": self.max_reusable_tokens,
+            "makers_settings": self.target.makers_settings,
             "draft_precision": self.head.get("precision") if self.head else None,
             "graphs": self.slots.status if self.slots is not None else None,
             "seconds": dict(self._seconds),
@@ -263,9 +265,11 @@ class JakiroGenerator:
         """How many tokens of prompt and answer together the target can read."""
         return self.target.max_positions
 
-    def num_prompt_tokens(self, messages: Messages, template_arguments: Mapping[str, object] | None = None) -> int:
-        """How many tokens the model reads before it answers, chat template included."""
-        return len(Prompt.of(self.tokenizer, messages, template_arguments=template_arguments).ids)
+    def num_prompt_tokens(
+        self, messages: Messages, raw: bool = False, template_arguments: Mapping[str, object] | None = None
+    ) -> int:
+        """How many tokens the model reads before it answers, chat template included, or with `raw` of a bare text."""
+        return len(Prompt.of(self.tokenizer, messages, raw, template_arguments=template_arguments).ids)
 
     def stream(
         self,

@@ -97,6 +97,11 @@ REQUEST_TOO_LARGE = "The request is too large: at most {limit} KB are read here.
 REQUEST_NOT_READ = "The request could not be read; docs/api.md says what an endpoint takes."
 ANSWER_UNKNOWN = "There is no answer with this id, or somebody has read it already; ask again."
 NOT_SERVED = "Nothing is served at this address."
+V1_NOT_ON_ZERO_GPU = (
+    "This Space lends its GPU to visitors of its page alone; /v1 works where Jakiro has a device of its own."
+)
+V1_LOADING = "The model is being loaded; ask again in some seconds."
+V1_CLOSED = "This page asks for a login; to open /v1 to programs, start it with --api-key, too."
 SERVER_FAILED = "The server could not answer this request; what is on the page stays, try again."
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
 LOAD_FAILED = "The model could not be loaded: {reason}"
@@ -125,6 +130,7 @@ RAY_NO_WORKERS = "the Ray cluster at “{address}” runs no workers of this pag
 RAY_WORKER_LOST = "The worker that wrote this answer is gone; what is here stays. Press Ask to try again."
 RAY_UNREACHABLE = "The workers cannot be reached at the moment. Your question is kept; press Ask to try again."
 
+OTHERS_RAN = "The model has no draft head for {asked}; answered by {ran}."
 API_GENERATE = "Answers one question by one method; streams the text so far."
 API_RACE = "Answers one question by several methods on one clock; streams all lanes."
 API_TRACE = "The full trace of a finished answer, by method."

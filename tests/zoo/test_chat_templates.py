@@ -27,7 +27,7 @@ def loaded(tmp_path):
 def prompted(generator: JakiroGenerator, **options) -> str:
     """What the model reads of a question; the trace counts its tokens."""
     count = generator.run("Why?", method="autoregressive", **options).header.num_prompt_tokens
-    assert count == generator.num_prompt_tokens("Why?", options.get("template_arguments"))
+    assert count == generator.num_prompt_tokens("Why?", template_arguments=options.get("template_arguments"))
     return count - len("Why?")
 
 
