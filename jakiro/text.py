@@ -77,6 +77,10 @@ class TokenText:
         """The text of ids without special tokens and without any cleaning of spaces."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
+    def encode(self, text: str) -> list[int]:
+        """The ids of a bare text, in which names of special tokens are plain characters."""
+        return list(self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
     def _read_piece(self, token_id: int) -> bytes:
         name = self.special_tokens.get(token_id)
         if name is not None:

@@ -197,6 +197,34 @@ def test_a_family_gives_the_stock_models_logits_and_text(name):
     assert_drafting_took_part(drafted)
 
 
+@pytest.mark.parametrize("name", [*FAMILIES][:5])
+def test_greedy_text_under_every_setting_is_what_transformers_generate_writes(name):
+    model = family_model(name)
+    generator = JakiroGenerator(Resources(TargetModel(copy.deepcopy(model), byte_tokenizer())))
+    ids = torch.tensor([prompt_ids("Tell me. Tell me.")], device=DEVICE)
+    sampling = SamplingParams(
+        max_new_tokens=24,
+        repetition_penalty=1.3,
+        no_repeat_ngram_size=2,
+        logit_bias={7: 2.0, 9: -1.0},
+        suppress_tokens=tuple(range(40, 80)),
+    )
+    with torch.inference_mode():
+        expected = model.generate(
+            input_ids=ids,
+            do_sample=False,
+            max_new_tokens=24,
+            eos_token_id=sorted(generator.target.stop_ids),
+            pad_token_id=0,
+            repetition_penalty=1.3,
+            no_repeat_ngram_size=2,
+            sequence_bias=[[[7], 2.0], [[9], -1.0]],
+            suppress_tokens=list(range(40, 80)),
+        )
+    trace = generator.run("Tell me. Tell me.", sampling, PLAIN.name)
+    assert trace.token_ids == expected[0, ids.shape[1] :].tolist()
+
+
 def drafting_with(target: TargetModel, drafter: Drafter | None) -> JakiroGenerator:
     """A generator whose default method drafts with this."""
     return JakiroGenerator(Resources(target), {} if drafter is None else {DEFAULT.name: drafter})
