@@ -158,9 +158,7 @@ def test_what_is_not_known_of_a_tokenizer_is_named(more, sentence):
 
 
 def test_merges_of_no_tokens_are_one_sentence():
-    with pytest.raises(
-        ValueError, match=r"small\.gguf could not be loaded: its tokenizer cannot be read"
-    ):
+    with pytest.raises(ValueError, match=r"small\.gguf could not be loaded: its tokenizer cannot be read"):
         tokenizer_of(small(merges=["no token"]), "small.gguf")
 
 
