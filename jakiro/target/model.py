@@ -23,6 +23,7 @@ from jakiro.target.families import (
     Attending,
     additive,
     is_split,
+    makers_settings,
     output_function,
     readable_positions,
     refuse_what_cannot_work,
@@ -147,6 +148,7 @@ class TargetModel:
             self.logits = output_function(model, self.output_weight)
             self._takes_positions = takes_positions(model.base_model)
         self.stop_ids = stop_ids(model, tokenizer)
+        self.makers_settings = makers_settings(getattr(model, "generation_config", None))
         self.max_positions, positions_notice = readable_positions(self.config)
         self._notices = [positions_notice] if positions_notice else []
         self.window = getattr(self.config, "sliding_window", None)
