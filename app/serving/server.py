@@ -113,7 +113,8 @@ def read_logins(given: str | None) -> list[tuple[str, str]] | None:
     is_file = Path(given).is_file()
     if not is_file and ":" not in given:
         raise ValueError(words.LOGINS_NOT_FOUND.format(came=given))
-    lines = Path(given).read_text(encoding="utf-8").splitlines() if is_file else [given]
+    # Windows' editors begin a file with a mark, which would be part of the first name
+    lines = Path(given).read_text(encoding="utf-8-sig").splitlines() if is_file else [given]
     logins = [tuple(line.strip().split(":", 1)) for line in lines if line.strip()]
     if not logins or any(len(login) != 2 or not all(login) for login in logins):
         raise ValueError(words.LOGINS_MALFORMED)

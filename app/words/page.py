@@ -130,6 +130,7 @@ RAY_NO_WORKERS = "the Ray cluster at “{address}” runs no workers of this pag
 RAY_WORKER_LOST = "The worker that wrote this answer is gone; what is here stays. Press Ask to try again."
 RAY_UNREACHABLE = "The workers cannot be reached at the moment. Your question is kept; press Ask to try again."
 
+OTHERS_RAN = "The model has no draft head for {asked}; answered by {ran}."
 API_GENERATE = "Answers one question by one method; streams the text so far."
 API_RACE = "Answers one question by several methods on one clock; streams all lanes."
 API_TRACE = "The full trace of a finished answer, by method."
