@@ -258,7 +258,7 @@ FAULTS = (
         "gpu-a-pass-reads-the-host",
         "jakiro.core.verify:accepted_node",
         _reading_the_host,
-        ("tests/graphs/test_fake_cuda.py",),
+        ("tests/graphs/test_capture.py",),
     ),
     Fault("gpu-graphs-are-never-dropped", "jakiro.graphs.capture:PassBook.open", nothing, (MEMORY,)),
     Fault("gpu-a-refusal-is-forgotten", "jakiro.graphs.capture:capture_was_refused", nothing, (MEMORY,)),
