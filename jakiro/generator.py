@@ -5,9 +5,10 @@ Text enters and leaves here; below there are only token ids. The step itself is 
 
 import copy
 import functools
+import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -87,6 +88,7 @@ class JakiroGenerator:
         draft_precision: str | None = None,
         side_by_side: int = 1,
         methods: Iterable[Method] = (),
+        template_arguments: Mapping[str, object] | None = None,
     ) -> "JakiroGenerator":
         """Loads a target and its draft head; without arguments, the embedded default pair.
 
@@ -103,13 +105,15 @@ class JakiroGenerator:
                 the text is the same. "full" keeps them.
             side_by_side: answers that will run at once, as in a race; on a GPU, slots for so many are made at load.
             methods: drafting methods beside `jakiro.methods.METHODS`; see docs/architecture.md.
+            template_arguments: what the chat template is told with every prompt, such as {"enable_thinking": False}.
 
         Raises:
             ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
         """
         options = LoadOptions(
-            target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=tuple(methods)
-        )
+            target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=tuple(methods),
+            template_arguments=template_arguments and json.dumps(template_arguments),
+        )  # fmt: skip
         return cls.load(options, progress=progress)
 
     @classmethod
@@ -155,6 +159,7 @@ class JakiroGenerator:
 
         "seconds" has those of loading ("load") and of its steps (`jakiro.starting.STEPS`), from the start of the
         process until the pair was ready ("ready"), and from the first question to its first token ("first_prompt").
+        "makers_settings" is what the target's makers ask for, by the names of `SamplingParams`.
         "most_memory" and "most_gpu_memory", the most that torch held on the GPU, are in bytes.
         """
         return {
@@ -168,6 +173,7 @@ class JakiroGenerator:
             "weight_bits": 8 * self.target.weight_itemsize,
             "compiled": self.target.compiled,
             "max_reusable_tokens": self.max_reusable_tokens,
+            "makers_settings": self.target.makers_settings,
             "draft_precision": self.head.get("precision") if self.head else None,
             "graphs": self.slots.status if self.slots is not None else None,
             "seconds": dict(self._seconds),
@@ -259,9 +265,11 @@ class JakiroGenerator:
         """How many tokens of prompt and answer together the target can read."""
         return self.target.max_positions
 
-    def num_prompt_tokens(self, messages: Messages) -> int:
-        """How many tokens the model reads before it answers, chat template included."""
-        return len(Prompt.of(self.tokenizer, messages).ids)
+    def num_prompt_tokens(
+        self, messages: Messages, raw: bool = False, template_arguments: Mapping[str, object] | None = None
+    ) -> int:
+        """How many tokens the model reads before it answers, chat template included, or with `raw` of a bare text."""
+        return len(Prompt.of(self.tokenizer, messages, raw, template_arguments=template_arguments).ids)
 
     def stream(
         self,
@@ -271,6 +279,7 @@ class JakiroGenerator:
         tree: TreeConfig | None = None,
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
+        template_arguments: Mapping[str, object] | None = None,
     ) -> Stream:
         """Reads the prompt and returns an iterator of `Step`s; its `.trace` grows, its `.close()` stops it.
 
@@ -282,11 +291,12 @@ class JakiroGenerator:
             raw: use no chat template.
             prefixes: from `PrefixStore.of`. A prompt that begins like an earlier text of the same owner is read from
                 where the two part; the answer is the same. `max_reusable_tokens` says where it helps.
+            template_arguments: what the chat template is told for this prompt, before what it is told with all.
 
         Raises:
             ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
         """
-        return self._start(self._request(messages, sampling, tree, raw, prefixes), method)
+        return self._start(self._request(messages, sampling, tree, raw, prefixes, template_arguments), method)
 
     def _request(
         self,
@@ -295,8 +305,9 @@ class JakiroGenerator:
         tree: TreeConfig | None = None,
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
+        template_arguments: Mapping[str, object] | None = None,
     ) -> Request:
-        prompt = Prompt.of(self.tokenizer, messages, raw)
+        prompt = Prompt.of(self.tokenizer, messages, raw, template_arguments)
         return Request(prompt, sampling or SamplingParams(), tree or AUTOMATIC_TREE, prefixes)
 
     def _start(self, request: Request, method: str | None) -> Stream:
@@ -353,12 +364,14 @@ class JakiroGenerator:
         tree: TreeConfig | None = None,
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
+        template_arguments: Mapping[str, object] | None = None,
     ) -> "Race":
         """Answers one question with several methods; the next step is that of the one with the least time so far.
 
         Args:
             methods: names; None races plain decoding and `usual`.
             prefixes: as for `stream`; the first method reads the prompt, the others begin with its rows.
+            template_arguments: as for `stream`.
 
         Raises:
             ValueError: an error of `stream`, or a method that is named twice.
@@ -366,7 +379,7 @@ class JakiroGenerator:
         raced = methods or (PLAIN.name, self.usual.name)
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
             raise ValueError(f"A race must not repeat a method; you gave {', '.join(raced)}.")
-        request = self._request(messages, sampling, tree, raw, prefixes)
+        request = self._request(messages, sampling, tree, raw, prefixes, template_arguments)
         streams: dict[str, Stream] = {}
         for method in raced:
             for first in list(streams.values())[:1]:

@@ -21,6 +21,7 @@ from jakiro.cli import plan
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.slot import MOST_NODES
+from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.target.model import NUMERICS
@@ -53,7 +54,7 @@ def random_generator(name: str, options: loading.LoadOptions) -> JakiroGenerator
     torch.manual_seed(0)
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval().requires_grad_(False)
-        head = LayerHead(head_config(config, shape.hidden, None, "summed")).eval().requires_grad_(False)
+        head = LayerHead(head_config(JAKIRO, config)).eval().requires_grad_(False)
     named = Pair(f"random weights, {name}", "", "random", None)
     read = loading.LoadedModels(named, model, byte_tokenizer(), None, head.to(dtype=dtype), options)
     return JakiroGenerator.from_parts(loading.start_pair(read))

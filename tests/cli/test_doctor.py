@@ -16,7 +16,7 @@ from jakiro.cli import main as cli
 from jakiro.cli import plan
 from jakiro.cli.doctor import examine
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.zoo import embedded, placement, weights
 from jakiro.zoo import table as zoo
@@ -43,7 +43,7 @@ def test_a_good_pair_is_described_and_run(pair):
     assert all(finding.ok for finding in found)
     text = "\n".join(f"{finding.what}: {finding.found}" for finding in found)
     assert "target: llama, hidden size 64, 4 query and 2 key/value heads, vocabulary 260" in text
-    assert "head: 2 experts, summed fusion" in text and "from head.safetensors" in text
+    assert "head: Jakiro, summed fusion, 2 experts of inner width" in text and "from head.safetensors" in text
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
     assert re.search(r"run: Plain decoding: 32 tokens, \d+\.\d tokens/s$", text, re.M)
     assert re.search(r"run: Jakiro, trees of 16 nodes: 32 tokens, τ \d\.\d\d$", text, re.M), (
@@ -79,7 +79,7 @@ def changed_config(folder, **values):
 
 def another_head(pair, **values):
     fields = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 260}
-    save_head(LayerHead(DraftConfig(**(fields | {"expert_intermediate_size": 64} | values))), pair / "head")
+    save_head(LayerHead(JakiroConfig(**(fields | {"expert_intermediate_size": 64} | values))), pair / "head")
 
 
 def damaged_weights(pair):

@@ -139,7 +139,7 @@ def reads_of_steps(stream, count, monkeypatch):
     return counted
 
 
-def test_a_reread_step_reads_twice(monkeypatch):
+def test_a_reread_step_reads_twice(monkeypatch, without_compiled_functions):
     generator = scripted_generator(vocab_size=1500)
     stream = generator.stream("Tell me.", SamplingParams(2.0, top_p=0.99), method="autoregressive")
     assert reads_of_steps(stream, 2, monkeypatch) == [{"tolist": 2}] * 2

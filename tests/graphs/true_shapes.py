@@ -22,6 +22,7 @@ from jakiro.drafting.heads import HeadDrafter
 from jakiro.graphs.capture import Graphs
 from jakiro.graphs.pool import SLOT_TOKENS
 from jakiro.graphs.slot import Slot
+from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods.plain import PlainDrafter
 from jakiro.target import model as targets
@@ -170,7 +171,7 @@ def head_of(target: TargetModel, fusion: str = "summed") -> LayerHead:
     torch.set_default_dtype(target.dtype)
     try:
         with target.device:
-            head = LayerHead(head_config(config, config.hidden_size, None, fusion)).eval().requires_grad_(False)
+            head = LayerHead(head_config(JAKIRO, config, fusion=fusion)).eval().requires_grad_(False)
     finally:
         torch.set_default_dtype(before)
     head.bind(target.embedding, target.output_weight).fuse()

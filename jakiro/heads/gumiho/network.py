@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.heads.base import packing_for
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.gumiho.config import GumihoConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import ResidualBlock, pack_linears
 
@@ -21,7 +21,7 @@ SERIAL = 2
 class ParallelMLP(nn.Module):
     """second + write(silu(read([first; second]))), the feature of one level."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: GumihoConfig) -> None:
         super().__init__()
         self.read = nn.Linear(2 * config.hidden_size, config.hidden_size)
         self.write = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
@@ -38,7 +38,7 @@ class ParallelMLP(nn.Module):
 class PublishedGumihoMLP(nn.Module):
     """As it is published: silu(read([first; second])), then residual blocks."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: GumihoConfig) -> None:
         super().__init__()
         self.read = nn.Linear(2 * config.hidden_size, config.hidden_size)
         self.blocks = nn.Sequential(*(ResidualBlock(config.hidden_size) for _ in range(config.published_blocks)))
@@ -48,19 +48,19 @@ class PublishedGumihoMLP(nn.Module):
         return self.blocks(functional.silu(self.read(rows)))
 
 
-class StagedHead(LayerHead):
+class GumihoHead(LayerHead):
     """Layers for the first two levels, MLPs for those after them."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: GumihoConfig) -> None:
         super().__init__(config)
         mlp = PublishedGumihoMLP if config.published_blocks else ParallelMLP
-        self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_parallel))
+        self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_mlps))
 
     @property
     def levels(self) -> int:
-        return SERIAL + self.config.num_parallel
+        return SERIAL + self.config.num_mlps
 
-    def pack(self, precision: str = "int8") -> "StagedHead":
+    def pack(self, precision: str = "int8") -> "GumihoHead":
         super().pack(precision)
         if self._output_layer is not None:
             pack_linears(self.mlps, packing_for(self.precision))

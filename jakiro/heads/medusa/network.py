@@ -7,28 +7,16 @@ last matrix has a row for each token; here it maps to a feature, which the targe
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, packing_for, precision_on
-from jakiro.heads.config import DraftConfig
-from jakiro.heads.layers import HeadOutput, ResidualBlock, pack_linears, row_output
+from jakiro.heads.base import FeatureHead, packing_for, precision_on
+from jakiro.heads.layers import ResidualBlock, pack_linears
+from jakiro.heads.medusa.config import MedusaConfig
 from jakiro.kernels.linear import packing_works
-
-
-class CountedRows:
-    """In place of a cache where nothing is kept of a text but its length."""
-
-    capacity = float("inf")
-
-    def __init__(self) -> None:
-        self.length = 0
-
-    def keep(self, length: int) -> None:
-        self.length = length
 
 
 class MedusaMLP(nn.Module):
     """From the target's feature to the one that is a fixed number of positions further."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: MedusaConfig) -> None:
         super().__init__()
         self.block = ResidualBlock(config.hidden_size)
         self.write = nn.Linear(config.hidden_size, config.hidden_size)
@@ -40,7 +28,7 @@ class MedusaMLP(nn.Module):
 class PublishedMedusaMLP(nn.Module):
     """As it is published: residual blocks, and output rows of its own over the whole vocabulary."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: MedusaConfig) -> None:
         super().__init__()
         self.blocks = nn.Sequential(*(ResidualBlock(config.hidden_size) for _ in range(config.published_blocks)))
         self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -49,18 +37,17 @@ class PublishedMedusaMLP(nn.Module):
         return self.blocks(hidden)
 
 
-class MedusaHead(DraftHead):
+class MedusaHead(FeatureHead):
     """MLPs alone, one for each level."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: MedusaConfig) -> None:
         super().__init__(config)
         mlp = PublishedMedusaMLP if config.published_blocks else MedusaMLP
-        self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_parallel))
-        self.root_rows = config.num_parallel
+        self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_mlps))
 
     @property
     def levels(self) -> int:
-        return self.config.num_parallel
+        return self.config.num_mlps
 
     def forward(self, features: Tensor) -> Tensor:
         """The target's features, (…, hidden), to (levels, …, hidden) of what each level's MLP predicts."""
@@ -80,11 +67,3 @@ class MedusaHead(DraftHead):
         pack_linears(self.mlps, packing_for(self.precision))
         self._output_layer = packing_for(self.precision)(self.output_weight, None)
         return self
-
-    def new_cache(self, capacity: int) -> CountedRows:
-        return CountedRows()
-
-    def read(self, token_ids: Tensor, features: Tensor, cache: CountedRows) -> HeadOutput:
-        """Reads committed tokens: all levels' features from the last one, in the place of rows."""
-        cache.length += token_ids.shape[0]
-        return row_output(self(features[-1:])[:, 0][None])

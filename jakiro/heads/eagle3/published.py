@@ -8,35 +8,28 @@ import torch
 from torch import Tensor
 
 from jakiro.heads.config import rope_of
-from jakiro.heads.eagle3 import Eagle3Config
+from jakiro.heads.eagle3.config import Eagle3Config
+from jakiro.heads.official import require_sizes
 
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 _SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
 _FAMILIES = ("llama", "qwen3")
-# Of speculators' kinds those that are known by name alone
-_OTHER_KINDS = ("dflash", "dspark", "eagle", "mtp", "peagle")
 
 
-def is_eagle3(tensors: dict[str, Tensor]) -> bool:
-    """Whether these are an official EAGLE-3 head's."""
+def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
+    """Whether these are an official head's; the others name their format."""
     return any(name.startswith("midlayer.") for name in tensors)
 
 
-def speculators_kind(values: dict) -> str | None:
-    """What a config.json in speculators' format says the head is; None for other formats."""
-    return values.get("speculators_model_type")
+def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
+    """See `HeadKind.convert`."""
+    if "speculators_model_type" in values:
+        return from_speculators(values, tensors)
+    require_sizes(values)
+    return from_official(values, tensors)
 
 
-def refuse_other_kinds(values: dict) -> None:
-    """Raises ValueError where a config.json in speculators' format is of another kind than eagle3."""
-    kind = speculators_kind(values)
-    if kind is None or values["speculators_model_type"] == "eagle3":
-        return
-    known = f"a {kind} head" if kind in _OTHER_KINDS else f"a head of the unknown kind {kind!r}"
-    raise ValueError(f"These weights are {known} in speculators' format, of which Jakiro runs eagle3; choose one.")
-
-
-def from_official_eagle3(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
+def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
     """Config and tensors of an official head whose config has its sizes.
 
     Raises:
@@ -61,11 +54,10 @@ def from_speculators(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Co
     """Config and tensors of a head in speculators' format.
 
     Raises:
-        ValueError: another kind than eagle3, a family of layers that is not supported, or a size is missing.
+        ValueError: a family of layers that is not supported, or a size is missing.
     """
     from transformers import AutoConfig
 
-    refuse_other_kinds(values)
     given = dict(values.get("transformer_layer_config") or {})
     family = given.pop("model_type", "qwen3")
     if family not in _FAMILIES:

@@ -2,72 +2,18 @@
 
 A row pairs the embedding of token t + 1 with the target's states at t, which `fc` maps to the head's width, or with the
 head's own last state where it continues its draft. The first layer attends over [e; h]; its residual is h. EAGLE-3,
-arXiv 2503.01840, section 3; the norms that speculators' format adds are flags of `Eagle3Config`.
+arXiv 2503.01840, section 3; the norms that speculators' format adds are fields of `Eagle3Config`.
 """
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from jakiro.config import is_count, require
 from jakiro.heads.base import DraftHead, packing_for, precision_on
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.eagle3.config import Eagle3Config
 from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, SwiGLUExpert, pack_linears, row_output
 from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import packed_linear, packing_works
 from jakiro.kernels.rotary import signed
-
-
-@dataclass(frozen=True, slots=True)
-class Eagle3Config(DraftConfig):
-    """An EAGLE-3 head's config.
-
-    Attributes:
-        feature_layers: layers of the target whose output it reads; empty for 2, L // 2 and L − 3 of L layers.
-        target_hidden_size: width of each of these states; hidden_size is the head's own.
-        own_embedding: it has embedding rows of its own; else it shares the target's.
-        qk_norm: queries and keys are normalised per head, as in Qwen3's layers.
-        norm_before_residual: the first layer's residual is h after its norm.
-        norm_before_fc: one norm over all states before `fc`. fc_norm: one for each of them.
-        norm_output: the state that is fed back is the one after the last norm (EAGLE-3.1).
-    """
-
-    network: str = "states"
-    num_experts: int = 1
-    target_hidden_size: int | None = None
-    num_states: int = 3
-    own_embedding: bool = False
-    qk_norm: bool = False
-    norm_before_residual: bool = False
-    norm_before_fc: bool = False
-    fc_norm: bool = False
-    norm_output: bool = False
-
-    def __post_init__(self) -> None:
-        DraftConfig.__post_init__(self)
-        if self.target_hidden_size is None:
-            object.__setattr__(self, "target_hidden_size", self.hidden_size)
-        require(
-            is_count(self.target_hidden_size, 1) and is_count(self.num_states, 1),
-            "Draft head config: target_hidden_size and num_states must be positive whole numbers.",
-        )
-        require(
-            not (self.norm_before_fc and self.fc_norm),
-            "Draft head config: norm_before_fc and fc_norm exclude each other; use the config of these weights.",
-        )
-        require(
-            self.own_embedding or self.target_hidden_size == self.hidden_size,
-            f"Draft head config: hidden_size {self.hidden_size} differs from the target's {self.target_hidden_size}, "
-            "so the head needs embedding rows of its own, and there are none.",
-        )
-
-    @property
-    def feature_size(self) -> int:
-        return (1 + self.num_states) * self.target_hidden_size
-
-    def layers_of(self, num_layers: int) -> tuple[int, ...]:
-        return self.feature_layers or tuple(sorted({2, num_layers // 2, num_layers - 3}))
 
 
 class Eagle3Layer(nn.Module):
@@ -99,8 +45,6 @@ class Eagle3Layer(nn.Module):
 
 class Eagle3Head(DraftHead):
     """Drafts with its own output rows over a draft vocabulary."""
-
-    root_rows = 1
 
     def __init__(self, config: Eagle3Config) -> None:
         from jakiro.heads.rotary import rotary_embedding

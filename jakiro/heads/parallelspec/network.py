@@ -7,26 +7,26 @@ before it. ParallelSpec, arXiv 2410.05589.
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.config import DraftConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
+from jakiro.heads.parallelspec.config import ParallelSpecConfig
 from jakiro.kernels.cache import RowCache
 
 
 class MaskedHead(LayerHead):
     """A layer with mask tokens; each has a row in place of a token's embedding and one in place of a feature."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: ParallelSpecConfig) -> None:
         super().__init__(config)
-        self.mask_embeddings = nn.Parameter(torch.zeros(config.num_parallel, config.hidden_size))
-        self.mask_features = nn.Parameter(torch.zeros(config.num_parallel, config.feature_size))
-        self.root_rows = 1 + config.num_parallel
+        self.mask_embeddings = nn.Parameter(torch.zeros(config.num_masks, config.hidden_size))
+        self.mask_features = nn.Parameter(torch.zeros(config.num_masks, config.feature_size))
+        self.root_rows = 1 + config.num_masks
 
     @property
     def levels(self) -> int:
-        return 1 + self.config.num_parallel
+        return 1 + self.config.num_masks
 
-    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """As `LayerHead.read`, with the masks' rows after the tokens'; the caller drops them from the cache."""
+    def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+        """As `LayerHead.extend`, with the masks' rows after the tokens'; the caller drops them from the cache."""
         embeddings = torch.cat([self.embed(token_ids), self.mask_embeddings])
-        return self._read(embeddings, torch.cat([features, self.mask_features]), cache)
+        return self._extend(embeddings, torch.cat([features, self.mask_features]), cache)
