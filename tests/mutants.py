@@ -2,7 +2,7 @@
 
 Each fault of `tests/faults.py` is planted in a process of its own, by its place's name, before tests are collected; at
 least one of the tests it names must fail there. A place that is gone fails too, so that the list stays true while the
-code moves. Imported where `JAKIRO_FAULT` names a fault, as every Python process of such a run does, this file plants it.
+code moves. Where `JAKIRO_FAULT` names a fault, every Python process of such a run imports this file, which plants it.
 """
 
 import argparse
