@@ -8,7 +8,7 @@ say each option once, by `setting`.
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, replace
 
 POLICIES = ("auto", "fixed")
 MOST_NODES, MOST_DEPTH = 256, 16
@@ -135,8 +135,12 @@ class Grammar:
 
 def shortened(value: object) -> str:
     """A value that came from outside, fit for a sentence."""
-    text = _came(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
+    return cut_short(_came(value), 80)
+
+
+def cut_short(text: str, length: int) -> str:
+    """A text of so many characters at most, and a sign where there were more."""
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +262,22 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    @property
+    def unfiltered(self) -> bool:
+        """Whether a token is drawn among all, because none of top-k, top-p and min-p drops any before."""
+        return not self.greedy and self.top_k == 0 and self.top_p == 1 and self.min_p == 0
+
+    @property
+    def log_min_p(self) -> float | None:
+        """How far below the best logit a token is kept; None where min-p drops nothing."""
+        return math.log(self.min_p) if self.min_p > 0 else None
+
+    def with_makers(self, settings: Mapping) -> "SamplingParams":
+        """The same, with what a target's makers ask for in place of values that are the defaults."""
+        default = SamplingParams()
+        free = {name: value for name, value in settings.items() if getattr(self, name) == getattr(default, name)}
+        return replace(self, **free)
 
     def to_dict(self) -> dict:
         """The settings by name, in JSON's types."""

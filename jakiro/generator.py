@@ -159,6 +159,7 @@ class JakiroGenerator:
 
         "seconds" has those of loading ("load") and of its steps (`jakiro.starting.STEPS`), from the start of the
         process until the pair was ready ("ready"), and from the first question to its first token ("first_prompt").
+        "makers_settings" is what the target's makers ask for, by the names of `SamplingParams`.
         "most_memory" and "most_gpu_memory", the most that torch held on the GPU, are in bytes.
         """
         return {
@@ -172,6 +173,7 @@ class JakiroGenerator:
             "weight_bits": 8 * self.target.weight_itemsize,
             "compiled": self.target.compiled,
             "max_reusable_tokens": self.max_reusable_tokens,
+            "makers_settings": self.target.makers_settings,
             "draft_precision": self.head.get("precision") if self.head else None,
             "graphs": self.slots.status if self.slots is not None else None,
             "seconds": dict(self._seconds),

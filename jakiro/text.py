@@ -77,6 +77,10 @@ class TokenText:
         """The text of ids without special tokens and without any cleaning of spaces."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
+    def encode(self, text: str) -> list[int]:
+        """The ids of a bare text, in which names of special tokens are plain characters."""
+        return list(self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
     def _read_piece(self, token_id: int) -> bytes:
         name = self.special_tokens.get(token_id)
         if name is not None:
@@ -224,14 +228,14 @@ def encode_messages(
             conversation, fails on it or writes nothing.
     """
     if raw_prompt is not None:
-        token_ids = list(tokenizer(_checked_text(raw_prompt))["input_ids"])
+        token_ids = _open_ended(tokenizer, _checked_text(raw_prompt))
         if not token_ids:
             raise ValueError("Type a question first.")
         return token_ids
     messages = as_messages(messages)
     arguments = checked_arguments(tokenizer, arguments)
     if not getattr(tokenizer, "chat_template", None):
-        return list(tokenizer(_plain_dialogue(messages), split_special_tokens=True)["input_ids"])
+        return _open_ended(tokenizer, _plain_dialogue(messages), split_special_tokens=True)
     typed = _Typed(tokenizer, [message["content"] for message in messages] + list(map(str, arguments.values())))
     masked = [message | {"content": typed.masked(message["content"])} for message in messages]
     told = {name: typed.masked(value) if isinstance(value, str) else value for name, value in arguments.items()}
@@ -298,6 +302,18 @@ def _templated(tokenizer, messages: list[dict], arguments: Mapping[str, object],
     if not text.strip():
         raise ValueError("The model's chat template writes nothing for this conversation; choose another model.")
     return text
+
+
+def _open_ended(tokenizer, text: str, **options) -> list[int]:
+    """Ids of a text that goes on: with what the tokenizer puts before it, without what it appends, such as the token
+    that ends an answer.
+    """
+    ids = list(tokenizer(text, **options)["input_ids"])
+    bare = list(tokenizer(text, add_special_tokens=False, **options)["input_ids"])
+    for start in range(len(ids) - len(bare) + 1):
+        if ids[start : start + len(bare)] == bare:
+            return ids[: start + len(bare)]
+    return ids
 
 
 _MARKED = (

@@ -28,8 +28,9 @@ class Node:
         draft_pass: the draft pass that proposed it, counted from 1; 0 for the root and where no pass was needed.
         score: sum of the calibrated log estimates along the path, 0 for the root; exp(score) is the node's chance of
             acceptance.
-        draft_prob, target_prob: softmax of the raw logits at the sampling temperature (1 when greedy), without masks
-            and noise; None for the root, and draft_prob also where the draft gives none.
+        draft_prob, target_prob: softmax of the logits at the sampling temperature (1 when greedy), before top-k, top-p,
+            min-p and noise; the target's after penalties, biases and what is forbidden. None for the root, and
+            draft_prob also where the draft gives none.
         proposer: "root", or the id of one of the header's proposers.
         also_proposed_by: ids of others that proposed the same node.
         evidence: further numbers of the method, by name. Jakiro records "router_weights", after softmax, of the row
@@ -38,6 +39,7 @@ class Node:
             (W[x] - mean W) . x of no expert. "twin" is the node whose row this node's children came from.
         target_choice, target_choice_piece: what the target itself chooses after this node.
         margin: gap between the target's first and second choice, after warping and noise.
+        forbidden_by: the setting that forbids the token after its parent, such as "grammar"; None where none does.
     """
 
     token_id: int
@@ -54,6 +56,7 @@ class Node:
     target_choice: int
     target_choice_piece: bytes
     margin: float
+    forbidden_by: str | None = None
 
 
 class Scored(NamedTuple):
@@ -301,7 +304,7 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
 
 _TUPLES = {"also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers"}
 # Left out of files where there are none
-_WHERE_ASKED = {"logprobs", "first_logprobs"}
+_WHERE_ASKED = {"logprobs", "first_logprobs", "forbidden_by"}
 _BYTES = {"piece", "target_choice_piece", "bonus_piece", "first_piece"}
 
 

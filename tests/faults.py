@@ -222,6 +222,19 @@ FAULTS = (
         nothing,
         (f"{ERRORS}::test_a_forked_process_answers_alike",),
     ),
+    Fault(
+        "rules-that-see-the-root-twice",
+        "jakiro.core.rule:drafted_path",
+        value(lambda mask: mask.float()),
+        ("tests/core/test_rule.py",),
+    ),
+    Fault(
+        "a-compiled-filter-that-drops-ties",
+        "sampling.c:keep_from",
+        "int64_t kept = 0; for (int64_t at = 0; at < number; at++) if (!kept || found[at].value > value) "
+        "found[kept++] = found[at]; return kept;",
+        (COMPILED,),
+    ),
     Fault("top-p-keeps-a-token-more", "jakiro.core.sampling:warp", _a_tie_is_kept, ("tests/core/test_sampling.py",)),
     Fault(
         "a-server-gets-the-same-seeds",

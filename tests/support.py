@@ -7,6 +7,7 @@ recomputed for every token, no cache, transformers' own warpers.
 import copy
 import functools
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
@@ -17,7 +18,13 @@ from torch import Tensor, nn
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    NoRepeatNGramLogitsProcessor,
     PreTrainedTokenizerFast,
+    RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+    SuppressTokensLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -248,17 +255,44 @@ def prompt_ids(text: str) -> list[int]:
     return byte_tokenizer().apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 
+def processors(sampling: SamplingParams) -> LogitsProcessorList:
+    """Transformers' own processors, in the order in which `generate` has them."""
+    found = LogitsProcessorList()
+    if sampling.logit_bias:
+        found.append(SequenceBiasLogitsProcessor([[[token_id], bias] for token_id, bias in sampling.logit_bias]))
+    if sampling.repetition_penalty != 1:
+        found.append(RepetitionPenaltyLogitsProcessor(float(sampling.repetition_penalty)))
+    if sampling.no_repeat_ngram_size:
+        found.append(NoRepeatNGramLogitsProcessor(sampling.no_repeat_ngram_size))
+    if sampling.suppress_tokens:
+        found.append(SuppressTokensLogitsProcessor(list(sampling.suppress_tokens), DEVICE))
+    return found
+
+
+def warpers(sampling: SamplingParams) -> LogitsProcessorList:
+    """Transformers' own, in the order in which `generate` has them; temperature above 0."""
+    found = LogitsProcessorList([TemperatureLogitsWarper(float(sampling.temperature))])
+    if sampling.top_k:
+        found.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1:
+        found.append(TopPLogitsWarper(sampling.top_p))
+    if sampling.min_p:
+        found.append(MinPLogitsWarper(sampling.min_p))
+    return found
+
+
 @torch.no_grad()
-def reference_choice(model: nn.Module, ids: Sequence[int], sampling: SamplingParams) -> int:
-    """The token that a stock model chooses after `ids`, everything recomputed."""
+def reference_choice(
+    model: nn.Module, ids: Sequence[int], sampling: SamplingParams, num_prompt_tokens: int | None = None
+) -> int:
+    """The token that a stock model chooses after `ids`, everything recomputed; penalties of the answer by formula."""
     device = model.get_input_embeddings().weight.device
     scores = model(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[:, -1].float()
+    scores = processors(sampling)(torch.tensor([ids], device=device), scores)
+    for token_id, count in Counter(ids[len(ids) if num_prompt_tokens is None else num_prompt_tokens :]).items():
+        scores[:, token_id] -= sampling.frequency_penalty * count + sampling.presence_penalty
     if sampling.temperature > 0:
-        scores = TemperatureLogitsWarper(float(sampling.temperature))(None, scores)
-        if sampling.top_k:
-            scores = TopKLogitsWarper(sampling.top_k)(None, scores)
-        if sampling.top_p < 1:
-            scores = TopPLogitsWarper(sampling.top_p)(None, scores)
+        scores = warpers(sampling)(None, scores)
         vocabulary = torch.arange(scores.shape[-1], device=device)
         scores = scores + KeyedNoise(sampling.seed).at(torch.tensor([len(ids)], device=device), vocabulary)
     return int(scores.argmax())
@@ -270,7 +304,7 @@ def reference_answer(
     """The outside reference: an answer's ids, stop token included."""
     ids, stops = list(prompt), set(stop_ids)
     while len(ids) < len(prompt) + sampling.max_new_tokens:
-        ids.append(reference_choice(model, ids, sampling))
+        ids.append(reference_choice(model, ids, sampling, len(prompt)))
         if ids[-1] in stops:
             break
     return ids[len(prompt) :]
@@ -290,7 +324,7 @@ class ScriptedDrafter(Drafter):
 
     def choice(self, ids: list[int], sampling: SamplingParams) -> int:
         """The target's choice after `ids`, computed once."""
-        key = (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, *ids)
+        key = (sampling, *ids)
         if key not in self._choices:
             self._choices[key] = reference_choice(self.model, ids, sampling)
         return self._choices[key]

@@ -4,7 +4,7 @@ import copy
 import random
 
 import pytest
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
 from jakiro.text import (
@@ -89,7 +89,7 @@ class WithoutTemplate:
     def __init__(self):
         self.texts = []
 
-    def __call__(self, text, split_special_tokens):
+    def __call__(self, text, split_special_tokens, add_special_tokens=True):
         self.texts.append(text)
         return {"input_ids": [1, 2]}
 
@@ -354,10 +354,26 @@ def test_a_raw_prompt_is_encoded_without_a_template(default_tokenizer):
     assert default_tokenizer.decode(token_ids) == "Once upon a time"
 
 
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("ends", ["<|im_end|>", "<|im_end|> <|pad|>"])
+def test_a_prompt_never_ends_in_what_a_tokenizer_appends(begins, ends):
+    """A token that ends an answer would end it before it began."""
+    tokenizer = copy.deepcopy(byte_tokenizer())
+    first = "<|endoftext|> " if begins else ""
+    named = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("<|endoftext|>", "<|im_end|>", "<|pad|>")]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(f"{first}$A {ends}", None, named)
+    assert tokenizer("Once")["input_ids"][-1] in (256, 257)
+    raw = encode_messages(tokenizer, None, raw_prompt="Once upon")
+    assert tokenizer.decode(raw) == f"{first.strip()}Once upon"
+    tokenizer.chat_template = None
+    dialogue = encode_messages(tokenizer, "Once upon")
+    assert tokenizer.decode(dialogue) == f"{first.strip()}User: Once upon\n\nAssistant:"
+
+
 def test_a_plain_dialogue_stands_in_for_a_missing_chat_template():
     tokenizer = WithoutTemplate()
     encode_messages(tokenizer, "Hello")
-    assert tokenizer.texts == ["User: Hello\n\nAssistant:"]
+    assert set(tokenizer.texts) == {"User: Hello\n\nAssistant:"}
 
 
 @pytest.mark.parametrize("messages", ["", "  \n", None, [], [{"role": "user", "content": " "}]])

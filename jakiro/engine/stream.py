@@ -42,8 +42,8 @@ class Stream:
         state = prepare(setup, request)
         self._setup, self._target, self._tree = setup, setup.target, state.tree
         self._runner, self._session, self._budget = state.runner, state.session, state.budget
-        self._text, self._prefix, self._draft_ms = state.text, state.prefix, state.draft_ms
-        self._num_likeliest = request.sampling.logprobs
+        self._rule, self._text, self._prefix = state.rule, state.text, state.prefix
+        self._draft_ms, self._num_likeliest = state.draft_ms, request.sampling.logprobs
         self.trace, self.may_draft_ahead = state.trace, True
         self._begun: Begun | None = None
         self._release = weakref.finalize(self, state.release)
@@ -99,6 +99,8 @@ class Stream:
             clock.end("draft")
         committed_ids = self._text.take(committed.token_ids)
         self.trace.end_reason = self._text.end_reason
+        if self._rule is not None and not self.finished:
+            self._rule.advance(committed.token_ids, committed.ids)
         logprobs = self._logprobs(outcome, committed_ids)
         clock.end("other")
         ahead = not self.finished and self.may_draft_ahead and self._session is not None and self._runner.drafts_ahead
@@ -108,9 +110,13 @@ class Stream:
         header, index = self.trace.header, len(self.trace.steps)
         text = self._text.text() if index else header.first_text + self._text.text()
         shown = shown_plan(plan, outcome, proposal.note, reread, drafts=self._session is not None)
+        if self._runner.note:
+            shown = replace(shown, why=f"{shown.why} {self._runner.note}")
         clock.end("other")
         before = clock.ms["other"]
-        nodes = nodes_from(outcome, self._setup.token_text, [proposer["id"] for proposer in header.proposers])
+        proposers, rule = [proposer["id"] for proposer in header.proposers], self._rule
+        forbidden = rule and rule.forbidden(outcome.token_ids)
+        nodes = nodes_from(outcome, self._setup.token_text, proposers, forbidden)
         clock.end("other")
         self.trace.recording_ms += clock.ms["other"] - before
         if not ahead:

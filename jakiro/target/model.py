@@ -22,6 +22,7 @@ from jakiro.target.families import (
     Attending,
     additive,
     is_split,
+    makers_settings,
     output_function,
     readable_positions,
     refuse_what_cannot_work,
@@ -132,6 +133,7 @@ class TargetModel:
         self.weight_itemsize = packed_itemsize(model, self.dtype)
         self.logits = output_function(model, self.output_weight)
         self.stop_ids = stop_ids(model, tokenizer)
+        self.makers_settings = makers_settings(getattr(model, "generation_config", None))
         self.max_positions, positions_notice = readable_positions(self.config)
         self._notices = [positions_notice] if positions_notice else []
         self.window = getattr(self.config, "sliding_window", None)

@@ -14,6 +14,7 @@ from jakiro.bench.runner import FURTHER_LANES
 from jakiro.cli import doctor, loading, race_view
 from jakiro.cli import main as cli
 from jakiro.cli.race_view import race_table
+from jakiro.config import Grammar, SamplingParams
 from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from jakiro.zoo import table as zoo
@@ -56,6 +57,63 @@ def test_generate_passes_every_setting_on(generator, capsys):
     assert (tree.nodes, tree.depth, tree.width, tree.policy) == (10, 3, 4, "fixed")
     run(capsys, "generate", "--prompt", "hi")
     assert generator.calls[1][3] is None
+
+
+def test_generate_passes_on_what_changes_a_token_s_chances_and_the_form_of_the_answer(generator, capsys, tmp_path):
+    options = [
+        "--min-p",
+        "0.1",
+        "--repetition-penalty",
+        "1.1",
+        "--presence-penalty",
+        "0.5",
+        "--frequency-penalty",
+        "-1",
+    ]
+    options += ["--no-repeat-ngram-size", "3", "--logit-bias", "7=-2.5", "--logit-bias", "3=1", "--stop", "END"]
+    run(
+        capsys,
+        "generate",
+        "--prompt",
+        "hi",
+        *options,
+        "--suppress-tokens",
+        "4,8-9",
+        "--choice",
+        "yes",
+        "--choice",
+        "no",
+    )
+    sampling = generator.calls[0][1]
+    assert sampling == SamplingParams(
+        min_p=0.1, repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=-1, no_repeat_ngram_size=3,
+        logit_bias={7: -2.5, 3: 1}, suppress_tokens=(4, 8, 9), stop=("END",), grammar=Grammar("choice", ("yes", "no")),
+    )  # fmt: skip
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}', encoding="utf-8")
+    for number, (given, grammar) in enumerate([
+        (["--json-schema", str(schema)], Grammar("json_schema", '{"type": "object"}')),
+        (["--json-schema", '{"type": "null"}'], Grammar("json_schema", '{"type": "null"}')),
+        (["--json"], Grammar("json")),
+        (["--regex", "[a-z]+"], Grammar("regex", "[a-z]+")),
+        (["--lark", 'start: "a"'], Grammar("lark", 'start: "a"')),
+    ], start=1):  # fmt: skip
+        assert run(capsys, "generate", "--prompt", "hi", *given)[0] == 0
+        assert generator.calls[number][1].grammar == grammar
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--json", "--regex", "a"], "An answer has one form; you gave json and regex."),
+        (["--regex", "a("], "The grammar cannot be used"),
+        (["--logit-bias", "x=1"], "--logit-bias takes ID=BIAS, such as 42=-5; you gave 'x=1'."),
+        (["--min-p", "2"], "Min-p must be between 0 and 1; you gave 2.0."),
+    ],
+)
+def test_a_form_that_cannot_be_is_refused_before_a_model_is_loaded(generator, capsys, given, says):
+    code, _, err = run(capsys, "generate", "--prompt", "hi", *given)
+    assert code == 2 and says in " ".join(err.split()) and not generator.calls
 
 
 @pytest.mark.anywhere
