@@ -240,9 +240,9 @@ FAULTS = (
     ),
     Fault(
         "a-run-is-judged-on-what-it-learned",
-        "jakiro.training.train:refuse_rows_that_were_learned",
+        "jakiro.training.split:refuse_rows_that_were_learned",
         nothing,
-        ("tests/training/test_split.py", "tests/training/test_commands.py"),
+        ("tests/training/test_split.py",),
     ),
     Fault("a-page-counts-as-one-request", "app.serving.guard:DEAR", value(1), ("tests/app/serving/test_guard.py",)),
     Fault(
