@@ -14,8 +14,11 @@
   const FIELDS = new Map([
     ["question", String], ["system-prompt", String], ["method", String], ["numerics", asNumerics],
     ["further-lanes", (text) => text.split(",").filter(Boolean)], ["alongside", (text) => ({ yes: true, no: false })[text] ?? text],
-    ...["temperature", "top-p", "top-k", "seed", "length", "candidates", "levels"].map((name) => [name, asNumber]),
+    ["answer-as", String], ["answer-form", String], ...["temperature", "top-p", "top-k", "seed", "length", "candidates", "levels",
+      "min-p", "repetition-penalty", "presence-penalty", "frequency-penalty", "no-repeat-ngram-size"].map((name) => [name, asNumber]),
   ]);
+  // Settings that a link names only where they are not as usual, each with its usual value
+  const SELDOM = { "min-p": 0, "repetition-penalty": 1, "presence-penalty": 0, "frequency-penalty": 0, "no-repeat-ngram-size": 0 };
   const OTHERS = ["tab", "target", "dtype"];
 
   class LinkError extends Error {}
@@ -36,12 +39,16 @@
   function settingsOf(run) {
     const { sampling, tree, numerics, messages } = run.main.header;
     const drafting = run.ordered.filter((lane) => !lane.isPlain).map((lane) => lane.method);
+    const seldom = Object.entries(SELDOM).map(([name, usual]) => [name, sampling[name.replaceAll("-", "_")] ?? usual, usual])
+      .filter(([, value, usual]) => value !== usual).map(([name, value]) => [name, value]);
+    const { kind, source } = sampling.grammar || {};
     const system = messages.filter((message) => message.role === "system").map((message) => message.content).join("\n");
     return {
       temperature: sampling.temperature, "top-p": sampling.top_p, "top-k": sampling.top_k, seed: sampling.seed,
       length: sampling.max_new_tokens, ...(tree.policy === "fixed" && tree.nodes > 1 ? { candidates: tree.nodes - 1, levels: tree.depth } : {}),
       ...(drafting.length ? { method: drafting[0] } : {}), alongside: run.plain ? "yes" : "no",
       "further-lanes": drafting.slice(1).join(","), numerics, ...(system ? { "system-prompt": system } : {}),
+      ...Object.fromEntries(seldom), ...(kind ? { "answer-as": kind, "answer-form": [source].flat().join("\n") } : {}),
     };
   }
 

@@ -2,6 +2,9 @@
 (() => {
   const { h, filledBar, say, percent, nameOf, stateOf, markerSample, evidenceNotes, bonusDelivered, TARGET } = Jakiro;
 
+  // Settings that may forbid a token, each with a sentence of its own
+  const FORBIDDING = ["grammar", "no_repeat_ngram_size", "suppress_tokens"];
+
   const quoted = (name) => `“${name}”`;
 
   // The one sentence that explains a node's fate
@@ -13,7 +16,8 @@
     if (state === "cut") return say("why_cut");
     const parent = nodes[nodes[i].parent];
     if (state === "refused") {
-      return say("why_refused", { choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)) });
+      const chosen = say("why_refused", { choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)) });
+      return FORBIDDING.includes(nodes[i].forbidden_by) ? `${say(`why_${nodes[i].forbidden_by}`)} ${chosen}` : chosen;
     }
     if (parent.target_choice === nodes[i].token_id) return say("why_would_agree");
     let ancestor = nodes[i].parent;
