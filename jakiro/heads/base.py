@@ -73,7 +73,7 @@ class DraftHead(nn.Module):
         Raises:
             ValueError: the target's sizes are not those the head was made for.
         """
-        expected = (self.config.vocab_size, self.config.hidden_size)
+        expected = (self.config.vocab_size, self.config.target_hidden_size)
         for name, weight in (("embedding", embedding), ("output", output_weight)):
             if tuple(weight.shape) != expected:
                 raise ValueError(
