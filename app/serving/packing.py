@@ -136,6 +136,8 @@ def pack_header(header: Header) -> dict:
     """The header as the trace's own JSON writes it; it is sent once an answer."""
     values = asdict(header)
     values["first_piece"] = header.first_piece.hex()
+    if not header.first_logprobs:
+        del values["first_logprobs"]
     return values
 
 

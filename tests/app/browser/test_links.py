@@ -122,7 +122,9 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     assert "presence" not in link and "frequency" not in link
     # A candidate that the grammar refused says so
     there.click('[data-tab="watch"]')
-    forbidden = there.evaluate("Jakiro.moves.state.run.main.steps.at(-1).nodes.map(node => node.forbidden_by)")
+    forbidden = there.evaluate(
+        "Jakiro.moves.state.run.main.steps[Jakiro.moves.state.index].nodes.map(node => node.forbidden_by)"
+    )
     assert None in forbidden
     node = there.locator(f'svg.tree [data-node="{forbidden.index("grammar")}"]')
     node.dispatch_event("click")
