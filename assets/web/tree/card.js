@@ -2,9 +2,6 @@
 (() => {
   const { h, filledBar, say, percent, nameOf, stateOf, markerSample, evidenceNotes, bonusDelivered, TARGET } = Jakiro;
 
-  // Settings that may forbid a token, each with a sentence of its own
-  const FORBIDDING = ["grammar", "no_repeat_ngram_size", "suppress_tokens"];
-
   const quoted = (name) => `“${name}”`;
 
   // The one sentence that explains a node's fate
@@ -17,7 +14,8 @@
     const parent = nodes[nodes[i].parent];
     if (state === "refused") {
       const chosen = say("why_refused", { choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)) });
-      return FORBIDDING.includes(nodes[i].forbidden_by) ? `${say(`why_${nodes[i].forbidden_by}`)} ${chosen}` : chosen;
+      const by = nodes[i].forbidden_by;
+      return by ? `${say(by === "grammar" ? "why_grammar" : "why_setting")} ${chosen}` : chosen;
     }
     if (parent.target_choice === nodes[i].token_id) return say("why_would_agree");
     let ancestor = nodes[i].parent;
