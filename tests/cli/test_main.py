@@ -1,5 +1,6 @@
 """The command line: text to stdout, numbers to stderr, one sentence for what goes wrong."""
 
+import asyncio
 import io
 import json
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from jakiro.bench.runner import FURTHER_LANES
@@ -17,6 +19,7 @@ from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from jakiro.zoo import table as zoo
 from tests.bench.scripted import ScriptedGenerator, trace
+from tests.support import tiny_generator
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -357,3 +360,29 @@ def test_training_commands_keep_their_own_options(name, capsys, monkeypatch):
     assert called == [(5, "there")]
     code, out, _ = run(capsys, name, "--help")
     assert code == 0 and "--out" in out
+
+
+def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):
+    monkeypatch.setattr(loading, "load", lambda options: tiny_generator())
+    monkeypatch.setenv("JAKIRO_API_KEY", "sesame")
+    served = []
+    monkeypatch.setattr("uvicorn.run", lambda app, **options: served.append((app, options)))
+    code, _, err = run(capsys, "serve", "--port", "8123")
+    (app, options) = served[0]
+    assert code == 0 and "tiny at http://127.0.0.1:8123/v1" in err
+    assert (options["host"], options["port"]) == ("127.0.0.1", 8123)
+
+    async def ask(**headers) -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            body = {"model": "tiny", "prompt": "abc", "max_tokens": 3}
+            return await client.post("/v1/completions", json=body, headers=headers)
+
+    assert asyncio.run(ask()).status_code == 401
+    assert asyncio.run(ask(authorization="Bearer sesame")).json()["usage"]["completion_tokens"] == 3
+
+
+def test_serve_says_which_extra_it_needs(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, _, err = run(capsys, "serve")
+    assert code == 2 and "`serve` needs starlette, uvicorn, pydantic; run “pip install 'jakiro[api]'”." in err
