@@ -1,9 +1,11 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from jakiro.training.corpus import Row
 from jakiro.training.losses import LossWeights, Objective
-from jakiro.training.validation import agreement, expert_facts, held_out, report
+from jakiro.training.validation import agreement, branch_rows, expert_facts, held_out, report
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 
@@ -57,3 +59,17 @@ def test_the_report_holds_every_number(tmp_path):
     numbers = report(Objective(head, LossWeights()), cache, rows, data, budgets=(8,))
     assert {"tau/greedy/8", "main_5/top3", "experts/differ"} <= set(numbers)
     assert numbers["tau/greedy/8"] >= 1
+
+
+def test_the_contrastive_branch_is_read_two_positions_back_and_the_main_one_back():
+    """Row p of a pass guesses the choice at p + 1 by the main branch, and the one at p + 2 by the contrastive."""
+    rows = torch.arange(20.0).view(1, 20, 1)
+    output = SimpleNamespace(features=rows, contrastive=rows + 100)
+    objective = SimpleNamespace(
+        head=SimpleNamespace(config=SimpleNamespace(fusion="summed")), unroll=lambda batch, num_steps, _: [output]
+    )
+    found = branch_rows(objective, None, torch.zeros(3, dtype=torch.long), torch.tensor([2, 7, 19]), 1)
+    assert [(branch, step, features.flatten().tolist()) for branch, step, features, _ in found] == [
+        ("main", 1, [1, 6, 18]),
+        ("contrastive", 1, [100, 105, 117]),
+    ]

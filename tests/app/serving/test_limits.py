@@ -1,24 +1,23 @@
 """Limits are settings; the queue is fair and says place and time; what is kept is bounded."""
 
 import argparse
-import pickle
 import threading
 import time
-import tracemalloc
 import weakref
+from types import SimpleNamespace
 
 import pytest
 
 from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.page.handlers import begin
+from app.serving import turns as turns_module
 from app.serving.limits import Limits
 from app.serving.pace import Pace
 from app.serving.runs import Runs, Visitor, trace_bytes
 from app.serving.turns import Turns
 from app.serving.worker import AnswerRun, ModelService
 from app.words import page as words
-from app.words.errors import for_visitors, sentence_of
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -188,6 +187,17 @@ def test_who_waits_hears_place_and_time_from_the_mean_of_the_answers_before():
     assert said[1] == "You are number 2. About 40 s. What you see stays here until then."
 
 
+def test_the_mean_of_the_answers_before_is_a_running_one(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(turns_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    turns, means = turns_with(), []
+    for seconds in (10.0, 20.0, 10.0):
+        with turns.take(threading.Event(), lambda _: None):
+            clock.now += seconds
+        means.append(turns.numbers()["mean_answer_seconds"])
+    assert means == [10.0, 13.0, 12.1]
+
+
 def test_a_full_queue_refuses_and_a_place_left_is_free_again():
     service = ready_service(FakeGenerator(LONG, pace=1.0), queue_length=1)
     first, second = AnswerRun(service, asking(length=1000)), None
@@ -238,25 +248,6 @@ def test_finished_answers_are_forgotten_by_size_and_age_but_running_ones_stay():
         runs.traces(kept[-1].id)
     assert len(runs) == 1
     running.stop()
-
-
-def test_the_estimate_of_a_traces_memory_holds():
-    service = ready_service(FakeGenerator())
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    kept = [finished(service, length=64) for _ in range(10)]
-    used = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert 0.5 < sum(map(trace_bytes, kept)) / used < 2
-
-
-def test_what_crosses_to_a_device_and_back_is_plain_data():
-    service = ready_service(FakeGenerator())
-    request = pickle.loads(pickle.dumps(asking(methods=("autoregressive", "jakiro"))))
-    events = list(service.device.answer(request, threading.Event()))
-    assert pickle.loads(pickle.dumps(events)) == events
-    assert [event[0] for event in events[:2]] == ["header", "header"]
-    assert [event[::2] for event in events[-2:]] == [("end", "length"), ("end", "length")]
 
 
 class Big:
@@ -313,15 +304,6 @@ def test_a_reader_that_vanishes_holds_nothing_up():
     abandoned = [finished(service) for _ in range(3)]
     assert all(run.traces["jakiro"].end_reason == "length" for run in abandoned)
     assert service.turns.numbers()["running"] == 0
-
-
-def test_sentences_name_no_folders_and_are_not_endless():
-    assert for_visitors("No folder “/srv/ada/models/tiny”.") == "No folder “…/tiny”."
-    assert for_visitors(r"cannot open C:\Users\ada\head.safetensors") == "cannot open …/head.safetensors"
-    assert for_visitors("Speeds are in tokens/s and/or steps.") == "Speeds are in tokens/s and/or steps."
-    assert for_visitors("a\ud800b") == "a?b"
-    assert len(for_visitors("x" * 10_000)) == 401
-    assert sentence_of(OSError("/srv/ada/x")) == words.UNEXPECTED.format(kind="OSError")
 
 
 def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_at_once(monkeypatch):
