@@ -11,8 +11,8 @@ from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.methods import DEFAULT
 from jakiro.prompts import Question
+from jakiro.training import bound, trainer
 from jakiro.training import calibrate as calibrate_module
-from jakiro.training import trainer
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.calibrate import CalibrateConfig, calibrate
 from jakiro.training.corpus import Row, write_part
@@ -67,13 +67,13 @@ def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monk
     generator = torch.Generator().manual_seed(0)
     texts = torch.randint(0, 250, (4, 24), generator=generator).tolist()
     write_part(corpus, [Row(ids, "prompts", 0.0, 8, 8) for ids in texts])
-    monkeypatch.setattr(calibrate_module, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(bound, "cache_folder", lambda: tmp_path / "cache")
 
     def found(device):
         monkeypatch.setattr(calibrate_module, "choose_device", lambda asked: device)
         monkeypatch.setattr(calibrate_module, "target_dtype", lambda device: torch.float32)
         target_there = tiny_model().to(device), byte_tokenizer(), device.type
-        monkeypatch.setattr(calibrate_module, "read_target", lambda *_: target_there)
+        monkeypatch.setattr(bound, "read_target", lambda *_: target_there)
         folder = tmp_path / device.type
         save_head(support.tiny_head(target), folder)
         config = CalibrateConfig(str(folder), (str(corpus),), target="tiny", texts=2, max_new_tokens=5, unread=True)
