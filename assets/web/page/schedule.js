@@ -243,11 +243,12 @@
     if (spoken.run !== state.run.id) {
       spoken = { run: state.run.id, at: now, end: false };
       parts.voice.textContent = say("spoken_start");
-    } else if (!spoken.end && (state.run.finished || now - spoken.at > 10000)) {
+    } else if (state.run.finished !== spoken.end || (!spoken.end && now - spoken.at > 10000)) {
       const value = metrics.speedup(main, state.run.plain);
       const speedup = value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) });
       const values = { tokens: main.tokens.length, speedup };
-      parts.voice.textContent = say(state.run.finished ? "spoken_end" : "spoken_progress", values);
+      parts.voice.textContent = state.lost === state.run ? say("connection_lost", { n: main.tokens.length })
+        : say(state.run.finished ? "spoken_end" : "spoken_progress", values);
       spoken = { run: state.run.id, at: now, end: state.run.finished };
     }
   }
