@@ -5,7 +5,7 @@ import torch
 
 from jakiro.training.corpus import Row
 from jakiro.training.losses import LossWeights, Objective
-from jakiro.training.validation import agreement, branch_rows, expert_facts, held_out, report
+from jakiro.training.validation import agreement, branch_rows, held_out, report
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 
@@ -23,15 +23,6 @@ def test_agreement_of_the_first_depth_counted_by_hand(tmp_path):
             guess = head.logits(output.features[0, -1]).argmax()
             right.append(guess == (features[position] @ target.lm_head.weight.T).argmax())
     assert found["main_1/top1"] == pytest.approx(float(torch.stack(right).float().mean()))
-
-
-@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
-def test_expert_facts_are_shares(tmp_path, fusion):
-    target = tiny_target()
-    head, cache = tiny_head(target, fusion), tiny_cache(tmp_path, target)
-    facts = expert_facts(head, held_out(cache, [0, 1, 2], target.lm_head.weight))
-    assert all(0 <= value <= 1 for value in facts.values())
-    assert facts["experts/union_top1"] >= facts["experts/best_expert_top1"]
 
 
 def test_tau_of_trees_of_two_nodes_is_one_plus_the_first_guesses_hits(tmp_path):
