@@ -1,18 +1,18 @@
 // The tab "Benchmark" before its code is there: what nobody sees at first comes after the first paint.
-(() => {
-  const { say } = Jakiro;
 
-  function mountBenchmark(element, ...given) {
-    Jakiro.afterPaint(async () => {
-      try {
-        await Jakiro.runPacked(Jakiro.fetchPacked(Jakiro.benchmarkFile));
-      } catch {
-        element.querySelector(".jk-benchmark").textContent = say("bench_not_loaded");
-        return;
-      }
-      Jakiro.mountBenchmark(element, ...given);
-    });
-  }
+import { say } from "../base/dom.js";
+import { given } from "../base/given.js";
+import { mountBenchmark } from "./benchmark.js";
+import { afterPaint, fetchPacked, runPacked } from "../plots/library.js";
 
-  Object.assign(Jakiro, { mountBenchmark });
-})();
+export function mountBenchmark(element, ...given) {
+  afterPaint(async () => {
+    try {
+      await runPacked(fetchPacked(given.benchmarkFile));
+    } catch {
+      element.querySelector(".jk-benchmark").textContent = say("bench_not_loaded");
+      return;
+    }
+    mountBenchmark(element, ...given);
+  });
+}

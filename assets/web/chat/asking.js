@@ -1,90 +1,96 @@
 // Asking: what is sent with a question, what it takes the place of, and how a question comes back that was not answered.
-(() => {
-  const { say } = Jakiro;
 
-  let instead = null; // what the button #ask-instead asks: {from: the turn whose place it takes, changes to the form}
+import { lookAfterAsking, refuseOffline } from "../base/connection.js";
+import { say } from "../base/dom.js";
+import { conversation, drawChat } from "./chat.js";
+import { inProjector } from "../page/menu.js";
+import { moves } from "../page/moves.js";
+import { screen } from "../page/state.js";
+import { notify } from "../page/top.js";
+import { begin, endWriting, setTab } from "../page/view.js";
 
-  const questionBox = () => document.querySelector("#question textarea, #question input");
+let instead = null; // what the button #ask-instead asks: {from: the turn whose place it takes, changes to the form}
 
-  function fill(box, text) {
-    box.value = text;
-    box.dispatchEvent(new Event("input", { bubbles: true }));
-  }
+export const questionBox = () => document.querySelector("#question textarea, #question input");
 
-  // Known to this page alone, which comes back with it to its answer
-  const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+export function fill(box, text) {
+  box.value = text;
+  box.dispatchEvent(new Event("input", { bubbles: true }));
+}
 
-  // What is sent: the form with `changes`, the conversation before the turn `from`, and the new answer's id
-  function send(names, values, from, changes) {
-    const { state } = Jakiro.moves;
-    Jakiro.notify(null);
-    state.armed = false;
-    if (Jakiro.inProjector()) document.activeElement.blur(); // the clicker goes on
-    Jakiro.endWriting();
-    const { question, history, ...settings } = Object.fromEntries(names.map((name, i) => [name, values[i]]));
-    const id = newId();
-    const asked = { question, ...settings, ...changes };
-    const sent = { ...asked, history: Jakiro.conversation({ turns: state.turns, from }), "run-id": id };
-    const typed = changes ? "" : question;
-    if (typed && questionBox()) fill(questionBox(), "");
-    Jakiro.lookAfterAsking(Jakiro.begin(id, { from, typed, form: asked }));
-    return names.map((name) => sent[name]);
-  }
+// Known to this page alone, which comes back with it to its answer
+const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
-  const beforeAsk = (names, values) => send(names, values, Jakiro.moves.state.from, null);
-  const beforeAskInstead = (names, values) => send(names, values, instead.from, instead.changes);
+// What is sent: the form with `changes`, the conversation before the turn `from`, and the new answer's id
+function send(names, values, from, changes) {
+  const { state } = moves;
+  notify(null);
+  state.armed = false;
+  if (inProjector()) document.activeElement.blur(); // the clicker goes on
+  endWriting();
+  const { question, history, ...settings } = Object.fromEntries(names.map((name, i) => [name, values[i]]));
+  const id = newId();
+  const asked = { question, ...settings, ...changes };
+  const sent = { ...asked, history: conversation({ turns: state.turns, from }), "run-id": id };
+  const typed = changes ? "" : question;
+  if (typed && questionBox()) fill(questionBox(), "");
+  lookAfterAsking(begin(id, { from, typed, form: asked }));
+  return names.map((name) => sent[name]);
+}
 
-  // A question that brought no answer stands in the box again, unless another one is there
-  function giveBack(run) {
-    const box = questionBox();
-    if (run.typed && box && !box.value) fill(box, run.typed);
-    run.typed = "";
-  }
+export const beforeAsk = (names, values) => send(names, values, moves.state.from, null);
+export const beforeAskInstead = (names, values) => send(names, values, instead.from, instead.changes);
 
-  // Asks in place of a turn and of those after it; the old ones come back if no answer begins
-  function askInstead(run, changes) {
-    if (Jakiro.refuseOffline()) return;
-    instead = { from: run, changes: { question: run.question, ...changes } };
-    document.querySelector("#ask-instead").click();
-  }
+// A question that brought no answer stands in the box again, unless another one is there
+export function giveBack(run) {
+  const box = questionBox();
+  if (run.typed && box && !box.value) fill(box, run.typed);
+  run.typed = "";
+}
 
-  const askAgain = (run) => askInstead(run, { seed: run.main.header.sampling.seed + 1 });
-  // The same text to twice the length: what is drawn at a position does not depend on where the answer ends
-  const goOn = (run) => askInstead(run, { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens });
-  // The same question and seed once more with a large tree, which shows more and takes longer
-  const bigTree = (state) => askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
+// Asks in place of a turn and of those after it; the old ones come back if no answer begins
+function askInstead(run, changes) {
+  if (refuseOffline()) return;
+  instead = { from: run, changes: { question: run.question, ...changes } };
+  document.querySelector("#ask-instead").click();
+}
 
-  function edit(run) {
-    Jakiro.screen.state.from = run;
-    const box = questionBox();
-    fill(box, run.question);
-    box.focus();
-    Jakiro.drawChat(Jakiro.screen.parts, Jakiro.screen.state);
-  }
+export const askAgain = (run) => askInstead(run, { seed: run.main.header.sampling.seed + 1 });
+// The same text to twice the length: what is drawn at a position does not depend on where the answer ends
+export const goOn = (run) => askInstead(run, { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens });
+// The same question and seed once more with a large tree, which shows more and takes longer
+export const bigTree = (state) => askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
 
-  // A question waits in the box for the next key, so that a clicker alone can ask it
-  function armQuestion() {
-    const box = questionBox();
-    if (!box.value.trim()) fill(box, document.querySelector("#example-0").textContent.trim());
-    Jakiro.moves.state.armed = true;
-    Jakiro.setTab("race");
-  }
+export function edit(run) {
+  screen.state.from = run;
+  const box = questionBox();
+  fill(box, run.question);
+  box.focus();
+  drawChat(screen.parts, screen.state);
+}
 
-  function askArmed() {
-    Jakiro.moves.state.armed = false;
-    document.querySelector("#ask").click();
-  }
+// A question waits in the box for the next key, so that a clicker alone can ask it
+export function armQuestion() {
+  const box = questionBox();
+  if (!box.value.trim()) fill(box, document.querySelector("#example-0").textContent.trim());
+  moves.state.armed = true;
+  setTab("race");
+}
 
-  let returning = null; // the turn that the page goes on reading
+export function askArmed() {
+  moves.state.armed = false;
+  document.querySelector("#ask").click();
+}
 
-  // Goes on with an answer, where the server still has it, in place of what is known of it
-  function resume(id, about) {
-    returning = Jakiro.begin(id, about);
-    if (questionBox() && questionBox().value === about.typed) fill(questionBox(), "");
-    // The button is there once Gradio has drawn the form
-    const click = () => (document.querySelector("#resume") ? document.querySelector("#resume").click() : requestAnimationFrame(click));
-    click();
-  }
+let returning = null; // the turn that the page goes on reading
 
-  Object.assign(Jakiro, { resume, resumed: () => [returning.id], questionBox, fill, beforeAsk, beforeAskInstead, giveBack, askAgain, goOn, bigTree, edit, armQuestion, askArmed });
-})();
+// Goes on with an answer, where the server still has it, in place of what is known of it
+export function resume(id, about) {
+  returning = begin(id, about);
+  if (questionBox() && questionBox().value === about.typed) fill(questionBox(), "");
+  // The button is there once Gradio has drawn the form
+  const click = () => (document.querySelector("#resume") ? document.querySelector("#resume").click() : requestAnimationFrame(click));
+  click();
+}
+
+export const resumed = () => [returning.id];
