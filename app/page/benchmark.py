@@ -28,7 +28,6 @@ from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.prompts import load_questions
 
 RECORDED = web.ASSETS / "benchmark" / "bench.json"
-SCRIPTS = ("benchmark/table.js", "benchmark/plot.js", "benchmark/leaderboard.js", "benchmark/benchmark.js")
 TEMPERATURES = (0.0, 0.7, 1.0)
 DEFAULTS = {"count": 16, "temperatures": [0.0], "methods": [DEFAULT.name]}
 MOST_TOKENS = 64
@@ -41,11 +40,11 @@ def head(known: Methods = METHODS) -> str:
     given = (
         f"Object.assign(Jakiro.words, {web.for_script(words.FIRST)}); Jakiro.benchmarkFile = {web.for_script(name)};"
     )
-    return f"<style>\n{style()}</style>\n<script>\n{given}\n{web.joined(['benchmark/later.js'])}</script>"
+    return f"<style>\n{style()}</style>\n<script>\n{given}\n</script>"
 
 
 def style() -> str:
-    return web.tight(web.joined(["benchmark/benchmark.css"]))
+    return web.tight(["benchmark/benchmark.css"])
 
 
 def packed_script(known: Methods = METHODS) -> tuple[str, bytes]:
@@ -55,14 +54,14 @@ def packed_script(known: Methods = METHODS) -> tuple[str, bytes]:
 
 
 def script(known: Methods = METHODS) -> str:
-    """The tab's modules in order, its words and choices first."""
+    """The tab's modules, its words and choices first."""
     questions = load_questions()
     form = DEFAULTS | {"known_temperatures": TEMPERATURES, "known_methods": _drafting(known), "tokens": MOST_TOKENS}
     titles = {method.name: method.title for method in offered_methods(known)}
     form |= {"titles": titles, "minutes": trained_methods(known)}
     form |= {"most": len(questions), "categories": len({question.category for question in questions})}
     values = f"Object.assign(Jakiro.words, {web.for_script(words.FIRST | words.BROWSER)});"
-    return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(SCRIPTS)}"
+    return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(web.module_names('benchmark'))}"
 
 
 def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
@@ -84,7 +83,7 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
         "benchmark_estimate": functools.partial(estimate, service, benchmarks),
         "benchmark_saved": lambda run_id: benchmarks.results(str(run_id)),
     }
-    view = drawn("benchmark", "mountBenchmark(element, props, watch, server)", functions, tab="benchmark")
+    view = drawn("benchmark", "loadBenchmark(element, props, watch, server)", functions, tab="benchmark")
     wanted = gr.JSON(value={}, visible="hidden", label="Benchmark", elem_id="benchmark-request")
     run = gr.Button(words.BROWSER["bench_run"], visible="hidden", elem_id="benchmark-run")
     stop = gr.Button(words.BROWSER["bench_stop"], visible="hidden", elem_id="benchmark-stop")

@@ -1,7 +1,7 @@
 // A small markdown reader that builds elements, never markup: headings, lists, code, emphasis; links stay text.
 
 import { h, say } from "./dom.js";
-import { redraw } from "../page/schedule.js";
+import { redraw } from "../page/machine.js";
 
 const INLINE = /(`[^`\n]+`)|(\*\*[^*\n]+\*\*)|(\*[^*\s][^*\n]*\*)|(!?\[[^\]\n]*\]\([^)\n]*\))/;
 

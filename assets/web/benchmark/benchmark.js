@@ -1,14 +1,14 @@
 // The tab "Benchmark": results, and a form below them. It opens on the recorded ones; a run of one's own fills in as its prompts
 // are done, and what is there stays when it is stopped.
 
-import { orRetry } from "../base/connection.js";
 import { counted, h, number, say } from "../base/dom.js";
 import { given } from "../base/given.js";
+import { orRetry } from "../base/server.js";
 import { Leaderboard } from "./leaderboard.js";
 import { BenchmarkPlot } from "./plot.js";
-import { benchmarkRows as rows, benchmarkTable } from "./table.js";
+import { benchmarkRows, benchmarkTable } from "./table.js";
 import { trainedWords } from "../data/methods.js";
-import { lessonControls as controls } from "../lesson/controls.js";
+import { lessonControls } from "../lesson/controls.js";
 import { download } from "../page/save.js";
 
 const SPOKEN_EVERY_MS = 10000;
@@ -45,7 +45,7 @@ function buildForm(on) {
   const form = given.benchmarkForm;
   let wanted = form.count;
   const counts = [...new Set([...COUNTS.filter((n) => n <= form.most), form.count])].sort((a, b) => a - b);
-  const count = controls.choice({ name: "bench-count", label: say("bench_count"), options: Object.fromEntries(counts.map((n) => [`n${n}`, String(n)])),
+  const count = lessonControls.choice({ name: "bench-count", label: say("bench_count"), options: Object.fromEntries(counts.map((n) => [`n${n}`, String(n)])),
     value: `n${form.count}`, onPick: (value) => {
       wanted = Number(value.slice(1));
       on.changed();
@@ -58,8 +58,8 @@ function buildForm(on) {
   const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
   const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
   const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
-  const run = controls.button("bench-run", say("bench_run"), on.run);
-  const stop = controls.button("bench-stop", say("bench_stop"), on.stop);
+  const run = lessonControls.button("bench-run", say("bench_run"), on.run);
+  const stop = lessonControls.button("bench-stop", say("bench_stop"), on.stop);
   run.classList.add("primary");
   stop.disabled = true;
   return {
@@ -96,7 +96,7 @@ function buildForm(on) {
 function progressWords({ state, waiting, number, total, done, category }) {
   if (state === "waiting") return waiting;
   if (state === "running") {
-    return `${say("bench_progress", { n: number, total })} · ${rows.categoryWords(category)}`;
+    return `${say("bench_progress", { n: number, total })} · ${benchmarkRows.categoryWords(category)}`;
   }
   if (!done) return say("bench_nothing");
   return say(state === "finished" ? "bench_finished" : "bench_stopped", { n: done, total });
@@ -145,7 +145,7 @@ export function mountBenchmark(element, props, watch, server) {
     redraw,
     choose(methods, temperature) {
       form.choose(methods, temperature);
-      voice.textContent = say("board_chosen", { methods: methods.map(rows.laneWords).join(", ") });
+      voice.textContent = say("board_chosen", { methods: methods.map(benchmarkRows.laneWords).join(", ") });
     },
   });
 
@@ -201,18 +201,18 @@ export function mountBenchmark(element, props, watch, server) {
 
   // The whole in one sentence
   function headlineOf(results) {
-    const total = rows.rowsOf(results, state.temperature).find(({ category }) => category === rows.OVERALL);
+    const total = benchmarkRows.rowsOf(results, state.temperature).find(({ category }) => category === benchmarkRows.OVERALL);
     if (!total || total.group.speedup === null) return say("bench_results");
     const { group } = total;
-    const interval = rows.intervalOf(group);
-    return [say("bench_headline", { method: rows.laneWords(total.lane), times: rows.times(group.speedup), prompts: counted("bench_prompt", group.num_runs) }),
+    const interval = benchmarkRows.intervalOf(group);
+    return [say("bench_headline", { method: benchmarkRows.laneWords(total.lane), times: benchmarkRows.times(group.speedup), prompts: counted("bench_prompt", group.num_runs) }),
       interval && say("bench_headline_interval", { low: number(interval[0], 2), high: number(interval[1], 2) }),
-      group.identical === 1 ? say("bench_headline_all_same") : say("bench_headline_same", { share: rows.shareWords(group.identical) })].filter(Boolean).join(", ");
+      group.identical === 1 ? say("bench_headline_all_same") : say("bench_headline_same", { share: benchmarkRows.shareWords(group.identical) })].filter(Boolean).join(", ");
   }
 
   function drawHead(results) {
     const pick = (name, label, options, value, onPick) =>
-      controls.choice({ name, label, options, value, onPick: (chosen) => {
+      lessonControls.choice({ name, label, options, value, onPick: (chosen) => {
         onPick(chosen);
         draw();
         head.querySelector(`[data-control="${name}"][data-value="${chosen}"]`)?.focus();
@@ -234,12 +234,12 @@ export function mountBenchmark(element, props, watch, server) {
       if (value === "board") showBoard();
     }));
     if (state.which === "board" && results) choices.append(...board.choices());
-    const known = results && state.which !== "board" ? rows.temperaturesOf(results) : [];
+    const known = results && state.which !== "board" ? benchmarkRows.temperaturesOf(results) : [];
     if (known.length > 1) {
       choices.append(pick("bench-shown", say("bench_temperature"), Object.fromEntries(known.map((t) => [`T ${t}`, String(t)])),
         `T ${state.temperature}`, (value) => (state.temperature = Number(value.slice(2)))));
     }
-    if (results) choices.append(controls.button("bench-save", say("bench_save"), save));
+    if (results) choices.append(lessonControls.button("bench-save", say("bench_save"), save));
     head.replaceChildren(...parts, choices);
   }
 
@@ -252,7 +252,7 @@ export function mountBenchmark(element, props, watch, server) {
     }
     const measured = state.which === "recorded" ? state.recorded : state.here;
     const results = measured && measured.groups.length ? measured : null;
-    const known = results ? rows.temperaturesOf(results) : [];
+    const known = results ? benchmarkRows.temperaturesOf(results) : [];
     if (!known.includes(state.temperature)) state.temperature = known[0] ?? null;
     drawHead(results);
     if (!known.length) {
@@ -264,7 +264,7 @@ export function mountBenchmark(element, props, watch, server) {
     plotHost.hidden = !plot.draw(results, state.temperature);
     numbers.replaceChildren(h("summary", null, say("ask_numbers")), h("div", { class: "bench-scroll", tabindex: 0, role: "region",
       "aria-label": say("bench_results") }, benchmarkTable(results, state.temperature)), h("p", { class: "muted" }, say("bench_definitions")));
-    below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, rows.unequalHeads(results.groups.map((group) => group.lane.split(" · ")[0]))));
+    below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, benchmarkRows.unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))));
   }
 
   const visible = () => document.body.dataset.jakiroTab === "benchmark";

@@ -5,9 +5,9 @@ import { h, milliseconds, number, rate, say } from "../base/dom.js";
 import { given } from "../base/given.js";
 import { benchmarkRows } from "./table.js";
 import { isPlain, methodTitle, usualMethod } from "../data/methods.js";
-import { lessonControls as controls } from "../lesson/controls.js";
+import { lessonControls } from "../lesson/controls.js";
 
-const { OVERALL, categoryWords, times, shareWords, spread, cell, tableOf, unequalHeads } = benchmarkRows;
+const { OVERALL, categoryWords, times, shareWords, spread, cell, tableOf, unequalRows } = benchmarkRows;
 
 const DISCIPLINES = ["own_size", "same_nodes"];
 const two = (value) => number(value, 2);
@@ -93,7 +93,7 @@ export class Leaderboard {
   // Buttons for the head of the results
   choices() {
     const { shown } = this;
-    const pick = (name, label, options, value, set) => controls.choice({ name, label, options, value, onPick: (chosen) => {
+    const pick = (name, label, options, value, set) => lessonControls.choice({ name, label, options, value, onPick: (chosen) => {
       set(chosen);
       this.on.redraw(`[data-control="${name}"][data-value="${chosen}"]`);
     } }).element;
@@ -115,14 +115,14 @@ export class Leaderboard {
 
   body() {
     const rows = this.rows();
-    const run = controls.button("board-run", say("board_run"), () => this.on.choose([...this.chosen], this.shown.temperature));
+    const run = lessonControls.button("board-run", say("board_run"), () => this.on.choose([...this.chosen], this.shown.temperature));
     run.disabled = !this.chosen.size;
     return [
       h("p", { class: "board-verdict", "data-result": "verdict" }, this.verdict()),
       h("div", { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("board") }, this.table(rows)),
       h("div", { class: "lesson-buttons" }, run),
       h("p", { class: "muted small" }, say(`board_about_${this.shown.discipline}`, { method: usualMethod.title })),
-      h("p", { class: "unequal-heads" }, unequalHeads(rows.map((row) => row.method))),
+      h("p", { class: "unequal-heads" }, unequalRows(rows.map((row) => row.method))),
     ];
   }
 

@@ -16,7 +16,7 @@ function laneWords(lane) {
 }
 
 // As for a race, of the methods with heads of their own among these
-const unequalHeads = (methods) => unequalHeads([...new Set(methods)].map((method) =>
+const unequalRows = (methods) => unequalHeads([...new Set(methods)].map((method) =>
   [methodTitle(method), given.benchmarkForm.minutes[method]]));
 
 const categoryWords = (category) => (category === OVERALL ? say("bench_overall") : category.replaceAll("_", " "));
@@ -78,5 +78,5 @@ export function benchmarkTable(results, temperature) {
   return tableOf("", say("bench_table", { temperature }), heads, rows);
 }
 
-export const benchmarkRows = { rowsOf, intervalOf, laneWords, unequalHeads, categoryWords, temperaturesOf, times, shareWords,
-    spread, cell, tableOf, OVERALL };
+export const benchmarkRows = { rowsOf, intervalOf, laneWords, unequalRows, categoryWords, temperaturesOf, times, shareWords,
+  spread, cell, tableOf, OVERALL };

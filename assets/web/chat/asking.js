@@ -1,29 +1,20 @@
 // Asking: what is sent with a question, what it takes the place of, and how a question comes back that was not answered.
 
-import { lookAfterAsking, refuseOffline } from "../base/connection.js";
 import { say } from "../base/dom.js";
-import { conversation, drawChat } from "./chat.js";
-import { inProjector } from "../page/menu.js";
-import { moves } from "../page/moves.js";
-import { screen } from "../page/state.js";
-import { notify } from "../page/top.js";
-import { begin, endWriting, setTab } from "../page/view.js";
+import { notify } from "../base/notice.js";
+import { fill, questionBox } from "./box.js";
+import { conversation } from "./turns.js";
+import { chip, offline, refuseOffline } from "../page/chip.js";
+import { inProjector } from "../page/hall.js";
+import { begin, endWriting, lose, redraw, setTab, state } from "../page/machine.js";
 
 let instead = null; // what the button #ask-instead asks: {from: the turn whose place it takes, changes to the form}
-
-export const questionBox = () => document.querySelector("#question textarea, #question input");
-
-export function fill(box, text) {
-  box.value = text;
-  box.dispatchEvent(new Event("input", { bubbles: true }));
-}
 
 // Known to this page alone, which comes back with it to its answer
 const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 // What is sent: the form with `changes`, the conversation before the turn `from`, and the new answer's id
 function send(names, values, from, changes) {
-  const { state } = moves;
   notify(null);
   state.armed = false;
   if (inProjector()) document.activeElement.blur(); // the clicker goes on
@@ -34,19 +25,12 @@ function send(names, values, from, changes) {
   const sent = { ...asked, history: conversation({ turns: state.turns, from }), "run-id": id };
   const typed = changes ? "" : question;
   if (typed && questionBox()) fill(questionBox(), "");
-  lookAfterAsking(begin(id, { from, typed, form: asked }));
+  lookAfter(begin(id, { from, typed, form: asked }));
   return names.map((name) => sent[name]);
 }
 
-export const beforeAsk = (names, values) => send(names, values, moves.state.from, null);
+export const beforeAsk = (names, values) => send(names, values, state.from, null);
 export const beforeAskInstead = (names, values) => send(names, values, instead.from, instead.changes);
-
-// A question that brought no answer stands in the box again, unless another one is there
-export function giveBack(run) {
-  const box = questionBox();
-  if (run.typed && box && !box.value) fill(box, run.typed);
-  run.typed = "";
-}
 
 // Asks in place of a turn and of those after it; the old ones come back if no answer begins
 function askInstead(run, changes) {
@@ -59,27 +43,30 @@ export const askAgain = (run) => askInstead(run, { seed: run.main.header.samplin
 // The same text to twice the length: what is drawn at a position does not depend on where the answer ends
 export const goOn = (run) => askInstead(run, { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens });
 // The same question and seed once more with a large tree, which shows more and takes longer
-export const bigTree = (state) => askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
+export const bigTree = () => askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
 
 export function edit(run) {
-  screen.state.from = run;
+  state.from = run;
   const box = questionBox();
   fill(box, run.question);
   box.focus();
-  drawChat(screen.parts, screen.state);
+  redraw();
 }
 
 // A question waits in the box for the next key, so that a clicker alone can ask it
 export function armQuestion() {
   const box = questionBox();
   if (!box.value.trim()) fill(box, document.querySelector("#example-0").textContent.trim());
-  moves.state.armed = true;
+  state.armed = true;
   setTab("race");
 }
 
-export function askArmed() {
-  moves.state.armed = false;
-  document.querySelector("#ask").click();
+// A question was sent: whether the server is there to answer it
+async function lookAfter(run) {
+  await chip.look();
+  if (!offline() || run.finished || run.main) return;
+  lose(run, "offline_kept");
+  chip.look();
 }
 
 let returning = null; // the turn that the page goes on reading

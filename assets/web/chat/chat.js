@@ -1,23 +1,11 @@
 // The chat: earlier turns above the answer, what can be done with each, and how a new chat starts.
 
 import { counted, h, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
 import { askAgain, edit, goOn } from "./asking.js";
-import { questionsOf } from "../data/history.js";
-import { textOf } from "../page/parts.js";
-import { screen } from "../page/state.js";
-import { notify } from "../page/top.js";
-import { show } from "../page/view.js";
-
-// Turns that go along with the next question: those before the one that it takes the place of
-function sentTurns({ turns, from }) {
-  const at = from ? turns.indexOf(from) : -1;
-  return turns.slice(0, at < 0 ? undefined : at).filter((run) => run.main && run.finished);
-}
-
-export const conversation = (state) => sentTurns(state).flatMap((run) => [
-  { role: "user", content: run.question },
-  { role: "assistant", content: textOf(run.main, run.main.tokens.length) },
-]);
+import { sentTurns } from "./turns.js";
+import { questionsOf, textOf } from "../data/history.js";
+import { redraw, show, state } from "../page/machine.js";
 
 // What an answer was sent with, as its header tells
 export function sentWith(run) {
@@ -36,7 +24,7 @@ function placeForLine() {
 }
 
 // Beside the question box: what the next question is sent with, or takes the place of
-function drawLine(state) {
+function drawLine() {
   const line = document.querySelector("#jk-chat") || placeForLine();
   const count = sentTurns(state).length;
   const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), button("chat_go_on", () => startFrom(null))]
@@ -47,14 +35,12 @@ function drawLine(state) {
 
 // From which turn on the next question replaces the chat; the old turns stay until its answer comes
 function startFrom(run) {
-  const { parts, state } = screen;
   state.from = run;
-  drawChat(parts, state);
+  redraw();
 }
 
 // Puts the chat away; until the next question it can be brought back
 export function clear() {
-  const { state } = screen;
   state.turns.forEach((run) => run.stop());
   const putAway = state.turns.length ? { turns: state.turns, run: state.run, index: state.index } : state.putAway;
   Object.assign(state, { turns: [], waiting: null, replaced: [], from: null, putAway });
@@ -63,7 +49,6 @@ export function clear() {
 }
 
 function undo() {
-  const { state } = screen;
   const { turns, run, index } = state.putAway;
   Object.assign(state, { turns, putAway: null });
   show(run, index);
@@ -77,17 +62,20 @@ function actions(run) {
 }
 
 // Earlier turns stand above the answer, oldest first, a line each; under it what can be done with it
-export function drawChat(parts, state) {
-  const { run, turns } = state;
+let drawn = "";
+export function drawChat(parts, { run, turns, from, putAway }) {
   const at = turns.indexOf(run);
+  const key = JSON.stringify([turns.map((turn) => [turn.id, Boolean(turn.main), turn.finished]), run?.id, from?.id, Boolean(putAway)]);
+  if (key === drawn && document.querySelector("#jk-chat")) return;
+  drawn = key;
   document.body.dataset.asked = turns.length || (run && run.source !== "recording") ? "1" : "";
   parts.turns.replaceChildren(...(at >= 0 && run.main && run.finished ? [actions(run)] : []));
   const others = turns.filter((turn, i) => turn.main && i !== at);
   parts.earlier.hidden = !others.length;
   parts.earlier.replaceChildren(...others.map((turn) => h("details", { class: "turn" }, h("summary", { dir: "auto" }, turn.question),
     h("p", { class: "turn-text", dir: "auto" }, textOf(turn.main, turn.main.tokens.length)),
-    h("div", { class: "turn-buttons" }, button("show_turn", () => show(turn, Infinity)), turn.finished ? actions(turn) : null))));
-  drawLine(state);
+    h("div", { class: "turn-buttons" }, button("show_turn", () => show(turn)), turn.finished ? actions(turn) : null))));
+  drawLine();
 }
 
-export const freshChat = () => startFrom(screen.state.turns[0] || null);
+export const freshChat = () => startFrom(state.turns[0] || null);

@@ -1,15 +1,15 @@
 // What a visit keeps when the page is loaded anew: the chat's answers, the question in the box, and the settings.
 
 import { counted, memory, say } from "../base/dom.js";
-import { questionBox, resume } from "./asking.js";
+import { notify } from "../base/notice.js";
+import { resume } from "./asking.js";
+import { questionBox } from "./box.js";
 import { runFromTraces, traceOf } from "../data/history.js";
-import { fieldsChosen, formNow } from "../page/settings.js";
-import { screen } from "../page/state.js";
-import { notify } from "../page/top.js";
+import { byName, fieldsChosen, formNow, formStartsWith } from "../page/form.js";
+import { screen, show, state } from "../page/machine.js";
 
 const CHAT = "jakiro-chat";
 const FORM = "jakiro-form";
-let defaults = null; // what the form holds on a first visit, by name
 
 const packed = (run) => ({ id: run.id, form: run.form,
   traces: Object.fromEntries(Object.entries(run.lanes).map(([name, lane]) => [name, traceOf(lane)])) });
@@ -23,7 +23,6 @@ function keepChat(turns, writing) {
 }
 
 function keep() {
-  const { state } = screen;
   const writing = state.turns.find((run) => !run.finished) || state.lost;
   const box = questionBox();
   const turns = state.turns.flatMap((run) => (run.main ? [run] : run.replaced || []));
@@ -32,22 +31,15 @@ function keep() {
   memory.set(FORM, JSON.stringify({ ...formNow(), question: box?.value }));
 }
 
-// The server no longer keeps the answer: what there is of it
-export function tellCut(run) {
-  const from = run.main || run.replaced[0]?.main;
-  notify("error", say("visit_cut", { n: from?.tokens.length || 0 }));
-}
-
 // Puts the chat back as it was; what does not read as a chat is dropped
-export function restore(show) {
-  const { state } = screen;
+export function restore() {
   try {
     const kept = JSON.parse(memory.get(CHAT) || "null");
     if (!kept) return;
     state.turns = kept.runs.map(({ id, form, traces }) => Object.assign(runFromTraces(id, "live", traces), { form }));
     state.turns.forEach((run) => state.seen.add(run.id));
     const last = state.turns[state.turns.length - 1];
-    if (last) show(last, Infinity);
+    if (last) show(last);
     if (kept.left) notify("error", say("visit_lost", { turns: counted("earlier_turn", kept.left) }));
     if (kept.writing) {
       const { id, form, question } = kept.writing;
@@ -63,7 +55,7 @@ export function restore(show) {
 // The form's values of before, by the same names; its own where nothing was kept
 export function keptForm(names, values) {
   let kept = {};
-  defaults = Object.fromEntries(names.map((name, i) => [name, values[i]]));
+  formStartsWith(byName(names, values));
   try {
     kept = JSON.parse(memory.get(FORM) || "{}");
   } catch {
@@ -73,6 +65,4 @@ export function keptForm(names, values) {
   return names.map((name, i) => (typeof kept[name] === typeof values[i] ? kept[name] : values[i]));
 }
 
-addEventListener("pagehide", () => screen.parts && screen.parts.live && keep());
-
-export const formDefaults = () => defaults;
+addEventListener("pagehide", () => screen.server && keep());

@@ -2,7 +2,7 @@
 // updates, shipped recordings and opened files all end up here and look the same afterwards.
 
 import { given } from "../base/given.js";
-import { fromHex } from "../base/pieces.js";
+import { fromHex, unitsOf } from "../base/pieces.js";
 import { Proposers, TARGET, isPlain, methodTitle, unequalHeads } from "./methods.js";
 import { StepReader } from "./packed.js";
 
@@ -193,6 +193,10 @@ export function runFromTraces(id, source, traces, title) {
   run.title = title || null;
   return run;
 }
+
+// The first `count` tokens as text
+export const textOf = (lane, count, start = 0) => unitsOf(lane.tokens.slice(start, count))
+  .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
 
 export function traceOf(lane) {
   return { header: lane.header, steps: lane.steps, end_reason: lane.endReason };

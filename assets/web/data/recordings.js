@@ -1,21 +1,20 @@
 // Shipped recordings and opened files: cards to play them, and the one that plays when the page opens.
 
-import { orRetry } from "../base/connection.js";
 import { h, number, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
+import { orRetry } from "../base/server.js";
 import { runFromTraces } from "./history.js";
 import { metrics } from "./metrics.js";
 import { LARGEST_TRACE_BYTES, TraceFileError, readTraceFile } from "./trace_file.js";
-import { badgeOf } from "../page/parts.js";
+import { screen, setTab, showRecording, state } from "../page/machine.js";
 import { saveReplay } from "../page/save.js";
-import { notify } from "../page/top.js";
 import { refuseLink } from "../share/address.js";
 import { quoted } from "../share/link.js";
 import { speedupWords } from "../watch/facts.js";
+import { badgeOf } from "../watch/words.js";
 
 export class RecordingsView {
-  constructor(state, on) {
-    this.state = state;
-    this.on = on;
+  constructor() {
     this.loaded = new Map();
     this.opened = [];
     this.cards = h("div", { class: "recording-cards" });
@@ -31,13 +30,13 @@ export class RecordingsView {
   }
 
   async names() {
-    if (!this.known) this.known = this.on.server ? await this.on.server.recording_names() : [];
+    if (!this.known) this.known = screen.server ? await screen.server.recording_names() : [];
     return this.known;
   }
 
   async load(name) {
     if (!this.loaded.has(name)) {
-      const text = await this.on.server.recording(name);
+      const text = await screen.server.recording(name);
       this.loaded.set(name, text && { ...JSON.parse(text), text });
     }
     return this.loaded.get(name);
@@ -55,12 +54,12 @@ export class RecordingsView {
     const name = known && link.recording ? link.recording : names[0];
     if (!name) return;
     const recording = await this.load(name);
-    if (!recording || this.state.run) return;
+    if (!recording || state.run) return;
     const { length } = runFromTraces(name, "recording", recording.traces).main.steps;
     const beyond = known && link.step >= length;
     if (beyond) refuseLink(say("link_step_beyond", { step: link.step + 1, steps: length }));
     const step = known && !beyond ? link.step : undefined;
-    this.on.showRecording(`recording-${name}`, recording, { playNow: step === undefined, step, opening: step === undefined });
+    showRecording(`recording-${name}`, recording, { playNow: step === undefined, step });
   }
 
   async open(file) {
@@ -83,8 +82,8 @@ export class RecordingsView {
   }
 
   play(id, recording, source) {
-    this.on.setTab("watch", true);
-    this.on.showRecording(id, recording, { playNow: source === "recording", source });
+    setTab("watch", true);
+    showRecording(id, recording, { playNow: source === "recording", source });
   }
 
   card(id, recording, source) {

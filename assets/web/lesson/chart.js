@@ -19,7 +19,7 @@ function chart(host, name, onPick) {
     const highest = top || Math.max(...points.map(([, y]) => y)) * 1.08;
     const words = (value) => number(value, value < 10 ? 2 : 1);
     const near = (x) => Math.max(full[0], Math.min(full[1], Math.round(x)));
-    const rows = (places, shown) => places.map((x) => [x, interpolate(points, x)].map(shown));
+    const rows = (places, shown) => places.map((x) => [x, lessonData.interpolate(points, x)].map(shown));
     const xs = Array.from({ length: full[1] - full[0] + 1 }, (_, i) => full[0] + i);
     const line = { id: "line", name: yName, role: "main", note: "", traces: () => [{ x: points.map(([x]) => x), y: points.map(([, y]) => y), mode: "lines",
       line: plotStyle.lineOf("main") }] };
@@ -32,7 +32,7 @@ function chart(host, name, onPick) {
       x: { title: xName, full, ticks: { tickvals: xTicks } }, y: { title: yName, fit: () => [0, highest] },
       at: mark[0], readBelow: given.readBelow,
       shapes: [{ type: "line", x0: mark[0], x1: mark[0], y0: 0, y1: mark[1], line: { color: plotStyle.template().colours.control, width: 1, dash: "3px,3px" } }],
-      read: (x) => ({ at: near(x), title: say("chart_at", { x: near(x), name: xName }), rows: [[line, words(interpolate(points, near(x)))]] }),
+      read: (x) => ({ at: near(x), title: say("chart_at", { x: near(x), name: xName }), rows: [[line, words(lessonData.interpolate(points, near(x)))]] }),
       pick: (x) => onPick(near(x)),
     });
   }

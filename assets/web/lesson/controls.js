@@ -1,7 +1,8 @@
 // Controls that the stops share: sliders with their value in words, switches, and the check question.
 
 import { h, pageScale, say } from "../base/dom.js";
-import { armQuestion, questionBox } from "../chat/asking.js";
+import { armQuestion } from "../chat/asking.js";
+import { questionBox } from "../chat/box.js";
 import { table } from "../watch/tables.js";
 
 let used = 0;
@@ -75,7 +76,7 @@ function figure(name, title, note) {
 // A plot's width in its own units: in a hall it is drawn larger with everything in it
 const widthOf = (host) => Math.max(300, Math.min((host.clientWidth || 560) / pageScale(), 900));
 
-const table = (summary, heads, rows) =>
+const closedTable = (summary, heads, rows) =>
   h("details", { class: "lesson-table" }, h("summary", null, summary), table(null, heads, rows));
 
 // Leads from the lesson to a question of one's own
@@ -129,4 +130,4 @@ function question(stop, text) {
   return form;
 }
 
-export const lessonControls = { slider, choice, onOff, button, result, figure, widthOf, table, question, raceButton };
+export const lessonControls = { slider, choice, onOff, button, result, figure, widthOf, closedTable, question, raceButton };

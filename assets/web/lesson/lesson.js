@@ -1,22 +1,32 @@
 // "How it works": an article of ten stops over shipped recordings. The frame: titles on top, the text, one stop's figure
 // beside it, links to a stop, and what the stops share.
 
-import { orRetry } from "../base/connection.js";
 import { h, popMenu, say } from "../base/dom.js";
 import { bringBack, onScreen } from "../base/frame.js";
 import { given } from "../base/given.js";
+import { orRetry } from "../base/server.js";
 import { armQuestion } from "../chat/asking.js";
 import { questionsOf } from "../data/history.js";
-import { lessonControls as controls } from "./controls.js";
-import { lessonData as data } from "./data.js";
+import { lessonControls } from "./controls.js";
+import { lessonData } from "./data.js";
 import { lessonFormula } from "./math.js";
-import { stepSentence } from "../page/parts.js";
-import { setTab } from "../page/view.js";
+import { chainStop } from "./stops/chain.js";
+import { diceStop } from "./stops/dice.js";
+import { contrastiveStop, expertsStop } from "./stops/experts.js";
+import { familyStop } from "./stops/family.js";
+import { maskStop } from "./stops/mask.js";
+import { passesStop } from "./stops/passes.js";
+import { speedStop } from "./stops/speed.js";
+import { treesStop } from "./stops/trees.js";
+import { verdictStop } from "./stops/verdict.js";
+import { chip } from "../page/chip.js";
+import { pages, setTab } from "../page/machine.js";
 import { setAddress } from "../share/address.js";
 import { linkedStop } from "../share/link.js";
 import { Card } from "../tree/card.js";
 import { treeList } from "../tree/list.js";
 import { TreeView } from "../tree/tree.js";
+import { stepSentence } from "../watch/words.js";
 
 const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
 const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are for who wants more
@@ -39,7 +49,7 @@ function treeBox({ onPick } = {}) {
   });
 
   function draw(lane, index, step, { phase }) {
-    const own = data.laneWith(lane, index, step);
+    const own = lessonData.laneWith(lane, index, step);
     shown = { lane: own, index, phase };
     card.about(own, index, phase);
     card.close();
@@ -72,7 +82,7 @@ function lessonOf({ device, pairs }) {
           state.lines.forEach((line) => line());
         };
         const options = { here: say("lesson_use_device"), recording: say("lesson_use_recording") };
-        const choice = state.here && controls.choice({ name: "source", label: say("lesson_source_choice"), options, value, onPick });
+        const choice = state.here && lessonControls.choice({ name: "source", label: say("lesson_source_choice"), options, value, onPick });
         host.replaceChildren(h("span", { "data-source": value }, here ? say("lesson_source_here", { device: state.here.name })
           : recordedWords()), ...(choice ? [choice.element] : []));
       };
@@ -98,10 +108,11 @@ function textColumn(n) {
     h("h2", { tabindex: -1 }, text.title),
     h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
     h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), lessonFormula(n)), text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
-    controls.question(n, text));
+    lessonControls.question(n, text));
 }
 
-const linkedStop = () => linkedStop(location);
+const stopNow = () => linkedStop(location);
+const STOPS = [passesStop, chainStop, expertsStop, contrastiveStop, treesStop, maskStop, verdictStop, diceStop, speedStop, familyStop];
 
 export function mountLesson(element, server) {
   const root = element.querySelector(".jk-lesson");
@@ -112,8 +123,8 @@ export function mountLesson(element, server) {
   const strip = h("div", { class: "stop-titles" }, CORE.map((n) => titles[n]));
   const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
   const more = popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
-  const back = controls.button("back", say("lesson_back"), () => go(beside(-1)));
-  const next = controls.button("next", say("lesson_next"), () => forward());
+  const back = lessonControls.button("back", say("lesson_back"), () => go(beside(-1)));
+  const next = lessonControls.button("next", say("lesson_next"), () => forward());
   next.classList.add("primary");
   root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
     h("div", { class: "lesson-turn" }, back, next), voice);
@@ -126,17 +137,17 @@ export function mountLesson(element, server) {
 
   // After the last stop comes a question of one's own, which waits in the box
   const forward = () => (beside(1) === undefined ? armQuestion() : go(beside(1)));
-  Object.assign(Jakiro, { lessonBack: () => beside(-1) !== undefined && go(beside(-1)), lessonNext: forward });
+  Object.assign(pages, { back: () => beside(-1) !== undefined && go(beside(-1)), next: forward });
 
   const built = new Map();
-  let current = linkedStop() ?? 0;
+  let current = stopNow() ?? 0;
   let lesson = null;
   let loading = null;
 
   function show() {
     if (!lesson) return;
     if (!built.has(current)) {
-      const { screen, draw } = Jakiro.lessonStops[current](lesson);
+      const { screen, draw } = STOPS[current](lesson);
       built.set(current, { draw, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
         h("section", { class: "pane stop-pane", "aria-label": texts[current].title },
           h("div", { class: "stop-screen" }, screen))) });
@@ -179,14 +190,14 @@ export function mountLesson(element, server) {
       body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
       return;
     }
-    lesson = lessonOf(data.readLesson(text));
+    lesson = lessonOf(lessonData.readLesson(text));
     show();
     useDevice();
   }
 
   // This device's own costs, once a model is loaded
   async function useDevice() {
-    await Jakiro.chip?.ready;
+    await chip.ready;
     const here = await server.lesson_device().catch(() => null);
     if (here) {
       lesson.use(here);
@@ -202,7 +213,7 @@ export function mountLesson(element, server) {
   }
 
   function follow() {
-    const wanted = linkedStop();
+    const wanted = stopNow();
     if (wanted === null) return;
     current = wanted;
     if (visible()) show();

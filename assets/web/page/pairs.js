@@ -1,8 +1,9 @@
 // The models and heads to choose from: each with what it is, whether it works here or why not, and a way to load it.
 
-import { orRetry } from "../base/connection.js";
 import { h, say } from "../base/dom.js";
-import { notify } from "./top.js";
+import { notify } from "../base/notice.js";
+import { orRetry } from "../base/server.js";
+import { chip } from "./chip.js";
 
 const LOOK_MS = 1000;
 
@@ -18,7 +19,6 @@ class PairList {
   async follow() {
     clearTimeout(this.timer);
     if (!this.element.open) return;
-    const { chip } = Jakiro;
     const key = JSON.stringify([chip.value && chip.value.pair, chip.value && chip.value.state]);
     if (key !== this.key) {
       await orRetry(async () => {
@@ -35,7 +35,7 @@ class PairList {
   }
 
   line(pair, locked) {
-    const { value } = Jakiro.chip;
+    const { value } = chip;
     const loaded = Boolean(value && value.pair === pair.name);
     const busy = !value || value.state === "loading";
     const button = h("button", { class: "plain-button", "data-pair": pair.name, onclick: () => this.confirm(pair, line),
@@ -50,7 +50,7 @@ class PairList {
   // Before anything is loaded: what that costs, and whom it concerns
   confirm(pair, line) {
     this.list.querySelectorAll(".pair-sure").forEach((open) => open.remove());
-    const { value } = Jakiro.chip;
+    const { value } = chip;
     const loaded = (value && value.pair) || say("pair_nothing");
     const sure = h("button", { class: "plain-button", "data-confirm": pair.name, onclick: () => this.choose(pair.name, sure) },
       say("pair_confirm"));
@@ -66,7 +66,7 @@ class PairList {
     notify(null);
     const refusal = await orRetry(() => this.server.choose_pair(name));
     if (refusal) notify("error", refusal);
-    await Jakiro.chip.look();
+    await chip.look();
   }
 }
 

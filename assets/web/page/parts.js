@@ -1,21 +1,24 @@
 // Every pane of the view, built once and handed to the view, which only fills it.
 
-import { counted, h, milliseconds, say } from "../base/dom.js";
-import { onKey } from "../base/keys.js";
-import { cut, unitsOf } from "../base/pieces.js";
+import { h, say } from "../base/dom.js";
+import { cut } from "../base/pieces.js";
 import { bigTree } from "../chat/asking.js";
-import { bonusDelivered, deliveredPath, depthOf, pathTo } from "../data/history.js";
+import { pathTo } from "../data/history.js";
 import { RecordingsView } from "../data/recordings.js";
+import { onKey } from "./keys.js";
+import { moves, redrawNow, state } from "./machine.js";
 import { pageMenu } from "./menu.js";
 import { RaceView } from "../race/race.js";
 import { Card } from "../tree/card.js";
 import { showLarge } from "../tree/dialog.js";
-import { TreeView, nameOf } from "../tree/tree.js";
+import { TreeView } from "../tree/tree.js";
 import { AnswerView, Legend, tokenLine } from "../watch/answer.js";
 import { Headline } from "../watch/facts.js";
 import { MaskPanel } from "../watch/panels.js";
 import { Plot } from "../watch/plot.js";
 import { Scrubber } from "../watch/scrubber.js";
+
+const { seek, setPhase } = moves;
 
 // Shows what is drawn in `host` as a table instead
 function tableToggle(host, redraw) {
@@ -47,9 +50,9 @@ class WaitingBox {
   }
 }
 
-function chatPane(parts, state, on) {
+function chatPane(parts) {
   const headline = h("div", { class: "headline", role: "group", "aria-label": say("numbers"), hidden: true });
-  parts.headline = new Headline(headline, (step) => on.seek(step));
+  parts.headline = new Headline(headline, seek);
   parts.earlier = h("div", { class: "earlier", hidden: true });
   parts.question = h("p", { class: "asked", dir: "auto" });
   parts.sentWith = h("p", { class: "sent-with muted" });
@@ -64,7 +67,7 @@ function chatPane(parts, state, on) {
   const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") }, headline, parts.waiting[0].element,
     parts.answerScroll, h("div", { class: "legend-line" }, legend, parts.tokenLine));
   parts.answer = new AnswerView(parts.answerText, {
-    onPick: on.seek,
+    onPick: seek,
     onPreview: (token) => {
       parts.tokenLine.textContent = token && parts.answer.lane ? tokenLine(parts.answer.lane, token) : "";
     },
@@ -74,23 +77,24 @@ function chatPane(parts, state, on) {
 }
 
 // `plot` is drawn in `host`; its tools show themselves while pointer or focus are in the pane
-function plotPane(state, on, host, plot) {
+function plotPane(host, plot) {
   const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => {
     state.plotMode = name;
-    on.redrawNow("plot");
+    redrawNow();
   } }, say(key));
   return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
     h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), h("div", { class: "on-demand" },
-      mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host, () => on.redrawNow("plot")), plot.figure.tools)), host);
+      mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host, () => redrawNow()), plot.figure.tools)), host);
 }
 
-function treePane(parts, state, on) {
+function treePane(parts) {
+  parts.watchHost = h("div");
   parts.treeLine = h("p", { class: "tree-line muted tabular" });
   parts.phases = [1, 2, 3].map((phase) => h("div", { class: "phase", role: "radio", "data-phase": phase, tabindex: -1,
-    onclick: () => on.setPhase(phase), onkeydown: (event) => {
+    onclick: () => setPhase(phase), onkeydown: (event) => {
       if (!["Enter", " "].includes(event.key)) return;
       event.preventDefault();
-      on.setPhase(phase);
+      setPhase(phase);
     } }, h("b", null, String(phase)), say(`phase_${phase}`)));
   parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
   parts.listHost = h("div", { class: "list-host", hidden: true });
@@ -99,9 +103,9 @@ function treePane(parts, state, on) {
     say("whole_tree"));
   parts.treeEmpty = h("p", { class: "muted empty" }, say("no_steps"));
   parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",
-    h("button", { class: "link-button", "data-action": "big_tree", onclick: () => bigTree(state) }, say("big_tree")));
+    h("button", { class: "link-button", "data-action": "big_tree", onclick: () => bigTree() }, say("big_tree")));
   const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") },
-    h("div", { class: "phases", role: "radiogroup", "aria-label": say("phases") }, parts.phases),
+    parts.watchHost, h("div", { class: "phases", role: "radiogroup", "aria-label": say("phases") }, parts.phases),
     parts.treeLine, h("div", { class: "tree-room" }, parts.treeEmpty, parts.treeHost, parts.listHost, parts.ladderHost), parts.wholeTree,
     parts.smallTrees);
   parts.card = new Card(pane);
@@ -110,7 +114,7 @@ function treePane(parts, state, on) {
 }
 
 // Closed lines under the fold, each drawn only while it is open: {name: (host) => draws it for the step on screen}
-function questions(parts, on) {
+function questions(parts) {
   const mask = h("div", { class: "mask-host" });
   parts.mask = new MaskPanel(mask, (row) => {
     const { tree } = parts;
@@ -123,62 +127,35 @@ function questions(parts, on) {
   parts.router = h("div", { class: "router-host" });
   parts.budget = h("div", { class: "budget-host" });
   parts.numbers = h("div", { class: "numbers-host" });
-  const line = (name, part, host, extra) => h("details", { class: `question-line panel-${name}`, ontoggle: () => on.redrawNow(part) },
+  const line = (name, host, extra) => h("details", { class: `question-line panel-${name}`, ontoggle: () => redrawNow() },
     h("summary", null, say(`ask_${name}`)), extra, host);
-  parts.panels = h("div", { class: "panels watch-only" }, line("mask", "tree", mask, tableToggle(mask, () => on.redraw("tree"))), line("router", "tree", parts.router),
-    line("budget", "tree", parts.budget), line("numbers", "numbers", parts.numbers));
+  parts.panels = h("div", { class: "panels watch-only" }, line("mask", mask, tableToggle(mask, () => redrawNow())), line("router", parts.router),
+    line("budget", parts.budget), line("numbers", parts.numbers));
   return parts.panels;
 }
 
-export function buildParts(root, state, on) {
+export function buildParts(root) {
   const parts = { root, waiting: [new WaitingBox(), new WaitingBox()] };
   const scrubber = h("div", { class: "scrubber" });
-  parts.scrubber = new Scrubber(scrubber, { seek: on.seek, follow: on.follow, play: () => on.play() });
   parts.voice = h("div", { class: "voice", role: "status", "aria-live": "polite" });
   const plotHost = h("div", { class: "plot-host" });
   const racePlotHost = h("div", { class: "plot-host" });
-  parts.plot = new Plot(plotHost, on);
-  parts.racePlot = new Plot(racePlotHost, on);
-  parts.race = new RaceView(plotPane(state, on, racePlotHost, parts.racePlot), parts.waiting[1].element, on);
-  parts.recordings = new RecordingsView(state, on);
+  parts.plot = new Plot(plotHost);
+  parts.racePlot = new Plot(racePlotHost);
+  parts.race = new RaceView(plotPane(racePlotHost, parts.racePlot), parts.waiting[1].element);
+  parts.recordings = new RecordingsView();
   parts.keysHint = h("p", { class: "muted keys-hint" });
-  const tree = treePane(parts, state, on);
-  const chat = chatPane(parts, state, on);
-  const columns = h("div", { class: "columns watch-only" }, chat, scrubber, tree, plotPane(state, on, plotHost, parts.plot));
+  const tree = treePane(parts);
+  const chat = chatPane(parts);
+  parts.playBar = new Scrubber(scrubber, parts.watchHost);
+  const columns = h("div", { class: "columns watch-only" }, chat, scrubber, tree, plotPane(plotHost, parts.plot));
   // Keys reach the scrubber after the answer or the lanes, and before the tree
   parts.placeScrubber = (tab) => (tab === "race" ? parts.race.more : tree).before(scrubber);
-  root.append(columns, parts.race.element, parts.keysHint, questions(parts, on), parts.recordings.element, parts.voice);
-  const menu = pageMenu(state, on, chat);
+  root.append(columns, parts.race.element, parts.keysHint, questions(parts), parts.recordings.element, parts.voice);
+  const menu = pageMenu(chat);
   (document.querySelector(".jk-header") || root).append(menu);
   parts.guess = menu.querySelector('[data-toggle="guess_first"]');
   root.tabIndex = -1;
-  document.addEventListener("keydown", (event) => onKey(event, parts, state));
+  document.addEventListener("keydown", (event) => onKey(event, parts));
   return parts;
-}
-
-export function textOf(lane, count, start = 0) {
-  return unitsOf(lane.tokens.slice(start, count)).map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
-}
-
-// The step in one sentence, for screen readers and as the picture's name
-export function stepSentence(lane, index, phase) {
-  const step = lane.steps[index];
-  const values = { step: index + 1, steps: lane.steps.length, candidates: counted("candidate", step.nodes.length - 1),
-    levels: counted("level", depthOf(step)) };
-  if (phase === 1) return say("tree_sentence_hidden", values);
-  const named = (path) => path.map((i) => `“${nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece)}”`).join(", ");
-  const tokens = named(deliveredPath(step));
-  const bonus = `“${nameOf(lane, step.bonus_token_id, step.bonus_piece)}”`;
-  const cut = [named(step.accepted_path.slice(step.committed_ids.length)), bonus].filter(Boolean).join(", ");
-  return say(bonusDelivered(step) ? "tree_sentence" : "tree_sentence_cut", { ...values, draft: milliseconds(step.draft_ms), verify: milliseconds(step.verify_ms),
-    accepted: tokens ? say("accepted_list", { tokens }) : say("accepted_none"),
-    bonus, cut });
-}
-
-export function badgeOf(run) {
-  if (!run || run.source === "live" || !run.main) return "";
-  const { header } = run.main;
-  const profile = header.device_profile || {};
-  const device = profile.device || profile.name || header.device;
-  return say(run.source === "opened" ? "opened_badge" : "recording_badge", { device, date: String(header.created).slice(0, 10) });
 }

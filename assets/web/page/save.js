@@ -2,17 +2,17 @@
 // made from the trace itself, at full precision, never from the digits that were sent for drawing.
 
 import { h, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
 import { cut } from "../base/pieces.js";
 import { runFromTraces, traceOf } from "../data/history.js";
 import { readTraceFile } from "../data/trace_file.js";
-import { mountReplayTop, notify } from "./top.js";
-import { mountView, showRecording } from "./view.js";
+import { screen, state } from "./machine.js";
 import { plotly } from "../plots/library.js";
 import { drawing } from "../share/drawing.js";
 import { resultPicture } from "../share/result_picture.js";
 import { treePicture } from "../share/tree_picture.js";
 import { stateOf } from "../tree/layout.js";
-import { nameOf } from "../tree/tree.js";
+import { nameOf } from "../tree/names.js";
 
 const MOST_NAME = 60;
 
@@ -36,9 +36,9 @@ const drawnJson = (run) => JSON.stringify({ title: run.title || run.question, wh
 
 // A run as json: the file it came from as it is, else the server's own trace; where that is no longer kept, what the
 // page holds, and a sentence that says so
-export async function asJson(run, server) {
+export async function asJson(run) {
   if (run.text) return run.text;
-  const text = server ? await server.trace_text(run.id).catch(() => null) : null;
+  const text = screen.server ? await screen.server.trace_text(run.id).catch(() => null) : null;
   if (text) return text;
   notify("notice", say("save_rounded"));
   return drawnJson(run);
@@ -85,17 +85,6 @@ export async function asReplay(json, title) {
     + `ipt><script>Jakiro.openReplay();</scr` + `ipt></body></html>`;
 }
 
-// Called by a saved replay page: the recording with the tabs it has something to show in
-export function openReplay() {
-  const text = document.getElementById("jakiro-recording").textContent;
-  const found = readTraceFile(text);
-  const room = document.getElementById("replay");
-  document.body.classList.add("replay");
-  mountReplayTop(room, Object.keys(found.traces).length > 1 ? ["watch", "race"] : ["watch"]);
-  mountView(room, {}, null, null);
-  showRecording("replay", { ...found, text }, { playNow: false });
-}
-
 export const saveReplay = async (run, json) => download(fileName(run, "html"), await asReplay(json, run.title || run.question), "text/html");
 
 const fromTrace = (json, run) => {
@@ -110,22 +99,22 @@ const savePng = async (run, ending, file) => {
 };
 
 const SAVERS = {
-  save_json: async (run, state, server) => download(fileName(run, "json"), await asJson(run, server), "application/json"),
-  save_csv: async (run, state, server) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run, server), run)),
+  save_json: async (run) => download(fileName(run, "json"), await asJson(run), "application/json"),
+  save_csv: async (run) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run), run)),
     "text/csv"),
-  save_html: async (run, state, server) => saveReplay(run, await asJson(run, server)),
+  save_html: async (run) => saveReplay(run, await asJson(run)),
   save_png: (run) => savePng(run, "png", resultPicture(run)),
   save_svg: (run) => saveSvg(run, "svg", resultPicture(run)),
-  save_tree_png: (run, state) => savePng(run, "tree.png", treePicture(run, state.index)),
-  save_tree_svg: (run, state) => saveSvg(run, "tree.svg", treePicture(run, state.index)),
+  save_tree_png: (run) => savePng(run, "tree.png", treePicture(run, state.index)),
+  save_tree_svg: (run) => saveSvg(run, "tree.svg", treePicture(run, state.index)),
 };
 
-export function saveMenu(state, server) {
+export function saveMenu() {
   const menu = h("details", { class: "save-menu" }, h("summary", { class: "plain-button" }, say("save")),
     h("div", { class: "save-list" }, h("p", { class: "muted" }, say("save_warning")),
       Object.entries(SAVERS).map(([key, save]) => h("button", { class: "plain-button", "data-save": key, onclick: () => {
         menu.open = false;
-        if (state.run && state.run.main) save(state.run, state, server);
+        if (state.run && state.run.main) save(state.run);
       } }, say(key)))));
   return menu;
 }

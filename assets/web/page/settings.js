@@ -1,13 +1,9 @@
-// The form around the view: what is sent with a question, and which settings differ from the answer on screen.
+// Which settings differ from the answer on screen, and whether small trees are worth a word.
 
 import { say } from "../base/dom.js";
-import { fill } from "../chat/asking.js";
-import { formDefaults } from "../chat/visit.js";
-import { moves } from "./moves.js";
-
-let current = null; // the settings as they stand in the form, by name
-
-const byName = (names, values) => Object.fromEntries(names.map((name, i) => [name, values[i]]));
+import { chip } from "./chip.js";
+import { byName, formIs, formNow } from "./form.js";
+import { redraw } from "./machine.js";
 
 const SMALL = 12; // candidates of a mean step
 
@@ -17,14 +13,15 @@ export const drewSmallTrees = (run) => Boolean(run && run.source === "live" && r
   && run.main.steps.reduce((sum, step) => sum + step.nodes.length - 1, 0) < SMALL * run.main.steps.length);
 
 export function settingsChanged(names, values) {
-  current = byName(names, values);
-  markSettings(moves.state.run);
-  if (Jakiro.chip && Jakiro.chip.value) Jakiro.chip.draw(Jakiro.chip.value);
+  formIs(byName(names, values));
+  if (chip.value) chip.draw(chip.value);
+  redraw();
 }
 
 // Marks settings that differ from those of the answer on screen; sizes count only where the tree is fixed
 export function markSettings(run) {
-  for (const [name, value] of Object.entries(current || {})) {
+  const current = formNow() || {};
+  for (const [name, value] of Object.entries(current)) {
     const idle = current.tree === say("automatic") && (name === "candidates" || name === "levels");
     const differs = Boolean(run && run.form && !idle && JSON.stringify(run.form[name]) !== JSON.stringify(value));
     const field = document.getElementById(name);
@@ -32,30 +29,3 @@ export function markSettings(run) {
     else if (field) delete field.dataset.next;
   }
 }
-
-const chosen = new Set(); // fields that somebody, or a link, has set
-
-// The form opens with what suits the device: the numerics that the model was loaded with, and a length that it writes soon
-export function openWith(values) {
-  for (const [name, value] of Object.entries(values)) {
-    const field = document.querySelector(name === "numerics" ? `#numerics input[value="${value}"]` : `#${name} input`);
-    if (!field || !value) continue;
-    if (formDefaults()) formDefaults()[name] = value;
-    if (chosen.has(name)) continue;
-    chosen.add(name);
-    if (field.type !== "radio") fill(field, value);
-    else if (!field.checked) field.click();
-  }
-}
-
-for (const kind of ["change", "input"]) {
-  document.addEventListener(kind, (event) => {
-    const field = event.isTrusted && event.target.closest("#numerics, #length");
-    if (field) chosen.add(field.id);
-  }, true);
-}
-export const fieldsChosen = (names) => names.forEach((name) => chosen.add(name));
-
-export const asksFast = () => Boolean(current && current.numerics === say("fast"));
-
-export const formNow = () => current;

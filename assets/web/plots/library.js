@@ -3,7 +3,7 @@
 
 import { addressOf, say } from "../base/dom.js";
 import { given } from "../base/given.js";
-import { notify } from "../page/top.js";
+import { notify } from "../base/notice.js";
 
 const PACKED_ID = "jakiro-plotly";
 const STEP = 0x8000; // bytes made into text at once

@@ -15,9 +15,9 @@ function sameWords(lane, plain) {
 
 function rowOf(lane, plain) {
   const speedup = metrics.speedup(lane, plain);
-  return [lane.title, shown(metrics.tau(lane.steps), 2), shown(mean(lane.steps, passesOf), 1),
-    shown(mean(lane.steps, (step) => step.nodes.length), 1), milliseconds(mean(lane.steps, (step) => step.draft_ms)),
-    milliseconds(mean(lane.steps, (step) => step.verify_ms)), speedup === null ? "–" : `${number(speedup, 2)}×`,
+  return [lane.title, shown(metrics.tau(lane.steps), 2), shown(metrics.mean(lane.steps, passesOf), 1),
+    shown(metrics.mean(lane.steps, (step) => step.nodes.length), 1), milliseconds(metrics.mean(lane.steps, (step) => step.draft_ms)),
+    milliseconds(metrics.mean(lane.steps, (step) => step.verify_ms)), speedup === null ? "–" : `${number(speedup, 2)}×`,
     sameWords(lane, plain)];
 }
 

@@ -4,6 +4,7 @@
 import { apart, clockOf, counted, h, rate, say } from "../base/dom.js";
 import { trainedWords } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
+import { moves } from "../page/machine.js";
 import { lanesTable } from "./lanes_table.js";
 import { fillResultCard } from "./result_card.js";
 import { showLarge } from "../tree/dialog.js";
@@ -81,9 +82,9 @@ class LaneView {
 }
 
 export class RaceView {
-  constructor(plotPane, waiting, on) {
+  constructor(plotPane, waiting) {
     this.lead = h("p", { class: "lead tabular" });
-    this.replay = h("button", { class: "plain-button start-race", onclick: () => on.play(true) });
+    this.replay = h("button", { class: "plain-button start-race", onclick: () => moves.play(true) });
     this.bars = h("div", { class: "race-bars", role: "img" });
     this.choice = h("div", { class: "lane-choice", role: "group" });
     this.lanes = h("div", { class: "lanes" });

@@ -2,12 +2,11 @@
 // asked until the visitor presses Ask.
 
 import { h, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
 import { freshChat } from "../chat/chat.js";
-import { formDefaults } from "../chat/visit.js";
-import { fieldsChosen } from "../page/settings.js";
-import { screen } from "../page/state.js";
-import { notify } from "../page/top.js";
-import { setTab } from "../page/view.js";
+import { chip } from "../page/chip.js";
+import { fieldsChosen, formDefaults } from "../page/form.js";
+import { onTab, screen, setTab, state } from "../page/machine.js";
 import { LinkError, quoted, readLink, tabHash, tabOf } from "./link.js";
 
 const OWN = ["recording", "step", "stop"];
@@ -64,7 +63,7 @@ export function copyButton(linkOf) {
   return [status, h("button", { class: "plain-button", "data-action": "copy_link", onclick: copy }, say("copy_link"))];
 }
 
-const refuse = (sentence) => notify("error", say("link_refused", { sentence }));
+export const refuseLink = (sentence) => notify("error", say("link_refused", { sentence }));
 
 // What the address says; a link that does not read gives one sentence, and the page is as without it
 export function addressed() {
@@ -72,7 +71,7 @@ export function addressed() {
     return readLink(location);
   } catch (error) {
     if (!(error instanceof LinkError)) throw error;
-    refuse(error.message);
+    refuseLink(error.message);
     setAddress("");
     return {};
   }
@@ -80,9 +79,8 @@ export function addressed() {
 
 // Another model, or other arithmetic, writes another text; said once it is known which one answers here
 async function compareModels({ target, dtype }) {
-  const { state } = screen;
   const turns = state.turns.length;
-  const here = await Jakiro.chip.ready;
+  const here = await chip.ready;
   const same = !target || (target === here.target && (!dtype || dtype === here.dtype));
   if (same || state.waiting || state.turns.length !== turns) return;
   const named = (model) => quoted([model.target, model.dtype].filter(Boolean).join(", "));
@@ -93,7 +91,7 @@ async function openAsking(link, server) {
   const values = { ...formDefaults(), ...link.asking };
   const trouble = await server.link_trouble(values).catch(() => null);
   if (trouble) {
-    refuse(trouble.replace(/\p{C}/gu, "�"));
+    refuseLink(trouble.replace(/\p{C}/gu, "�"));
     return;
   }
   linked = values;
@@ -105,9 +103,9 @@ async function openAsking(link, server) {
 }
 
 function open(link, server) {
-  if (link.tab && link.tab !== screen.state.tab) setTab(link.tab);
+  if (link.tab && link.tab !== state.tab) setTab(link.tab);
   if (!link.asking) return;
-  setAddress(tabHash(screen.state.tab)); // the question stands in the form from here on
+  setAddress(tabHash(state.tab)); // the question stands in the form from here on
   openAsking(link, server);
 }
 
@@ -126,4 +124,4 @@ export function watchAddress(link, server) {
 // The form as a link fills it
 export const linkedForm = (names, values) => names.map((name, i) => (linked && name in linked ? linked[name] : values[i]));
 
-export const refuseLink = refuse;
+onTab.push((tab, chosen) => screen.server && setAddress(tabHash(tab), chosen));

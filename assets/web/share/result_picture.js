@@ -3,7 +3,7 @@
 
 import { clockOf, rate, s, say } from "../base/dom.js";
 import { metrics } from "../data/metrics.js";
-import { highlight } from "../page/view.js";
+import { highlight } from "../page/machine.js";
 import { resultOf } from "../race/result_card.js";
 import { drawing } from "./drawing.js";
 import { textInBox } from "./text_picture.js";

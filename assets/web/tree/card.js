@@ -7,7 +7,7 @@ import { TARGET } from "../data/methods.js";
 import { evidenceNotes } from "./evidence.js";
 import { stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";
-import { nameOf } from "./tree.js";
+import { nameOf } from "./names.js";
 
 const quoted = (name) => `“${name}”`;
 

@@ -2,10 +2,10 @@
 
 import { h, say } from "../base/dom.js";
 import { onScreen } from "../base/frame.js";
-import { stepSentence } from "../page/parts.js";
 import { Card } from "./card.js";
 import { markerSample } from "./marker.js";
 import { TreeView } from "./tree.js";
+import { stepSentence } from "../watch/words.js";
 
 // `near`: what was pressed; the dialog opens beside it, on the screen
 export function showLarge(near, lane, index, phase = 3) {

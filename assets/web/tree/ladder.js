@@ -5,7 +5,7 @@ import { bonusDelivered, depthOf } from "../data/history.js";
 import { TARGET } from "../data/methods.js";
 import { childrenOf, stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";
-import { nameOf, shown } from "./tree.js";
+import { nameOf, shown } from "./names.js";
 
 const MOST_CHIPS = 4;
 

@@ -6,7 +6,7 @@ import { TARGET } from "../data/methods.js";
 import { reasonOf } from "./card.js";
 import { childrenOf, stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";
-import { nameOf } from "./tree.js";
+import { nameOf } from "./names.js";
 
 export function treeList(lane, index, phase) {
   const step = lane.steps[index];

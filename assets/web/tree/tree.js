@@ -2,12 +2,13 @@
 // the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
 
 import { pageScale, reducedMotion, s, say } from "../base/dom.js";
-import { cut, fromHex, label } from "../base/pieces.js";
+import { cut } from "../base/pieces.js";
 import { bonusDelivered, depthOf } from "../data/history.js";
 import { TARGET } from "../data/methods.js";
 import { isFromPair } from "./evidence.js";
 import { layoutTree, stateOf } from "./layout.js";
 import { marker, markerNumber } from "./marker.js";
+import { nameOf, rootName, shown } from "./names.js";
 
 const PHASE_MS = 250;
 const LEVEL = 76; // the least width of a level
@@ -15,22 +16,6 @@ const NAME_GAP = 44; // what a level needs beside its longest name: a mark and a
 const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 const measuring = document.createElement("canvas").getContext("2d");
-
-// The name of a token in tree, card and tables; special tokens by their name
-export function nameOf(lane, id, hexOrBytes) {
-  const special = lane.header.special_tokens[String(id)];
-  if (special) return `‹${special.replace(/^<\|?|\|?>$/g, "")}›`;
-  return label(typeof hexOrBytes === "string" ? fromHex(hexOrBytes) : hexOrBytes);
-}
-
-// A name as a tree shows it: the space before a word is a gap
-export const shown = (name) => name.replace(/^␣(?!×)/, " ");
-
-// The root's name: the last kept tokens before a step
-export function rootName(lane, index, count = 1) {
-  const before = lane.countAfter(index - 1);
-  return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
-}
 
 // Whether one pass of the draft made more than one level
 const sharesPasses = ({ nodes }) => nodes.some((node) => node.depth > 1 && node.draft_pass && nodes[node.parent].draft_pass === node.draft_pass);

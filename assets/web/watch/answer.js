@@ -5,7 +5,7 @@ import { h, percent, say, shares } from "../base/dom.js";
 import { spacedHex, unitsOf } from "../base/pieces.js";
 import { TARGET, usualProposers } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
-import { redraw } from "../page/schedule.js";
+import { redrawNow } from "../page/machine.js";
 import { markerSample } from "../tree/marker.js";
 
 const FOLD_OVER = 1500;
@@ -79,7 +79,7 @@ export class AnswerView {
     return h("button", { class: "plain-button", onclick: () => {
       this.unfolded = true;
       this.lane = null;
-      redraw();
+      redrawNow();
     } }, say("earlier_tokens", { n: count }));
   }
 

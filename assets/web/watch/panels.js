@@ -3,7 +3,7 @@
 import { counted, h, milliseconds, number, percent, rate, s, say } from "../base/dom.js";
 import { pathTo } from "../data/history.js";
 import { isFromPair, weightBar, weightsOf } from "../tree/evidence.js";
-import { nameOf } from "../tree/tree.js";
+import { nameOf } from "../tree/names.js";
 import { maskTable } from "./tables.js";
 
 const SIZE = 220;

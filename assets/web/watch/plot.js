@@ -3,8 +3,8 @@
 import { apart, counted, number, rate, say, watchSeen } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import { metrics } from "../data/metrics.js";
+import { moves, redrawNow } from "../page/machine.js";
 import { fileName } from "../page/save.js";
-import { redrawNow } from "../page/schedule.js";
 import { Figure } from "../plots/figure.js";
 import { plotStyle } from "../plots/template.js";
 import { plotTable } from "./tables.js";
@@ -45,14 +45,13 @@ function fit(lines, shown, range, full) {
 }
 
 export class Plot {
-  constructor(host, { seek }) {
-    this.seek = seek;
-    this.figure = new Figure(host, () => redrawNow("plot"));
+  constructor(host) {
+    this.figure = new Figure(host, () => redrawNow());
     this.seen = true; // whether any of it is on screen
     watchSeen(host, (seen) => {
       const before = this.seen;
       this.seen = seen;
-      if (seen && !before) redrawNow("plot");
+      if (seen && !before) redrawNow();
     });
   }
 
@@ -80,7 +79,7 @@ export class Plot {
       at: shown.playhead, readBelow: mode === "speed",
       ...this.marks(run, lines, shown),
       read: (x) => this.read(run, lines, mode, x),
-      pick: (x) => run && run.main && this.seek(run.main.stepsAt(x)),
+      pick: (x) => run && run.main && moves.seek(run.main.stepsAt(x)),
     });
   }
 

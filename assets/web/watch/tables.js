@@ -3,7 +3,7 @@
 import { h, number, rate, say } from "../base/dom.js";
 import { pathTo } from "../data/history.js";
 import { metrics } from "../data/metrics.js";
-import { nameOf } from "../tree/tree.js";
+import { nameOf } from "../tree/names.js";
 
 const MOST_ROWS = 12; // of each lane
 

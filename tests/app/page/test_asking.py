@@ -138,7 +138,7 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
 
     from app.page import web
 
-    code = "\n".join((web.ASSETS / "web" / name).read_text() for name in (*web.SCRIPTS, "lesson/lesson.js"))
+    code = "\n".join((web.ASSETS / "web" / name).read_text() for name in web.module_names())
     used = {name for name in words.BROWSER if re.search(rf"[\"`]{name}[\"`]", code)}
     families = (
         "one_",
@@ -152,6 +152,7 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
         "ended_",
         "ask_",
         "key_",
+        "pace_",
     )
     assert not {name for name in words.BROWSER if name not in used and not name.startswith(families)}
     known = set(words.BROWSER) | set(lesson_words.BROWSER)

@@ -1,27 +1,27 @@
 // Stop 2: a chain of guesses. Each one is cheap, each one makes it less likely that all of them hold.
 
 import { counted, filledBar, h, milliseconds, percent, say } from "../../base/dom.js";
-import { lessonControls as controls } from "../controls.js";
-import { lessonData as data } from "../data.js";
+import { lessonControls } from "../controls.js";
+import { lessonData } from "../data.js";
 import { markerSample } from "../../tree/marker.js";
-import { nameOf, rootName } from "../../tree/tree.js";
+import { nameOf, rootName } from "../../tree/names.js";
 
 const LONGEST = 5;
 
 // A step whose favourite chain is long and holds at first, then fails
 function chooseStep(lane) {
   const worth = (step) => {
-    const chain = data.favourite(step).slice(0, LONGEST);
+    const chain = lessonData.favourite(step).slice(0, LONGEST);
     const held = chain.filter((i) => step.accepted_path.includes(i)).length;
     return chain.length + 2 * Math.min(held, 3) + (held && held < chain.length ? 5 : 0);
   };
-  return data.pick(data.whole(lane), worth);
+  return lessonData.pick(lessonData.whole(lane), worth);
 }
 
-function chain(lesson) {
+export function chainStop(lesson) {
   const lane = lesson.greedy.drafted;
   const step = chooseStep(lane);
-  const guesses = data.favourite(step).slice(0, LONGEST);
+  const guesses = lessonData.favourite(step).slice(0, LONGEST);
   const name = (i) => nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece);
   let shown = 0;
   let checked = false;
@@ -29,17 +29,17 @@ function chain(lesson) {
   const host = h("ol", { class: "chain", "data-chain": "" });
   const all = h("div", { class: "chain-all" });
   const cost = h("p", { class: "muted tabular", "data-result": "chain-cost" });
-  const result = controls.result("chain");
-  const more = controls.button("more", say("guess_more"), () => {
+  const result = lessonControls.result("chain");
+  const more = lessonControls.button("more", say("guess_more"), () => {
     shown += 1;
     checked = false;
     draw();
   });
-  const check = controls.button("target", say("guess_check"), () => {
+  const check = lessonControls.button("target", say("guess_check"), () => {
     checked = true;
     draw();
   });
-  const restart = controls.button("restart", say("guess_restart"), () => {
+  const restart = lessonControls.button("restart", say("guess_restart"), () => {
     shown = 0;
     checked = false;
     draw();
@@ -66,7 +66,7 @@ function chain(lesson) {
     return h("li", { class: "chain-link", "data-guess": at + 1 },
       h("span", { class: "muted small" }, say("guess_number", { n: at + 1 })),
       h("span", { class: `chain-token ${proposer.classes}` }, markerSample(proposer), h("bdi", { class: "mono" }, name(i))),
-      h("span", { class: "tabular" }, say("guess_chance", { percent: percent(data.edgeChance(step, i)) })),
+      h("span", { class: "tabular" }, say("guess_chance", { percent: percent(lessonData.edgeChance(step, i)) })),
       checked ? verdict(at) : null);
   }
 
@@ -77,12 +77,12 @@ function chain(lesson) {
       ...members.map(link));
     let together = 1;
     all.replaceChildren(...members.map((i, at) => {
-      together *= data.edgeChance(step, i);
+      together *= lessonData.edgeChance(step, i);
       return bar(at + 1, together, at + 1 === shown);
     }));
     const profile = lesson.profile();
-    cost.textContent = say("guess_cost", { draft: milliseconds(data.draftMs(profile, shown)),
-      check: milliseconds(data.checkMs(profile, shown + 1)) });
+    cost.textContent = say("guess_cost", { draft: milliseconds(lessonData.draftMs(profile, shown)),
+      check: milliseconds(lessonData.checkMs(profile, shown + 1)) });
     const kept = members.filter((i) => step.accepted_path.includes(i)).length;
     const end = step.nodes[kept ? guesses[kept - 1] : 0];
     const found = { kept, n: shown, total: counted("token", kept + 1),
@@ -97,5 +97,3 @@ function chain(lesson) {
     h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`), lesson.stepLine(lane, step),
     lesson.sourceLine(draw)], draw };
 }
-
-Jakiro.lessonStops.push(chain);

@@ -2,9 +2,9 @@
 // the number of steps changes.
 
 import { h, number, say } from "../../base/dom.js";
+import { textOf } from "../../data/history.js";
 import { metrics } from "../../data/metrics.js";
-import { lessonControls as controls } from "../controls.js";
-import { textOf } from "../../page/parts.js";
+import { lessonControls } from "../controls.js";
 import { AnswerView } from "../../watch/answer.js";
 
 const SEEDS = [1, 2];
@@ -17,7 +17,7 @@ function compare(pair) {
   return { same: true, tokens, characters: Array.from(textOf(pair.drafted, tokens)).length };
 }
 
-function dice(lesson) {
+export function diceStop(lesson) {
   const state = { seed: SEEDS[0], shared: true };
   // Plain decoding does not draft, so it was recorded once for each seed
   const pairOf = (seed, shared) => ({ plain: lesson.pairs[`seed-${seed}-shared`].plain,
@@ -30,14 +30,14 @@ function dice(lesson) {
     view.text.dataset.text = name;
     return { name, line, host, view };
   });
-  const same = controls.result("same", "same-line");
-  const tau = controls.figure("dice-tau", say("speed_tau"), say("metric_tau_note"));
-  const seed = controls.choice({ name: "seed", label: say("dice_seed"),
+  const same = lessonControls.result("same", "same-line");
+  const tau = lessonControls.figure("dice-tau", say("speed_tau"), say("metric_tau_note"));
+  const seed = lessonControls.choice({ name: "seed", label: say("dice_seed"),
     options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])), value: 1, onPick: (value) => {
       state.seed = Number(value);
       draw();
     } });
-  const noise = controls.onOff("noise", say("dice_shared"), (on) => {
+  const noise = lessonControls.onOff("noise", say("dice_shared"), (on) => {
     state.shared = on;
     draw();
   });
@@ -56,7 +56,7 @@ function dice(lesson) {
     tau.set(tauOf(pair));
   }
 
-  const table = controls.table(say("dice_table"), [say("dice_seed"), say("dice_with"), say("dice_without"), say("dice_text")],
+  const table = lessonControls.closedTable(say("dice_table"), [say("dice_seed"), say("dice_with"), say("dice_without"), say("dice_text")],
     SEEDS.map((n) => [String(n), tauOf(pairOf(n, true)), tauOf(pairOf(n, false)),
       say(compare(pairOf(n, true)).same && compare(pairOf(n, false)).same ? "dice_equal" : "dice_unequal")]));
   return { screen: [h("div", { class: "lesson-controls" }, seed.element, noise.element, tau.element),
@@ -64,5 +64,3 @@ function dice(lesson) {
       h("section", { class: "dice-lane" }, h("h3", null, pairOf(SEEDS[0], true)[name].title), host, line),
     )), same, table, lesson.recordedLine()], draw };
 }
-
-Jakiro.lessonStops.push(dice);

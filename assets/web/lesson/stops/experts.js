@@ -2,32 +2,32 @@
 
 import { counted, filledBar, h, number, say, wholePercent } from "../../base/dom.js";
 import { depthOf, passesOf, pathTo } from "../../data/history.js";
-import { lessonControls as controls } from "../controls.js";
-import { lessonData as data } from "../data.js";
+import { lessonControls } from "../controls.js";
+import { lessonData } from "../data.js";
 import { isFromPair, weightsOf } from "../../tree/evidence.js";
 import { markerSample } from "../../tree/marker.js";
-import { nameOf, rootName } from "../../tree/tree.js";
+import { nameOf, rootName } from "../../tree/names.js";
 
 const FEWEST = 4;
 
 // The steps in which the experts order most and fewest pairs differently; among equals, how many candidates move decides
 function chooseSteps(lane) {
-  const drafted = data.whole(lane);
-  const fit = drafted.filter((step) => data.firstLevel(step).length >= FEWEST);
+  const drafted = lessonData.whole(lane);
+  const fit = drafted.filter((step) => lessonData.firstLevel(step).length >= FEWEST);
   const steps = fit.length > 1 ? fit : drafted;
-  const apart = (step) => data.disagreement(step) + data.moved(step) / 100;
-  const differ = data.pick(steps, apart);
-  const agree = data.pick(steps.filter((step) => step !== differ), (step) => -apart(step));
+  const apart = (step) => lessonData.disagreement(step) + lessonData.moved(step) / 100;
+  const differ = lessonData.pick(steps, apart);
+  const agree = lessonData.pick(steps.filter((step) => step !== differ), (step) => -apart(step));
   return { differ, agree };
 }
 
 function list(lane, step, key, lesson) {
   const rows = h("ol", { class: "rank-list", "data-list": key });
   const moved = h("p", { class: "result", "data-result": `moved-${key}` });
-  const original = data.ranked(step, data.ownWeight(step)).map(([i]) => i);
+  const original = lessonData.ranked(step, lessonData.ownWeight(step)).map(([i]) => i);
 
   function draw(second) {
-    const order = data.ranked(step, second ?? data.ownWeight(step));
+    const order = lessonData.ranked(step, second ?? lessonData.ownWeight(step));
     const highest = order[0][1];
     const weights = order.map(([, score]) => Math.exp(score - highest));
     const total = weights.reduce((sum, weight) => sum + weight, 0);
@@ -48,22 +48,22 @@ function list(lane, step, key, lesson) {
     return away;
   }
 
-  const [first, second] = weightsOf(step.nodes[data.firstLevel(step)[0]]);
+  const [first, second] = weightsOf(step.nodes[lessonData.firstLevel(step)[0]]);
   return { draw,
     element: h("section", { class: "rank-box", "aria-label": say(`experts_${key}`) }, h("h3", null, say(`experts_${key}`)),
       h("p", { class: "muted small" }, say("experts_text", { text: rootName(lane, step.index, 3) }), " · ",
         say("experts_router", { first: wholePercent(first), second: wholePercent(second) })), rows, moved,
-      h("p", { class: "muted small" }, say("experts_pairs", { share: wholePercent(data.disagreement(step)) })),
+      h("p", { class: "muted small" }, say("experts_pairs", { share: wholePercent(lessonData.disagreement(step)) })),
       lesson.stepLine(lane, step)) };
 }
 
-function experts(lesson) {
+export function expertsStop(lesson) {
   const lane = lesson.greedy.drafted;
   const { differ, agree } = chooseSteps(lane);
   const lists = [list(lane, differ, "differ", lesson), list(lane, agree, "agree", lesson)];
   let touched = false;
-  const mix = controls.slider({ name: "mix", label: say("mix"), min: 0, max: 100,
-    value: Math.round(data.ownWeight(differ) * 100),
+  const mix = lessonControls.slider({ name: "mix", label: say("mix"), min: 0, max: 100,
+    value: Math.round(lessonData.ownWeight(differ) * 100),
     format: (value) => say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }),
     onInput: () => {
       touched = true;
@@ -73,9 +73,9 @@ function experts(lesson) {
     lane.proposers.all.slice(0, 2).map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`)));
   // Until the slider is moved, each list stands as its own router had it
   const draw = () => lists.forEach((one) => one.draw(touched ? mix.value / 100 : undefined));
-  const reset = controls.button("mix-reset", say("speed_reset"), () => {
+  const reset = lessonControls.button("mix-reset", say("speed_reset"), () => {
     touched = false;
-    mix.set(Math.round(data.ownWeight(differ) * 100));
+    mix.set(Math.round(lessonData.ownWeight(differ) * 100));
     draw();
   });
   return { screen: [h("div", { class: "lesson-controls" }, mix.element, reset), ends,
@@ -90,32 +90,32 @@ const contrastiveNodes = (step) => step.nodes.filter(isFromPair).length;
 function lastLevels(step) {
   const keep = new Set([0]);
   const add = (i) => pathTo(step.nodes, i).forEach((at) => keep.add(at));
-  const deepest = data.byScore(step).filter((i) => isFromPair(step.nodes[i])).slice(0, 7);
+  const deepest = lessonData.byScore(step).filter((i) => isFromPair(step.nodes[i])).slice(0, 7);
   deepest.forEach(add);
   const above = depthOf(step) - 1;
-  data.byScore(step).filter((i) => step.nodes[i].depth === above).slice(0, 6).forEach(add);
+  lessonData.byScore(step).filter((i) => step.nodes[i].depth === above).slice(0, 6).forEach(add);
   step.accepted_path.forEach(add);
-  return data.stepWith(step, keep);
+  return lessonData.stepWith(step, keep);
 }
 
-function contrastive(lesson) {
+export function contrastiveStop(lesson) {
   const lane = lesson.pairs.shallow.drafted;
   const accepted = (step) => step.accepted_path.some((i) => isFromPair(step.nodes[i]));
-  const step = data.pick(data.whole(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
+  const step = lessonData.pick(lessonData.whole(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
   const tree = lesson.tree();
-  const line = controls.result("branch");
+  const line = lessonControls.result("branch");
   const gain = h("p", { "data-result": "branch-gain" });
   let on = true;
-  const toggle = controls.onOff("branch", say("contrastive_switch"), (value) => {
+  const toggle = lessonControls.onOff("branch", say("contrastive_switch"), (value) => {
     on = value;
     draw();
   });
-  const count = data.drafted(lane)
+  const count = lessonData.drafted(lane)
     .reduce((sum, one) => sum + one.accepted_path.filter((i) => isFromPair(one.nodes[i])).length, 0);
 
   function draw() {
-    const whole = on ? step : data.withoutContrastive(step);
-    const small = on ? lastLevels(step) : data.withoutContrastive(lastLevels(step));
+    const whole = on ? step : lessonData.withoutContrastive(step);
+    const small = on ? lastLevels(step) : lessonData.withoutContrastive(lastLevels(step));
     const passes = passesOf(whole);
     tree.draw(lane, step.index, small, { phase: 3 });
     line.textContent = say("contrastive_line", { levels: counted("level", depthOf(whole)),
@@ -123,12 +123,10 @@ function contrastive(lesson) {
   }
 
   gain.textContent = `${say("contrastive_gain", {
-    without: number(data.expectedTokens(data.withoutContrastive(step)), 2),
-    with: number(data.expectedTokens(step), 2),
+    without: number(lessonData.expectedTokens(lessonData.withoutContrastive(step)), 2),
+    with: number(lessonData.expectedTokens(step), 2),
   })} ${say("contrastive_accepted", { n: count })}`;
   return {
     screen: [h("div", { class: "lesson-controls" }, toggle.element, line), tree.element, gain, lesson.stepLine(lane, step)],
     draw };
 }
-
-Jakiro.lessonStops.push(experts, contrastive);

@@ -3,9 +3,9 @@
 import { counted, h, number, say } from "../../base/dom.js";
 import { passesOf } from "../../data/history.js";
 import { metrics } from "../../data/metrics.js";
-import { lessonControls as controls } from "../controls.js";
-import { lessonData as data } from "../data.js";
-import { rootName } from "../../tree/tree.js";
+import { lessonControls } from "../controls.js";
+import { lessonData } from "../data.js";
+import { rootName } from "../../tree/names.js";
 import { table } from "../../watch/tables.js";
 
 const stepAt = (lane, count) => lane.steps.findIndex((_, i) => lane.countAfter(i - 1) === count);
@@ -23,26 +23,26 @@ function commonPlaces(lanes) {
 
 const candidates = (step) => step.nodes.length - 1;
 
-function family(lesson) {
+export function familyStop(lesson) {
   const lanes = lesson.lanes("family");
   const places = commonPlaces(lanes);
   const stepsAt = ({ indices }) => lanes.map((lane, i) => lane.steps[indices[i]]);
   // To begin with, a place where all of them draft and keep most
   const worth = (place) =>
     stepsAt(place).reduce((sum, step) => sum + (candidates(step) ? 10 : 0) + step.accepted_path.length, 0);
-  let place = data.pick(places, worth);
+  let place = lessonData.pick(places, worth);
   let shown = 0;
   const tree = lesson.tree();
-  const line = controls.result("family");
+  const line = lessonControls.result("family");
   const where = h("p", { class: "muted small", "data-result": "place" });
   const tableHost = h("div", { class: "family-table" });
   const source = h("div");
-  const slider = controls.slider({ name: "place", label: say("family_place"), min: 1, max: places.length,
+  const slider = lessonControls.slider({ name: "place", label: say("family_place"), min: 1, max: places.length,
     value: places.indexOf(place) + 1, format: (n) => say("family_place_value", { n, of: places.length }), onInput: (n) => {
       place = places[n - 1];
       draw();
     } });
-  const methods = controls.choice({ name: "method", label: say("family_method"),
+  const methods = lessonControls.choice({ name: "method", label: say("family_method"),
     options: Object.fromEntries(lanes.map((lane, i) => [i, lane.title])), value: 0, onPick: (i) => {
       shown = Number(i);
       draw();
@@ -66,7 +66,5 @@ function family(lesson) {
 
   return { screen: [h("div", { class: "lesson-controls" }, methods.element),
     h("div", { class: "lesson-controls" }, slider.element), where, tree.element, line, tableHost, source,
-    h("div", { class: "lesson-buttons" }, controls.raceButton())], draw };
+    h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw };
 }
-
-Jakiro.lessonStops.push(family);

@@ -2,16 +2,16 @@
 
 import { h, say } from "../../base/dom.js";
 import { depthOf, pathTo } from "../../data/history.js";
-import { lessonControls as controls } from "../controls.js";
-import { lessonData as data } from "../data.js";
-import { nameOf, rootName } from "../../tree/tree.js";
+import { lessonControls } from "../controls.js";
+import { lessonData } from "../data.js";
+import { nameOf, rootName } from "../../tree/names.js";
 
 const CANDIDATES = 6;
 
 // A small tree with siblings, a path of three, and as few repeated tokens as can be
 function chooseStep(lane) {
   const worth = (step) => {
-    const cut = data.pruned(step, CANDIDATES);
+    const cut = lessonData.pruned(step, CANDIDATES);
     const branching = new Set(cut.nodes
       .filter((node, i) => i && cut.nodes.filter((other) => other.parent === node.parent).length > 1)
       .map((node) => node.parent)).size;
@@ -19,18 +19,18 @@ function chooseStep(lane) {
     return (3 - Math.abs(depthOf(cut) - 3)) * 4 + Math.min(branching, 2) * 3 + names / 2
       + (cut.nodes.length === CANDIDATES + 1 ? 5 : 0);
   };
-  return data.pick(data.whole(lane), worth);
+  return lessonData.pick(lessonData.whole(lane), worth);
 }
 
-function mask(lesson) {
+export function maskStop(lesson) {
   const lane = lesson.greedy.drafted;
   const step = chooseStep(lane);
-  const cut = data.pruned(step, CANDIDATES);
+  const cut = lessonData.pruned(step, CANDIDATES);
   const { nodes } = cut;
   const names = nodes.map((node, i) => (i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, step.index)));
   const ancestors = nodes.map((_, i) => new Set([0, ...pathTo(nodes, i)]));
   // The row to fill: deepest of those with a sibling
-  const asked = data.pick(nodes.map((_, i) => i).slice(1),
+  const asked = lessonData.pick(nodes.map((_, i) => i).slice(1),
     (i) => nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100);
   let filled = new Set();
   let full = false;
@@ -38,14 +38,14 @@ function mask(lesson) {
   const tree = lesson.tree();
   const host = h("div", { class: "mask-table-host" });
   const task = h("p", { "data-result": "mask-task" }, say("mask_fill", { token: `“${names[asked]}”` }));
-  const result = controls.result("mask");
-  const check = controls.button("mask-check", say("mask_check_row"), judge);
-  const show = controls.button("mask-show", say("mask_show"), () => {
+  const result = lessonControls.result("mask");
+  const check = lessonControls.button("mask-check", say("mask_check_row"), judge);
+  const show = lessonControls.button("mask-show", say("mask_show"), () => {
     full = true;
     result.textContent = say("mask_full");
     draw();
   });
-  const restart = controls.button("mask-restart", say("mask_restart"), () => {
+  const restart = lessonControls.button("mask-restart", say("mask_restart"), () => {
     full = false;
     filled = new Set();
     result.textContent = "";
@@ -111,5 +111,3 @@ function mask(lesson) {
   return { screen: [task, h("div", { class: "mask-columns" }, host, tree.element),
     h("div", { class: "lesson-buttons" }, check, show, restart), result, lesson.stepLine(lane, step)], draw };
 }
-
-Jakiro.lessonStops.push(mask);

@@ -2,8 +2,8 @@
 // that memory speed allows; and the pass time by rows.
 
 import { filledBar, h, milliseconds, number, say } from "../../base/dom.js";
-import { lessonControls as controls } from "../controls.js";
-import { lessonData as data } from "../data.js";
+import { lessonControls } from "../controls.js";
+import { lessonData } from "../data.js";
 
 const ROW_TICKS = [1, 8, 16, 24, 32, 48, 64];
 const MOST_GB = 4000;
@@ -32,25 +32,25 @@ function blocks(n, one, together) {
     line("together", say("pass_curve"), together, [block(together, "fill-ink")])];
 }
 
-function passes(lesson) {
+export function passesStop(lesson) {
   const { weight_bytes: size, memory_bytes_per_second: recorded } = lesson.device;
   const blockHost = h("div", { class: "pass-bars" });
   const barHost = h("div", { class: "pass-bars" });
   const chartHost = h("div", { class: "chart-host plot-host" });
-  const chart = controls.chart(chartHost, "passes", (n) => {
+  const chart = lessonControls.chart(chartHost, "passes", (n) => {
     rows.set(n);
     draw();
   });
-  const sentence = controls.result("passes");
+  const sentence = lessonControls.result("passes");
   const tableHost = h("div");
-  const rows = controls.slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords,
+  const rows = lessonControls.slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords,
     onInput: () => draw() });
-  const memory = controls.slider({ name: "memory", label: say("memory_speed"), min: 20, max: 100, step: 0.5,
+  const memory = lessonControls.slider({ name: "memory", label: say("memory_speed"), min: 20, max: 100, step: 0.5,
     value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)), onInput: () => draw() });
 
   function draw() {
     const profile = lesson.profile();
-    const pass = (n) => data.checkMs(profile, n);
+    const pass = (n) => lessonData.checkMs(profile, n);
     const n = rows.value;
     blockHost.replaceChildren(...blocks(n, pass(1), pass(n)));
     barHost.replaceChildren(...bars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size));
@@ -60,12 +60,10 @@ function passes(lesson) {
       mark: [n, pass(n)], points: all.map((i) => [i, pass(i)]) });
     sentence.textContent = say(n === 1 ? "pass_sentence_one" : "pass_sentence", { rows: rowWords(n), ms: milliseconds(pass(n)),
       apart: milliseconds(pass(1) * n), times: number((pass(1) * n) / pass(n), 1) });
-    tableHost.replaceChildren(controls.table(say("pass_table"), [say("table_rows"), say("table_ms")],
+    tableHost.replaceChildren(lessonControls.closedTable(say("pass_table"), [say("table_rows"), say("table_ms")],
       profile.verify_ms.map(([i, ms]) => [String(i), milliseconds(ms)])));
   }
 
   return { screen: [h("div", { class: "lesson-controls" }, rows.element), blockHost, sentence, chartHost,
     h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine(draw)], draw };
 }
-
-(Jakiro.lessonStops = Jakiro.lessonStops || []).push(passes);

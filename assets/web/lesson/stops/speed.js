@@ -1,8 +1,8 @@
 // Stop 9: speedup = τ · T ÷ (draft + check). Four sliders set to the recording; the measured speed stays where it was.
 
 import { h, number, s, say } from "../../base/dom.js";
-import { lessonControls as controls } from "../controls.js";
-import { lessonData as data } from "../data.js";
+import { lessonControls } from "../controls.js";
+import { lessonData } from "../data.js";
 
 const HIGH = 132;
 const TOP = 4;
@@ -37,23 +37,23 @@ function ruler(predicted, measured, wide) {
   return svg;
 }
 
-function speed(lesson) {
+export function speedStop(lesson) {
   const sizes = Object.fromEntries(["small", "greedy"].map((name) => {
     const { nodes, depth } = lesson.pairs[name].drafted.header.tree;
-    return [name, { nodes, depth, ...data.measured(lesson.pairs[name]) }];
+    return [name, { nodes, depth, ...lessonData.measured(lesson.pairs[name]) }];
   }));
   let recorded = sizes.small;
   const longest = Math.max(100, Math.ceil((Math.max(...Object.values(sizes).map((size) => size.check)) * 1.5) / 10) * 10);
   const ms = (value) => say("speed_ms", { n: number(value, 1) });
   const make = (name, options) =>
-    controls.slider({ name, label: say(`speed_${name}`), onInput: () => moved(name), ...options });
+    lessonControls.slider({ name, label: say(`speed_${name}`), onInput: () => moved(name), ...options });
   const time = { min: 0.1, max: longest, step: 0.1, format: ms };
   const tau = { min: 1, max: sizes.greedy.depth + 1, step: 0.01, value: recorded.tau, format: (value) => number(value, 2) };
   const sliders = { tau: make("tau", tau), plain: make("plain", { ...time, value: recorded.plain }),
     draft: make("draft", { ...time, min: 0, value: recorded.draft }), check: make("check", { ...time, value: recorded.check }) };
   const tasks = { slow: false, ways: [] };
   const host = h("div", { class: "ruler-host" });
-  const sentence = controls.result("prediction", "tabular");
+  const sentence = lessonControls.result("prediction", "tabular");
   const even = h("p", { "data-result": "even" });
   const evenHost = h("div", { class: "even-host" });
   const other = h("p", { class: "muted", "data-result": "other" });
@@ -85,7 +85,7 @@ function speed(lesson) {
   function draw() {
     const v = values();
     const x = predict(v);
-    host.replaceChildren(ruler(x, recorded.speedup, controls.widthOf(host)));
+    host.replaceChildren(ruler(x, recorded.speedup, lessonControls.widthOf(host)));
     const shown = { tau: number(v.tau, 2), plain: number(v.plain, 1), draft: number(v.draft, 1), check: number(v.check, 1), x: number(x, 2) };
     sentence.textContent = `${say("speed_sentence", shown)}${x < 1 ? ` · ${say("speed_slower")}` : ""}`;
     evenBar(v);
@@ -105,15 +105,13 @@ function speed(lesson) {
     draw();
   }
 
-  const size = controls.choice({ name: "speed-size", label: say("speed_size"), options: Object.fromEntries(
+  const size = lessonControls.choice({ name: "speed-size", label: say("speed_size"), options: Object.fromEntries(
     Object.entries(sizes).map(([name, one]) => [name, say("many_candidates", { n: one.nodes - 1 })])), value: "small",
     onPick: (value) => {
       recorded = sizes[value];
       reset();
     } });
   return { screen: [h("div", { class: "lesson-controls grid" }, Object.values(sliders).map((one) => one.element)),
-    h("div", { class: "lesson-buttons" }, size.element, controls.button("speed-reset", say("speed_reset"), reset)), from, host,
-    sentence, even, evenHost, other, list, lesson.recordedLine(), h("div", { class: "lesson-buttons" }, controls.raceButton())], draw };
+    h("div", { class: "lesson-buttons" }, size.element, lessonControls.button("speed-reset", say("speed_reset"), reset)), from, host,
+    sentence, even, evenHost, other, list, lesson.recordedLine(), h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw };
 }
-
-Jakiro.lessonStops.push(speed);

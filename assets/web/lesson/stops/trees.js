@@ -2,8 +2,8 @@
 
 import { h, milliseconds, number, say } from "../../base/dom.js";
 import { depthOf } from "../../data/history.js";
-import { lessonControls as controls } from "../controls.js";
-import { lessonData as data } from "../data.js";
+import { lessonControls } from "../controls.js";
+import { lessonData } from "../data.js";
 
 const TICKS = [4, 8, 16, 24, 32, 48, 63];
 
@@ -11,40 +11,40 @@ const TICKS = [4, 8, 16, 24, 32, 48, 63];
 function chooseStep(lane) {
   const worth = (step) => {
     const full = step.accepted_path.length;
-    const small = data.pruned(step, 4).accepted_path.length;
+    const small = lessonData.pruned(step, 4).accepted_path.length;
     return Math.min(full, 4) + (full > small ? 3 : 0) + step.nodes.length / 64;
   };
-  return data.pick(data.whole(lane), worth);
+  return lessonData.pick(lessonData.whole(lane), worth);
 }
 
-function trees(lesson) {
+export function treesStop(lesson) {
   const lane = lesson.greedy.drafted;
   const step = chooseStep(lane);
   const most = step.nodes.length - 1;
   const tree = lesson.tree();
   const chartHost = h("div", { class: "chart-host plot-host small-chart" });
-  const chart = controls.chart(chartHost, "tree-sizes", (n) => {
+  const chart = lessonControls.chart(chartHost, "tree-sizes", (n) => {
     slider.set(Math.max(4, n));
     draw();
   });
-  const kept = controls.result("kept");
-  const tokens = controls.figure("tokens", say("prune_tokens"), say("prune_tokens_note"));
-  const check = controls.figure("check", say("prune_check"));
-  const rate = controls.figure("rate", say("prune_rate"), say("prune_rate_note"));
-  const tau = controls.figure("tau", say("prune_mean"), say("prune_mean_note"));
-  const slider = controls.slider({ name: "candidates", label: say("candidates_slider"), min: 4, max: most,
+  const kept = lessonControls.result("kept");
+  const tokens = lessonControls.figure("tokens", say("prune_tokens"), say("prune_tokens_note"));
+  const check = lessonControls.figure("check", say("prune_check"));
+  const rate = lessonControls.figure("rate", say("prune_rate"), say("prune_rate_note"));
+  const tau = lessonControls.figure("tau", say("prune_mean"), say("prune_mean_note"));
+  const slider = lessonControls.slider({ name: "candidates", label: say("candidates_slider"), min: 4, max: most,
     value: Math.min(24, most), format: String, onInput: () => draw() });
   const means = new Map();
   const meanAt = (n) => {
-    if (!means.has(n)) means.set(n, data.tokensAt(lane, n));
+    if (!means.has(n)) means.set(n, lessonData.tokensAt(lane, n));
     return means.get(n);
   };
 
   function costs(n) {
     const profile = lesson.profile();
-    const cut = data.pruned(step, n);
-    const ms = { check: data.checkMs(profile, n + 1), draft: data.draftMs(profile, depthOf(cut)) };
-    return { ...ms, cut, tokens: data.expectedTokens(cut), rate: (1000 * data.expectedTokens(cut)) / (ms.check + ms.draft) };
+    const cut = lessonData.pruned(step, n);
+    const ms = { check: lessonData.checkMs(profile, n + 1), draft: lessonData.draftMs(profile, depthOf(cut)) };
+    return { ...ms, cut, tokens: lessonData.expectedTokens(cut), rate: (1000 * lessonData.expectedTokens(cut)) / (ms.check + ms.draft) };
   }
 
   function draw() {
@@ -67,5 +67,3 @@ function trees(lesson) {
     h("div", { class: "prune-below" }, h("div", null, kept, lesson.stepLine(lane, step)), chartHost),
     lesson.sourceLine(draw)], draw };
 }
-
-Jakiro.lessonStops.push(trees);

@@ -2,38 +2,38 @@
 
 import { counted, h, number, say } from "../../base/dom.js";
 import { endOf, pathTo } from "../../data/history.js";
-import { lessonControls as controls } from "../controls.js";
-import { lessonData as data } from "../data.js";
-import { nameOf } from "../../tree/tree.js";
+import { lessonControls } from "../controls.js";
+import { lessonData } from "../data.js";
+import { nameOf } from "../../tree/names.js";
 
 const CANDIDATES = 12;
 const ROUNDS = 3;
 
 // Three steps: one that keeps a little, one that keeps nothing, one that keeps much (where there are such)
 function chooseSteps(lane) {
-  const steps = data.whole(lane);
-  const kept = (step) => data.pruned(step, CANDIDATES).accepted_path.length;
+  const steps = lessonData.whole(lane);
+  const kept = (step) => lessonData.pruned(step, CANDIDATES).accepted_path.length;
   const wanted = [2, 0, 4];
   const chosen = [];
   for (const length of wanted) {
     const left = steps.filter((step) => !chosen.includes(step));
-    if (left.length) chosen.push(data.pick(left, (step) => -Math.abs(kept(step) - length) - step.index / 1000));
+    if (left.length) chosen.push(lessonData.pick(left, (step) => -Math.abs(kept(step) - length) - step.index / 1000));
   }
   return chosen;
 }
 
-function verdict(lesson) {
+export function verdictStop(lesson) {
   const lane = lesson.greedy.drafted;
-  const steps = chooseSteps(lane).map((step) => ({ index: step.index, cut: data.pruned(step, CANDIDATES) }));
+  const steps = chooseSteps(lane).map((step) => ({ index: step.index, cut: lessonData.pruned(step, CANDIDATES) }));
   const rounds = Math.min(ROUNDS, steps.length);
   const state = { round: 0, phase: 1, guess: null, score: 0, tokens: 0, done: false };
 
   const title = h("h3", { "data-result": "round" });
   const score = h("span", { class: "score tabular", "data-result": "score" });
-  const words = controls.result("verdict");
+  const words = lessonControls.result("verdict");
   const select = h("select", { id: "lesson-path", "data-control": "path",
     onchange: () => pick(select.value === "" ? null : Number(select.value)) });
-  const act = controls.button("reveal", say("verdict_reveal"), advance);
+  const act = lessonControls.button("reveal", say("verdict_reveal"), advance);
   const tree = lesson.tree({ onPick: (i) => pick(i) });
   const now = () => steps[state.round];
 
@@ -97,5 +97,3 @@ function verdict(lesson) {
     h("div", { class: "lesson-choice" }, h("label", { for: "lesson-path" }, say("verdict_select")), select), act),
     tree.element, words], draw };
 }
-
-Jakiro.lessonStops.push(verdict);

@@ -2,10 +2,9 @@
 
 import { say } from "../base/dom.js";
 import { given } from "../base/given.js";
-import { mountBenchmark } from "./benchmark.js";
 import { afterPaint, fetchPacked, runPacked } from "../plots/library.js";
 
-export function mountBenchmark(element, ...given) {
+export function loadBenchmark(element, ...rest) {
   afterPaint(async () => {
     try {
       await runPacked(fetchPacked(given.benchmarkFile));
@@ -13,6 +12,6 @@ export function mountBenchmark(element, ...given) {
       element.querySelector(".jk-benchmark").textContent = say("bench_not_loaded");
       return;
     }
-    mountBenchmark(element, ...given);
+    given.mountBenchmark(element, ...rest);
   });
 }

@@ -1,9 +1,10 @@
 // Keys and clickers act while the focus is in the view, and in a hall wherever it is, except in text fields; inside the tree
 // the arrows walk the tree. Elsewhere keys are the page's own: it scrolls.
 
-import { questionBox } from "../chat/asking.js";
-import { inProjector } from "../page/menu.js";
-import { moves } from "../page/moves.js";
+import { isWalking } from "../base/walking.js";
+import { questionBox } from "../chat/box.js";
+import { inProjector } from "./hall.js";
+import { moves, pages, state } from "./machine.js";
 import { goToLine, lineBeside } from "../tree/list.js";
 
 // In the list the arrows walk its lines, and Enter pins the card of one
@@ -18,26 +19,21 @@ function onListKey(event, parts) {
   return true;
 }
 
-// After Tab, Space presses the button that has the focus; after a click, it goes on with the lecture
-let walking = false;
-addEventListener("pointerdown", () => (walking = false), true);
-addEventListener("keydown", (event) => (walking = event.key === "Tab" || walking), true);
-
 const isTextField = ({ tagName, type, isContentEditable }) => tagName === "TEXTAREA" || isContentEditable
   || (tagName === "INPUT" && !["range", "checkbox", "radio", "button", "file"].includes(type));
 // Where keys have a meaning of their own: a slider's arrows, a list of choices, tabs that are walked through
 const hasOwnKeys = ({ tagName, type, role, id }, key) => tagName === "SELECT" || (tagName === "INPUT" && type === "radio")
   || (tagName === "INPUT" && type === "range" && id !== "jk-step" && !key.startsWith("Page"))
-  || (["tab", "radio"].includes(role) && walking && key.startsWith("Arrow"));
+  || (["tab", "radio"].includes(role) && isWalking() && key.startsWith("Arrow"));
 
 // The stops of the lesson are turned like pages
 function lessonMove(key) {
   const forward = ["ArrowRight", "PageDown", " "].includes(key);
   const back = ["ArrowLeft", "PageUp"].includes(key);
-  return forward ? Jakiro.lessonNext : back ? Jakiro.lessonBack : null;
+  return forward ? pages.next : back ? pages.back : null;
 }
 
-export function onKey(event, parts, state) {
+export function onKey(event, parts) {
   const { seek, follow, setPhase, guessFirst, advance, ahead, back } = moves;
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   const { target, key } = event;
@@ -55,19 +51,17 @@ export function onKey(event, parts, state) {
     event.preventDefault();
     return;
   }
-  if (key === " " && walking && ["BUTTON", "SUMMARY", "A", "INPUT"].includes(target.tagName)) return;
+  if (key === " " && isWalking() && ["BUTTON", "SUMMARY", "A", "INPUT"].includes(target.tagName)) return;
   if (key.length === 1 && key !== " " && event.repeat) return;
   const far = event.shiftKey ? 10 : 1;
   const shown = ["watch", "race"].includes(state.tab);
-  const moves = !shown ? { [key]: state.tab === "lesson" && lessonMove(key) } : {
+  const byKey = !shown ? { [key]: state.tab === "lesson" && lessonMove(key) } : {
     ArrowLeft: () => seek(state.index - far), ArrowRight: () => seek(state.index + far), PageUp: back, PageDown: ahead,
     Home: () => seek(0), End: () => seek(Infinity), " ": advance,
     1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow, q: () => questionBox()?.focus(),
   };
-  const move = moves[event.key] || moves[event.key.toLowerCase()];
+  const move = byKey[event.key] || byKey[event.key.toLowerCase()];
   if (!move) return;
   event.preventDefault();
   move();
 }
-
-export const isWalking = () => walking;
