@@ -4,8 +4,9 @@ import { counted, h, say } from "../base/dom.js";
 import { notify } from "../base/notice.js";
 import { askAgain, edit, goOn } from "./asking.js";
 import { sentTurns } from "./turns.js";
-import { questionsOf, textOf } from "../data/history.js";
+import { questionsOf } from "../data/history.js";
 import { redraw, show, state } from "../page/machine.js";
+import { AnswerView } from "../watch/answer.js";
 
 // What an answer was sent with, as its header tells
 export function sentWith(run) {
@@ -61,6 +62,19 @@ function actions(run) {
     button("ask_again", () => askAgain(run)), button("edit", () => edit(run)));
 }
 
+// A turn's answer with its marks, drawn when somebody opens it
+function answerOf(turn) {
+  const host = h("div");
+  const view = new AnswerView(host);
+  const watched = new IntersectionObserver(([change]) => {
+    if (!change.isIntersecting) return;
+    watched.disconnect();
+    view.draw(turn.main, turn.main.tokens.length, { live: false, formatted: state.formatted });
+  });
+  watched.observe(host);
+  return host;
+}
+
 // Earlier turns stand above the answer, oldest first, a line each; under it what can be done with it
 let drawn = "";
 export function drawChat(parts, { run, turns, from, putAway }) {
@@ -73,7 +87,7 @@ export function drawChat(parts, { run, turns, from, putAway }) {
   const others = turns.filter((turn, i) => turn.main && i !== at);
   parts.earlier.hidden = !others.length;
   parts.earlier.replaceChildren(...others.map((turn) => h("details", { class: "turn" }, h("summary", { dir: "auto" }, turn.question),
-    h("p", { class: "turn-text", dir: "auto" }, textOf(turn.main, turn.main.tokens.length)),
+    answerOf(turn),
     h("div", { class: "turn-buttons" }, button("show_turn", () => show(turn)), turn.finished ? actions(turn) : null))));
   drawLine();
 }

@@ -19,7 +19,7 @@ const FIRST_PLAY_MS = 800;
 
 export const state = {
   tab: "watch", run: null, waiting: null, index: 0, follow: true, phase: 3, guess: false, playing: false, replay: false, time: null,
-  sought: false, pace: "slow", choices: false, showAll: false, list: false, spaces: false, markdown: false,
+  sought: false, pace: "slow", choices: false, showAll: false, list: false, spaces: false, formatted: true,
   plotMode: "tokens", turns: [], from: null, replaced: [], putAway: null, armed: false, lost: null, seen: new Set(),
 };
 

@@ -32,21 +32,24 @@ function tableToggle(host, redraw) {
   return button;
 }
 
-// What a question waits for, with a way out of the queue
+const MOST_QUESTION = 200;
+
+// A question that waits: on top at once, with what it waits for and a way out of the queue
 class WaitingBox {
   constructor() {
     this.question = h("b", { dir: "auto" });
     this.words = h("span");
-    this.element = h("div", { class: "waiting", role: "status", hidden: true }, this.question, this.words,
-      h("button", { class: "link-button", "data-action": "leave", onclick: () => document.querySelector("#stop").click() },
-        say("leave_queue")));
+    this.leave = h("button", { class: "link-button", "data-action": "leave", onclick: () => document.querySelector("#stop").click() },
+      say("leave_queue"));
+    this.element = h("div", { class: "waiting", role: "status", hidden: true }, this.question, this.words, this.leave);
   }
 
   draw(run) {
-    this.element.hidden = !run || !run.waiting;
-    if (this.element.hidden || this.words.textContent === run.waiting) return;
-    this.words.textContent = run.waiting;
-    this.question.textContent = cut((run.form && run.form.question) || "", 80);
+    this.element.hidden = !run;
+    if (!run) return;
+    this.words.textContent = run.waiting || say("reading");
+    this.question.textContent = cut(run.form?.question || run.typed || "", MOST_QUESTION);
+    this.leave.hidden = !run.waiting;
   }
 }
 
@@ -58,10 +61,9 @@ function chatPane(parts) {
   parts.sentWith = h("p", { class: "sent-with muted" });
   parts.empty = h("p", { class: "muted empty" }, say("empty_answer"));
   parts.answerText = h("div", { class: "answer-host" });
-  parts.markdown = h("div", { class: "markdown-host", hidden: true });
   parts.turns = h("div", { class: "turn-actions" });
   parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: -1 }, parts.earlier, parts.question, parts.sentWith, parts.empty,
-    parts.answerText, parts.markdown, parts.turns);
+    parts.answerText, parts.turns);
   parts.tokenLine = h("div", { class: "token-line" });
   const legend = h("div", { class: "legend" });
   const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") }, headline, parts.waiting[0].element,
@@ -101,13 +103,14 @@ function treePane(parts) {
   parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
   parts.wholeTree = h("button", { class: "plain-button whole-tree", onclick: () => showLarge(parts.wholeTree, state.run.main, state.index, state.phase) },
     say("whole_tree"));
+  parts.key = h("p", { class: "tree-key muted" });
   parts.treeEmpty = h("p", { class: "muted empty" }, say("no_steps"));
   parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",
     h("button", { class: "link-button", "data-action": "big_tree", onclick: () => bigTree() }, say("big_tree")));
   const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") },
     parts.watchHost, h("div", { class: "phases", role: "radiogroup", "aria-label": say("phases") }, parts.phases),
     parts.treeLine, h("div", { class: "tree-room" }, parts.treeEmpty, parts.treeHost, parts.listHost, parts.ladderHost), parts.wholeTree,
-    parts.smallTrees);
+    parts.key, parts.smallTrees);
   parts.card = new Card(pane);
   parts.tree = new TreeView(parts.treeHost, parts.card);
   return pane;

@@ -1,10 +1,10 @@
 // The view: what one draw does to every pane, and how the page begins.
 
-import { counted, say } from "../base/dom.js";
-import { drawMarkdown } from "../base/markdown.js";
+import { counted, h, say } from "../base/dom.js";
 import { drawChat, sentWith } from "../chat/chat.js";
 import { restore } from "../chat/visit.js";
-import { deliveredPath, depthOf, textOf } from "../data/history.js";
+import { deliveredPath, depthOf } from "../data/history.js";
+import { TARGET } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { watchConnection } from "./connection.js";
 import { drawWith, onTab, raceTime, racing, receive, redraw, screen, state } from "./machine.js";
@@ -13,7 +13,9 @@ import { drewSmallTrees, markSettings } from "./settings.js";
 import { addressed, watchAddress } from "../share/address.js";
 import { ladder } from "../tree/ladder.js";
 import { treeList } from "../tree/list.js";
+import { markerSample } from "../tree/marker.js";
 import { drawNumbers } from "../watch/facts.js";
+import { fly } from "../watch/flight.js";
 import { drawBudget, drawRouter } from "../watch/panels.js";
 import { badgeOf, endWords, stepSentence } from "../watch/words.js";
 
@@ -21,12 +23,15 @@ import { badgeOf, endWords, stepSentence } from "../watch/words.js";
 const NARROW = 600;
 const SPEAK_MS = 10000;
 
+let before = {}; // the moment that was drawn last
+
 const opened = (host) => host.closest("details").open;
 
 function draw(now) {
   const { parts } = screen;
   const { root } = parts;
   const { run } = now;
+  root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`);
   Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run && run.finished)), waiting: now.waiting ? "1" : "",
     drawn: Number(root.dataset.drawn || 0) + 1 });
   document.body.dataset.answering = now.waiting || now.live ? "1" : "";
@@ -47,6 +52,9 @@ function draw(now) {
   }
   if (opened(parts.numbers)) drawNumbers(parts.numbers, run, now.whole ? undefined : now.steps);
   speak(parts, now);
+  // What a played step has kept flies into the answer
+  if (now.tab === "watch" && now.replay && now.phase === 3 && before.phase === 2 && before.index === now.index) fly(parts, now);
+  before = now;
 }
 
 // What the keys do now
@@ -57,17 +65,14 @@ function keysNow(now) {
   return "keys_hint";
 }
 
-function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, markdown }) {
+function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, formatted }) {
   parts.empty.hidden = Boolean(main) || Boolean(waiting);
-  parts.answerText.hidden = !main || markdown;
-  parts.markdown.hidden = !main || !markdown;
+  parts.answerText.hidden = !main;
   parts.question.textContent = main ? run.question : "";
   parts.sentWith.textContent = main ? badgeOf(run) || sentWith(run) : "";
   parts.legend.draw(main, main ? main.steps.slice(0, steps) : []);
   if (!main) return;
-  const folded = parts.answer.foldedBefore(count);
-  if (markdown) drawMarkdown(parts.markdown, textOf(main, count, folded), folded && parts.answer.unfoldButton(folded));
-  else parts.answer.draw(main, count, { live: !whole || !main.endReason, selected: index, tail: whole ? endWords(main) : "" });
+  parts.answer.draw(main, count, { live: !whole || !main.endReason, selected: index, tail: whole ? endWords(main) : "", formatted });
   parts.turns.hidden = !whole;
 }
 
@@ -111,6 +116,7 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   parts.smallTrees.hidden = !drewSmallTrees(run);
   parts.guess.checked = guess;
   parts.treeLine.textContent = step ? stepWords(step, phase) : "";
+  drawKey(parts.key, step && main);
   if (!step) return;
   parts.card.about(main, index, phase);
   if (list) parts.listHost.replaceChildren(treeList(main, index, phase));
@@ -122,6 +128,18 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   if (opened(parts.mask.host)) parts.mask.draw(main, index);
   if (opened(parts.router)) drawRouter(parts.router, main, index);
   if (opened(parts.budget)) drawBudget(parts.budget, main, index);
+}
+
+// What the signs in the tree mean, for a lane's proposers
+let keyOf = null;
+function drawKey(host, lane) {
+  host.hidden = !lane || lane.isPlain;
+  if (!lane || lane === keyOf) return;
+  keyOf = lane;
+  const [first] = lane.proposers.all;
+  const sign = (words, ...signs) => h("span", null, signs, say(words));
+  host.replaceChildren(sign("sign_guessed", ...lane.proposers.all.map((one) => markerSample(one))), sign("sign_kept", markerSample(first)),
+    sign("sign_refused", markerSample(first, true)), sign("sign_own", markerSample(TARGET)));
 }
 
 // The step in a few words; nothing of the verdict in phase 1

@@ -53,16 +53,16 @@ class LaneView {
     this.tree = h("button", { class: "link-button", "data-action": "lane_tree", onclick: () => showLarge(this.tree, this.lane, this.step) });
     this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": lane.name },
       h("div", { class: "pane-head" }, h("b", null, lane.title), this.rate, this.tree), this.scroll);
-    this.answer = new AnswerView(this.host, { onPick: () => {}, onPreview: () => {} });
+    this.answer = new AnswerView(this.host, {});
   }
 
-  draw(lane, time, other, { selected, withTree, axis, over }) {
+  draw(lane, time, other, { selected, withTree, axis, over, formatted }) {
     const steps = lane.stepsAt(time);
     const count = lane.countAfter(steps - 1);
     this.bar.draw(lane, time, axis);
     const speed = metrics.speed(lane, steps);
     this.rate.textContent = speed === null ? (over ? "" : say("measuring")) : `${rate(speed)} tokens/s`;
-    this.answer.draw(lane, count, { live: !lane.endReason || count < lane.tokens.length, selected, tail: "" });
+    this.answer.draw(lane, count, { live: !lane.endReason || count < lane.tokens.length, selected, formatted });
     this.mark(lane, count, over ? count : other);
     this.tree.hidden = !withTree || lane.isPlain || !steps;
     this.tree.textContent = say("lane_tree", { step: steps });
@@ -74,10 +74,11 @@ class LaneView {
   mark(lane, count, other) {
     this.host.querySelectorAll(".plain-here").forEach((token) => token.classList.remove("plain-here"));
     if (!other || other >= count || lane.isPlain) return;
-    const unit = this.answer.drawn.find((one) => one.last >= other - 1);
-    if (!unit) return;
-    unit.element.classList.add("plain-here");
-    unit.element.dataset.here = say("plain_is_here");
+    const unit = this.answer.units.find((one) => one.last >= other - 1);
+    const element = unit && this.host.querySelector(`[data-token="${unit.first}"]:not(.sign)`);
+    if (!element) return;
+    element.classList.add("plain-here");
+    element.dataset.here = say("plain_is_here");
   }
 }
 
@@ -126,7 +127,7 @@ export class RaceView {
     const over = Boolean(run && run.finished && present.every((lane) => time >= lane.clock));
     const axis = Math.max(0.1, ...present.map(expectedSeconds));
     present.forEach((lane, i) => this.views[i].draw(lane, time, plainCount, { selected: lane === run.main ? state.index : -1,
-      withTree: present.length > 2, axis, over }));
+      withTree: present.length > 2, axis, over, formatted: state.formatted }));
     this.lead.textContent = over && plain && plain !== run.main ? finalWords(run) : this.leadWords(run, time);
     this.bars.setAttribute("aria-label", present.map((lane) => say("race_clock", { lane: lane.title, seconds: clockOf(Math.min(time, lane.clock)) })).join(" · "));
   }

@@ -1,6 +1,7 @@
 // The address bar and links: it follows the tab, a link that comes in fills the form, and Copy link hands one out. Nothing is
 // asked until the visitor presses Ask.
 
+import { copied } from "../base/copy.js";
 import { h, say } from "../base/dom.js";
 import { notify } from "../base/notice.js";
 import { freshChat } from "../chat/chat.js";
@@ -23,15 +24,6 @@ export function setAddress(hash, step) {
     history[step ? "pushState" : "replaceState"](history.state, "", location.pathname + search + hash);
   } catch {
     // a host page may forbid it; everything works without links
-  }
-}
-
-async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return false; // no permission, or a page without https
   }
 }
 

@@ -17,6 +17,9 @@ const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 const measuring = document.createElement("canvas").getContext("2d");
 
+// What is played lands level by level
+const levelOf = ({ column }) => `--level:${column}`;
+
 // Whether one pass of the draft made more than one level
 const sharesPasses = ({ nodes }) => nodes.some((node) => node.depth > 1 && node.draft_pass && nodes[node.parent].draft_pass === node.draft_pass);
 
@@ -50,7 +53,7 @@ export class TreeView {
     const row = clamp(least, room / plan.rows, 56 * scale);
     const total = { width: Math.max(width, this.starts.at(-1)), height: top + plan.rows * row + 20 * scale };
     Object.assign(this, { plan, row, top, width: total.width });
-    const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}`,
+    const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}${shown.played ? " played" : ""}`,
       role: plan.pills.length ? "group" : "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
       "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
       style: `--label:${this.font}px` });
@@ -204,11 +207,13 @@ export class TreeView {
       const to = this.place(spot);
       const state = this.shown.phase === 1 ? "proposed" : stateOf(this.step, i);
       const size = this.size(i) + (state === "accepted" ? 4 * this.scale : 2 * this.scale);
-      drawn.push([order[state] || 0, s("path", { class: `edge ${state}`, d: this.edge(from, to, size) })]);
+      drawn.push([order[state] || 0, s("path", { class: `edge ${state}`, style: levelOf(spot), d: this.edge(from, to, size) })]);
       if (state === "refused") {
         const x = to.x - size / 2 - 3 * this.scale;
-        const half = 5 * this.scale;
-        drawn.push([1, s("path", { class: "edge crossbar", d: `M${x},${to.y - half}V${to.y + half}` })]);
+        const half = (this.shown.phase === 2 ? 4 : 5) * this.scale;
+        drawn.push([1, this.shown.phase === 2 ? s("path", { class: "edge cross", style: levelOf(spot),
+          d: `M${x - half - 1},${to.y - half}l${2 * half},${2 * half}m0,${-2 * half}l${-2 * half},${2 * half}` })
+          : s("path", { class: "edge crossbar", d: `M${x},${to.y - half}V${to.y + half}` })]);
       }
     }
     if (this.plan.bonus) {
@@ -223,7 +228,7 @@ export class TreeView {
     const { x, y } = this.place(spot);
     const mark = marker(proposer, size);
     const number = markerNumber(proposer, size, 9 * this.scale);
-    const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": this.shown.phase > 1 ? state : null });
+    const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": this.shown.phase > 1 ? state : null, style: levelOf(spot) });
     const reach = 12 * this.scale;
     for (const one of [mark, number]) if (one) one.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
     group.append(s("rect", { class: "reach", x: x - reach, y: y - Math.max(this.row / 2, 8), height: Math.max(this.row, 16),
@@ -300,7 +305,7 @@ export class TreeView {
       } else if (this.plan.places.has(child) && (everywhere || this.shown.phase === 2)) {
         const to = this.place(this.plan.places.get(child));
         const x = to.x - 12 * this.scale - this.size(child) / 2;
-        group.append(s("path", { class: "tick", d: `M${x - 2},${to.y - 5}l3,3l5,-7` }));
+        group.append(s("path", { class: "tick", style: levelOf(this.plan.places.get(child)), d: `M${x - 2},${to.y - 5}l3,3l5,-7` }));
       }
     }
     return group;
