@@ -15,10 +15,13 @@ from app.words import lesson as lesson_words
 
 RECORDINGS = web.TRACES / "lesson" / "recordings.json"
 
+
 def script() -> str:
     """The lesson's modules, its words first."""
     words, stops = web.for_script(lesson_words.BROWSER), web.for_script(lesson_words.STOPS)
-    return f"Object.assign(Jakiro.words, {words}); Jakiro.lessonTexts = {stops};\n{web.joined(web.module_names('lesson'))}"
+    return (
+        f"Object.assign(Jakiro.words, {words}); Jakiro.lessonTexts = {stops};\n{web.joined(web.module_names('lesson'))}"
+    )
 
 
 def style() -> str:

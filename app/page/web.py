@@ -106,10 +106,14 @@ def _function(name: str, text: str, imported: dict[str, str], known: Iterable[st
     for written in _EXPORTS.findall(text):  # as bundlers end a module
         exports += [": ".join(reversed(one.split(" as "))) for one in written.split(",")]
     text = _EXPORTS.sub("", _EXPORT.sub("", _IMPORT.sub("", text)))
-    takes = [f"const {{ {what} }} = {_variable(path) if path in known else 'Jakiro'};" for path, what in imported.items()]
+    takes = [
+        f"const {{ {what} }} = {_variable(path) if path in known else 'Jakiro'};" for path, what in imported.items()
+    ]
     lines = (line.lstrip() for line in text.splitlines())
     body = [line for line in lines if line and not line.startswith("//")]
-    return "\n".join([f"const {_variable(name)} = (() => {{", *takes, *body, f"return {{ {', '.join(exports)} }};", "})();"])
+    return "\n".join(
+        [f"const {_variable(name)} = (() => {{", *takes, *body, f"return {{ {', '.join(exports)} }};", "})();"]
+    )
 
 
 def for_script(value) -> str:

@@ -48,6 +48,7 @@ function draw(now) {
     scrollAnswer(parts, now);
   } else if (now.tab === "race") {
     parts.race.draw(now, raceTime(now));
+    parts.race.drawResult(run, now.time ?? Infinity);
     drawPlot(parts.racePlot, now);
   }
   if (opened(parts.numbers)) drawNumbers(parts.numbers, run, now.whole ? undefined : now.steps);

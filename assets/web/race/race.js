@@ -154,6 +154,9 @@ export class RaceView {
   // The result waits for the end of the race, also of one that is played again
   drawResult(run, time) {
     const over = time === Infinity || (run && !run.finished) ? run : null;
+    const key = over && `${over.id}/${over.finished}/${over.finished || Object.keys(over.lanes).length}`;
+    if (key === this.result) return;
+    this.result = key;
     fillResultCard(this.card, over);
     this.table.replaceChildren(...[lanesTable(over)].filter(Boolean));
   }

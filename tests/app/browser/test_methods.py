@@ -182,7 +182,7 @@ def test_a_candidate_of_somebody_whom_the_header_lacks_takes_the_next_place(modu
     show(modules, traces)
     assert texts(modules, ".legend-entry .token") == ["First", "Second", "constructor"]
     last = len(traces["careless"]["steps"][0]["nodes"]) - 1
-    modules.evaluate("Jakiro.moves.state.showAll = true; Jakiro.redraw('tree')")
+    modules.evaluate("Jakiro.moves.state.showAll = true; Jakiro.redrawNow()")
     modules.hover(f'.tree .node[data-node="{last}"] .reach')
     assert "also guessed by __proto__" in modules.inner_text(".jk-card")
 

@@ -20,40 +20,82 @@ def traces_of(pieces=None, length=60, nodes=24) -> dict:
 def opening(tab, **options) -> None:
     tab.evaluate(
         "([traces, options]) => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
-        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: true, opening: true, ...options}); }",
+        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: true, ...options}); }",
         [traces_of(), options],
     )
 
 
-def test_it_opens_slowly_on_a_step_of_both_experts_and_waits_there(timed):
+STATE = "(({index, phase, playing}) => [index, phase, playing])(Jakiro.moves.state)"
+# What is on screen: the step of tree and counter, tokens of the answer, and those at the end of the plot's line
+DRAWN = """() => [Number(document.querySelector('svg.tree').dataset.step),
+  Number(/step (\\d+)/.exec(document.querySelector('.where').textContent)[1]) - 1,
+  new Set([...document.querySelectorAll('.answer-text [data-token]')].map((one) => one.dataset.token)).size,
+  document.querySelector('.columns .plot').data?.find((one) => one.name === 'Jakiro').y.at(-1)]"""
+
+
+def test_it_opens_slowly_phase_by_phase_and_goes_on_at_the_normal_pace(timed):
+    timed.wait_for_function("window.Plotly || Jakiro.plotly.ready(() => {})")
     opening(timed)
     while not timed.evaluate("Jakiro.moves.state.playing"):
-        timed.clock.run_for(100)
-    timed.clock.run_for(100)
-    before = timed.evaluate("Jakiro.moves.state.time")
-    timed.clock.run_for(160)
-    assert timed.evaluate("Jakiro.moves.state.time") - before == pytest.approx(0.25 * 0.160, abs=0.01)
-    run_until(timed, "svg.tree.phase-1")
-    for phase in (1, 2, 3):
-        assert timed.locator(f'.phase[data-phase="{phase}"][aria-checked="true"]').count() == 1
-        assert timed.locator(f"svg.tree.phase-{phase}").count() == 1
-        timed.clock.run_for(2500)
-    step = timed.evaluate(
+        timed.clock.run_for(50)
+    counts = timed.evaluate("Jakiro.lane().counts")
+    seen, now, clock = [], None, 0
+    while timed.evaluate("Jakiro.moves.state.playing"):
+        timed.clock.run_for(50)
+        clock += 50
+        state = timed.evaluate(STATE)
+        if state != now and state[2]:
+            now = state
+            seen.append((clock, *state[:2]))
+            timed.clock.run_for(40)
+            clock += 40
+            index, phase = state[:2]
+            written = counts[index] if phase == 3 else counts[index - 1] if index else 1
+            assert timed.evaluate(DRAWN)[:3] == [index, index, written], "one moment everywhere"
+    starts = [at for at, _, phase in seen if phase == 1]
+    slow, normal = starts[2] - starts[1], starts[8] - starts[7]
+    assert slow == pytest.approx(2500, abs=200) and normal == pytest.approx(660, abs=200)
+    assert [phase for _, step, phase in seen if step in (0, 1)] == [1, 2, 3, 1, 2, 3]
+    rest = timed.evaluate(
         """() => { const { state } = Jakiro.moves; const step = state.run.main.steps[state.index];
-             return {at: state.index === state.run.rest, early: state.index < 10, playing: state.playing,
-                     speakers: new Set(Jakiro.deliveredPath(step).map(i => step.nodes[i].proposer)).size}; }"""
+             return [state.phase, Jakiro.deliveredPath(step).length > 0, step.nodes.length - 1 > step.accepted_path.length,
+                     state.index < state.run.main.steps.length - 1]; }"""
     )
-    assert step == {"at": True, "early": True, "playing": False, "speakers": 2}
+    assert rest == [3, True, True, True], "it rests where some were kept and some refused"
 
 
-def test_whoever_moves_ends_the_opening(timed):
+def test_whoever_moves_ends_the_replay(timed):
     opening(timed)
     run_until(timed, "svg.tree.phase-1")
     timed.evaluate("Jakiro.moves.seek(7)")
     timed.clock.run_for(6000)
     assert timed.get_attribute("svg.tree", "data-step") == "7"
-    state = "[Jakiro.moves.state.index, Jakiro.moves.state.playing, Jakiro.moves.state.phase]"
-    assert timed.evaluate(state) == [7, False, 1], "no further phase is shown"
+    assert timed.evaluate(STATE) == [7, 3, False], "no further phase is shown"
+
+
+def test_each_update_of_a_live_answer_is_one_moment_everywhere(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    tab.wait_for_function("window.Plotly")
+    ask(tab, "Why?")
+    moments = tab.evaluate(
+        """async () => { const found = []; let last = null;
+          const view = document.querySelector('.jk-view').dataset;
+          while (view.finished !== 'true') {
+            await new Promise((done) => requestAnimationFrame(done));
+            if (view.drawn === last || !document.querySelector('svg.tree')) continue;
+            last = view.drawn;
+            const counts = Jakiro.lane().counts;
+            const read = DRAWN;
+            const [tree, where, tokens, plot] = read();
+            found.push({ tree, where, tokens, plot, counts: counts[tree] });
+          }
+          return found; }""".replace("DRAWN", DRAWN)
+    )
+    growing = [one for one in moments[:-1] if one["plot"]]
+    assert len(growing) > 3
+    for one in growing:
+        assert one["tree"] == one["where"] and one["tokens"] == one["counts"] == one["plot"], one
 
 
 def test_small_trees_of_a_processor_are_explained_and_a_big_one_is_a_click_away(open_tab, fake_address):

@@ -62,7 +62,7 @@ def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
     said = words.BROWSER["same_no"].format(token=31)
     assert number_of(modules, "same") == (said, words.BROWSER["same_no_note"].format(margin="0.0040"))
     assert modules.text_content('[data-fact="same"] span >> nth=0') == said
-    step = modules.evaluate("Jakiro.screen.lane().tokens[30].step")
+    step = modules.evaluate("Jakiro.lane().tokens[30].step")
     modules.evaluate("Jakiro.setTab('race')")
     modules.wait_for_selector(".race .verdict", state="attached")
     assert modules.text_content(".race .verdict").startswith("The texts part at token 31; up to there ")
@@ -118,7 +118,7 @@ def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_resul
     modules.click(".start-race")
     modules.wait_for_function("() => document.querySelectorAll('.lane-main [data-token]').length > 8")
     counts = modules.evaluate(
-        """() => { const time = Jakiro.screen.raceTime(); const { run } = Jakiro.moves.state;
+        """() => { const time = Jakiro.raceTime(Jakiro.moment()); const { run } = Jakiro.moves.state;
            return Object.values(run.lanes).map(lane => [lane.method, lane.countAt(time)]); }"""
     )
     assert dict(counts)["jakiro"] >= dict(counts)["autoregressive"]
@@ -185,7 +185,7 @@ def test_without_plain_beside_it_an_answer_is_set_against_plain_measured_earlier
     tab.click("#close-settings")
     ask(tab, "Why again?")
     wait_until_finished(tab)
-    speed = tab.evaluate("Jakiro.metrics.speed(Jakiro.screen.lane())")
+    speed = tab.evaluate("Jakiro.metrics.speed(Jakiro.lane())")
     tab.wait_for_function("() => document.querySelector('[data-fact=\"speedup\"]').textContent.startsWith('≈')")
     assert number_of(tab, "speedup") == (f"≈ {speed / plain:.1f}×", words.BROWSER["baseline_note"].format(minutes=0))
     assert number_of(tab, "same")[0] == words.BROWSER["not_measured"]

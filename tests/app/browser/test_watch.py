@@ -90,7 +90,7 @@ def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens
       return end.height > 0 && end.bottom <= room.bottom + 1; }"""
     for width in (1440, 390):
         tab.set_viewport_size({"width": width, "height": 844})
-        for index in (0, tab.evaluate("Jakiro.screen.lane().steps.length - 1")):
+        for index in (0, tab.evaluate("Jakiro.lane().steps.length - 1")):
             seek(tab, index)
         tab.wait_for_function(inside)
     marks = tab.evaluate(
