@@ -1,7 +1,7 @@
 """What the browser gets: the modules, the style sheet and the words of the page as one head block, and the recordings.
 
-The files in `assets/web/` are ES modules; they are joined in the order of their imports, without a build, since one request
-is faster than eighty and a saved replay page is one file. What they export is on `window.Jakiro`, for Gradio's calls.
+The files in `assets/web/` are ES modules; they are joined in the order of their imports, without a build, since one
+request is faster than eighty and a saved replay page is one file. Gradio calls what they export on `window.Jakiro`.
 """
 
 import graphlib

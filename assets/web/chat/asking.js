@@ -39,7 +39,10 @@ function askInstead(run, changes) {
   document.querySelector("#ask-instead").click();
 }
 
-export const askAgain = (run) => askInstead(run, { seed: run.main.header.sampling.seed + 1 });
+// At temperature 0 the same text would come again
+export const OTHER_TEMPERATURE = 0.8;
+export const isFixed = (run) => run.main.header.sampling.temperature === 0;
+export const askAgain = (run) => askInstead(run, { seed: run.main.header.sampling.seed + 1, ...(isFixed(run) ? { temperature: OTHER_TEMPERATURE } : {}) });
 // The same text to twice the length: what is drawn at a position does not depend on where the answer ends
 export const goOn = (run) => askInstead(run, { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens });
 // The same question and seed once more with a large tree, which shows more and takes longer

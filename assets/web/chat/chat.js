@@ -2,10 +2,10 @@
 
 import { counted, h, say } from "../base/dom.js";
 import { notify } from "../base/notice.js";
-import { askAgain, edit, goOn } from "./asking.js";
+import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed } from "./asking.js";
 import { sentTurns } from "./turns.js";
 import { questionsOf } from "../data/history.js";
-import { redraw, show, state } from "../page/machine.js";
+import { redraw, redrawNow, screen, show, state } from "../page/machine.js";
 import { AnswerView } from "../watch/answer.js";
 
 // What an answer was sent with, as its header tells
@@ -14,13 +14,14 @@ export function sentWith(run) {
   return asked > 1 ? say("chat_sent", { turns: counted("earlier_turn", asked - 1) }) : "";
 }
 
-const button = (key, action) => h("button", { class: "link-button", "data-action": key, onclick: action }, say(key));
+const button = (key, action, words) => h("button", { class: "link-button", "data-action": key, onclick: action }, words || say(key));
 const newChat = () => document.querySelector("#clear").click();
 
 function placeForLine() {
   const row = document.querySelector("#question-row");
   const line = h("div", { class: "chat-line", id: "jk-chat", role: "status" });
   if (row) row.append(line);
+  else if (screen.server) requestAnimationFrame(redrawNow);
   return line;
 }
 
@@ -59,7 +60,7 @@ function undo() {
 function actions(run) {
   const cut = run.main.endReason === "length";
   return h("div", { class: "turn-buttons" }, cut ? button("go_on", () => goOn(run)) : null,
-    button("ask_again", () => askAgain(run)), button("edit", () => edit(run)));
+    button("ask_again", () => askAgain(run), isFixed(run) && say("other_wording", { temperature: OTHER_TEMPERATURE })), button("edit", () => edit(run)));
 }
 
 // A turn's answer with its marks, drawn when somebody opens it

@@ -6,7 +6,7 @@ import { orRetry } from "../base/server.js";
 import { runFromTraces } from "./history.js";
 import { metrics } from "./metrics.js";
 import { LARGEST_TRACE_BYTES, TraceFileError, readTraceFile } from "./trace_file.js";
-import { screen, setTab, showRecording, state } from "../page/machine.js";
+import { redrawNow, screen, setTab, showRecording, state } from "../page/machine.js";
 import { saveReplay } from "../page/save.js";
 import { refuseLink } from "../share/address.js";
 import { quoted } from "../share/link.js";
@@ -44,7 +44,11 @@ export class RecordingsView {
 
   // Plays the first shipped recording, or the one that a link names, unless something else is already on screen
   first(link) {
-    return orRetry(() => this.playFirst(link));
+    state.starting = true;
+    return orRetry(() => this.playFirst(link)).finally(() => {
+      state.starting = false;
+      redrawNow();
+    });
   }
 
   async playFirst(link) {

@@ -20,7 +20,7 @@ const FIRST_PLAY_MS = 800;
 export const state = {
   tab: "watch", run: null, waiting: null, index: 0, follow: true, phase: 3, guess: false, playing: false, replay: false, time: null,
   sought: false, pace: "slow", choices: false, showAll: false, list: false, spaces: false, formatted: true,
-  plotMode: "tokens", turns: [], from: null, replaced: [], putAway: null, armed: false, lost: null, seen: new Set(),
+  plotMode: "tokens", turns: [], from: null, replaced: [], putAway: null, armed: false, lost: null, starting: false, seen: new Set(),
 };
 
 // The panes, once they are built, and the server's functions; null in saved pages
@@ -39,13 +39,15 @@ function stepsShown(main) {
   return state.time === null ? main.steps.length : main.stepsAt(state.time);
 }
 
-// Up to which second of their own clocks lanes are shown: while they run that of the slowest one; Infinity for all of them
+// Up to which second of their own clocks lanes are shown; Infinity for all of them. While they run that is the clock of the lane
+// that the tree shows, and in the race that of the slowest one
 function secondsShown(main, steps) {
   if (!main) return 0;
   if (state.time !== null) return state.time;
   if (state.guess || state.replay) return main.seconds[steps - 1] || 0;
   const running = Object.values(state.run.lanes).filter((one) => !one.endReason);
-  return live() && running.length ? Math.min(...running.map((one) => one.clock)) : Infinity;
+  if (!live() || !running.length) return Infinity;
+  return state.tab === "watch" && !main.endReason ? main.clock : Math.min(...running.map((one) => one.clock));
 }
 
 // What one draw shows

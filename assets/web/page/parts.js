@@ -66,7 +66,7 @@ function chatPane(parts) {
     parts.answerText, parts.turns);
   parts.tokenLine = h("div", { class: "token-line" });
   const legend = h("div", { class: "legend" });
-  const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") }, headline, parts.waiting[0].element,
+  const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") }, h("h2", { class: "voice" }, say("answer")), headline, parts.waiting[0].element,
     parts.answerScroll, h("div", { class: "legend-line" }, legend, parts.tokenLine));
   parts.answer = new AnswerView(parts.answerText, {
     onPick: seek,
@@ -107,7 +107,7 @@ function treePane(parts) {
   parts.treeEmpty = h("p", { class: "muted empty" }, say("no_steps"));
   parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",
     h("button", { class: "link-button", "data-action": "big_tree", onclick: () => bigTree() }, say("big_tree")));
-  const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") },
+  const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") }, h("h2", { class: "voice" }, say("draft_tree")),
     parts.watchHost, h("div", { class: "phases", role: "radiogroup", "aria-label": say("phases") }, parts.phases),
     parts.treeLine, h("div", { class: "tree-room" }, parts.treeEmpty, parts.treeHost, parts.listHost, parts.ladderHost), parts.wholeTree,
     parts.key, parts.smallTrees);

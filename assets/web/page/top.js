@@ -42,6 +42,12 @@ export function toggleSettings(open) {
   else document.querySelector("#jk-settings").focus();
 }
 
+// Opens the drawer at a field
+export function openSetting(field) {
+  toggleSettings(true);
+  document.querySelector(`#${field} input`)?.focus();
+}
+
 addEventListener("keydown", (event) => event.key === "Escape" && event.target.closest?.("#settings.open") && toggleSettings(false));
 
 export function mountTop(element) {

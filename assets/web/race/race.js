@@ -4,44 +4,49 @@
 import { apart, clockOf, counted, h, rate, say } from "../base/dom.js";
 import { trainedWords } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
-import { moves } from "../page/machine.js";
+import { moves, screen } from "../page/machine.js";
+import { openSetting } from "../page/top.js";
 import { lanesTable } from "./lanes_table.js";
-import { fillResultCard } from "./result_card.js";
+import { fillResultCard, verdict } from "./result_card.js";
 import { showLarge } from "../tree/dialog.js";
 import { AnswerView } from "../watch/answer.js";
-import { speedupWords } from "../watch/facts.js";
 
-// A lane's bar on the time axis that all share: as long as its own clock has run
+// A lane's bar: the tokens that it has written out of all, so that who leads is ahead; its clock stands at the end
 class Bar {
   constructor({ name, title, headMinutes }, role) {
     this.fill = h("span", { class: "race-fill" });
     this.clock = h("b", { class: "own-clock tabular", "data-clock": name });
+    this.flag = h("span", { class: "race-flag", "aria-hidden": "true" }, "⚑");
     this.done = h("span", { class: "muted tabular" });
     this.element = h("div", { class: `race-bar lane-${role}` }, h("span", { class: "race-name", title: trainedWords(headMinutes) }, title),
-      h("span", { class: "race-track" }, this.fill, this.clock, this.done));
+      h("span", { class: "race-track" }, this.fill, this.flag, this.clock, this.done));
   }
 
-  draw(lane, time, axis) {
-    const seconds = Math.min(time, lane.clock);
+  draw(lane, time, total) {
     const count = lane.countAt(time);
-    this.fill.style.setProperty("--share", seconds / axis);
-    this.clock.textContent = `${clockOf(seconds)} s`;
-    this.done.textContent = lane.endReason && count === lane.tokens.length ? counted("token", count)
-      : say("lane_progress", { done: count, length: lane.endReason ? lane.tokens.length : lane.header.sampling.max_new_tokens });
+    const finished = Boolean(lane.endReason) && count === lane.tokens.length;
+    this.fill.style.setProperty("--share", count / total);
+    this.flag.hidden = !finished;
+    this.clock.textContent = `${clockOf(Math.min(time, lane.clock))} s`;
+    this.done.textContent = finished ? counted("token", count) : say("lane_progress", { done: count, length: total });
   }
 }
 
-// How long a lane takes, or will take to its limit at its pace so far
-const expectedSeconds = (lane) => (lane.endReason ? lane.clock
-  : (lane.clock * lane.header.sampling.max_new_tokens) / Math.max(1, lane.tokens.length));
+// How many tokens the race is about: as many as the longest lane wrote, or may write
+const tokensOf = (lanes) => Math.max(1, ...lanes.map((lane) => (lane.endReason ? lane.tokens.length : lane.header.sampling.max_new_tokens)));
 
-// The result in one line: each lane's seconds, how many times as fast, and whether the texts are the same
+// The result in one line: who finished first and by how much, and whether the texts are the same
 function finalWords(run) {
-  const { main, plain } = run;
-  const speedup = speedupWords(metrics.speedup(main, plain));
-  const clocks = [...run.ordered.filter((lane) => lane !== plain), plain].map((lane) => say("race_clock", { lane: lane.title, seconds: clockOf(lane.clock) }));
   const parts = metrics.partsAt(run);
-  return [...clocks, speedup, parts === null ? say("race_same") : say("same_no", { token: parts + 1 })].filter(Boolean).join(" · ");
+  if (parts !== null) return verdict(run);
+  return say("race_verdict", { verdict: verdict(run).replace(/\.$/, ""), same: say("race_same") });
+}
+
+// Lanes whose heads had almost nothing kept
+const FEW_KEPT = 1.15; // tokens a step
+function idleWords(run) {
+  const idle = run.ordered.filter((lane) => !lane.isPlain && metrics.tau(lane.steps) < FEW_KEPT).map((lane) => lane.title);
+  return run.finished && run.ordered.length > 2 && idle.length ? say("race_idle", { lanes: idle.join(", ") }) : "";
 }
 
 class LaneView {
@@ -56,10 +61,10 @@ class LaneView {
     this.answer = new AnswerView(this.host, {});
   }
 
-  draw(lane, time, other, { selected, withTree, axis, over, formatted }) {
+  draw(lane, time, other, { selected, withTree, total, over, formatted }) {
     const steps = lane.stepsAt(time);
     const count = lane.countAfter(steps - 1);
-    this.bar.draw(lane, time, axis);
+    this.bar.draw(lane, time, total);
     const speed = metrics.speed(lane, steps);
     this.rate.textContent = speed === null ? (over ? "" : say("measuring")) : `${rate(speed)} tokens/s`;
     this.answer.draw(lane, count, { live: !lane.endReason || count < lane.tokens.length, selected, formatted });
@@ -82,6 +87,9 @@ class LaneView {
   }
 }
 
+// Leads to a field of the settings
+const settingButton = (key, field) => h("button", { class: "link-button", "data-action": key, onclick: () => openSetting(field) }, say(key));
+
 export class RaceView {
   constructor(plotPane, waiting) {
     this.lead = h("p", { class: "lead tabular" });
@@ -89,14 +97,16 @@ export class RaceView {
     this.bars = h("div", { class: "race-bars", role: "img" });
     this.choice = h("div", { class: "lane-choice", role: "group" });
     this.lanes = h("div", { class: "lanes" });
+    this.title = h("h2", { class: "race-title", dir: "auto" });
+    this.add = screen.server && h("div", { class: "race-add" }, settingButton("race_add", "further-lanes"), settingButton("race_tree", "tree"));
     this.empty = h("p", { class: "muted empty" }, say("race_empty"));
     this.card = h("section", { class: "result-card", "aria-label": say("card_title") });
     this.table = h("div", { class: "lanes-table-host" });
     this.unequal = h("p", { class: "unequal-heads" });
     this.more = h("details", { class: "question-line race-more" }, h("summary", null, say("race_more")), h("p", { class: "muted race-note" },
       say("race_note")), this.table, this.card);
-    this.element = h("div", { class: "race race-only" }, this.empty, waiting, h("div", { class: "lead-line" }, this.lead, this.replay),
-      this.bars, this.unequal, this.choice, this.lanes, plotPane, this.more);
+    this.element = h("div", { class: "race race-only" }, this.empty, waiting, this.title, h("div", { class: "lead-line" }, this.lead, this.replay),
+      this.bars, this.add || "", this.unequal, this.choice, this.lanes, plotPane, this.more);
     this.views = [];
   }
 
@@ -118,16 +128,17 @@ export class RaceView {
         onclick: () => this.choose(lane.name) }, lane.title)));
       if (present.length) this.choose((run.main || present[0]).name);
       this.lanes.dataset.count = present.length;
-      this.unequal.textContent = run ? run.unequalHeads : "";
-      this.unequal.hidden = !this.unequal.textContent;
       this.key = key;
     }
+    this.title.textContent = run && run.main ? run.question : "";
+    this.unequal.textContent = run ? [run.unequalHeads, idleWords(run)].filter(Boolean).join(" ") : "";
+    this.unequal.hidden = !this.unequal.textContent;
     const plain = run && run.plain;
     const plainCount = plain ? plain.countAfter(plain.stepsAt(time) - 1) : null;
     const over = Boolean(run && run.finished && present.every((lane) => time >= lane.clock));
-    const axis = Math.max(0.1, ...present.map(expectedSeconds));
+    const total = tokensOf(present);
     present.forEach((lane, i) => this.views[i].draw(lane, time, plainCount, { selected: lane === run.main ? state.index : -1,
-      withTree: present.length > 2, axis, over, formatted: state.formatted }));
+      withTree: present.length > 2, total, over, formatted: state.formatted }));
     this.lead.textContent = over && plain && plain !== run.main ? finalWords(run) : this.leadWords(run, time);
     this.bars.setAttribute("aria-label", present.map((lane) => say("race_clock", { lane: lane.title, seconds: clockOf(Math.min(time, lane.clock)) })).join(" · "));
   }

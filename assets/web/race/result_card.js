@@ -4,7 +4,7 @@ import { apart, counted, filledBar, h, milliseconds, number, rate, say, shares, 
 import { metrics } from "../data/metrics.js";
 import { sameText, speedupWords, tauNote } from "../watch/facts.js";
 
-function verdict(run) {
+export function verdict(run) {
   const { main, plain } = run;
   if (!plain || plain === main) return "";
   if (!run.finished) return say("verdict_running");

@@ -88,22 +88,35 @@ export class Card {
   // What the card talks about; set before each drawing of the tree
   about(lane, index, phase) {
     const same = this.lane === lane && this.index === index;
+    const told = this.phase === phase;
     Object.assign(this, { lane, index, phase });
     if (!same) this.close();
+    else if (!told && this.pinned !== null) this.fill(this.pinned);
+  }
+
+  fill(id) {
+    this.box.replaceChildren(h("button", { class: "card-close icon-button", "aria-label": say("close"), onclick: () => this.close() }, "×"),
+      ...cardContent(this.lane, this.index, id, this.phase));
   }
 
   open(content, near) {
     this.box.replaceChildren(...content);
     this.box.hidden = false;
+    this.place(near);
+  }
+
+  // Beside what it tells of; a card that stays stands below the tree, where there is something below it
+  place(near) {
     const frame = this.host.getBoundingClientRect();
     const spot = near.getBoundingClientRect();
     const width = this.box.offsetWidth;
     const height = this.box.offsetHeight;
     const left = Math.min(Math.max(4, spot.left - frame.left), frame.width - width - 4);
     const screen = onScreen();
-    const below = spot.bottom - frame.top + 6;
+    const tree = this.pinned !== null && this.host.querySelector(":scope > .tree-room");
+    const below = (tree ? tree.getBoundingClientRect().bottom : spot.bottom) - frame.top + 6;
     const end = Math.min(this.host.closest("dialog, .jk-view").getBoundingClientRect().bottom, screen.top + screen.height) - frame.top;
-    const top = below + height > end ? spot.top - frame.top - height - 6 : below;
+    const top = !tree && below + height > end ? spot.top - frame.top - height - 6 : below;
     this.box.style.left = `${left}px`;
     this.box.style.top = `${Math.max(top, screen.top + 4 - frame.top)}px`;
   }
@@ -123,9 +136,11 @@ export class Card {
     const same = this.pinned === id;
     this.close();
     if (same) return;
-    this.open(cardContent(this.lane, this.index, id, this.phase), near);
     this.pinned = id;
     this.box.classList.add("pinned");
+    this.fill(id);
+    this.box.hidden = false;
+    this.place(near);
   }
 
   leave() {

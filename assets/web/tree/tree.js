@@ -31,7 +31,8 @@ export class TreeView {
     this.openedStep = null;
   }
 
-  // `shown`: {lane, index, phase, choices, showAll, spaces}
+  // `shown`: {lane, index, phase, choices, showAll, spaces; played: guesses and checks come one after the other; whole: as wide as
+  // its names need}
   draw(shown) {
     const { lane, index } = shown;
     const step = lane.steps[index];
@@ -41,7 +42,7 @@ export class TreeView {
     const before = this.step === step && this.shown.phase !== shown.phase && !reducedMotion() ? this.heights() : null;
     if (this.step !== step) this.focused = 0;
     Object.assign(this, { shown, step });
-    const width = Math.max(this.host.clientWidth, 200);
+    const width = Math.max(this.host.clientWidth, shown.whole ? 120 * (depthOf(step) + 2) : 200);
     const height = Math.max(this.host.clientHeight - 4, 160);
     this.setScale(width, height);
     const { scale } = this;
@@ -316,8 +317,9 @@ export class TreeView {
     const group = s("g", { class: "verdict" });
     const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
     const x = end.x - 20 * this.scale;
+    const fits = x + this.measure(say("cut_here")) < this.width;
     group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
-      s("text", { x: x + 4, y: height - 4 * this.scale, class: "border-words" }, say("cut_here")));
+      s("text", { x: x + (fits ? 4 : -4), y: height - 4 * this.scale, class: "border-words", "text-anchor": fits ? "start" : "end" }, say("cut_here")));
     return group;
   }
 

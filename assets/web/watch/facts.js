@@ -83,7 +83,8 @@ export class Headline {
     this.host.hidden = !numbers;
     if (!numbers) return;
     const { same, speedup, tau } = numbers;
-    const tokens = counted("token", same.tokens || 0);
+    const shown = steps === undefined ? run.main.tokens.length : run.main.countAfter(steps - 1);
+    const tokens = same.tokens < shown ? say("fact_same_part", { tokens: same.tokens, all: shown }) : counted("token", same.tokens || 0);
     const nothing = ["", ""];
     const words = {
       same: same.state === "same" ? [say("fact_same_value", { tokens }), say("fact_same")] : same.state === "different" ? [same.value, ""] : nothing,

@@ -143,9 +143,15 @@ export class Plot {
       const above = lane.countAt(common) === upper, middle = Math.floor((this.figure.host.clientWidth < 500 ? 0.25 : 0.6) * (steps - 1));
       const low = !above && mode === "tokens" && lane.counts[middle] < height / 5;
       const at = above || low ? steps - 1 : middle;
-      return { text: plotStyle.plotText(`${lane.title}  ${rate(speed)} tokens/s`), showarrow: false,
+      const text = `${lane.title}  ${rate(speed)} tokens/s`;
+      // Inside the plot, at whichever side of its point there is room
+      const room = this.figure.host.clientWidth - 60 * scale, wide = 7.5 * scale * text.length;
+      const x = (lane.seconds[at] / Math.max(0.5, width)) * room;
+      const right = x >= wide && (above || x + wide > room);
+      const over = right ? 0 : Math.max(0, x + wide - room);
+      return { text: plotStyle.plotText(text), showarrow: false,
         x: lane.seconds[at], y: mode === "tokens" ? lane.counts[at] : metrics.smoothSpeed(lane, at),
-        xanchor: above && lane.seconds[at] > width / 3 ? "right" : "left", xshift: low ? 6 : 0,
+        xanchor: right ? "right" : "left", xshift: (low && !right ? 6 : 0) - Math.min(over, x),
         yanchor: above ? "bottom" : low ? "middle" : "top", yshift: above ? 4 : low ? 0 : -4,
         font: { size: 14 * scale, color: colours[role === "main" ? "ink" : "muted"] } };
     });

@@ -56,7 +56,7 @@ def shown_as_text(tab) -> None:
 
 
 def walk_through(tab) -> None:
-    """Every view of an answer: tokens, formatted and as written, tree, choices, card, list, mask and plot as tables, race."""
+    """Every view of an answer: tokens, formatted and not, tree, choices, card, list, mask and plot as tables, race."""
     tab.evaluate("Jakiro.setTab('watch'); Jakiro.moves.seek(1)")
     tab.wait_for_selector('svg.tree[data-step="1"]')
     shown_as_text(tab)
