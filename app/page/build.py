@@ -12,6 +12,7 @@ from huggingface_hub import constants
 from app.devices.base import Device
 from app.page import api, benchmark, form, handlers, lesson, web
 from app.page.drawn import drawn
+from app.page.offered import offered_questions
 from app.page.picker import LoaderOf, Picker
 from app.serving import server as serving
 from app.serving.limits import Limits
@@ -67,9 +68,9 @@ def build(
             ask = gr.Button(words.ASK, variant="primary", elem_id="ask", scale=0, min_width=72)
             stop = gr.Button(words.STOP, elem_id="stop", scale=0, min_width=72)
             clear = gr.Button(words.CLEAR, elem_id="clear", scale=0, min_width=72)
-            for number, example in enumerate(words.EXAMPLES):
-                button = gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
-                button.click(None, None, question, js=f"() => {example!r}", api_visibility="private")
+            with gr.Row(elem_id="examples"):
+                for number, example in enumerate(offered_questions()):
+                    gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
         view = drawn("view", "mountView(element, props, watch, server)", _server_functions(service, runs))
         lesson.component(service)
         benchmarks = benchmark.component(page, service, runs.pace)

@@ -10,7 +10,6 @@ TITLE = "Jakiro"
 TAGLINE = "The same answer, faster: a small network guesses ahead, the model checks."
 
 QUESTION_PLACEHOLDER = "Ask anything short"
-EXAMPLES = ("Why is the sky blue?", "What is a rainbow?")
 ASK, STOP, CLEAR = "Ask", "Stop", "New chat"
 OPEN_LINK = "Open the link"
 
@@ -187,6 +186,7 @@ BROWSER = {
     "key_ask": "Q: question",
     "key_live": "L: back to the live end",
     "numbers": "Numbers",
+    "ask_more": "More about this step, and all numbers",
     "ask_mask": "What may each guess see? (mask)",
     "ask_router": "How much does each expert count? (router)",
     "ask_budget": "Why this size of tree? (budget)",
@@ -362,7 +362,7 @@ BROWSER = {
     "race_same": "word for word the same",
     "race_verdict": "{verdict}, {same}",
     "race_idle": "{lanes}: almost no guess was kept here, so these lanes are plain decoding with a tree.",
-    "race_add": "＋ Add a method",
+    "race_add": "+ Add a method",
     "race_tree": "Size of the trees",
     "race_alone": "Plain decoding was switched off for this answer; switch it on in Settings to race.",
     "start_race": "Start race",
@@ -416,6 +416,7 @@ BROWSER = {
     "chat_fresh": "Starts a new chat.",
     "chat_instead": "Takes the place of an earlier turn.",
     "chat_go_on": "Keep the chat",
+    "answers_here": "{target} answers here: a small model, often wrong.",
     "chat_put_away": "A new chat has begun.",
     "chat_undo": "Undo",
     "new_chat": CLEAR,

@@ -39,6 +39,14 @@ function askInstead(run, changes) {
   document.querySelector("#ask-instead").click();
 }
 
+// An offered question is asked when it is pressed
+document.addEventListener("click", ({ target }) => {
+  const chip = target.closest?.(".jk-chip");
+  if (!chip || refuseOffline()) return;
+  instead = { from: state.from, changes: { question: chip.textContent.trim() } };
+  document.querySelector("#ask-instead").click();
+});
+
 // At temperature 0 the same text would come again
 export const OTHER_TEMPERATURE = 0.8;
 export const isFixed = (run) => run.main.header.sampling.temperature === 0;

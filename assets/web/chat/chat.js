@@ -5,6 +5,7 @@ import { notify } from "../base/notice.js";
 import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed } from "./asking.js";
 import { sentTurns } from "./turns.js";
 import { questionsOf } from "../data/history.js";
+import { chip } from "../page/chip.js";
 import { redraw, redrawNow, screen, show, state } from "../page/machine.js";
 import { AnswerView } from "../watch/answer.js";
 
@@ -31,7 +32,8 @@ function drawLine() {
   const count = sentTurns(state).length;
   const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), button("chat_go_on", () => startFrom(null))]
     : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), button("new_chat", newChat)]
-      : state.putAway ? [say("chat_put_away"), button("chat_undo", undo)] : [];
+      : state.putAway ? [say("chat_put_away"), button("chat_undo", undo)]
+        : chip.value?.target ? [h("span", { title: chip.value.size || null }, say("answers_here", { target: chip.value.target }))] : [];
   line.replaceChildren(...said);
 }
 
@@ -65,7 +67,7 @@ function actions(run) {
 
 // A turn's answer with its marks, drawn when somebody opens it
 function answerOf(turn) {
-  const host = h("div");
+  const host = h("div", { class: "turn-text" });
   const view = new AnswerView(host);
   const watched = new IntersectionObserver(([change]) => {
     if (!change.isIntersecting) return;
@@ -80,7 +82,7 @@ function answerOf(turn) {
 let drawn = "";
 export function drawChat(parts, { run, turns, from, putAway }) {
   const at = turns.indexOf(run);
-  const key = JSON.stringify([turns.map((turn) => [turn.id, Boolean(turn.main), turn.finished]), run?.id, from?.id, Boolean(putAway)]);
+  const key = JSON.stringify([turns.map((turn) => [turn.id, Boolean(turn.main), turn.finished]), run?.id, from?.id, Boolean(putAway), chip.value?.target]);
   if (key === drawn && document.querySelector("#jk-chat")) return;
   drawn = key;
   document.body.dataset.asked = turns.length || (run && run.source !== "recording") ? "1" : "";

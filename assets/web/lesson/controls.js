@@ -32,6 +32,11 @@ function slider({ name, label, min, max, step = 1, value, format, onInput }) {
       input.value = next;
       show();
     },
+    // As a hand does
+    move(next) {
+      this.set(next);
+      onInput(Number(input.value));
+    },
   };
 }
 
@@ -48,7 +53,7 @@ function choice({ name, label, options, value, onPick }) {
     buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.value === String(key))));
   const id = nextId(name);
   return { element: h("div", { class: "lesson-choice", role: "group", "aria-labelledby": id }, h("span", { id }, label),
-    h("span", { class: "segments" }, buttons)), set };
+    h("span", { class: "segments" }, buttons)), set, press: (key) => buttons.find((one) => one.dataset.value === String(key)).click() };
 }
 
 const onOff = (name, label, onPick) => choice({ name, label, options: { on: say("on"), off: say("off") }, value: "on",

@@ -20,6 +20,7 @@ import { speedStop } from "./stops/speed.js";
 import { treesStop } from "./stops/trees.js";
 import { verdictStop } from "./stops/verdict.js";
 import { chip } from "../page/chip.js";
+import { inProjector } from "../page/hall.js";
 import { pages, setTab } from "../page/machine.js";
 import { setAddress } from "../share/address.js";
 import { linkedStop } from "../share/link.js";
@@ -29,6 +30,7 @@ import { TreeView } from "../tree/tree.js";
 import { stepSentence } from "../watch/words.js";
 
 const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
+const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // what a lecture goes through
 const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are for who wants more
 
 // A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
@@ -119,7 +121,7 @@ export function mountLesson(element, server) {
   const texts = given.lessonTexts;
   const voice = h("div", { class: "voice", role: "status" });
   const body = h("div", { class: "stop-body" }, h("p", { class: "muted empty" }, say("lesson_loading")));
-  const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) }, text.title));
+  const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) }, `${n + 1} ${text.title}`));
   const strip = h("div", { class: "stop-titles" }, CORE.map((n) => titles[n]));
   const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
   const more = popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
@@ -129,15 +131,23 @@ export function mountLesson(element, server) {
   root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
     h("div", { class: "lesson-turn" }, back, next), voice);
 
-  // The stop before or after this one, among those of its kind; undefined at the ends
+  // The stop before or after this one, among those of its kind, in a hall among those of the plan; undefined at the ends
   function beside(by) {
-    const kind = CORE.includes(current) ? CORE : others;
+    const kind = inProjector() && PLAN.includes(current) ? PLAN : CORE.includes(current) ? CORE : others;
     return kind[kind.indexOf(current) + by];
   }
 
   // After the last stop comes a question of one's own, which waits in the box
   const forward = () => (beside(1) === undefined ? armQuestion() : go(beside(1)));
-  Object.assign(pages, { back: () => beside(-1) !== undefined && go(beside(-1)), next: forward });
+  // A clicker first plays what the stop shows, then turns the page
+  let played = 0;
+  function ahead() {
+    const { demo } = built.get(current) || { demo: [] };
+    if (!inProjector() || played >= demo.length) return forward();
+    played += 1;
+    return demo[played - 1]();
+  }
+  Object.assign(pages, { back: () => beside(-1) !== undefined && go(beside(-1)), next: ahead });
 
   const built = new Map();
   let current = stopNow() ?? 0;
@@ -147,8 +157,8 @@ export function mountLesson(element, server) {
   function show() {
     if (!lesson) return;
     if (!built.has(current)) {
-      const { screen, draw } = STOPS[current](lesson);
-      built.set(current, { draw, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
+      const { screen, draw, demo = [] } = STOPS[current](lesson);
+      built.set(current, { draw, demo, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
         h("section", { class: "pane stop-pane", "aria-label": texts[current].title },
           h("div", { class: "stop-screen" }, screen))) });
     }
@@ -175,6 +185,7 @@ export function mountLesson(element, server) {
   const visible = () => document.body.dataset.jakiroTab === "lesson";
   function go(n) {
     current = n;
+    played = 0;
     more.open = false;
     show();
     setAddress(`#stop-${current + 1}`);

@@ -1,6 +1,6 @@
 // Every pane of the view, built once and handed to the view, which only fills it.
 
-import { h, say } from "../base/dom.js";
+import { h, radios, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import { bigTree } from "../chat/asking.js";
 import { pathTo } from "../data/history.js";
@@ -92,12 +92,7 @@ function plotPane(host, plot) {
 function treePane(parts) {
   parts.watchHost = h("div");
   parts.treeLine = h("p", { class: "tree-line muted tabular" });
-  parts.phases = [1, 2, 3].map((phase) => h("div", { class: "phase", role: "radio", "data-phase": phase, tabindex: -1,
-    onclick: () => setPhase(phase), onkeydown: (event) => {
-      if (!["Enter", " "].includes(event.key)) return;
-      event.preventDefault();
-      setPhase(phase);
-    } }, h("b", null, String(phase)), say(`phase_${phase}`)));
+  parts.phases = radios("phase", say("phases"), [1, 2, 3].map((phase) => [phase, h("b", null, String(phase)), say(`phase_${phase}`)]), setPhase);
   parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
   parts.listHost = h("div", { class: "list-host", hidden: true });
   parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
@@ -108,7 +103,7 @@ function treePane(parts) {
   parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",
     h("button", { class: "link-button", "data-action": "big_tree", onclick: () => bigTree() }, say("big_tree")));
   const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") }, h("h2", { class: "voice" }, say("draft_tree")),
-    parts.watchHost, h("div", { class: "phases", role: "radiogroup", "aria-label": say("phases") }, parts.phases),
+    parts.watchHost, parts.phases.element,
     parts.treeLine, h("div", { class: "tree-room" }, parts.treeEmpty, parts.treeHost, parts.listHost, parts.ladderHost), parts.wholeTree,
     parts.key, parts.smallTrees);
   parts.card = new Card(pane);
@@ -132,7 +127,7 @@ function questions(parts) {
   parts.numbers = h("div", { class: "numbers-host" });
   const line = (name, host, extra) => h("details", { class: `question-line panel-${name}`, ontoggle: () => redrawNow() },
     h("summary", null, say(`ask_${name}`)), extra, host);
-  parts.panels = h("div", { class: "panels watch-only" }, line("mask", mask, tableToggle(mask, () => redrawNow())), line("router", parts.router),
+  parts.panels = h("details", { class: "question-line panels watch-only" }, h("summary", null, say("ask_more")), line("mask", mask, tableToggle(mask, () => redrawNow())), line("router", parts.router),
     line("budget", parts.budget), line("numbers", parts.numbers));
   return parts.panels;
 }

@@ -9,7 +9,6 @@ import { readTraceFile } from "../data/trace_file.js";
 import { screen, state } from "./machine.js";
 import { plotly } from "../plots/library.js";
 import { drawing } from "../share/drawing.js";
-import { resultPicture } from "../share/result_picture.js";
 import { treePicture } from "../share/tree_picture.js";
 import { stateOf } from "../tree/layout.js";
 import { nameOf } from "../tree/names.js";
@@ -92,21 +91,15 @@ const fromTrace = (json, run) => {
   return runFromTraces(run.id, run.source, traces, title);
 };
 
-// Pictures come as the text of an svg file, or null where there is nothing to draw
-const saveSvg = (run, ending, file) => file && download(fileName(run, ending), file, "image/svg+xml");
-const savePng = async (run, ending, file) => {
-  if (file) (await drawing.canvasOf(file)).toBlob((blob) => download(fileName(run, ending), blob));
-};
-
 const SAVERS = {
   save_json: async (run) => download(fileName(run, "json"), await asJson(run), "application/json"),
   save_csv: async (run) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run), run)),
     "text/csv"),
   save_html: async (run) => saveReplay(run, await asJson(run)),
-  save_png: (run) => savePng(run, "png", resultPicture(run)),
-  save_svg: (run) => saveSvg(run, "svg", resultPicture(run)),
-  save_tree_png: (run) => savePng(run, "tree.png", treePicture(run, state.index)),
-  save_tree_svg: (run) => saveSvg(run, "tree.svg", treePicture(run, state.index)),
+  save_png: async (run) => {
+    const file = treePicture(run, state.index);
+    if (file) (await drawing.canvasOf(file)).toBlob((blob) => download(fileName(run, "tree.png"), blob));
+  },
 };
 
 export function saveMenu() {

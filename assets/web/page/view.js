@@ -6,6 +6,7 @@ import { restore } from "../chat/visit.js";
 import { deliveredPath, depthOf } from "../data/history.js";
 import { TARGET } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
+import { chip } from "./chip.js";
 import { watchConnection } from "./connection.js";
 import { drawWith, onTab, raceTime, racing, receive, redraw, screen, state } from "./machine.js";
 import { buildParts } from "./parts.js";
@@ -31,7 +32,6 @@ function draw(now) {
   const { parts } = screen;
   const { root } = parts;
   const { run } = now;
-  root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`);
   Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run && run.finished)), starting: now.starting && !run ? "1" : "", waiting: now.waiting ? "1" : "",
     drawn: Number(root.dataset.drawn || 0) + 1 });
   document.body.dataset.answering = now.waiting || now.live ? "1" : "";
@@ -41,6 +41,7 @@ function draw(now) {
   parts.playBar.draw(now);
   markSettings(run);
   drawChat(parts, now);
+  root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`);
   if (now.tab === "watch") {
     drawTree(parts, now);
     drawAnswer(parts, now);
@@ -79,14 +80,19 @@ function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, for
 
 // After all drawing, since it makes the browser lay out what has changed
 let broughtTo = null;
+let stuck = null; // where the text's end was brought into sight, until somebody scrolls
 function scrollAnswer({ answerScroll: box, answerText }, { run, main, following, playing, replay, whole, index, sought }) {
   if (!main) return;
   const wanted = `${run.id}/${index}`;
-  if (following || playing || replay || (whole && !sought && broughtTo === `${run.id}/following`)) box.scrollTop = box.scrollHeight;
-  else if (wanted !== broughtTo) {
+  const followed = broughtTo === `${run.id}/following` || (wanted === broughtTo && stuck !== null && Math.abs(box.scrollTop - stuck) < 2);
+  const last = wanted !== broughtTo && whole && index === main.steps.length - 1;
+  if (following || playing || replay || last || (whole && !sought && followed)) {
+    box.scrollTop = box.scrollHeight;
+    stuck = box.scrollTop;
+  } else if (wanted !== broughtTo) {
+    stuck = null;
     const chosen = answerText.querySelector(".selected");
-    if (whole && index === main.steps.length - 1) box.scrollTop = box.scrollHeight;
-    else if (chosen?.getClientRects().length) {
+    if (chosen?.getClientRects().length) {
       const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
       if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) box.scrollTop += spot.top - around.top - around.height / 2;
     }
@@ -110,10 +116,7 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   parts.listHost.hidden = !step || !list;
   parts.ladderHost.hidden = !step || list || !narrow;
   parts.wholeTree.hidden = parts.ladderHost.hidden;
-  parts.phases.forEach((choice, i) => {
-    choice.setAttribute("aria-checked", String(phase === i + 1));
-    choice.tabIndex = phase === i + 1 ? 0 : -1;
-  });
+  parts.phases.mark(phase);
   parts.smallTrees.hidden = !drewSmallTrees(run);
   parts.guess.checked = guess;
   parts.treeLine.textContent = step ? stepWords(step, phase) : "";
@@ -182,10 +185,12 @@ export function mountView(element, props, watch, server) {
   drawWith(draw);
   onTab.push(tabChanged);
   document.body.dataset.jakiroTab = parts.root.dataset.tab = state.tab;
-  new ResizeObserver(() => redraw()).observe(parts.root);
+  const sizes = new ResizeObserver(() => redraw());
+  [parts.root, document.querySelector(".gradio-container")].forEach((one) => one && sizes.observe(one));
   new MutationObserver(() => redraw()).observe(document.body, { attributeFilter: ["class"] });
   if (watch) watch("value", () => receive(props.value));
   if (server) {
+    chip.ready.then(() => redraw());
     restore();
     const link = addressed();
     parts.recordings.first(link);

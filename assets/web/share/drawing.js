@@ -50,7 +50,6 @@ async function canvasOf(file) {
 
 const page = (width, height) => s("svg", { class: "picture", width, height, viewBox: `0 0 ${width} ${height}` },
   s("rect", { class: "paper", width, height }));
-const pane = (x, y, width, height) => s("rect", { class: "sheet", x, y, width, height, rx: 10 });
 
 function widthOf(words, size, weight = 400) {
   measuring.font = `${weight} ${size}px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`;
@@ -69,4 +68,4 @@ function line(words, x, y, { size: wanted, least = wanted, weight = 400, look = 
   return s("text", { class: look, x, y, style: `font-size:${size}px;font-weight:${weight}` }, shown);
 }
 
-export const drawing = { fit, drawnFile, canvasOf, page, pane, line, widthOf };
+export const drawing = { drawnFile, canvasOf, page, line, widthOf };

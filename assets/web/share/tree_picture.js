@@ -1,4 +1,4 @@
-// Pictures of a draft tree: the one on screen as it stands, with question, step and legend; and a step's tree in a box.
+// A picture of the draft tree on screen, with question, step and legend.
 
 import { counted, s, say, shares } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
@@ -7,7 +7,6 @@ import { TARGET } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { drawing } from "./drawing.js";
 import { marker, markerNumber } from "../tree/marker.js";
-import { TreeView } from "../tree/tree.js";
 
 const { drawnFile, page, line, widthOf } = drawing;
 
@@ -16,7 +15,6 @@ const MARGIN = 80;
 const HEAD = 150;
 const FOOT = 130;
 const LONGEST_LABEL = 30;
-const NO_CARD = { show() {}, leave() {}, pin() {}, showFold() {} };
 
 // An svg inside another one: its drawing keeps its proportions and fills the box
 function placed(svg, { x, y, width, height }) {
@@ -24,15 +22,6 @@ function placed(svg, { x, y, width, height }) {
   for (const [name, value] of Object.entries({ x, y, width, height, viewBox: `0 0 ${size[0]} ${size[1]}`,
     preserveAspectRatio: "xMinYMin meet" })) svg.setAttribute(name, value);
   return svg;
-}
-
-// The tree of a step, laid out for a box; `stage` is a place on the page
-export function treeInBox(stage, lane, index, box) {
-  const host = document.createElement("div");
-  Object.assign(host.style, { width: `${box.width}px`, height: `${box.height}px` });
-  stage.append(host);
-  new TreeView(host, NO_CARD).draw({ lane, index, phase: 3, choices: false, showAll: false, sentence: "" });
-  return placed(host.firstChild, box);
 }
 
 // Who proposes, with the share of the accepted tokens where `steps` are given; smaller where there are many
@@ -55,10 +44,10 @@ function legend(lane, steps, { x, y, size: wanted, room }) {
 }
 
 // What a picture was measured on, in one line
-export const madeOn = ({ target, drafter, device, dtype, numerics }) => [target.name, drafter ? drafter.name : "–", device, dtype, numerics]
+const madeOn = ({ target, drafter, device, dtype, numerics }) => [target.name, drafter ? drafter.name : "–", device, dtype, numerics]
   .join(" · ");
 
-export function stepLine(lane, index) {
+function stepLine(lane, index) {
   const step = lane.steps[index];
   return [say("draft_tree"), say("step_of", { step: index + 1, steps: lane.steps.length }),
     counted("candidate", step.nodes.length - 1), counted("level", depthOf(step))].join(" · ");

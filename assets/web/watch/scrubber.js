@@ -1,7 +1,7 @@
 // Playing: the line under both columns, a strip with one bar per step (height = tokens kept) and a handle over it; and above
 // the tree a button that plays, with its pace.
 
-import { h, s, say } from "../base/dom.js";
+import { h, radios, s, say } from "../base/dom.js";
 import { PACES, moves } from "../page/machine.js";
 
 const setText = (element, text) => element.textContent !== text && (element.textContent = text);
@@ -24,8 +24,8 @@ export class Scrubber {
       h("div", { class: "track" }, this.bars, this.range),
       h("div", { class: "scrub-words" }, this.where, this.live));
     this.watch = h("button", { class: "primary watch-button", "data-action": "watch", onclick: () => moves.play() });
-    this.paces = PACES.map((pace) => h("button", { class: "toggle", "data-pace": pace, onclick: () => moves.setPace(pace) }, say(`pace_${pace}`)));
-    this.watchLine = h("div", { class: "watch-line" }, this.watch, h("div", { class: "paces", role: "group", "aria-label": say("pace") }, this.paces));
+    this.paces = radios("pace", say("pace"), PACES.map((pace) => [pace, say(`pace_${pace}`)]), moves.setPace);
+    this.watchLine = h("div", { class: "watch-line" }, this.watch, this.paces.element);
     watchHost.append(this.watchLine);
     this.count = 0;
     this.index = 0;
@@ -50,7 +50,7 @@ export class Scrubber {
     this.playButton.setAttribute("aria-label", say(runs ? "pause" : "play"));
     this.watchLine.hidden = !step || live;
     setText(this.watch, playing ? `❚❚ ${say("pause")}` : `▶ ${say("watch_it")}`);
-    this.paces.forEach((choice) => choice.setAttribute("aria-pressed", String(choice.dataset.pace === now.pace)));
+    this.paces.mark(now.pace);
     this.drawBars(main, index);
   }
 

@@ -14,7 +14,6 @@ import pytest
 from app.page import web
 from app.serving.limits import Limits
 from app.tools import record
-from tests.app.browser.test_pictures import stands_alone
 from tests.app.conftest import ask, open_save_menu, outside, serve, set_option, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator
 
@@ -129,10 +128,7 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
     assert all(character not in replay.suggested_filename for character in "<>/\\:\"'$`{}")
     path = tmp_path / "replay.html"
     path.write_bytes(replay.path().read_bytes())
-    for key in ("save_png", "save_tree_png"):
-        assert saved(tab, key).path().read_bytes().startswith(b"\x89PNG")
-    for key in ("save_svg", "save_tree_svg"):
-        stands_alone(saved(tab, key).path().read_text())
+    assert saved(tab, "save_png").path().read_bytes().startswith(b"\x89PNG")
     assert tab.evaluate("window.ran") is None
     assert not [url for url in requests if outside(url)]
 
@@ -163,7 +159,6 @@ def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_tit
         wait_until_finished(tab)
         assert len(tab.text_content(".asked")) == len(question)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1440
-        stands_alone(tab.evaluate("Jakiro.resultPicture(Jakiro.moves.state.run)"))
         replay = saved(tab, "save_html")
         assert len(replay.suggested_filename) < 120
         path = tmp_path / "replay.html"

@@ -392,6 +392,7 @@ def test_text_that_is_not_json_is_refused_in_words(functions):
 
 def test_mask_and_plot_read_as_tables(shown):
     steps = traces_of()["jakiro"]["steps"]
+    shown.click(".panels > summary")
     shown.click(".panel-mask summary")
     shown.click('.panel-mask [data-toggle="read_as_table"]')
     shown.wait_for_selector(".mask-host table")

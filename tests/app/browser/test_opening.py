@@ -4,8 +4,8 @@ import pytest
 
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.conftest import ask, run_until, wait_for_frames, wait_until_finished
-from tests.app.fake import FakeGenerator
+from tests.app.conftest import ask, run_until, serve, wait_for_frames, wait_until_finished
+from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
 
@@ -34,7 +34,6 @@ DRAWN = """() => [Number(document.querySelector('svg.tree').dataset.step),
 
 
 def test_it_opens_slowly_phase_by_phase_and_goes_on_at_the_normal_pace(timed):
-    timed.wait_for_function("window.Plotly || Jakiro.plotly.ready(() => {})")
     opening(timed)
     while not timed.evaluate("Jakiro.moves.state.playing"):
         timed.clock.run_for(50)
@@ -74,8 +73,15 @@ def test_whoever_moves_ends_the_replay(timed):
     assert timed.evaluate(STATE) == [7, 3, False], "no further phase is shown"
 
 
-def test_each_update_of_a_live_answer_is_one_moment_everywhere(open_tab, fake_address):
-    tab = open_tab(fake_address)
+@pytest.fixture(scope="module")
+def long_address():
+    blocks, address = serve(lambda: FakeGenerator(default_answer() * 3, pace=0.05))
+    yield address
+    blocks.close()
+
+
+def test_each_update_of_a_live_answer_is_one_moment_everywhere(open_tab, long_address):
+    tab = open_tab(long_address)
     tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
     tab.wait_for_function("window.Plotly")
     ask(tab, "Why?")

@@ -90,7 +90,6 @@ def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(modules):
     race_with(modules, {"jakiro": DEFAULT_HEAD, "eagle2": other, "aded": None})
     listed = f"Jakiro {round(minutes[DEFAULT_HEAD])} min, EAGLE-2 {round(minutes[other])} min"
     assert modules.inner_text(".unequal-heads") == words.BROWSER["unequal_heads"].format(heads=listed)
-    assert listed in modules.evaluate("Jakiro.resultPicture(Jakiro.moves.state.run)")
 
 
 def test_a_race_of_equal_heads_and_of_unknown_ones_says_nothing(modules):

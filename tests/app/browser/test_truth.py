@@ -9,6 +9,7 @@ import json
 import pytest
 
 from app.page import web
+from app.page.offered import offered_questions
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
@@ -116,11 +117,11 @@ def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
     wait_until_finished(tab)
     assert tab.is_hidden("#example-1")
     tab.click('[data-action="new_chat"]')
+    before = tab.get_attribute(".jk-view", "data-run")
     tab.click("#example-1")
-    tab.wait_for_function("() => document.querySelector('#question textarea')?.value")
-    assert tab.input_value("#question textarea") == words.EXAMPLES[1]
-    ask(tab, tab.input_value("#question textarea"))
+    tab.wait_for_function("run => document.querySelector('.jk-view').dataset.run !== run", arg=before)
     wait_until_finished(tab)
+    assert tab.text_content(".asked") == offered_questions()[1]
     assert sent(tab) == ["user"]
     assert tab.is_hidden(".earlier") and tab.evaluate("Jakiro.moves.state.turns.length") == 1
 

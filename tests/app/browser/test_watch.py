@@ -274,7 +274,8 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
         assert tab.inner_text(".sent-with") == "Recording · 2-core CPU · 2026-01-02"
         for shown in ("svg.tree.phase-1", "svg.tree.phase-3[data-accepted]"):
             run_until(tab, shown)
-        tab.wait_for_selector('[data-action="play"][aria-label="Play"]')
+        while tab.evaluate("Jakiro.moves.state.playing"):
+            tab.clock.run_for(500)
         tab.wait_for_selector('.phase[data-phase="3"][aria-checked="true"]')
         rest = int(tab.get_attribute("svg.tree", "data-step"))
         path = tab.get_attribute("svg.tree", "data-accepted").split(",")

@@ -95,5 +95,5 @@ export function chainStop(lesson) {
 
   return { screen: [h("div", { class: "lesson-buttons" }, more, check, restart), host, all, cost, result,
     h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`), lesson.stepLine(lane, step),
-    lesson.sourceLine(draw)], draw };
+    lesson.sourceLine(draw)], draw, demo: [...guesses.map(() => () => more.click()), () => check.click()] };
 }

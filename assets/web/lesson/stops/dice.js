@@ -25,8 +25,7 @@ export function diceStop(lesson) {
   const lanes = ["plain", "drafted"].map((name) => {
     const line = h("p", { class: "muted tabular", "data-result": `steps-${name}` });
     const host = h("div");
-    const view = new AnswerView(host, { onPick: () => {}, onPreview: () => {} });
-    view.text.removeAttribute("id");
+    const view = new AnswerView(host);
     view.text.dataset.text = name;
     return { name, line, host, view };
   });
@@ -47,7 +46,7 @@ export function diceStop(lesson) {
     const pair = pairOf(state.seed, state.shared);
     lanes.forEach(({ name, view, line }) => {
       const lane = pair[name];
-      view.draw(lane, lane.tokens.length, { live: false, selected: -1 });
+      view.draw(lane, lane.tokens.length, { live: false, formatted: true });
       line.textContent = say("dice_steps", { steps: lane.steps.length, tokens: lane.tokens.length });
     });
     const found = compare(pair);
@@ -62,5 +61,5 @@ export function diceStop(lesson) {
   return { screen: [h("div", { class: "lesson-controls" }, seed.element, noise.element, tau.element),
     h("div", { class: "dice-lanes" }, lanes.map(({ name, host, line }) =>
       h("section", { class: "dice-lane" }, h("h3", null, pairOf(SEEDS[0], true)[name].title), host, line),
-    )), same, table, lesson.recordedLine()], draw };
+    )), same, table, lesson.recordedLine()], draw, demo: [() => seed.press(SEEDS[1]), () => noise.press("off"), () => noise.press("on")] };
 }

@@ -80,7 +80,7 @@ export function expertsStop(lesson) {
   });
   return { screen: [h("div", { class: "lesson-controls" }, mix.element, reset), ends,
     h("div", { class: "rank-boxes" }, lists.map((one) => one.element)),
-    h("p", { class: "muted small" }, say("experts_share"))], draw };
+    h("p", { class: "muted small" }, say("experts_share"))], draw, demo: [() => mix.move(0), () => mix.move(100), () => reset.click()] };
 }
 
 // ---- stop 4 ------------------------------------------------------------------------------------------------
@@ -128,5 +128,5 @@ export function contrastiveStop(lesson) {
   })} ${say("contrastive_accepted", { n: count })}`;
   return {
     screen: [h("div", { class: "lesson-controls" }, toggle.element, line), tree.element, gain, lesson.stepLine(lane, step)],
-    draw };
+    draw, demo: [() => toggle.press("off"), () => toggle.press("on")] };
 }

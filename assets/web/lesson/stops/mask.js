@@ -109,5 +109,5 @@ export function maskStop(lesson) {
   }
 
   return { screen: [task, h("div", { class: "mask-columns" }, host, tree.element),
-    h("div", { class: "lesson-buttons" }, check, show, restart), result, lesson.stepLine(lane, step)], draw };
+    h("div", { class: "lesson-buttons" }, check, show, restart), result, lesson.stepLine(lane, step)], draw, demo: [() => show.click()] };
 }

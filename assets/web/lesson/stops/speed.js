@@ -113,5 +113,6 @@ export function speedStop(lesson) {
     } });
   return { screen: [h("div", { class: "lesson-controls grid" }, Object.values(sliders).map((one) => one.element)),
     h("div", { class: "lesson-buttons" }, size.element, lessonControls.button("speed-reset", say("speed_reset"), reset)), from, host,
-    sentence, even, evenHost, other, list, lesson.recordedLine(), h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw };
+    sentence, even, evenHost, other, list, lesson.recordedLine(), h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw,
+    demo: [() => sliders.draft.move(longest), () => sliders.draft.move(recorded.draft)] };
 }

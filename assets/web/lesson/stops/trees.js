@@ -65,5 +65,5 @@ export function treesStop(lesson) {
   return { screen: [h("div", { class: "lesson-controls" }, slider.element),
     h("div", { class: "figures" }, [tokens, check, rate, tau].map((one) => one.element)), tree.element,
     h("div", { class: "prune-below" }, h("div", null, kept, lesson.stepLine(lane, step)), chartHost),
-    lesson.sourceLine(draw)], draw };
+    lesson.sourceLine(draw)], draw, demo: [() => slider.move(4), () => slider.move(Math.min(24, most))] };
 }

@@ -67,6 +67,12 @@ export function verdictStop(lesson) {
     draw();
   }
 
+  // A clicker's turn: the draft's favourite path stands for the guess
+  function play() {
+    if (state.phase === 1 && state.guess === null) pick(lessonData.favourite(now().cut).at(-1) ?? 0);
+    advance();
+  }
+
   function sentence() {
     const { cut } = now();
     if (state.phase === 1)
@@ -95,5 +101,5 @@ export function verdictStop(lesson) {
 
   return { screen: [h("div", { class: "verdict-head" }, title, score), h("div", { class: "lesson-controls" },
     h("div", { class: "lesson-choice" }, h("label", { for: "lesson-path" }, say("verdict_select")), select), act),
-    tree.element, words], draw };
+    tree.element, words], draw, demo: Array.from({ length: 3 * rounds - 1 }, () => play) };
 }
