@@ -3,8 +3,8 @@
     python -m app.tools.questions [--target … --head … --device … --dtype …]
 
 Every candidate is asked greedily. Kept are answers that end by themselves within `LONGEST` tokens, are no shorter than
-`SHORTEST`, and repeat nothing; of these the six with the most tokens a step. They go to `assets/questions.json` with what
-was measured.
+`SHORTEST`, and repeat nothing; of these the six with the most tokens a step. They go to `assets/questions.json` with
+what was measured.
 """
 
 import json
