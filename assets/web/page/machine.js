@@ -15,6 +15,7 @@ const SLOW_STEPS = 3; // then it goes on at the normal tempo
 // model may compute on the same cores
 const EVERY_MS = 100;
 const SPARE = 4;
+const IN_TIME_MS = 30;
 const FIRST_PLAY_MS = 800;
 
 export const state = {
@@ -65,30 +66,31 @@ export function raceTime({ main, seconds, sought, index, live: running, follow }
 }
 
 let draw = () => {};
-let asked = false; // for a frame
+let asked = null; // when the next frame was asked for
 let alarm = 0; // wakes the next draw while an answer grows
 let last = 0;
-let cost = 0; // milliseconds of the last draw
+let cost = 0; // milliseconds of the last draw, or those by which its frame came late
 let drawnRun = null; // a new one is drawn at once
 
 export const drawWith = (drawing) => (draw = drawing);
 
 function frame() {
-  asked = false;
+  const late = performance.now() - asked - IN_TIME_MS;
+  asked = null;
   if (!screen.parts) return;
   last = performance.now();
   draw(moment());
-  cost = performance.now() - last;
+  cost = Math.max(performance.now() - last, late);
   if (lane()?.steps.length) drawnRun = state.run;
 }
 
 export function redraw() {
-  if (asked) return;
+  if (asked !== null) return;
   clearTimeout(alarm);
   const unhurried = ((live() && state.follow) || state.playing) && state.run === drawnRun;
   const wait = unhurried ? last + Math.max(EVERY_MS, SPARE * cost) - performance.now() : 0;
   const ask = () => {
-    asked = true;
+    asked = performance.now();
     requestAnimationFrame(frame);
   };
   if (wait > 0) alarm = setTimeout(ask, wait);

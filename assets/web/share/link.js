@@ -116,11 +116,11 @@ export function readLink({ search, hash }) {
   const found = { recording: query.get("recording"), step: stepOf(query.get("step")) };
   if (!hash.includes("=")) return found; // a place on the page, or a stop, which the lesson reads
   if (hash.length > LONGEST + 1) fail("link_longer", { size: number(hash.length - 1, 0), most: number(LONGEST, 0) });
-  const given = new URLSearchParams(hash.slice(1));
-  for (const name of given.keys()) {
+  const fields = new URLSearchParams(hash.slice(1));
+  for (const name of fields.keys()) {
     if (!FIELDS.has(name) && !OTHERS.includes(name)) fail("link_unknown", { name: quoted(name) });
   }
-  const tab = given.get("tab");
+  const tab = fields.get("tab");
   if (tab !== null && !TABS.includes(tab)) fail("link_tab", { tab: quoted(tab) });
-  return { ...found, tab, asking: askingOf(given), target: given.get("target"), dtype: given.get("dtype") };
+  return { ...found, tab, asking: askingOf(fields), target: fields.get("target"), dtype: fields.get("dtype") };
 }

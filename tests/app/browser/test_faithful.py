@@ -32,7 +32,7 @@ READ = """async ([indices, unfolded]) => {
           x: Number(/translate\\((\\S+)/.exec(node.querySelector('.marker').getAttribute('transform'))[1]),
           label: node.querySelector('text').textContent })),
         folded: [...tree.querySelectorAll('.pill')].map(pill => Number(pill.dataset.size)),
-        crossbars: count('.edge.crossbar'), bonus: count('.edge.bonus'), border: count('.verdict .border'),
+        crossbars: count('.edge:is(.crossbar, .cross)'), bonus: count('.edge.bonus'), border: count('.verdict .border'),
         answer: document.querySelector('.answer-text').textContent });
       Jakiro.moves.state.guess = false;
     }
@@ -289,7 +289,10 @@ def test_a_bracket_stands_over_guesses_that_can_be_seen(modules):
             const levels = [...tree[0].querySelectorAll('.node')].flatMap(node =>
               lane.steps[i].nodes[node.dataset.node]?.depth ?? []);
             const brackets = tree[0].querySelectorAll('.bracket').length;
-            found.push([brackets, Math.max(...levels), Jakiro.depthOf(lane.steps[i])]);
+            const { nodes } = lane.steps[i];
+            const shared = nodes.some(({ depth, parent, draft_pass }) =>
+              depth > 1 && nodes[parent].draft_pass === draft_pass);
+            if (shared) found.push([brackets, Math.max(...levels), Jakiro.depthOf(lane.steps[i])]);
           }
           return found; }"""
     )
