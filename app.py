@@ -5,8 +5,12 @@ import os
 import sys
 from pathlib import Path
 
+from jakiro.proxies import check_proxies
 from jakiro.starting import importing
+from jakiro.system import errors_as_one_sentence
 
+with errors_as_one_sentence():
+    check_proxies()  # with what stands there, Gradio's import would fail
 with importing():
     from app.devices.choose import device_for
     from app.page import build as page

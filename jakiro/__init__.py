@@ -3,6 +3,7 @@
 __version__ = "0.9.0"
 
 _PUBLIC = {
+    "Grammar": "jakiro.config",
     "JakiroGenerator": "jakiro.generator",
     "PrefixStore": "jakiro.engine.prefix",
     "SamplingParams": "jakiro.config",

@@ -1,11 +1,14 @@
 """Settings as frozen dataclasses, checked once at the door.
 
-`SamplingParams` is how tokens are chosen, `TreeConfig` how a draft tree is grown. A draft head's own config stands in
-`jakiro.heads.config` and uses the same checks. Configs that a command fills say each option once, by `setting`.
+`SamplingParams` is how tokens are chosen, `Grammar` the form that an answer keeps to, `TreeConfig` how a draft tree is
+grown. A draft head's own config stands in `jakiro.heads.config` and uses the same checks. Configs that a command fills
+say each option once, by `setting`.
 """
 
+import json
 import math
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field
 
 POLICIES = ("auto", "fixed")
 MOST_NODES, MOST_DEPTH = 256, 16
@@ -13,6 +16,9 @@ MAX_SEED = 2**63
 # Below it, logits over the temperature leave float32's range
 LEAST_TEMPERATURE = 1e-4
 MOST_STOPS, LONGEST_STOP = 8, 64
+# Beyond these a setting says no more than at them
+MOST_BIAS, MOST_PENALTY, MOST_REPETITION = 100, 2, 10
+MOST_TOKENS_NAMED, MOST_CHOICES, LONGEST_GRAMMAR = 1024, 256, 100_000
 # Sentences of settings that several configs have
 TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
 DEVICE = "cpu or cuda; a GPU is taken where there is one."
@@ -27,14 +33,23 @@ PROMPTS = "Prompts in Spec-Bench form; our own if not given."
 LIMIT = "At most this many prompts, from all categories in turn."
 
 
-def setting(about: str, default=MISSING, *names: str, argument: bool = False, repeated: bool = False):
+def setting(
+    about: str,
+    default=MISSING,
+    *names: str,
+    argument: bool = False,
+    repeated: bool = False,
+    read: Callable[[str], object] | None = None,
+):
     """A field of a config with its sentence, for readers and for a command's `--help`.
 
     Args:
         names: of the option where they are not the field's own; an `argument` has none.
         repeated: a tuple whose option may stand several times; of others it takes a comma list.
+        read: makes a part of a repeated one from the option's text, where it is no text itself.
     """
-    return field(default=default, metadata={"about": about, "names": names, "argument": argument, "repeated": repeated})
+    about = {"about": about, "names": names, "argument": argument, "repeated": repeated, "read": read}
+    return field(default=default, metadata=about)
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -65,9 +80,71 @@ def is_ascending(values: object, least: int) -> bool:
     return list(values) == sorted(set(values))
 
 
+def _bias_of(text: str) -> tuple[int, float]:
+    """A token's bias as a command has it: ID=BIAS."""
+    token_id, _, bias = text.partition("=")
+    try:
+        return int(token_id), float(bias)
+    except ValueError:
+        raise ValueError(f"--logit-bias takes ID=BIAS, such as 42=-5; you gave {text!r}.") from None
+
+
+GRAMMARS = ("json_schema", "json", "regex", "choice", "lark")
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """The form that an answer keeps to, every token of it.
+
+    Attributes:
+        kind: one of `GRAMMARS`.
+        source: a JSON schema or the schema's text, a regular expression, Lark's text, or for "choice" the texts of
+            which the answer is one; "json", which is any JSON, has none.
+
+    Raises:
+        ValueError: an unknown kind, or a source that is none of its kind. What it says is compiled with the model.
+    """
+
+    kind: str
+    source: str | tuple[str, ...] = ""
+
+    def __post_init__(self) -> None:
+        require(self.kind in GRAMMARS, f"A grammar is one of {', '.join(GRAMMARS)}; you gave {_came(self.kind)}.")
+        source = self.source
+        if self.kind == "json_schema" and isinstance(source, (dict, bool)):
+            source = json.dumps(source)
+        if self.kind == "choice":
+            require(
+                isinstance(source, (list, tuple))
+                and 0 < len(source) <= MOST_CHOICES
+                and all(isinstance(text, str) and text for text in source),
+                f"A choice takes 1 to {MOST_CHOICES} texts; you gave {shortened(source)}.",
+            )
+            source = tuple(source)
+        else:
+            known = isinstance(source, str) and bool(source.strip()) != (self.kind == "json")
+            wanted = "nothing more" if self.kind == "json" else "its text"
+            require(known, f"A grammar of kind {self.kind} takes {wanted}; you gave {shortened(source)}.")
+        length = len(source) if isinstance(source, str) else sum(map(len, source))
+        require(
+            length <= LONGEST_GRAMMAR, f"A grammar has at most {LONGEST_GRAMMAR:,} characters; yours has {length:,}."
+        )
+        object.__setattr__(self, "source", source)
+
+
+def shortened(value: object) -> str:
+    """A value that came from outside, fit for a sentence."""
+    text = _came(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is chosen. The same values give the same text with every decoding method.
+
+    In this order: `logit_bias`, the penalties, what may not come (`no_repeat_ngram_size`, `suppress_tokens`,
+    `grammar`); then, when sampling, temperature, top-k, top-p and min-p. Transformers has the same order and the same
+    numbers; the presence and frequency penalties are OpenAI's.
 
     Attributes:
         temperature: 0 for greedy decoding, otherwise `LEAST_TEMPERATURE` to 2.
@@ -77,6 +154,15 @@ class SamplingParams:
         max_new_tokens: 1 or more; the stop token counts.
         stop: at most `MOST_STOPS` texts of 1 to `LONGEST_STOP` characters. The answer ends before the first one that
             comes, even where it begins inside a token.
+        min_p: 0 to 1: drops tokens less likely than this share of the likeliest one; 0 keeps all.
+        repetition_penalty: 1 / `MOST_REPETITION` to `MOST_REPETITION`: divides the positive logits of tokens that the
+            prompt or the answer has, and multiplies the negative ones; 1 changes none.
+        presence_penalty, frequency_penalty: −2 to 2, subtracted from the logits of tokens that the answer has, once and
+            for each time; 0 changes none.
+        no_repeat_ngram_size: no run of so many tokens comes twice in prompt and answer; 0 allows all.
+        logit_bias: −100 to 100 by token id, added to its logit; given as a mapping or as pairs.
+        suppress_tokens: ids that never come.
+        grammar: the form that the answer keeps to; None for free text.
 
     Raises:
         ValueError: a value is out of its range.
@@ -88,6 +174,16 @@ class SamplingParams:
     seed: int = setting("The same seed gives the same text, with and without drafting.", 0)
     max_new_tokens: int = setting(MAX_NEW_TOKENS, 256)
     stop: tuple[str, ...] = setting("End before this text; may be repeated.", (), repeated=True)
+    min_p: float = setting("Drop tokens below this share of the likeliest one's chance; 0 keeps all.", 0.0)
+    repetition_penalty: float = setting("Divide logits of tokens that came before, prompt included; 1 for none.", 1.0)
+    presence_penalty: float = setting("Subtract from the logits of tokens that the answer has.", 0.0)
+    frequency_penalty: float = setting("Subtract for each time that the answer has a token.", 0.0)
+    no_repeat_ngram_size: int = setting("No run of so many tokens comes twice; 0 allows all.", 0)
+    logit_bias: tuple[tuple[int, float], ...] = setting(
+        "ID=BIAS, added to a token's logit; may be repeated.", (), repeated=True, read=_bias_of
+    )
+    suppress_tokens: tuple[int, ...] = setting("Comma list of token ids that never come.", ())
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -118,10 +214,73 @@ class SamplingParams:
             f"Stop must be at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters; you gave {_came(self.stop)}.",
         )
         object.__setattr__(self, "stop", tuple(self.stop))
+        require(
+            is_number(self.min_p) and 0 <= self.min_p <= 1,
+            f"Min-p must be between 0 and 1; you gave {_came(self.min_p)}.",
+        )
+        least, most = 1 / MOST_REPETITION, MOST_REPETITION
+        require(
+            is_number(self.repetition_penalty) and least <= self.repetition_penalty <= most,
+            f"Repetition penalty must be {least:g} to {most}, 1 for none; you gave {_came(self.repetition_penalty)}.",
+        )
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            require(
+                is_number(value) and -MOST_PENALTY <= value <= MOST_PENALTY,
+                f"{name.capitalize().replace('_', ' ')} must be -2 to 2, 0 for none; you gave {_came(value)}.",
+            )
+        run = self.no_repeat_ngram_size
+        require(
+            is_count(run, 0), f"Unrepeated runs must be a whole number of tokens, 0 for none; you gave {_came(run)}."
+        )
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        require(
+            isinstance(self.suppress_tokens, (list, tuple))
+            and len(self.suppress_tokens) <= MOST_TOKENS_NAMED
+            and all(is_count(token_id, 0) for token_id in self.suppress_tokens),
+            f"Suppressed tokens must be at most {MOST_TOKENS_NAMED} ids, 0 or more; you gave "
+            f"{shortened(self.suppress_tokens)}.",
+        )
+        object.__setattr__(self, "suppress_tokens", tuple(sorted(set(self.suppress_tokens))))
+        require(
+            self.grammar is None or isinstance(self.grammar, Grammar),
+            f"A grammar must be a Grammar or None; you gave {shortened(self.grammar)}.",
+        )
 
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    def to_dict(self) -> dict:
+        """The settings by name, in JSON's types."""
+        lists = {name: list(map(_listed, getattr(self, name))) for name in ("stop", "logit_bias", "suppress_tokens")}
+        grammar = self.grammar and {"kind": self.grammar.kind, "source": _listed(self.grammar.source)}
+        return asdict(self) | lists | {"grammar": grammar}
+
+
+def _listed(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _biases(given: object) -> tuple[tuple[int, float], ...]:
+    """Biases as pairs in the order of their ids.
+
+    Raises:
+        ValueError: they are none.
+    """
+    sentence = (
+        f"Logit bias must give at most {MOST_TOKENS_NAMED} token ids a number from -{MOST_BIAS} to {MOST_BIAS} each; "
+        f"you gave {shortened(given)}."
+    )
+    pairs = list(given.items()) if isinstance(given, Mapping) else given
+    pairs_there = isinstance(pairs, (list, tuple)) and all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs
+    )
+    require(pairs_there and len(pairs) <= MOST_TOKENS_NAMED, sentence)
+    for token_id, bias in pairs:
+        require(is_count(token_id, 0) and is_number(bias) and abs(bias) <= MOST_BIAS, sentence)
+    require(len(dict(pairs)) == len(pairs), sentence)
+    return tuple(sorted((token_id, float(bias)) for token_id, bias in pairs))
 
 
 @dataclass(frozen=True, slots=True)

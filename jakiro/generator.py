@@ -19,21 +19,22 @@ from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.budget import NONE, Size, sizes_for
 from jakiro.engine.costs import DeviceProfile, device_name, measure
 from jakiro.engine.prefix import OwnPrefixes
-from jakiro.engine.prepare import Messages, Request, Setup
+from jakiro.engine.prepare import Setup
+from jakiro.engine.request import Messages, Prompt, Request
 from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.engine.stream import Stream
 from jakiro.graphs.pool import Slots
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
 from jakiro.target.model import NUMERICS
-from jakiro.text import TokenText, encode_messages
+from jakiro.text import TokenText
 from jakiro.trace import Step, Trace
-from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
+from jakiro.zoo.loading import GeneratorParts, LoadedModels, LoadOptions, Progress, load_parts
 from jakiro.zoo.placement import most_gpu_memory
 from jakiro.zoo.table import head_warning
 
 # On a GPU, a pass over more rows that takes no more than so many times as long
-COSTS_NOTHING = 1.02
+FREE_ROWS_RATIO = 1.02
 
 
 class JakiroGenerator:
@@ -48,7 +49,7 @@ class JakiroGenerator:
         measures: whether passes are timed before a tree first chooses its size; if not, automatic trees take their
             bounds.
         slots: buffers at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
-        seconds: what loading took, see `Parts.seconds`; for `status`.
+        seconds: what loading took, see `GeneratorParts.seconds`; for `status`.
         methods: the drafting methods to choose from.
     """
 
@@ -118,14 +119,14 @@ class JakiroGenerator:
     def load(
         cls,
         options: LoadOptions,
-        prepare: Callable[[ReadPair], ReadPair] | None = None,
+        prepare: Callable[[LoadedModels], LoadedModels] | None = None,
         progress: Progress | None = None,
     ) -> "JakiroGenerator":
         """`from_pretrained` with its options as one value. Arguments and errors are those of `load_parts`."""
         return cls.from_parts(load_parts(options, prepare, progress))
 
     @classmethod
-    def from_parts(cls, parts: Parts) -> "JakiroGenerator":
+    def from_parts(cls, parts: GeneratorParts) -> "JakiroGenerator":
         """A generator of what `load_parts` gave; it measures costs when they are first needed."""
         return cls(parts.resources, parts.drafters, parts.notices, True, parts.slots, parts.seconds, parts.methods)
 
@@ -241,7 +242,7 @@ class JakiroGenerator:
             found = measure(self.target, self.drafter(method), method.drafts, self.slots)
             self._profiles[wanted] = found
             self._seconds.setdefault(MEASURE, time.perf_counter() - start)
-            if self.slots is not None and found.verify(self.slots.tree.nodes) <= COSTS_NOTHING * found.verify(1):
+            if self.slots is not None and found.verify(self.slots.tree.nodes) <= FREE_ROWS_RATIO * found.verify(1):
                 # The fewer numbers of rows there are, the less texts differ in fast numerics
                 self.target.plain_rows = self.slots.tree.nodes
         return self._profiles[wanted]
@@ -267,7 +268,7 @@ class JakiroGenerator:
 
     def num_prompt_tokens(self, messages: Messages) -> int:
         """How many tokens the model reads before it answers, chat template included."""
-        return len(encode_messages(self.tokenizer, messages))
+        return len(Prompt.of(self.tokenizer, messages).ids)
 
     def stream(
         self,
@@ -292,9 +293,24 @@ class JakiroGenerator:
         Raises:
             ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
         """
+        return self._start(self._request(messages, sampling, tree, raw, prefixes), method)
+
+    def _request(
+        self,
+        messages: Messages,
+        sampling: SamplingParams | None = None,
+        tree: TreeConfig | None = None,
+        raw: bool = False,
+        prefixes: OwnPrefixes | None = None,
+    ) -> Request:
+        prompt = Prompt.of(self.tokenizer, messages, raw)
+        return Request(prompt, sampling or SamplingParams(), tree or AUTOMATIC_TREE, prefixes)
+
+    def _start(self, request: Request, method: str | None) -> Stream:
+        """One method's answer to a request."""
         wanted = self.known_methods.named(self.usual.name if method is None else method)
         drafter = self.drafter(wanted)
-        tree = ROOT_ONLY if wanted is PLAIN else tree or AUTOMATIC_TREE
+        tree = ROOT_ONLY if wanted is PLAIN else request.tree
         sizes_itself = tree.policy == "auto" and not tree.root_only
         profile = self.profile_of(wanted) if sizes_itself else None
         sizes = self._sizes(wanted, tree, profile) if profile is not None else ()
@@ -307,41 +323,31 @@ class JakiroGenerator:
             sizes=sizes,
             device_name=self.device_name,
             borrow=partial(self._borrow, drafter, sizes),
-            prefixes=prefixes,
         )
         start = time.perf_counter()
-        stream = Stream(setup, Request(messages, sampling or SamplingParams(), tree, raw))
+        stream = Stream(setup, replace(request, tree=tree))
         if self._seconds["first_prompt"] is None:
             self._seconds["first_prompt"] = time.perf_counter() - start
         return stream
 
     def _borrow(
-        self, drafter: Drafter, sizes: tuple[Size, ...], request: Request, num_prompt_tokens: int
+        self, drafter: Drafter, sizes: tuple[Size, ...], request: Request
     ) -> tuple[Runner, Callable[[], object]]:
         """The device's side of one answer, and what to call when it ends; see `Slots.borrow`."""
-        tree, sampling = request.tree, request.sampling
-        limit = sampling.max_new_tokens
+        tree, sampling, prompt = request.tree, request.sampling, request.prompt
+        tokens = prompt.answer_start + sampling.max_new_tokens
         largest = max(sizes, default=NONE)
         if largest.levels:
             tree = replace(tree, depth=largest.levels, nodes=largest.nodes, policy="fixed")
-        slot = self.slots and self.slots.borrow(drafter, sampling, tree, num_prompt_tokens, limit)
+        slot = self.slots and self.slots.borrow(drafter, sampling, tree, len(prompt.ids), tokens)
         if slot is not None:
             return slot
         nodes = 1 if request.tree.root_only else max(tree.nodes, MAX_CHAIN + 1)
-        capacity = num_prompt_tokens + limit + self.target.row_bucket(nodes)
-        return SlicedRunner(self.target, sampling, capacity), lambda: None
+        return SlicedRunner(self.target, sampling, tokens + self.target.row_bucket(nodes)), lambda: None
 
-    def run(
-        self,
-        messages: Messages,
-        sampling: SamplingParams | None = None,
-        method: str | None = None,
-        tree: TreeConfig | None = None,
-        raw: bool = False,
-        prefixes: OwnPrefixes | None = None,
-    ) -> Trace:
+    def run(self, *asked, **options) -> Trace:
         """Decodes to the end and returns the trace. Arguments and errors are those of `stream`."""
-        stream = self.stream(messages, sampling, method, tree, raw, prefixes)
+        stream = self.stream(*asked, **options)
         for _ in stream:
             pass
         return stream.trace
@@ -367,11 +373,12 @@ class JakiroGenerator:
         raced = methods or (PLAIN.name, self.usual.name)
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
             raise ValueError(f"A race must not repeat a method; you gave {', '.join(raced)}.")
+        request = self._request(messages, sampling, tree, raw, prefixes)
         streams: dict[str, Stream] = {}
         for method in raced:
             for first in list(streams.values())[:1]:
                 first.keep_prefix()
-            streams[method] = self.stream(messages, sampling, method, tree, raw, prefixes)
+            streams[method] = self._start(request, method)
         return Race(streams)
 
 
@@ -393,7 +400,7 @@ class Race:
         self.streams = streams
         for stream in streams.values():
             # A draft begun ahead would run in the time of another answer's step
-            stream.alone = len(streams) == 1
+            stream.may_draft_ahead = len(streams) == 1
         self.traces = {method: stream.trace for method, stream in streams.items()}
 
     def __iter__(self) -> Iterator[tuple[str, Step]]:

@@ -18,8 +18,12 @@ FETCH, CONVERT, COMPILE, READ, CHECK, CAPTURE, MEASURE = STEPS = (
     "measure",
 )
 
-# (one of STEPS, the share of it that is done from 0 to 1, None if unknown)
-Told = Callable[[str, float | None], None]
+# (one of STEPS; the share of it that is done, 0 to 1, None if unknown; the bytes of the whole, where bytes are counted)
+OnProgress = Callable[[str, float | None, int | None], None]
+
+
+class Cancelled(Exception):
+    """A listener raises it to end the step that it hears of; what is fetched already is kept."""
 
 
 class _Clock:
@@ -49,18 +53,18 @@ class _Clock:
         self._running.pop()
 
 
-_told: ContextVar[Told | None] = ContextVar("told", default=None)
+_listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
 _clock: ContextVar[_Clock | None] = ContextVar("clock", default=None)
 
 
 @contextmanager
-def told_to(told: Told) -> Iterator[None]:
-    """Inside this block, in this thread, `told` hears of every step that begins and of shares that are done."""
-    token = _told.set(told)
+def reporting_to(listener: OnProgress) -> Iterator[None]:
+    """Inside this block, in this thread, `listener` hears of every step that begins and of shares that are done."""
+    token = _listener.set(listener)
     try:
         yield
     finally:
-        _told.reset(token)
+        _listener.reset(token)
 
 
 @contextmanager
@@ -89,16 +93,20 @@ def step(name: str) -> Iterator[None]:
             tell(before)
 
 
-def tell(name: str, share: float | None = None) -> None:
-    """Tells the listener, if there is one, how much of a step is done."""
-    told = _told.get()
-    if told is not None:
-        told(name, share)
+def tell(name: str, share: float | None = None, total_bytes: int | None = None) -> None:
+    """Tells the listener, if there is one, how much of a step is done.
+
+    Raises:
+        Cancelled: the listener gave the step up.
+    """
+    listener = _listener.get()
+    if listener is not None:
+        listener(name, share, total_bytes)
 
 
 def listens() -> bool:
     """Whether somebody in this thread is told."""
-    return _told.get() is not None
+    return _listener.get() is not None
 
 
 @contextmanager

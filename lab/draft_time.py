@@ -16,7 +16,7 @@ from torch import nn
 
 from jakiro import JakiroGenerator
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Committed, Drafter, Prompt, TreeLimits
+from jakiro.drafting.base import Committed, Context, Drafter, TreeLimits
 from jakiro.engine.runner import SlicedRunner
 from jakiro.heads.layer_head import LayerHead
 from jakiro.kernels.compiled.library import library
@@ -66,7 +66,7 @@ class Drafts:
         self.places = []
         apart = (len(ids) - COMMITTED - first) // PLACES
         for end in range(first, first + PLACES * apart, apart):
-            session = runner.session(drafter, Prompt(ids[:end], torch.tensor(ids[:end]), features[: end - 1]))
+            session = runner.session(drafter, Context(ids[:end], torch.tensor(ids[:end]), features[: end - 1]))
             session.propose(TreeLimits(TreeConfig(depth=1, nodes=4)))
             further = ids[end : end + COMMITTED]
             committed = Committed(further, torch.tensor(further), features[end - 1 : end - 1 + COMMITTED])

@@ -24,7 +24,7 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.prompts import load_questions
 from jakiro.system import comma_list, errors_as_one_sentence
-from jakiro.zoo.loading import LoadOptions, ReadPair
+from jakiro.zoo.loading import LoadedModels, LoadOptions
 from jakiro.zoo.placement import free_memory
 from jakiro.zoo.shapes import SEVEN_B
 
@@ -87,7 +87,7 @@ class Widener:
             raise ValueError(f"A pair can be scaled to {', '.join(OFFICIAL)}; you gave {scale!r}.")
         self.scale, self.widening = scale, None
 
-    def __call__(self, read: ReadPair) -> ReadPair:
+    def __call__(self, read: LoadedModels) -> LoadedModels:
         """The pair widened in place, under a name of its own: neither its costs nor its hash are the small one's."""
         if read.head is None:
             raise ValueError("Only a target with a draft head can be scaled: the costs of both are what is scaled.")
@@ -205,7 +205,7 @@ class RandomPair:
     def __init__(self, scale: str) -> None:
         self.scale, self.widening = scale, None
 
-    def __call__(self, read: ReadPair) -> ReadPair:
+    def __call__(self, read: LoadedModels) -> LoadedModels:
         from transformers import AutoModelForCausalLM, LlamaConfig
 
         weight = read.model.get_output_embeddings().weight

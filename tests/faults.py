@@ -319,8 +319,8 @@ FAULTS = (
     Fault(
         "room-for-all-that-is-asked-for",
         PREPARE,
-        "sampling=replace(request.sampling, max_new_tokens=limit)",
-        "sampling=request.sampling",
+        "setup.borrow(within)",
+        "setup.borrow(request)",
         (f"{CONFORMING}::test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill",),
     ),
     Fault(
@@ -460,7 +460,7 @@ FAULTS = (
     Fault(
         "a-gguf-file-is-no-target",
         "jakiro/zoo/table.py",
-        'return path if path.suffix == ".gguf" else None',
+        "return path if is_gguf(path) else None",
         "return None",
         ("tests/zoo/test_gguf.py",),
     ),
@@ -665,7 +665,7 @@ FAULTS = (
     Fault(
         "a-gguf-file-alone-is-no-pair-s-target",
         "app/serving/pairs.py",
-        ' or any(path.glob("*.gguf"))',
+        " or any(path.glob(_GGUF))",
         "",
         ("tests/app/browser/test_picker.py::test_pairs_of_a_folder_say_whether_they_fit_and_why_not",),
     ),

@@ -52,7 +52,7 @@ def random_generator(name: str, options: loading.LoadOptions) -> JakiroGenerator
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval().requires_grad_(False)
         head = LayerHead(head_config(config, shape.hidden, None, "summed")).eval().requires_grad_(False)
     named = Pair(f"random weights, {name}", "", "random", None)
-    read = loading.ReadPair(named, model, byte_tokenizer(), None, head.to(dtype=dtype), options)
+    read = loading.LoadedModels(named, model, byte_tokenizer(), None, head.to(dtype=dtype), options)
     return JakiroGenerator.from_parts(loading.start_pair(read))
 
 

@@ -27,10 +27,10 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import (
     Committed,
+    Context,
     Drafter,
     DraftSession,
     Method,
-    Prompt,
     Proposal,
     Proposer,
     Resources,
@@ -289,7 +289,7 @@ class ScriptedDrafter(Drafter):
             self._choices[key] = reference_choice(self.model, ids, sampling)
         return self._choices[key]
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: KeyedNoise) -> "ScriptedSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: KeyedNoise) -> "ScriptedSession":
         assert prompt.ids.tolist() == prompt.token_ids
         return ScriptedSession(self, sampling, prompt.token_ids, [prompt.features.shape[0]])
 
@@ -411,6 +411,6 @@ def committed(ids: Tensor, features: Tensor) -> Committed:
     return Committed(ids.tolist(), ids, features)
 
 
-def prompt_of(ids: Tensor, features: Tensor) -> Prompt:
+def prompt_of(ids: Tensor, features: Tensor) -> Context:
     """The beginning of an answer, told to a drafter without a target."""
-    return Prompt(ids.tolist(), ids, features)
+    return Context(ids.tolist(), ids, features)

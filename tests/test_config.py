@@ -1,11 +1,12 @@
 """Settings are checked at the door, in one sentence that holds what came."""
 
 import dataclasses
+import json
 import math
 
 import pytest
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import Grammar, SamplingParams, TreeConfig
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,26 @@ from jakiro.config import SamplingParams, TreeConfig
             ("max_new_tokens", value, "Length must be a whole number of tokens")
             for value in (0, -5, 1.5, True, None, "6")
         ),
+        *(("min_p", value, "Min-p must be between 0 and 1") for value in (-0.1, 1.1, math.nan, True, "0", None)),
+        *(
+            ("repetition_penalty", value, "Repetition penalty must be 0.1 to 10, 1 for none")
+            for value in (0, -1, 0.09, 11, math.inf, True, "1", None)
+        ),
+        *(
+            (name, value, f"{name.capitalize().replace('_', ' ')} must be -2 to 2, 0 for none")
+            for name in ("presence_penalty", "frequency_penalty")
+            for value in (-2.1, 2.1, math.nan, True, "1", None)
+        ),
+        *(("no_repeat_ngram_size", value, "Unrepeated runs must be a whole number") for value in (-1, 1.5, True, None)),
+        *(
+            ("logit_bias", value, "Logit bias must give at most 1024 token ids a number from -100 to 100 each")
+            for value in (7, "7", None, [7], [(7,)], [(7, 101)], [(-1, 1)], [(1.5, 1)], [(7, "1")], [(7, 1), (7, 2)])
+        ),
+        *(
+            ("suppress_tokens", value, "Suppressed tokens must be at most 1024 ids, 0 or more")
+            for value in (7, "7", None, [-1], [1.5], [True], ["1"])
+        ),
+        *(("grammar", value, "A grammar must be a Grammar or None") for value in ("json", {"kind": "json"}, 1)),
     ],
 )
 def test_a_sampling_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
@@ -39,8 +60,41 @@ def test_the_ends_of_every_range_are_allowed():
     SamplingParams(temperature=0, top_p=1, top_k=0, seed=0, max_new_tokens=1)
     SamplingParams(temperature=1e-4, top_p=1e-9)
     SamplingParams(temperature=2, top_p=1e-9, top_k=10**6, seed=2**63 - 1, max_new_tokens=10**6)
+    SamplingParams(min_p=1, repetition_penalty=0.1, presence_penalty=-2, frequency_penalty=2, no_repeat_ngram_size=99)
+    SamplingParams(min_p=0, repetition_penalty=10, logit_bias={0: -100, 5: 100}, suppress_tokens=list(range(1024)))
     TreeConfig(width=1, depth=0, nodes=1)
     TreeConfig(width=64, depth=16, nodes=256, policy="auto")
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "sentence"),
+    [
+        ("xml", "", "A grammar is one of json_schema, json, regex, choice, lark; you gave 'xml'."),
+        ("json", "{}", "A grammar of kind json takes nothing more; you gave '{}'."),
+        ("regex", " ", "A grammar of kind regex takes its text; you gave ' '."),
+        ("lark", ("a",), "A grammar of kind lark takes its text; you gave ('a',)."),
+        ("json_schema", None, "A grammar of kind json_schema takes its text; you gave nothing."),
+        ("choice", "yes", "A choice takes 1 to 256 texts; you gave 'yes'."),
+        ("choice", (), "A choice takes 1 to 256 texts; you gave ()."),
+        ("choice", ("a", ""), "A choice takes 1 to 256 texts; you gave ('a', '')."),
+        ("regex", "a" * 100_001, "A grammar has at most 100,000 characters; yours has 100,001."),
+    ],
+)
+def test_a_grammar_that_is_none_is_refused_in_a_sentence(kind, source, sentence):
+    with pytest.raises(ValueError) as caught:
+        Grammar(kind, source)
+    assert str(caught.value) == sentence
+
+
+def test_settings_are_kept_as_plain_values_that_compare_and_hash():
+    asked = {"logit_bias": {7: 1, 3: -2.5}, "suppress_tokens": [9, 4, 9], "grammar": Grammar("choice", ["a", "b"])}
+    one, other = SamplingParams(**asked), SamplingParams(**asked | {"logit_bias": [(3, -2.5), (7, 1)]})
+    assert one == other and hash(one) == hash(other)
+    plain = one.to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["logit_bias"] == [[3, -2.5], [7, 1.0]] and plain["suppress_tokens"] == [4, 9]
+    assert plain["grammar"] == {"kind": "choice", "source": ["a", "b"]}
+    assert Grammar("json_schema", {"type": "object"}).source == '{"type": "object"}'
 
 
 def test_temperature_zero_is_greedy_and_nothing_else_is():

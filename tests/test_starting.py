@@ -9,13 +9,13 @@ import time
 import pytest
 
 from jakiro import starting
-from jakiro.starting import CHECK, COMPILE, CONVERT, FETCH, READ, process_seconds, step, timed, told_to
+from jakiro.starting import CHECK, COMPILE, CONVERT, FETCH, READ, process_seconds, reporting_to, step, timed
 from jakiro.system import one_process_at_a_time
 
 
 def test_steps_are_told_as_they_begin_and_when_one_within_them_ends():
     told = []
-    with told_to(lambda *said: told.append(said)):
+    with reporting_to(lambda step, share, _: told.append((step, share))):
         with timed(), step(READ):
             with step(CONVERT), step(FETCH):
                 starting.tell(FETCH, 0.5)
@@ -49,7 +49,7 @@ def test_a_step_that_fails_is_over():
 
 def test_another_thread_s_steps_are_not_told():
     told = []
-    with told_to(lambda *said: told.append(said)):
+    with reporting_to(lambda step, share, _: told.append((step, share))):
         thread = threading.Thread(target=lambda: step(COMPILE).__enter__())
         thread.start()
         thread.join()

@@ -9,7 +9,7 @@ from app.words import page as words
 from jakiro.bench.environment import environment
 from jakiro.engine.prefix import OwnPrefixes
 from jakiro.methods import DEFAULT, PLAIN
-from jakiro.starting import MEASURE, step, told_to
+from jakiro.starting import MEASURE, reporting_to, step
 from jakiro.system import free_memory, is_out_of_memory, within_memory
 
 
@@ -39,7 +39,7 @@ class LocalDevice:
 
     def load(self, told: Callable[[str, float | None], None]) -> None:
         told(LOADING, None)
-        with told_to(told):
+        with reporting_to(told):
             self.generator = within_memory(self._loaded, words.LOADED_OUT_OF_MEMORY)
 
     def _loaded(self):

@@ -9,12 +9,14 @@ from pathlib import Path
 import gradio as gr
 from huggingface_hub import constants
 
+from app import named_host
 from app.devices.base import Device
 from app.page import api, benchmark, form, handlers, lesson, web
 from app.page.drawn import drawn
 from app.page.offered import offered_questions
 from app.page.picker import LoaderOf, Picker
 from app.serving import server as serving
+from app.serving.connections import hang_up_on_silence
 from app.serving.limits import Limits
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
@@ -162,6 +164,7 @@ def launch(
     page's address at once.
     """
     serving.open_more_files()
+    host = serving.listening_host(host or named_host)
     known = page.service.methods
     name, packed = benchmark.packed_script(known)
     files = {name: packed, LIBRARY.name: LIBRARY.read_bytes()}
@@ -179,6 +182,7 @@ def launch(
         **serving.launch_options(page.service, files),
         **options,
     )
+    hang_up_on_silence(page.server)
     page.service.seconds["page"] = process_seconds()
     page.service.start()
     if wait:

@@ -56,7 +56,11 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
             elem_id="numerics",
         )
         system_prompt = gr.Textbox("", label=words.SYSTEM_PROMPT, lines=3, elem_id="system-prompt")
-        functions = {"pairs": picker.listing, "choose_pair": lambda name: picker.choose(str(name))}
+        functions = {
+            "pairs": picker.listing,
+            "choose_pair": lambda name: picker.choose(str(name)),
+            "cancel": picker.cancel,
+        }
         drawn("pairs", "mountPairs(element, server)", functions, "pairs")
     fields = [
         temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, further_lanes, exactness,

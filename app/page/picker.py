@@ -53,6 +53,10 @@ class Picker:
             started = self._service.swap(self._loader_of(pair.target, pair.head or "none"), pair.name)
         return "" if started else words.PICKER_BUSY
 
+    def cancel(self) -> bool:
+        """Ends the download of a pair, for everybody; False where none is on its way, or visitors may choose none."""
+        return self._loader_of is not None and self._service.cancel()
+
     def size_of(self, name: str) -> str:
         """Parameters and bytes of a pair in words; empty where they are not known."""
         if name not in self._sizes:

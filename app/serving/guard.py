@@ -12,9 +12,10 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from gradio.route_utils import FnIndexInferError
+from starlette.exceptions import HTTPException
 
 from app.serving.pace import Pace
 from app.words import page as words
@@ -45,6 +46,8 @@ API = {
     "queue", "cancel", "component_server", "startup-events", "theme.css",
 }  # fmt: skip
 _DEAR_PATHS = ("/", "/config", "/gradio_api/info", "/gradio_api/openapi.json")
+# How Gradio's stream says that it knows no such answer, or session
+_UNKNOWN_EVENT = b'"404: Not Found"'
 _EMPTY_ERROR = re.compile(rb'"error": ?null')
 # Values by their names, which become a call's
 _BY_NAME = "/gradio_api/call/v2/"
@@ -54,6 +57,7 @@ _OURS = {
     "Not Found": words.NOT_SERVED,
     "Method Not Allowed": words.NOT_SERVED,
 }
+_OF_A_PROXY = {b"x-forwarded-host", b"x-forwarded-proto", b"x-gradio-server"}
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
@@ -68,6 +72,7 @@ class Guard:
         requests_per_minute: of one network address, of whatever kind; dear ones count as `DEAR`, files as 1 / `FILES`.
         tabs: browser tabs for whose open requests one network address has room.
         frame_ancestors: which pages may show this one in a frame, as a Content-Security-Policy writes them.
+        behind_proxy: whether a proxy is configured, which says under what address visitors see the page.
     """
 
     def __init__(
@@ -79,9 +84,11 @@ class Guard:
         requests_per_minute: int,
         tabs: int,
         frame_ancestors: str,
+        behind_proxy: bool = False,
     ) -> None:
         self._app, self._status, self._files, self._max_body_bytes = app, status, files, max_body_bytes
-        self._pace, self._requests_per_minute = Pace(), requests_per_minute
+        self._pace, self._reports, self._requests_per_minute = Pace(), Pace(), requests_per_minute
+        self._behind_proxy = behind_proxy
         self._open, self._most_open = Counter(), HELD_BY_TAB * tabs
         self._headers = [(name.encode(), value.encode()) for name, value in headers(frame_ancestors).items()]
 
@@ -98,9 +105,19 @@ class Guard:
         try:
             self._count(address, path)
             with self._held(address):
-                await self._serve(scope | {"client": (address, 0)}, receive, answer, path)
+                await self._serve(self._believed(scope) | {"client": (address, 0)}, receive, answer, path)
         except Refused as error:
             await answer.refuse(str(error))
+
+    def _believed(self, scope) -> dict:
+        """A request without what only a configured proxy may say of the page's address: Gradio believes anybody.
+
+        Of what came through a trusted proxy, uvicorn has replaced the client's address by the forwarded one, whose port
+        it does not know; a connection's own is never 0.
+        """
+        if self._behind_proxy and scope.get("client") and scope["client"][1] == 0:
+            return scope
+        return scope | {"headers": [header for header in scope["headers"] if header[0] not in _OF_A_PROXY]}
 
     async def _serve(self, scope, receive, answer: "_Answer", path: str) -> None:
         if path in self._files and scope["method"] in ("GET", "HEAD"):
@@ -119,7 +136,7 @@ class Guard:
                 await answer.say(413, {"detail": words.REQUEST_TOO_LARGE.format(limit=self._max_body_bytes // 1024)})
                 return
             text = text_of(body)
-            if text is None or too_deep(text) or has_half_characters(text):
+            if text is None or too_deep(text) or is_unsendable(text):
                 await answer.say(400, {"detail": words.REQUEST_NOT_READ})
                 return
             receive = _again(body, receive)
@@ -132,8 +149,17 @@ class Guard:
             if isinstance(error, TypeError) and path.startswith(_BY_NAME):
                 await answer.fail(400, words.REQUEST_NOT_READ)
                 return
-            traceback.print_exc(file=sys.stderr)
+            # Of what had begun, Gradio has sent the refusal itself, and Starlette calls it the cause
+            if not isinstance(error.__cause__, HTTPException):
+                self._report(error)
             await answer.fail(500, words.SERVER_FAILED)
+
+    def _report(self, error: Exception) -> None:
+        """Writes a traceback; of one that comes again and again, once a minute."""
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        with suppress(ValueError):
+            self._reports.admit({(type(error), place.filename, place.lineno): 1})
+            traceback.print_exception(error, file=sys.stderr)
 
     def _count(self, address: str, path: str) -> None:
         """Counts a request of an address.
@@ -189,7 +215,7 @@ class _Answer:
 
     def __init__(self, send, headers: list) -> None:
         self._send, self._headers = send, headers
-        self.started = False
+        self.started, self._ended = False, False
         self._failed: int | None = None
         self._body = b""
 
@@ -207,7 +233,9 @@ class _Answer:
             return
         elif b'"success":false' in (body := message.get("body", b"")) or body.startswith(b"event: error"):
             sentence = json.dumps({"error": words.SERVER_FAILED}).encode()[1:-1]
-            message = message | {"body": _EMPTY_ERROR.sub(sentence, body)}
+            unknown = json.dumps(words.ANSWER_UNKNOWN).encode()
+            message = message | {"body": _EMPTY_ERROR.sub(sentence, body).replace(_UNKNOWN_EVENT, unknown)}
+        self._ended = message["type"] == "http.response.body" and not message.get("more_body")
         await self._send(message)
 
     async def _say_failure(self) -> None:
@@ -230,9 +258,12 @@ class _Answer:
             await self.say(500, {"detail": words.SERVER_FAILED})
 
     async def fail(self, status: int, sentence: str) -> None:
-        """Says a sentence where nothing has been sent yet."""
+        """Says a sentence where nothing has been sent yet; what has begun is ended, so that nobody waits for more."""
         if not self.started:
             await self.say(status, {"detail": sentence})
+        elif not self._ended:
+            with suppress(RuntimeError):  # The server's own, for an answer whose length it has told already
+                await self._send({"type": "http.response.body", "body": b""})
 
     async def say(self, status: int, values: dict, **about: str) -> None:
         """Values as JSON, with headers about them."""
@@ -253,7 +284,7 @@ class _Answer:
         about = [
             (name.encode(), value.encode()) for name, value in (about | {"content-length": str(len(body))}).items()
         ]
-        self.started = True
+        self.started = self._ended = True
         await self._send({"type": "http.response.start", "status": status, "headers": [*about, *self._headers]})
         await self._send({"type": "http.response.body", "body": body})
 
@@ -322,16 +353,22 @@ def too_deep(text: str) -> bool:
     return False
 
 
-def has_half_characters(text: str) -> bool:
-    """Whether JSON holds half of a surrogate pair, which could not be sent back to anybody."""
+def is_unsendable(text: str) -> bool:
+    """Whether JSON holds what could not be sent back to anybody: half of a surrogate pair, or no finite number.
+
+    Python reads `NaN`, `Infinity` and `1e999`, but a sentence about a value has to be JSON.
+    """
     try:
         text.encode()
-        if "\\ud" in text.lower():
-            json.dumps(json.loads(text), ensure_ascii=False).encode()
+        values = json.loads(text)
     except UnicodeEncodeError:
         return True
     except ValueError:
         return False
+    try:
+        json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        return True
     return False
 
 

@@ -17,6 +17,8 @@ from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
 from jakiro.zoo.hub import cached_folder
 
 HERE, FETCH, UNFIT = "here", "fetch", "unfit"
+# Names of GGUF files, in capitals too
+_GGUF = "*.[gG][gG][uU][fF]"
 _SAME = {"hidden_size": words.SIZE_HIDDEN, "vocab_size": words.SIZE_VOCABULARY}
 
 
@@ -80,7 +82,7 @@ def target_of(head: str | None) -> str | None:
 
 def _in_folder(folder: Path) -> list[tuple[str | None, str]]:
     """Every head of a folder with the target that its config names, else with every target of the folder."""
-    found = sorted(path for path in folder.iterdir() if (path / "config.json").is_file() or any(path.glob("*.gguf")))
+    found = sorted(path for path in folder.iterdir() if (path / "config.json").is_file() or any(path.glob(_GGUF)))
     targets = [path for path in found if _is_target(path)]
     pairs = []
     for head in (path for path in found if path not in targets):
@@ -109,7 +111,13 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
     if misfit:
         return UNFIT, misfit
     reasons = (words.PAIR_READY if head else words.PAIR_NO_HEAD, words.PAIR_ON_HUB)
-    if target in zoo.ENTRIES and not zoo.is_embedded(target):
+    file = zoo.file_of(target)
+    if file is not None:
+        reasons = (
+            reasons[0],
+            words.PAIR_FILE_ON_HUB.format(size=file.size / 1e6, name=file.name, folder=file.place.parent),
+        )
+    elif target in zoo.ENTRIES and not zoo.is_embedded(target):
         reasons = tuple(f"{reason} {words.PAIR_NOT_TRIED}" for reason in reasons)
     target_is_here = _target_folder(target) is not None or (zoo.is_embedded(target) and wheel_is_installed())
     if target_is_here and (head is None or head_config):
@@ -120,7 +128,7 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
 def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
     """Why these two can never work here, as far as configs and files say; None where nothing speaks against it."""
     folder = _target_folder(target)
-    for path, weights in ((folder, ("*.safetensors", "*.bin", "*.gguf")), (_head_folder(head), WEIGHTS_NAMES)):
+    for path, weights in ((folder, ("*.safetensors", "*.bin", _GGUF)), (_head_folder(head), WEIGHTS_NAMES)):
         if path is not None and not any(found for name in weights for found in path.glob(name)):
             return words.PAIR_NO_WEIGHTS.format(folder=path.name)
     target_config = _config(folder)
@@ -153,6 +161,9 @@ def _target_folder(target: str) -> Path | None:
     if zoo.is_embedded(target):
         folder = embedded_folder()
         return folder if (folder / "config.json").is_file() else None
+    file = zoo.file_of(target)
+    if file is not None:
+        return file.here and file.here.parent
     entry = zoo.ENTRIES.get(target)
     if Path(target).exists():
         return Path(target) if Path(target).is_dir() else Path(target).parent
@@ -164,7 +175,7 @@ def _head_folder(head: str | None) -> Path | None:
 
 
 def _is_target(folder: Path) -> bool:
-    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "*.gguf")
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", _GGUF)
     return any(any(folder.glob(name)) for name in names)
 
 

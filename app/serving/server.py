@@ -3,6 +3,7 @@
 import importlib
 import os
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -19,8 +20,9 @@ from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
 from app.words.errors import for_visitors
+from jakiro.proxies import ask_directly
 from jakiro.starting import most_memory
-from jakiro.system import package_versions
+from jakiro.system import package_versions, reason_of
 
 ENDING_SECONDS = 3.0
 # Time for the last sentences to arrive after the answers have ended: two rounds of the page's updates
@@ -40,6 +42,7 @@ def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
         files: the page's own compressed files by name.
     """
     limits = service.limits
+    on_a_space = bool(os.environ.get("SPACE_ID"))
     guard = Middleware(
         Guard,
         status=lambda: status_of(service),
@@ -48,8 +51,8 @@ def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
         requests_per_minute=limits.requests_per_minute_address,
         tabs=limits.sessions,
         frame_ancestors=frame_ancestors(),
+        behind_proxy=on_a_space or bool(os.environ.get("FORWARDED_ALLOW_IPS")),
     )
-    on_a_space = bool(os.environ.get("SPACE_ID"))
     forwarded = [Middleware(ProxyHeadersMiddleware, trusted_hosts=list(_HUB_PROXIES))] if on_a_space else []
     return {
         # The outermost first: the guard reads what is sent, and writes into it
@@ -69,6 +72,24 @@ def open_more_files() -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+def listening_host(host: str | None) -> str | None:
+    """The address to listen on as Gradio takes it, once asked for directly, whatever proxy there is; None stays None.
+
+    Raises:
+        ValueError: it is no address of this machine.
+    """
+    if host is None:
+        return None
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(place)
+    except (OSError, UnicodeError) as error:
+        raise ValueError(words.HOST_NOT_HERE.format(came=host, reason=reason_of(error))) from None
+    ask_directly(host)
+    return f"[{place[0]}]" if family == socket.AF_INET6 else host
 
 
 def frame_ancestors() -> str:

@@ -23,7 +23,7 @@ from app.words import page as words
 from app.words.errors import for_visitors, sentence_of
 from jakiro.engine.prefix import OwnPrefixes, PrefixStore
 from jakiro.methods import METHODS, Methods
-from jakiro.starting import process_seconds
+from jakiro.starting import FETCH, Cancelled, process_seconds
 from jakiro.trace import Trace
 
 WAITING = "waiting"  # another model is loaded when the running answers are done
@@ -57,7 +57,10 @@ class ModelService:
         self.start_id = uuid.uuid4().hex
         self.ready, self.closing = False, False
         self.failure: str | None = None
-        self.stage: tuple[str, float | None] | None = None
+        # As `jakiro.starting` tells it: step, share, bytes of the whole
+        self.stage: tuple[str, float | None, int | None] | None = None
+        self._fetch: tuple[float, float] | None = None  # when its first share was told, and that share
+        self._cancelled = threading.Event()
         self.pair, self.trouble = "", None
         # What loading a pair reads and takes, by its name, where there are pairs to choose from
         self.size_of: Callable[[str], str] = lambda pair: ""
@@ -66,7 +69,7 @@ class ModelService:
         self.seconds: dict[str, float | None] = {"page": None, "ready": None}
 
     def start(self) -> None:
-        self.stage = (LOADING, None)
+        self.stage = (LOADING, None, None)
         threading.Thread(target=self._load_now, name="load-model", daemon=True).start()
 
     def _load_now(self) -> None:
@@ -78,8 +81,11 @@ class ModelService:
 
     def _tried(self, load: Callable[[], None], sentence: str, **about: str) -> str | None:
         """Why loading failed, as visitors may read it; the whole sentence goes to stderr. None if it worked."""
+        self._cancelled.clear()
         try:
             load()
+        except Cancelled:
+            return words.FETCH_CANCELLED
         except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
             reason = str(error) or type(error).__name__
             print(sentence.format(**about, reason=reason), file=sys.stderr)  # noqa: T201 - for who runs the page
@@ -101,7 +107,7 @@ class ModelService:
         """
         if self.stage is not None:
             return False
-        self.stage, self.trouble = (WAITING, None), None
+        self.stage, self.trouble = (WAITING, None, None), None
         threading.Thread(target=self._swap_now, args=(load, pair), name="swap-model", daemon=True).start()
         return True
 
@@ -118,8 +124,29 @@ class ModelService:
         self.stage, self.trouble = None, reason and sentence.format(pair=pair, reason=reason)
         self._go_on()
 
-    def _tell_stage(self, stage: str, share: float | None) -> None:
-        self.stage = (stage, share)
+    def cancel(self) -> bool:
+        """Ends a download; what came is kept. False where nothing is being downloaded."""
+        if not _is_counted(self.stage):
+            return False
+        self._cancelled.set()
+        return True
+
+    def _tell_stage(self, stage: str, share: float | None, total_bytes: int | None = None) -> None:
+        self.stage = (stage, share, total_bytes)
+        if not _is_counted(self.stage):
+            self._fetch = None
+            return
+        if self._cancelled.is_set():
+            self._cancelled.clear()
+            raise Cancelled
+        self._fetch = self._fetch or (time.monotonic(), share)
+
+    def _seconds_left(self, share: float | None) -> float | None:
+        """How long the rest of a download takes at its speed so far; None where nothing says it yet."""
+        began, first = self._fetch or (0.0, 0.0)
+        if not began or share is None or share <= first:
+            return None
+        return (time.monotonic() - began) * (1 - share) / (share - first)
 
     @property
     def settled(self) -> bool:
@@ -134,7 +161,9 @@ class ModelService:
     def chip(self) -> dict:
         """What the status chip says: its state and its words."""
         if self.stage is not None or not (self.ready or self.failure):
-            return {"state": "loading", "text": stage_words(*(self.stage or (LOADING, None))), "title": ""}
+            stage = self.stage or (LOADING, None, None)
+            text = stage_words(*stage, self._seconds_left(stage[1]))
+            return {"state": "loading", "text": text, "title": "", "cancellable": _is_counted(stage)}
         if self.failure:
             return {"state": "failed", "text": words.CHIP_FAILED, "title": self.trouble or self.failure}
         status = self.device.status
@@ -159,8 +188,16 @@ class ModelService:
         return min(length, self.limits.max_new_tokens)
 
 
-def stage_words(stage: str, share: float | None) -> str:
+def _is_counted(stage: tuple[str, float | None, int | None] | None) -> bool:
+    """Whether bytes are on their way and counted, so that what is left can be told, and given up."""
+    return stage is not None and stage[0] == FETCH and stage[2] is not None
+
+
+def stage_words(stage: str, share: float | None, total_bytes: int | None, seconds_left: float | None) -> str:
     """What the chip says while a model is on its way."""
+    if total_bytes is not None:
+        text = words.CHIP_FETCHED.format(done=share * total_bytes / 1e6, total=total_bytes / 1e6)
+        return text if seconds_left is None else words.CHIP_LEFT.format(text=text, seconds=round(seconds_left))
     text = words.CHIP_STEPS.get(stage, words.CHIP_WAITING if stage == WAITING else words.CHIP_LOADING)
     return text if share is None else words.CHIP_SHARE.format(text=text, percent=int(100 * share))
 

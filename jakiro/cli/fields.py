@@ -44,7 +44,8 @@ def _parameter(config: type, field: Field) -> Parameter:
     about, default = field.metadata["about"], Parameter.empty if field.default is MISSING else field.default
     if part is not None:
         several = field.metadata["argument"] or field.metadata["repeated"]
-        kind = list[part] if several else str
+        one = str if field.metadata["read"] else part
+        kind = list[one] if several else str
         if default is not Parameter.empty:
             default = ",".join(f"{value:g}" if part is float else str(value) for value in default or ()) or None
         optional = optional or default is None
@@ -61,4 +62,5 @@ def _value(config: type, field: Field, given: dict[str, Any]) -> Any:
         return value
     if isinstance(value, str):
         return tuple(comma_list(f"--{field.name.replace('_', '-')}", value, part))
-    return tuple(value or ())
+    read = field.metadata["read"]
+    return tuple(map(read, value or ()) if read else value or ())

@@ -69,7 +69,7 @@ def tempered(logits: Tensor, sampling: SamplingParams | DeviceSampling) -> Tenso
     return logits.float() if as_they_are else logits.float() / sampling.temperature
 
 
-def adds_whole_rows(sampling: SamplingParams | DeviceSampling) -> bool:
+def is_unfiltered(sampling: SamplingParams | DeviceSampling) -> bool:
     """Whether choosing adds noise to every token's logit, because neither top-k nor top-p drops any before."""
     return not sampling.greedy and not limits_k(sampling) and not limits_p(sampling)
 
@@ -152,7 +152,7 @@ def choose(
     """
     if sampling.greedy:
         return _choose_among_all(tempered(logits, sampling))
-    if adds_whole_rows(sampling):
+    if is_unfiltered(sampling):
         if noise_rows is None:
             noise_rows = noise.at(positions[:, None], torch.arange(logits.shape[-1], device=logits.device))
             levels = torch.arange(logits.shape[0], device=logits.device)

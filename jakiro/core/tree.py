@@ -80,6 +80,8 @@ class DraftTree(NodeColumns):
 
 
 TREE_COLUMNS = tuple(field.name for field in fields(NodeColumns))
+# Columns of one type move together, in one operation; all others are int64
+FLOAT_COLUMNS = ("scores", "draft_probs", "target_probs", "margins")
 
 
 def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:

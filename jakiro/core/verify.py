@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
-from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, adds_whole_rows, choose, tempered
+from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, choose, is_unfiltered, tempered
 from jakiro.core.tree import DraftTree, accepted_node
 from jakiro.kernels.compiled import sampling as native
 
@@ -92,7 +92,7 @@ def verify(
         prefix_length: how many sorted tokens top-k and top-p look at before `needs_full_sort` asks for all.
     """
     if isinstance(sampling, SamplingParams) and native.works_on(logits):
-        whole_rows = noise_rows is not None and adds_whole_rows(sampling)
+        whole_rows = noise_rows is not None and is_unfiltered(sampling)
         if whole_rows or sampling.greedy:
             return _verify_in_one_call(tree, logits, sampling, noise_rows if whole_rows else None)
     positions = tree.depths + (root_position + 1)

@@ -143,7 +143,7 @@ def why_not(method: Method, resources: Resources) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class Context:
     """What an answer begins with.
 
     Attributes:
@@ -160,7 +160,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class FreeLimits:
+class NoDraftLimits:
     """When candidates that need no draft pass go alone, so that nothing is drafted.
 
     Attributes:
@@ -198,7 +198,7 @@ class TreeLimits:
     tree: TreeConfig
     chains_only: bool = False
     chain: Chain | None = None
-    free: FreeLimits | None = None
+    free: NoDraftLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,10 +286,10 @@ class Drafter(ABC):
     chains: bool = False
 
     @abstractmethod
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
         """Begins an answer; `noise` is the target's own."""
 
-    def fixed(self, buffers: "FixedBuffers") -> "Drafter | None":
+    def capturable_in(self, buffers: "FixedBuffers") -> "Drafter | None":
         """The same drafter at fixed addresses, so that its passes can be captured; None where it has no such form."""
         return None
 

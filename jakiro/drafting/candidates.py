@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from jakiro.core.tree import DraftTree, NodeColumns
+from jakiro.core.tree import FLOAT_COLUMNS, DraftTree, NodeColumns
 
 # Tokens of a chain at most, so that passes over chains have a fixed shape
 MAX_CHAIN = 8
@@ -65,7 +65,7 @@ class Candidates(NodeColumns):
         Columns of a kind lie in one matrix: what moves them is one operation.
         """
         columns = {}
-        for names in (WHOLE, REAL):
+        for names in (INTS, FLOATS):
             together = torch.cat([getattr(part, name) for name in names for part in parts])
             columns |= zip(names, together.view(len(names), -1).unbind(0), strict=True)
         return cls(**columns)
@@ -95,8 +95,9 @@ class Candidates(NodeColumns):
         return Candidates.joined([replace(self, scores=scores, also=also), added])
 
 
-REAL = ("scores", "draft_probs")
-WHOLE = tuple(field.name for field in fields(Candidates) if field.name not in REAL)
+_COLUMNS = [field.name for field in fields(Candidates)]
+INTS = tuple(name for name in _COLUMNS if name not in FLOAT_COLUMNS)
+FLOATS = tuple(name for name in _COLUMNS if name in FLOAT_COLUMNS)
 
 
 def known_scores(scores: Tensor, out: Tensor | None = None) -> Tensor:
@@ -124,14 +125,14 @@ def best_tree(
     zero = torch.zeros_like(root_token)
     none, nothing, unknown = zero - 1, zero.float(), torch.full_like(zero, torch.nan, dtype=torch.float32)
     root = Candidates(root_token, none, zero, nothing, zero, unknown, none, zero, zero)
-    whole = Candidates.joined([root, candidates])
+    together = Candidates.joined([root, candidates])
     # The root's score is 0, the best there is
-    best = known_scores(whole.scores, out=whole.scores).sort(descending=True, stable=True).indices
+    best = known_scores(together.scores, out=together.scores).sort(descending=True, stable=True).indices
     kept = best[: most + 1].sort().values
     columns = {}
-    for names in (WHOLE, REAL):
-        together = torch.stack([getattr(whole, name) for name in names])
-        columns |= zip(names, together.index_select(1, kept).unbind(0), strict=True)
+    for names in (INTS, FLOATS):
+        matrix = torch.stack([getattr(together, name) for name in names])
+        columns |= zip(names, matrix.index_select(1, kept).unbind(0), strict=True)
     columns["parents"] = torch.searchsorted(kept, columns["parents"], right=True) - 1
     chosen = Candidates(**columns)
     rows_of, columns["proposers"] = ({}, chosen.proposers) if evidence is None else evidence(chosen)

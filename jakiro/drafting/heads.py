@@ -14,13 +14,13 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
     Committed,
+    Context,
     Drafter,
     DraftSession,
     FixedBuffers,
     HeadEvidence,
     Method,
     Needs,
-    Prompt,
     Proposal,
     Proposer,
     Resources,
@@ -61,10 +61,10 @@ class HeadDrafter(Drafter):
         count = self.head.config.num_experts
         self.evidence = tuple(zip(EVIDENCE, (count, count, 1), strict=True)) if self.has_evidence else ()
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
         capacity = len(prompt.token_ids) + sampling.max_new_tokens
         session = HeadSession(self.head, sampling, noise, capacity, self.grower, self._evidence)
-        read = session.begin_with(prompt.head_rows.get(self.head))
+        read = session.load_prefix(prompt.head_rows.get(self.head))
         session.take(prompt.ids[self.head.skipped_tokens + read :], prompt.features[read:])
         return session
 
@@ -72,7 +72,7 @@ class HeadDrafter(Drafter):
     def _evidence(self) -> HeadEvidence | None:
         return partial(expert_evidence, self.head) if self.has_evidence else None
 
-    def fixed(self, buffers: FixedBuffers) -> Drafter | None:
+    def capturable_in(self, buffers: FixedBuffers) -> Drafter | None:
         # Others run beside captured passes of the target
         capturable = self.head.capturable and self.grower is TreeGrower
         return buffers.head_drafter(self.head, self._evidence, self) if capturable else None
@@ -112,10 +112,10 @@ class HeadSession(DraftSession):
         """Committed tokens, (n,) int64, and the target's features one position before each, read with the next tree."""
         self._pending.append((ids.to(self.device), features.to(device=self.device, dtype=self.dtype)))
 
-    def begin_with(self, rows: Tensor | None) -> int:
+    def load_prefix(self, rows: Tensor | None) -> int:
         """Fills the empty cache with an earlier answer's rows; returns how many they are."""
         if rows is not None:
-            self.cache.begin_with(rows)
+            self.cache.load_prefix(rows)
         return self.cache.length
 
     def head_rows(self) -> Mapping[object, Tensor]:
@@ -183,7 +183,7 @@ class HeadSession(DraftSession):
         needed = self.cache.length + rows
         if needed > self.cache.capacity:
             smaller, self.cache = self.cache, self.head.new_cache(2 * needed)
-            self.cache.begin_with(smaller.first(smaller.length))
+            self.cache.load_prefix(smaller.first(smaller.length))
 
 
 def _last_rows(output: HeadOutput, count: int) -> HeadOutput:

@@ -10,10 +10,10 @@ from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
     Capturable,
     Committed,
+    Context,
     Drafter,
     DraftSession,
     FixedBuffers,
-    Prompt,
     Proposal,
     TreeLimits,
 )
@@ -35,13 +35,13 @@ class LimitedDrafter(Drafter):
         inner = self.drafter
         self.proposers, self.evidence, self.info = inner.proposers, inner.evidence, inner.info
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "LimitedSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "LimitedSession":
         length = len(prompt.token_ids)
         session = self.drafter.start(prompt, sampling, noise) if length <= self.max_positions else None
         return LimitedSession(session, self.max_positions, length - 1)
 
-    def fixed(self, buffers: FixedBuffers) -> "LimitedDrafter | None":
-        inner = self.drafter.fixed(buffers)
+    def capturable_in(self, buffers: FixedBuffers) -> "LimitedDrafter | None":
+        inner = self.drafter.capturable_in(buffers)
         return None if inner is None else LimitedDrafter(inner, self.max_positions)
 
     def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable[Capturable]:

@@ -13,12 +13,12 @@ from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
     Capturable,
     Committed,
+    Context,
     Drafter,
     DraftSession,
     FixedBuffers,
     Method,
     Needs,
-    Prompt,
     Proposal,
     Resources,
     TreeLimits,
@@ -74,14 +74,14 @@ class MergedDrafter(Drafter):
         self.proposers = (*first.proposers, *second.proposers)
         self.evidence, self.info, self.chains = first.evidence, first.info, True
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "MergedSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "MergedSession":
         chains = self.second.start(prompt, sampling, noise)
         chains.proposer = len(self.first.proposers)
         place = self.place_chain or partial(Chain.of, device=prompt.ids.device)
         return MergedSession(self.first.start(prompt, sampling, noise), chains, place)
 
-    def fixed(self, buffers: FixedBuffers) -> "MergedDrafter | None":
-        first = self.first.fixed(buffers)
+    def capturable_in(self, buffers: FixedBuffers) -> "MergedDrafter | None":
+        first = self.first.capturable_in(buffers)
         return None if first is None else MergedDrafter(first, self.second, buffers.chain)
 
     def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable[Capturable]:

@@ -12,9 +12,9 @@ from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.costs import DeviceProfile
 from jakiro.trace import Plan
 
-# The n-th best guess of a tree is right in about GUESS / n² of the steps, one a level deeper CHANCE times as often as
-# the one before it, and a step writes GAIN times what it would without a draft (the default pair's own prompts)
-GUESS, CHANCE, GAIN = 2.5, 0.4, 1.5
+# The n-th best guess of a tree is right in about RANK_RATE / n² of the steps, one a level deeper DEPTH_RATE times as
+# often as the one before it, and a step writes SPEEDUP times what it would without a draft (the default pair's prompts)
+RANK_RATE, DEPTH_RATE, SPEEDUP = 2.5, 0.4, 1.5
 # Tokens that a tree is expected to have accepted before an answer has shown its own
 START = 1.0
 # Weight of a step among those before it: of a drafted one, of a plain one that lets old experience fade, of a time
@@ -33,13 +33,13 @@ NONE = Size(0, 1)
 
 def sizes_for(profile: DeviceProfile, bounds: TreeConfig) -> tuple[Size, Size]:
     """None, and the tree within the bounds that pays on this device."""
-    least = GAIN / profile.verify(1)
+    least = SPEEDUP / profile.verify(1)
     nodes = 2
-    while nodes < bounds.nodes and GUESS / nodes**2 >= least * (profile.verify(nodes + 1) - profile.verify(nodes)):
+    while nodes < bounds.nodes and RANK_RATE / nodes**2 >= least * (profile.verify(nodes + 1) - profile.verify(nodes)):
         nodes += 1
 
     def rate(levels: int) -> float:
-        tokens = sum(CHANCE**level for level in range(levels + 1))
+        tokens = sum(DEPTH_RATE**level for level in range(levels + 1))
         return tokens / (profile.verify(nodes) + profile.draft(levels))
 
     return NONE, Size(max(range(1, min(bounds.depth, nodes - 1) + 1), key=rate), nodes)
@@ -59,7 +59,7 @@ class TreeBudget:
     def __init__(self, profile: DeviceProfile, sizes: Sequence[Size]) -> None:
         self.profile, self.sizes = profile, tuple(sizes)
         row_ms = (profile.verify(1 + MAX_CHAIN) - profile.verify(1)) / MAX_CHAIN
-        self.least_chance = GAIN * row_ms / profile.verify(1)
+        self.least_chance = SPEEDUP * row_ms / profile.verify(1)
         # Of a drafted tree, a running mean
         self._accepted = START
         # Measured over profiled time in this answer, and the time of a step that is neither draft nor pass

@@ -14,7 +14,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Committed, Drafter, Prompt, TreeLimits
+from jakiro.drafting.base import Committed, Context, Drafter, TreeLimits
 from jakiro.engine.runner import Runner, RunnerPool, SlicedRunner
 from jakiro.system import num_cores, processor_name
 from jakiro.target.model import TargetModel
@@ -117,8 +117,8 @@ def time_passes(
 
         def pass_over(nodes: int) -> float:
             depths = torch.tensor([0] + [1] * (nodes - 1), device=root.device)
-            bush = DraftTree.unscored(root.expand(nodes), depths - 1, depths, min(nodes - 1, 1))
-            return _milliseconds(target.device, partial(runner.score, runner.place(bush)))
+            star_tree = DraftTree.unscored(root.expand(nodes), depths - 1, depths, min(nodes - 1, 1))
+            return _milliseconds(target.device, partial(runner.score, runner.place(star_tree)))
 
         return _medians(pass_over, rows)
 
@@ -147,14 +147,16 @@ def time_drafts(
 @contextmanager
 def _after_text(
     target: TargetModel, drafter: Drafter, context: int, rows: int, slots: RunnerPool | None
-) -> Iterator[tuple[Runner, Prompt]]:
+) -> Iterator[tuple[Runner, Context]]:
     """A runner that has read a text of so many tokens, with room for a tree of `rows` after it; and the text."""
     ids = (torch.arange(NEAR_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size
     release = None
     if slots is None:
         runner = SlicedRunner(target, _SAMPLING, context + target.row_bucket(rows))
     else:
-        runner, release = slots.borrow(drafter, _SAMPLING, slots.tree, NEAR_TOKENS, _SAMPLING.max_new_tokens)
+        runner, release = slots.borrow(
+            drafter, _SAMPLING, slots.tree, NEAR_TOKENS, NEAR_TOKENS + _SAMPLING.max_new_tokens
+        )
     try:
         features, _ = runner.prefill(ids[:-1])
         if context > NEAR_TOKENS:
@@ -162,7 +164,7 @@ def _after_text(
             runner.cache.extend(context - NEAR_TOKENS - 1)
             runner.prefill(ids[-1:])
         runner.begin(ids[-1:])
-        yield runner, Prompt(ids.tolist(), ids, features)
+        yield runner, Context(ids.tolist(), ids, features)
     finally:
         if release is not None:
             release()

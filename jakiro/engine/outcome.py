@@ -3,11 +3,13 @@
 import torch
 from torch import Tensor
 
-from jakiro.core.tree import TREE_COLUMNS, DraftTree
+from jakiro.core.tree import FLOAT_COLUMNS, TREE_COLUMNS, DraftTree
 from jakiro.core.verify import Outcome, Verification
 
 _VERIFIED_COLUMNS = ("target_probs", "choices", "margins", "on_path")
-_WHOLE_NUMBERS = {"token_ids", "parents", "depths", "draft_passes", "proposers", "also", "choices", "on_path"}
+_NAMES = (*TREE_COLUMNS, *_VERIFIED_COLUMNS)
+_INT_COLUMNS = tuple(name for name in _NAMES if name not in FLOAT_COLUMNS)
+_FLOAT_COLUMNS = tuple(name for name in _NAMES if name in FLOAT_COLUMNS)
 
 
 def read_back(tree: DraftTree, verification: Verification) -> Outcome:
@@ -21,19 +23,19 @@ def read_back(tree: DraftTree, verification: Verification) -> Outcome:
 
 
 def pack(tree: DraftTree, verification: Verification) -> Tensor:
-    """(values,) float64: the columns of whole numbers, end and flag, then the other columns and evidence."""
+    """(values,) float64: int columns, end and flag, then float columns and evidence."""
     columns = tree.columns | {name: getattr(verification, name) for name in _VERIFIED_COLUMNS}
-    whole = [columns[name].long() for name in columns if name in _WHOLE_NUMBERS]
-    real = [columns[name] for name in columns if name not in _WHOLE_NUMBERS]
-    whole += [verification.end[None], verification.needs_full_sort[None].long()]
-    real += [matrix.flatten() for matrix in tree.evidence.values()]
-    # Those of one kind first, and then both: few operations on a GPU
-    return torch.cat([torch.cat(whole).double(), torch.cat(real).double()])
+    ints = [columns[name].long() for name in _INT_COLUMNS]
+    floats = [columns[name] for name in _FLOAT_COLUMNS]
+    ints += [verification.end[None], verification.needs_full_sort[None].long()]
+    floats += [matrix.flatten() for matrix in tree.evidence.values()]
+    # Those of one type first, and then both: few operations on a GPU
+    return torch.cat([torch.cat(ints).double(), torch.cat(floats).double()])
 
 
 def packed_size(rows: int, evidence_width: int) -> int:
     """How many values `pack` packs for a tree of so many rows."""
-    return rows * (len(TREE_COLUMNS) + len(_VERIFIED_COLUMNS) + evidence_width) + 2
+    return rows * (len(_NAMES) + evidence_width) + 2
 
 
 def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
@@ -44,14 +46,13 @@ def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
         rows: that were packed, pads included.
     """
     num_nodes, start = tree.num_nodes, 0
-    names = (*TREE_COLUMNS, *_VERIFIED_COLUMNS)
     columns: dict[str, list] = {}
-    for name in filter(_WHOLE_NUMBERS.__contains__, names):
+    for name in _INT_COLUMNS:
         columns[name] = list(map(int, values[start : start + num_nodes]))
         start += rows
     end, needs_full_sort = int(values[start]), bool(values[start + 1])
     start += 2
-    for name in (name for name in names if name not in _WHOLE_NUMBERS):
+    for name in _FLOAT_COLUMNS:
         columns[name] = values[start : start + num_nodes]
         start += rows
     evidence = {}

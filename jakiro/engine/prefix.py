@@ -184,7 +184,7 @@ class GrowingPrefix:
         self.prefixes.add(
             self.target,
             known_ids,
-            lambda: (runner.rows(len(known_ids)), torch.cat(self._features)[: len(known_ids)].clone()),
+            lambda: (runner.export_cache(len(known_ids)), torch.cat(self._features)[: len(known_ids)].clone()),
             session.head_rows() if session is not None else {},
         )
 

@@ -10,29 +10,18 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
-from jakiro.drafting.base import Drafter, DraftSession, Method, Prompt
+from jakiro.drafting.base import Context, Drafter, DraftSession, Method
 from jakiro.engine.answer_text import AnswerText
 from jakiro.engine.budget import Size, TreeBudget
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
-from jakiro.engine.prefix import GrowingPrefix, OwnPrefixes, Prefix
+from jakiro.engine.prefix import GrowingPrefix, Prefix
+from jakiro.engine.request import Request
 from jakiro.engine.runner import Runner
 from jakiro.system import package_versions
 from jakiro.target.model import TargetModel
-from jakiro.text import TokenText, as_messages, encode_messages
+from jakiro.text import TokenText
 from jakiro.trace import Header, Trace
-
-Messages = str | Sequence[dict]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked: messages, or with `raw` a bare text to continue, and the settings."""
-
-    messages: Messages
-    sampling: SamplingParams
-    tree: TreeConfig
-    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +32,8 @@ class Setup:
         profile: this device's costs under the method; None where trees do not choose their own size.
         sizes: those that they choose from.
         device_name: in words.
-        borrow: (request, prompt tokens) to a runner for this answer, and the function that gives it back. The request
-            asks for no more tokens than the target has positions for.
-        prefixes: where to look for what the prompt begins with, and where to keep what is read; None for neither.
+        borrow: a request, for no more tokens than the target has positions for, to a runner for this answer, and the
+            function that gives it back.
     """
 
     target: TargetModel
@@ -55,8 +43,7 @@ class Setup:
     profile: DeviceProfile | None
     sizes: tuple[Size, ...]
     device_name: str
-    borrow: Callable[[Request, int], tuple[Runner, Callable[[], object]]]
-    prefixes: OwnPrefixes | None = None
+    borrow: Callable[[Request], tuple[Runner, Callable[[], object]]]
 
 
 @dataclass(slots=True)
@@ -89,58 +76,66 @@ def prepare(setup: Setup, request: Request) -> AnswerState:
     """Reads the prompt and chooses the first token.
 
     Raises:
-        ValueError: nothing was asked, or the target cannot read the prompt.
+        ValueError: the target cannot read the prompt, or the beginning of the answer ends it.
     """
     target = setup.target
-    prompt = encode_messages(target.tokenizer, request.messages, raw_prompt=request.messages if request.raw else None)
-    _refuse_unknown(prompt, target.vocab_size, setup.token_text)
-    limit = max_answer_tokens(len(prompt), request.sampling.max_new_tokens, target.max_positions)
-    budget = None if setup.profile is None else TreeBudget(setup.profile, setup.sizes)
-    # Whoever makes room for the answer learns its limit, not a wish that may be far longer
-    within = replace(request, sampling=replace(request.sampling, max_new_tokens=limit))
-    runner, release = setup.borrow(within, len(prompt))
+    for name in (
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "no_repeat_ngram_size",
+        "logit_bias",
+        "suppress_tokens",
+        "grammar",
+    ):
+        if getattr(request.sampling, name) != getattr(SamplingParams(), name):
+            raise ValueError(f"{name} is not obeyed yet; leave it out.")
+    _refuse_unknown(request.prompt.ids, target.vocab_size, setup.token_text)
+    # Size the runner by the real limit; the wish may be far longer
+    within = request.within(target.max_positions)
+    limit = within.sampling.max_new_tokens
+    limit_reason = "length" if limit == request.sampling.max_new_tokens else "context"
+    text = AnswerText(setup.token_text, target.stop_ids, request.sampling.stop, limit, limit_reason)
+    text.take(list(request.prompt.answer_ids))
+    if text.end_reason is not None:
+        raise ValueError(f"The beginning of the answer ends it ({text.end_reason}); leave out its last tokens.")
+    runner, release = setup.borrow(within)
     try:
-        return _begin(setup, request, prompt, limit, budget, runner, release)
+        return _begin(setup, request, text, runner, release)
     except BaseException:
         release()
         raise
 
 
 def _begin(
-    setup: Setup,
-    request: Request,
-    prompt: list[int],
-    limit: int,
-    budget: TreeBudget | None,
-    runner: Runner,
-    release: Callable[[], object],
+    setup: Setup, request: Request, text: AnswerText, runner: Runner, release: Callable[[], object]
 ) -> AnswerState:
-    target, sampling, tree = setup.target, request.sampling, request.tree
+    target, prompt, sampling, tree = setup.target, request.prompt, request.sampling, request.tree
+    budget = None if setup.profile is None else TreeBudget(setup.profile, setup.sizes)
     clock = StepClock(target.device)
-    prompt_ids = torch.tensor(prompt, device=target.device)
-    prefixes = setup.prefixes if runner.max_reusable_tokens else None
-    earlier = prefixes and prefixes.find(target, prompt)
+    prompt_ids = torch.tensor(prompt.ids, device=target.device)
+    prefixes = request.prefixes if runner.max_reusable_tokens else None
+    earlier = prefixes and prefixes.find(target, prompt.ids)
     features, logits = _read(runner, prompt_ids, earlier)
-    first = _choose_first(logits, sampling, len(prompt))
+    first = _choose_first(logits, sampling, len(prompt.ids))
     first_token_id = int(first)
     clock.end("other")
     runner.begin(first)
-    known_ids, session = [*prompt, first_token_id], None
+    known_ids, session = [*prompt.ids, first_token_id], None
     if not tree.root_only:
         head_rows = earlier.head_rows if earlier else {}
-        session = runner.session(setup.drafter, Prompt(known_ids, torch.cat([prompt_ids, first]), features, head_rows))
+        session = runner.session(setup.drafter, Context(known_ids, torch.cat([prompt_ids, first]), features, head_rows))
         clock.end("draft")
-    limit_reason = "length" if limit == sampling.max_new_tokens else "context"
-    text = AnswerText(setup.token_text, target.stop_ids, sampling.stop, limit, limit_reason)
     text.take([first_token_id])
     profile = {"device": setup.device_name} | (budget.profile.to_dict() if budget else {})
     header = Header(
         method=setup.method.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         bit_identical=target.bit_identical and target.rounds_alike(tree.nodes),
-        messages=() if request.raw else tuple(as_messages(request.messages)),
-        raw_prompt=request.messages if request.raw else None,
-        num_prompt_tokens=len(prompt),
+        messages=prompt.messages,
+        raw_prompt=prompt.raw,
+        num_prompt_tokens=prompt.answer_start,
         target={"name": target.name, "sha256": target.sha256},
         drafter=setup.drafter.info,
         proposers=tuple(asdict(proposer) for proposer in setup.drafter.proposers),
@@ -149,7 +144,7 @@ def _begin(
         numerics=target.numerics,
         device_profile=profile,
         versions=package_versions("jakiro", "torch", "transformers"),
-        sampling=asdict(sampling) | {"stop": list(sampling.stop)},
+        sampling=sampling.to_dict(),
         tree=asdict(tree),
         first_token_id=first_token_id,
         first_piece=setup.token_text.piece(first_token_id),
@@ -171,24 +166,7 @@ def _begin(
     )
 
 
-def max_answer_tokens(num_prompt_tokens: int, wanted: int, max_positions: int) -> int:
-    """The most tokens the answer may have.
-
-    Args:
-        wanted: as many were asked for. max_positions: as many tokens the model reads.
-
-    Raises:
-        ValueError: the prompt is longer than the model reads.
-    """
-    if num_prompt_tokens > max_positions:
-        raise ValueError(
-            f"Your prompt has {num_prompt_tokens:,} tokens; this model reads {max_positions:,}. "
-            f"Shorten it by {num_prompt_tokens - max_positions:,}."
-        )
-    return min(wanted, max_positions - num_prompt_tokens + 1)
-
-
-def _refuse_unknown(prompt: list[int], known: int, token_text: TokenText) -> None:
+def _refuse_unknown(prompt: Sequence[int], known: int, token_text: TokenText) -> None:
     """Raises ValueError where the tokenizer gave a token that the model has no embedding for."""
     unknown = next((token_id for token_id in prompt if token_id >= known), None)
     if unknown is not None:
@@ -203,7 +181,7 @@ def _read(runner: Runner, prompt_ids: Tensor, earlier: Prefix | None) -> tuple[T
     """Features of the whole prompt and the last position's logits; what was read earlier is not read again."""
     if earlier is None:
         return runner.prefill(prompt_ids)
-    runner.begin_with(earlier.rows)
+    runner.load_prefix(earlier.rows)
     features, logits = runner.prefill(prompt_ids[len(earlier.token_ids) :])
     return torch.cat([earlier.features, features]), logits
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, NoiseRows
-from jakiro.core.sampling import adds_whole_rows
+from jakiro.core.sampling import is_unfiltered
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
-from jakiro.drafting.base import Drafter, DraftSession, Prompt, Proposal
+from jakiro.drafting.base import Context, Drafter, DraftSession, Proposal
 from jakiro.engine.outcome import read_back
 from jakiro.target.model import Scores, TargetModel
 
@@ -32,7 +32,7 @@ class Runner(Protocol):
     max_reusable_tokens: int
     drafts_ahead: bool
 
-    def begin_with(self, rows: Tensor) -> None:
+    def load_prefix(self, rows: Tensor) -> None:
         """Takes over what `rows` gave of an earlier answer, before `prefill`; at most `max_reusable_tokens`."""
 
     def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,13 +42,13 @@ class Runner(Protocol):
             Features (n, feature_size) and the last position's logits (1, V).
         """
 
-    def rows(self, length: int) -> Tensor:
+    def export_cache(self, length: int) -> Tensor:
         """A copy of the target's first rows, (layers, 2, kv_heads, length, head_dim); at most `max_reusable_tokens`."""
 
     def begin(self, root: Tensor) -> None:
         """Takes the first token, (1,) int64."""
 
-    def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
+    def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
         """Drafting for this answer; after `begin`."""
 
     def root_tree(self) -> DraftTree:
@@ -60,7 +60,7 @@ class Runner(Protocol):
     def score(self, tree: DraftTree) -> None:
         """The target's pass over a tree."""
 
-    def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
+    def verify(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         """Verifies what was scored and copies the outcome to the host, once."""
 
     def logits(self, num_nodes: int) -> Tensor:
@@ -80,7 +80,7 @@ class RunnerPool(Protocol):
     tree: TreeConfig
 
     def borrow(
-        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, limit: int
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, num_tokens: int
     ) -> tuple[Runner, Callable[[], None]] | None:
         """A runner for one answer, and a function that returns it; None where none holds such an answer."""
 
@@ -103,22 +103,22 @@ class SlicedRunner:
         self._scores: Scores | None = None
         self._base = 0
 
-    def begin_with(self, rows: Tensor) -> None:
-        self.cache.begin_with(rows)
+    def load_prefix(self, rows: Tensor) -> None:
+        self.cache.load_prefix(rows)
 
     def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
         features, logits = self.target.prefill(prompt_ids, self.cache)
         self._base = self.cache.length
         return features, logits
 
-    def rows(self, length: int) -> Tensor:
+    def export_cache(self, length: int) -> Tensor:
         return self.cache.first(length).clone()
 
     def begin(self, root: Tensor) -> None:
         self.root = root
 
-    def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
-        noise = self.noise_rows if adds_whole_rows(self.sampling) else self.noise
+    def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
+        noise = self.noise_rows if is_unfiltered(self.sampling) else self.noise
         return drafter.start(prompt, self.sampling, noise)
 
     def root_tree(self) -> DraftTree:
@@ -132,10 +132,10 @@ class SlicedRunner:
             self.cache.keep(self._base, [])
         self._scores = self.target.score(tree, self.cache)
 
-    def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
+    def verify(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         options = {"prefix_length": self.target.vocab_size} if whole_vocabulary else {}
         tree, scores = proposal.tree, self._scores
-        whole = adds_whole_rows(self.sampling)
+        whole = is_unfiltered(self.sampling)
         noise_rows = self.noise_rows.rows(self._base + 1, tree.max_depth + 1) if whole else None
         verification = verify(
             tree, scores.mask, scores.logits, self.sampling, self.noise, self._base, noise_rows, **options

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import torch
 
 from jakiro.core.verify import Outcome
-from jakiro.drafting.base import Committed, FreeLimits, Proposal, TreeLimits
+from jakiro.drafting.base import Committed, NoDraftLimits, Proposal, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.clock import StepClock
-from jakiro.engine.prepare import Request, Setup, prepare
+from jakiro.engine.prepare import Setup, prepare
 from jakiro.engine.recorder import nodes_from, shown_plan
+from jakiro.engine.request import Request
 from jakiro.trace import Plan, Step
 
 
@@ -32,7 +33,7 @@ class Stream:
 
     Attributes:
         trace: grows by a step at a time.
-        alone: no other answer of a race shares the device; then the next draft may begin while the host still
+        may_draft_ahead: no other answer of a race shares the device; then the next draft may begin while the host still
             describes a step.
     """
 
@@ -41,7 +42,7 @@ class Stream:
         self._setup, self._target, self._tree = setup, setup.target, state.tree
         self._runner, self._session, self._budget = state.runner, state.session, state.budget
         self._text, self._prefix, self._draft_ms = state.text, state.prefix, state.draft_ms
-        self.trace, self.alone = state.trace, True
+        self.trace, self.may_draft_ahead = state.trace, True
         self._begun: Begun | None = None
         self._release = weakref.finalize(self, state.release)
         self._release.atexit = False
@@ -85,10 +86,10 @@ class Stream:
         clock, plan, proposal = self._begin()
         self._runner.score(proposal.tree)
         clock.end("verify")
-        outcome = self._runner.read(proposal)
+        outcome = self._runner.verify(proposal)
         reread = outcome.needs_full_sort
         if reread:
-            outcome = self._runner.read(proposal, whole_vocabulary=True)
+            outcome = self._runner.verify(proposal, whole_vocabulary=True)
         committed = self._commit(outcome)
         clock.end("other")
         if self._session is not None:
@@ -97,7 +98,7 @@ class Stream:
         committed_ids = self._text.take(committed.token_ids)
         self.trace.end_reason = self._text.end_reason
         clock.end("other")
-        ahead = not self.finished and self.alone and self._session is not None and self._runner.drafts_ahead
+        ahead = not self.finished and self.may_draft_ahead and self._session is not None and self._runner.drafts_ahead
         if ahead:
             self._learn(plan, proposal, outcome, clock)
             self._begin_ahead(clock)
@@ -161,7 +162,7 @@ class Stream:
         if plan is not None:
             tree = replace(tree, depth=plan.levels, nodes=plan.nodes)
             nodes = min(self._tree.nodes, 1 + MAX_CHAIN)
-            free = FreeLimits(nodes, self._budget.least_chance, plan.expected_tokens - 1)
+            free = NoDraftLimits(nodes, self._budget.least_chance, plan.expected_tokens - 1)
         proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free))
         return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
 

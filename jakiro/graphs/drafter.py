@@ -13,7 +13,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.sampling import DeviceSampling
-from jakiro.drafting.base import Committed, Drafter, DraftSession, HeadEvidence, Prompt, Proposal, TreeLimits
+from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, HeadEvidence, Proposal, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN, Chain
 from jakiro.drafting.growing import TreeGrower
 from jakiro.graphs.cache import StaticCache
@@ -84,7 +84,7 @@ class StaticHeadDrafter(Drafter):
         # Nodes and levels of the trees that passes grow
         self.shapes: dict[tuple, tuple[int, int]] = {}
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "StaticHeadSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "StaticHeadSession":
         return StaticHeadSession(self, sampling, prompt.ids[self.head.skipped_tokens :], prompt.features)
 
     @property

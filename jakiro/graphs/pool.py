@@ -68,22 +68,21 @@ class Slots:
         return Slots(target, wanted, self.smallest_columns, self.tokens, graphs.fewest_steps)
 
     def borrow(
-        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, limit: int
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, num_tokens: int
     ) -> tuple[Slot, Callable[[], None]] | None:
         """A slot prepared for one answer, and a function that returns it; calling that again does nothing.
 
         None where no slot holds so long an answer, or trees so large.
 
         Args:
-            tree: the largest one that is asked for. limit: tokens the answer may have.
+            tree: the largest one that is asked for. num_tokens: prompt and answer at most.
         """
-        tokens = num_prompt_tokens + limit
-        if tokens > self.tokens or tree.nodes > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
+        if num_tokens > self.tokens or tree.nodes > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
             self.turned_away += 1
             return None
         slot = self._take(drafter)
         try:
-            slot.open(drafter, sampling, tree, num_prompt_tokens, tokens)
+            slot.open(drafter, sampling, tree, num_prompt_tokens, num_tokens)
         except BaseException:
             # Half prepared, perhaps for want of memory: it makes room for the next answer
             with self._lock:
@@ -124,7 +123,7 @@ class Slots:
         """Takes back that plain and drafted passes round alike, where in a slot with this drafter they do not."""
         if not self.target.bit_identical:
             return
-        slot, give_back = self.borrow(drafter, SamplingParams(), self.tree, NUM_PROMPT, 2)
+        slot, give_back = self.borrow(drafter, SamplingParams(), self.tree, NUM_PROMPT, NUM_PROMPT + 2)
         try:
             self.target.bit_identical = rounds_alike(slot)
         finally:

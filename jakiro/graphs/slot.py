@@ -11,10 +11,10 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.core.sampling import DeviceSampling, adds_whole_rows, limits_k, limits_p, prefix_for
+from jakiro.core.sampling import DeviceSampling, is_unfiltered, limits_k, limits_p, prefix_for
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
-from jakiro.drafting.base import Capturable, Drafter, DraftSession, HeadEvidence, Prompt, Proposal
+from jakiro.drafting.base import Capturable, Context, Drafter, DraftSession, HeadEvidence, Proposal
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.outcome import pack, packed_size, unpack
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
@@ -102,10 +102,10 @@ class Slot(DraftBuffers):
         return self._heads[head]
 
     @torch.inference_mode()
-    def fixed(self, drafter: Drafter) -> Drafter | None:
+    def capturable(self, drafter: Drafter) -> Drafter | None:
         """A drafter's form at this slot's addresses, None where it has none."""
         if drafter not in self._fixed:
-            self._fixed[drafter] = drafter.fixed(self)
+            self._fixed[drafter] = drafter.capturable_in(self)
         return self._fixed[drafter]
 
     def needed(
@@ -123,7 +123,7 @@ class Slot(DraftBuffers):
                 columns *= 2
             yield self.passes.get(self.verify_rows, rows, bound, layout, *self._regime(sampling))
             yield self.passes.get(self.commit_rows, rows, bound)
-        fixed = self.fixed(drafter)
+        fixed = self.capturable(drafter)
         if fixed is not None and not tree.root_only:
             yield from fixed.passes(tree, sampling.greedy)
 
@@ -140,7 +140,7 @@ class Slot(DraftBuffers):
         """Prepares for an answer: captures what is not captured yet, before the buffers hold anything of it."""
         self.sampling, self._bound, self._layout = sampling, _depth_bound(tree), _layout(drafter, tree)
         self._with_noise = self._keeps_noise(drafter, sampling, tree)
-        self._foreign = self.fixed(drafter) is None
+        self._foreign = self.capturable(drafter) is None
         self._buffers_for(self._layout)
         self.served.add(drafter)
         self.seed.fill_(sampling.seed)
@@ -176,8 +176,8 @@ class Slot(DraftBuffers):
         self._length = length
         self._enter_step()
 
-    def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
-        return (self.fixed(drafter) or drafter).start(prompt, self.sampling, KeyedNoise(self.sampling.seed))
+    def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
+        return (self.capturable(drafter) or drafter).start(prompt, self.sampling, KeyedNoise(self.sampling.seed))
 
     def root_tree(self) -> DraftTree:
         self.passes.get(self.write_root, self.target.row_bucket(1), self._layout)()
@@ -199,7 +199,7 @@ class Slot(DraftBuffers):
         self.passes.get(self.score_rows, rows, live, self._columns(self._length, rows), self._bound)()
 
     @torch.inference_mode()
-    def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
+    def verify(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         nodes, levels = proposal.tree.num_nodes, proposal.tree.max_depth
         rows, regime = self.target.row_bucket(nodes), self._regime(self.sampling, whole_vocabulary)
         self.passes.get(self.verify_rows, rows, self._bound, self._layout, *regime)()
@@ -256,7 +256,7 @@ class Slot(DraftBuffers):
             held,
             KeyedNoise(self.seed),
             self.cache.length,
-            self.noise[: tree.max_depth + 1] if adds_whole_rows(held) else None,
+            self.noise[: tree.max_depth + 1] if is_unfiltered(held) else None,
             prefix_length,
         )
         self.choices[:rows].copy_(verification.choices)
@@ -310,8 +310,8 @@ class Slot(DraftBuffers):
 
     def _keeps_noise(self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig) -> bool:
         """Whether the target, or a drafter that ranks with it, uses noise over the whole vocabulary."""
-        ranked = tree.shared_noise and not tree.root_only and self.fixed(drafter) is not None
-        return adds_whole_rows(sampling) or (ranked and not sampling.greedy)
+        ranked = tree.shared_noise and not tree.root_only and self.capturable(drafter) is not None
+        return is_unfiltered(sampling) or (ranked and not sampling.greedy)
 
 
 def _depth_bound(tree: TreeConfig) -> int:

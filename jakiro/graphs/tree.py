@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from jakiro.core.tree import DraftTree
+from jakiro.core.tree import FLOAT_COLUMNS, TREE_COLUMNS, DraftTree
 
 MAX_LEVELS = 16
 PAD_DEPTH = -1
@@ -18,18 +18,17 @@ class StaticTree:
     A pad is a node of depth −1 below the root: it is scored and never accepted.
 
     Attributes:
-        numbers: (6, rows) int64, the tree's columns of whole numbers in their order. values: (2, rows) float32.
+        numbers: (6, rows) int64, the tree's int columns in their order. values: (2, rows) float32.
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.rows, self.device = rows, device
-        root = DraftTree.root_only(torch.zeros(1, dtype=torch.int64, device=device))
-        whole = [name for name, column in root.columns.items() if not column.is_floating_point()]
-        self.numbers = torch.zeros((len(whole), rows), dtype=torch.int64, device=device)
-        self.values = torch.zeros((len(root.columns) - len(whole), rows), device=device)
+        floats = [name for name in TREE_COLUMNS if name in FLOAT_COLUMNS]
+        self.numbers = torch.zeros((len(TREE_COLUMNS) - len(floats), rows), dtype=torch.int64, device=device)
+        self.values = torch.zeros((len(floats), rows), device=device)
         self.numbers[1, 0] = -1
         numbers, values = iter(self.numbers.unbind(0)), iter(self.values.unbind(0))
-        self._columns = {name: next(numbers if name in whole else values) for name in root.columns}
+        self._columns = {name: next(values if name in floats else numbers) for name in TREE_COLUMNS}
         self._evidence: dict[tuple[str, int], Tensor] = {}
 
     @property

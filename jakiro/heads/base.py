@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.cache import RowCache
-from jakiro.kernels.compiled.linear import RoundedNativeLinear
+from jakiro.kernels.compiled.linear import CompiledInt8Linear
 from jakiro.kernels.linear import Packing, native_works, packed_linear
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.target.model import TargetModel
@@ -143,4 +143,4 @@ def packing_for(precision: str) -> Packing:
     """What packs a head's matrices at this precision."""
     if precision == "full":
         return packed_linear
-    return RoundedNativeLinear if native_works() else QuantizedLinear
+    return CompiledInt8Linear if native_works() else QuantizedLinear

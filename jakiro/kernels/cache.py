@@ -193,7 +193,7 @@ class RowCache(Cache):
         """The first rows of layers that lie in one tensor, (layers, 2, kv_heads, length, head_dim)."""
         return self.store.rows[..., :length, :]
 
-    def begin_with(self, rows: Tensor) -> None:
+    def load_prefix(self, rows: Tensor) -> None:
         """Fills an empty cache, whose storage exists already, with what `first` gives."""
         self.extend(rows.shape[-2])
         self.first(rows.shape[-2]).copy_(rows)

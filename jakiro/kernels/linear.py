@@ -63,7 +63,7 @@ class PackedLinear(nn.Module):
 _HALF, _FULL = partial(PackedLinear, exponent=0), PackedLinear
 
 
-class AlikeLinear(nn.Module):
+class BatchInvariantLinear(nn.Module):
     """A packed layer that computes each row alike however many run together.
 
     Torch's kernels have special cases, for one row or for the last rows of many, that add the same products up in
@@ -110,8 +110,8 @@ def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
     if exponent is not None and _works(_HALF):
         counts = alike_counts(_HALF, *shape)
         if _longest_gap(counts) <= _MOST_ADDED:
-            return AlikeLinear(partial(_HALF, exponent=exponent)(weight, bias), counts)
-    return AlikeLinear(_FULL(weight, bias), alike_counts(_FULL, *shape))
+            return BatchInvariantLinear(partial(_HALF, exponent=exponent)(weight, bias), counts)
+    return BatchInvariantLinear(_FULL(weight, bias), alike_counts(_FULL, *shape))
 
 
 def alike_counts(layer: Packing, out_features: int, in_features: int, bias: bool = False) -> tuple[int, ...]:

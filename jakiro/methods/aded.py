@@ -18,11 +18,11 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource, gumbel_of
 from jakiro.drafting.base import (
     Committed,
+    Context,
     Drafter,
     DraftSession,
     Method,
     Needs,
-    Prompt,
     Proposal,
     Proposer,
     Resources,
@@ -83,14 +83,14 @@ class TrigramDrafter(Drafter):
     def __init__(self, table: TrigramTable, info: dict | None = None, live: bool = True) -> None:
         self.table, self.info, self.live = table, info, live
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "TrigramSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "TrigramSession":
         return TrigramSession(self, prompt, sampling)
 
 
 class TrigramSession(DraftSession):
     """One answer's own trigrams, and how often the choice was among a pair's successors."""
 
-    def __init__(self, drafter: TrigramDrafter, prompt: Prompt, sampling: SamplingParams) -> None:
+    def __init__(self, drafter: TrigramDrafter, prompt: Context, sampling: SamplingParams) -> None:
         self.table, self.live = drafter.table, drafter.live
         self.sampling, self.device = sampling, prompt.ids.device
         self.tokens: list[int] = []

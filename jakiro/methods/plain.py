@@ -2,16 +2,16 @@
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import Committed, Drafter, DraftSession, Method, Needs, Prompt, Proposal, TreeLimits
+from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, Method, Needs, Proposal, TreeLimits
 
 
 class PlainDrafter(Drafter):
     """Proposes nothing."""
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "PlainSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "PlainSession":
         return PlainSession()
 
-    def fixed(self, buffers: object) -> "PlainDrafter":
+    def capturable_in(self, buffers: object) -> "PlainDrafter":
         return self
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import Committed, Drafter, Method, Needs, Prompt, Proposer
+from jakiro.drafting.base import Committed, Context, Drafter, Method, Needs, Proposer
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.drafting.merged import ChainSession
 
@@ -139,14 +139,14 @@ class PromptLookupDrafter(Drafter):
         ),
     )
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "PromptLookupSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "PromptLookupSession":
         return PromptLookupSession(prompt)
 
 
 class PromptLookupSession(ChainSession):
     """Copies within one answer."""
 
-    def __init__(self, prompt: Prompt) -> None:
+    def __init__(self, prompt: Context) -> None:
         super().__init__(prompt.ids[-1:])
         self._copier = Copier(prompt.token_ids)
         self._chain: tuple[list[int], list[float]] | None = None

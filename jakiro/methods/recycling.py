@@ -19,11 +19,11 @@ from jakiro.core.noise import NoiseSource
 from jakiro.core.verify import Outcome
 from jakiro.drafting.base import (
     Committed,
+    Context,
     Drafter,
     DraftSession,
     Method,
     Needs,
-    Prompt,
     Proposal,
     Proposer,
     Resources,
@@ -80,7 +80,7 @@ class RecyclingDrafter(Drafter):
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "RecyclingSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "RecyclingSession":
         return RecyclingSession(prompt.ids[-1:], self.vocab_size)
 
 

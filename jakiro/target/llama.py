@@ -60,7 +60,7 @@ class _Layer:
         self.inner_size = mlp.gate_proj.out_features
 
 
-class LeanDecoder:
+class FusedLlama:
     """The decoder stack without its output function; made by `build`."""
 
     def __init__(self, base: nn.Module, config, packed: bool) -> None:
@@ -86,7 +86,7 @@ class LeanDecoder:
 
     @classmethod
     @torch.inference_mode()
-    def build(cls, model: nn.Module, packed: bool) -> "LeanDecoder | None":
+    def build(cls, model: nn.Module, packed: bool) -> "FusedLlama | None":
         """A lean decoder over the model's weights, or None where the model has another shape.
 
         Args:
@@ -215,7 +215,7 @@ def _add_product(hidden: Tensor, rows: Tensor, linear: Callable[[Tensor], Tensor
 
 
 def _has_llama_shape(base: nn.Module, config) -> bool:
-    """Whether embeddings, layers and norms are exactly the modules that `LeanDecoder` computes."""
+    """Whether embeddings, layers and norms are exactly the modules that `FusedLlama` computes."""
     if {name for name, _ in base.named_children()} != {"embed_tokens", "layers", "norm", "rotary_emb"}:
         return False
     if len({parameter.device for parameter in base.parameters()}) > 1:

@@ -30,7 +30,7 @@ from jakiro.target.families import (
     weight_of,
 )
 from jakiro.target.features import check_feature_layers, features_of
-from jakiro.target.llama import LeanDecoder
+from jakiro.target.llama import FusedLlama
 from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, root_and_copies
 
 NUMERICS = ("exact", "fast")
@@ -66,7 +66,7 @@ class TargetModel:
 
     Args:
         model: a transformers `AutoModelForCausalLM`, already on its device and in its dtype. It is taken over: layers
-            of Llama's shape move into a `LeanDecoder`, linear layers are packed on a CPU in float32.
+            of Llama's shape move into a `FusedLlama`, linear layers are packed on a CPU in float32.
         tokenizer: its tokenizer.
         name, sha256: what traces call it; a function of the hash where it may not be known yet.
         numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows; where a
@@ -110,7 +110,7 @@ class TargetModel:
         self.feature_layers: tuple[int, ...] = ()
         trial = Trial(model, self.vocab_size, self.device)
         packed = packing_works(self.device, self.dtype) and not is_split(model)
-        self.lean = LeanDecoder.build(model, packed)
+        self.lean = FusedLlama.build(model, packed)
         if self.lean is not None:
             model.base_model.layers = nn.ModuleList()
         if packed:

@@ -26,7 +26,7 @@ from jakiro.kernels.linear import packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
 from jakiro.target.families import stop_ids
-from jakiro.target.llama import LeanDecoder
+from jakiro.target.llama import FusedLlama
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.kept_features import features_path, write_kept
 from jakiro.training.messages import made_messages
@@ -104,6 +104,7 @@ class CorpusConfig:
         "--features/--no-features",
     )
     endpoint: str | None = setting("URL of an OpenAI-compatible server that runs the target.", None)
+    api_key_file: str | None = setting("File with the endpoint's API key; else OPENAI_API_KEY has it.", None)
     device: str | None = setting(DEVICE, None)
     dtype: str | None = setting(DTYPE, None)
 
@@ -222,16 +223,17 @@ def write_corpus(config: CorpusConfig) -> int:
         model, tokenizer, sha256 = read_target(config.target, device, choose_dtype(config.dtype, device))
         ends = stop_ids(model, tokenizer)
         packed = packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype)
-        lean = LeanDecoder.build(model, packed=True) if packed else None
+        lean = FusedLlama.build(model, packed=True) if packed else None
         lean = lean if lean is not None and lean.is_static else None
         features_of = (sha256 or target) if config.keep_features and lean is not None else None
         write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends, lean=lean)
     else:
-        from jakiro.training.endpoint import Endpoint
+        from jakiro.training.endpoint import Endpoint, read_api_key
 
         tokenizer = weights.load_tokenizer(config.target)
         ends = stop_ids(SimpleNamespace(config=weights.load_config(config.target)), tokenizer)
-        write = Endpoint(config.endpoint, tokenizer, config.batch_size).write_texts
+        key = read_api_key(config.api_key_file)
+        write = Endpoint(config.endpoint, tokenizer, config.batch_size, api_key=key).write_texts
     if config.made:
         passages = [] if config.passages is None else _passages(read_corpus([Path(config.passages)]), tokenizer)
         prompts = made_messages(config.rows, config.options.seed, passages)

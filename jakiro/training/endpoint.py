@@ -3,13 +3,16 @@
 Requests are sent as token ids. If the server returns ids they are used as they are, else its text is tokenised again.
 """
 
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
 
 import httpx
 
+from jakiro.proxies import check_proxies
 from jakiro.training.writing import TextRequest, Written
 
 TRIES, FIRST_PAUSE = 5, 0.5
@@ -21,25 +24,35 @@ class Endpoint:
     """A server that continues texts.
 
     Args:
-        url: of the server, with or without the closing /v1.
+        url: of the server, with or without the closing /v1. A name and password in it are sent, and shown nowhere;
+            on this machine the server is asked without a proxy.
         tokenizer: the target's; tokenises texts where the server returns no ids.
         concurrency: requests sent at once; the server batches them.
         timeout: seconds to wait for one answer.
+        api_key: sent with every request, and shown nowhere; None for a server that asks for none.
         first_pause: seconds before a failed request is tried again; doubled each time.
 
     Attributes:
         model: the first model the server names.
 
     Raises:
-        ValueError: the server cannot be reached or does not answer as one.
+        ValueError: the URL is none, or the server cannot be reached or does not answer as one.
     """
 
     def __init__(
-        self, url: str, tokenizer, concurrency: int, timeout: float = 600.0, first_pause: float = FIRST_PAUSE
-    ) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1") + "/v1"
+        self, url: str, tokenizer, concurrency: int, timeout: float = 600.0, api_key: str | None = None,
+        first_pause: float = FIRST_PAUSE,
+    ) -> None:  # fmt: skip
+        self.url, login = _address(url)
         self.tokenizer, self.concurrency, self.first_pause = tokenizer, concurrency, first_pause
-        self.client = httpx.Client(timeout=timeout, limits=httpx.Limits(max_connections=concurrency))
+        self._secrets = [secret for secret in (api_key, *(login or ())) if secret]
+        check_proxies()
+        self.client = httpx.Client(
+            timeout=timeout,
+            limits=httpx.Limits(max_connections=concurrency),
+            auth=login,
+            headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
+        )
         try:
             self.model = self._answer("GET", "/models")["data"][0]["id"]
         except (KeyError, IndexError, TypeError) as error:
@@ -100,13 +113,55 @@ class Endpoint:
                 trouble = f"status {response.status_code}"
                 continue
             if response.is_error:
-                said = " ".join(response.text.split())[:200]
-                raise ValueError(f"The server at {self.url} refused {path} (status {response.status_code}): {said}")
+                said = " ".join(response.text.split())
+                for secret in self._secrets:
+                    said = said.replace(secret, "…")
+                raise ValueError(
+                    f"The server at {self.url} refused {path} (status {response.status_code}): {said[:200]}"
+                )
             try:
                 return response.json()
             except ValueError as error:
                 raise ValueError(f"The server at {self.url} answered {path} with a reply that is not JSON.") from error
         raise ValueError(f"The server at {self.url} did not answer {path} in {TRIES} tries ({trouble}).")
+
+
+def _address(url: str) -> tuple[str, tuple[str, str] | None]:
+    """A server's URL that ends in /v1, without the name and password that it may hold, and these.
+
+    Raises:
+        ValueError: it is no address of a server, or asks something, which may be a key; it is not shown.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
+        raise ValueError(
+            "--endpoint takes the address of a server, such as http://localhost:8000, without anything after a “?”; "
+            "a key comes from --api-key-file or OPENAI_API_KEY."
+        )
+    login = (parsed.username, parsed.password) if parsed.userinfo else None
+    return str(parsed.copy_with(userinfo=None)).rstrip("/").removesuffix("/v1") + "/v1", login
+
+
+def read_api_key(file: str | None) -> str | None:
+    """The key in a file, else the one in OPENAI_API_KEY; None where there is neither.
+
+    Raises:
+        ValueError: there is no such file, or what it holds is no key.
+    """
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    if file is not None:
+        try:
+            key = Path(file).read_text(encoding="utf-8-sig").strip()
+        except (OSError, UnicodeDecodeError):
+            raise ValueError(f"--api-key-file takes a text file with the key alone; {file} cannot be read.") from None
+    if (file and not key) or not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError(
+            f"{file or 'OPENAI_API_KEY'} holds no API key: one word of ASCII letters and signs is expected."
+        )
+    return key or None
 
 
 def _short_seed(seed: int) -> int:

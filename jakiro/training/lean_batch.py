@@ -15,7 +15,7 @@ from torch.nn import functional
 from jakiro.kernels.cache import RowCache
 from jakiro.kernels.linear import packed_linear
 from jakiro.kernels.rotary import apply_rotary
-from jakiro.target.llama import LeanDecoder
+from jakiro.target.llama import FusedLlama
 
 _FIRST_CAPACITY = 256
 # The most rows that one pass reads, where more than one text waits
@@ -34,7 +34,7 @@ class LeanBatch:
     """
 
     def __init__(
-        self, model, lean: LeanDecoder, stop_ids: Collection[int], make_row: Callable, choose: Callable
+        self, model, lean: FusedLlama, stop_ids: Collection[int], make_row: Callable, choose: Callable
     ) -> None:
         output = model.get_output_embeddings()
         self.lean, self.stop_ids, self.make_row, self.choose = lean, stop_ids, make_row, choose

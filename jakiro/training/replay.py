@@ -14,7 +14,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Committed, Drafter, DraftSession, Prompt, TreeLimits
+from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, TreeLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def replay(
 
 def begun(drafter: Drafter, ids: Tensor, features: Tensor, start: int, sampling: SamplingParams) -> DraftSession:
     """Drafting for a written text; the arguments are those of `replay`."""
-    prompt = Prompt(ids[: start + 1].tolist(), ids[: start + 1], features[:start])
+    prompt = Context(ids[: start + 1].tolist(), ids[: start + 1], features[:start])
     return drafter.start(prompt, sampling, KeyedNoise(sampling.seed))
 
 

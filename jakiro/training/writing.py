@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers import DynamicCache
 
 from jakiro.core.noise import KeyedNoise
-from jakiro.target.llama import LeanDecoder
+from jakiro.target.llama import FusedLlama
 from jakiro.training.lean_batch import LeanBatch
 
 # A pass that reads texts waits until this part of a large batch is free, so that it reads several
@@ -91,7 +91,7 @@ class _Row:
 
 @torch.inference_mode()
 def write_texts(
-    model, queue: deque[TextRequest], batch_size: int, stop_ids: Collection[int], lean: LeanDecoder | None = None
+    model, queue: deque[TextRequest], batch_size: int, stop_ids: Collection[int], lean: FusedLlama | None = None
 ) -> Iterator[Written]:
     """Yields every text as soon as it has ended.
 

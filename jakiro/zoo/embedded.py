@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from jakiro import starting
+from jakiro.gguf_file import parts_of
 from jakiro.system import atomic_file, cache_folder, give_back_memory, one_process_at_a_time, writing
+from jakiro.zoo.gguf_model import read_gguf_model, stock_model
 from jakiro.zoo.hashes import damaged_since, hash_weights, weights_sha256
 from jakiro.zoo.refusals import one_sentence
 
@@ -70,12 +72,13 @@ def converted_gguf(gguf: Path) -> Path:
     """The folder of any GGUF file's model in the ordinary transformers form, converted on first use.
 
     Raises:
-        ValueError: transformers cannot read the file, or not its architecture.
+        ValueError: as `read_gguf_model`.
         OSError: the cache cannot be written, or what it holds cannot be read.
     """
     gguf = gguf.resolve()
-    found = gguf.stat()
-    stamp = hashlib.sha256(f"{gguf}\n{found.st_size}\n{found.st_mtime_ns}".encode()).hexdigest()
+    found = [(path, path.stat()) for path in parts_of(gguf)]
+    described = "".join(f"{path}\n{about.st_size}\n{about.st_mtime_ns}" for path, about in found)
+    stamp = hashlib.sha256(described.encode()).hexdigest()
     return _converted(cache_folder() / "models" / f"{gguf.stem}-{stamp[:12]}", lambda temporary: gguf)
 
 
@@ -175,19 +178,12 @@ def _convert(gguf: Path, folder: Path) -> None:
     The rounded weights are the canonical ones: float32 and bfloat16 runs then use the same numbers.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    source = {"gguf_file": gguf.name, "trust_remote_code": False}
+    read = read_gguf_model(gguf)
     with one_sentence("target model", str(gguf), "GGUF file"):
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
-        quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, **source, dtype=torch.float32)
-    values = quantised.config.to_dict()
-    # A model that still says it is quantised refuses to be saved.
-    for name in ("quantization_config", "model_type", "transformers_version", "_name_or_path", "_model_name_or_path"):
-        values.pop(name, None)
-    model = AutoModelForCausalLM.from_config(type(quantised.config)(**values), dtype=torch.bfloat16)
-    model.load_state_dict(quantised.state_dict())
-    model.save_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
+    stock_model(read, torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPair:
+class LoadedModels:
     """A pair whose weights are read and with which nothing has been computed yet: a process can hold it without a GPU.
 
     Attributes:
@@ -61,7 +61,7 @@ class ReadPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class GeneratorParts:
     """What a generator is made of.
 
     Attributes:
@@ -81,8 +81,10 @@ class Parts:
 
 
 def load_parts(
-    options: LoadOptions, prepare: Callable[[ReadPair], ReadPair] | None = None, progress: Progress | None = None
-) -> Parts:
+    options: LoadOptions,
+    prepare: Callable[[LoadedModels], LoadedModels] | None = None,
+    progress: Progress | None = None,
+) -> GeneratorParts:
     """Reads and starts a pair.
 
     Args:
@@ -94,19 +96,21 @@ def load_parts(
             ran out nothing of the pair stays in it.
     """
 
-    def load() -> Parts:
+    def load() -> GeneratorParts:
         read = _read(options)
         return _start(read if prepare is None else prepare(read), None, progress)
 
     return within_memory(load, _no_memory(options.target))
 
 
-def read_pair(options: LoadOptions) -> ReadPair:
+def read_pair(options: LoadOptions) -> LoadedModels:
     """Resolves and reads a pair, the target onto its device; errors are `load_parts`'."""
     return within_memory(functools.partial(_read, options), _no_memory(options.target))
 
 
-def start_pair(read: ReadPair, device: torch.device | None = None, progress: Progress | None = None) -> Parts:
+def start_pair(
+    read: LoadedModels, device: torch.device | None = None, progress: Progress | None = None
+) -> GeneratorParts:
     """The parts of a generator from what was read; errors are `load_parts`'.
 
     Args:
@@ -123,14 +127,14 @@ def _no_memory(target: str | None) -> str:
     )
 
 
-def _read(options: LoadOptions) -> ReadPair:
+def _read(options: LoadOptions) -> LoadedModels:
     start = time.perf_counter()
     with starting.timed() as steps, starting.step(starting.READ):
         read = _read_pair(options)
     return replace(read, seconds=steps | {"load": time.perf_counter() - start})
 
 
-def _read_pair(options: LoadOptions) -> ReadPair:
+def _read_pair(options: LoadOptions) -> LoadedModels:
     if options.numerics is not None and options.numerics not in NUMERICS:
         raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {options.numerics!r}.")
     draft_precision, known = known_precision(options.draft_precision or "int8"), options.known_methods
@@ -158,10 +162,10 @@ def _read_pair(options: LoadOptions) -> ReadPair:
     model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
     options = replace(options, draft_precision=draft_precision)
     hashed = None if draft_head is None else head_sha256(pair.head_path)
-    return ReadPair(pair, model, tokenizer, sha256, draft_head, options, head_sha256=hashed)
+    return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, head_sha256=hashed)
 
 
-def _start(read: ReadPair, device: torch.device | None, progress: Progress | None) -> Parts:
+def _start(read: LoadedModels, device: torch.device | None, progress: Progress | None) -> GeneratorParts:
     start = time.perf_counter()
     with starting.timed() as steps, starting.step(starting.CHECK):
         parts = _start_pair(read, device, progress)
@@ -170,7 +174,7 @@ def _start(read: ReadPair, device: torch.device | None, progress: Progress | Non
     return replace(parts, seconds=seconds)
 
 
-def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress | None) -> Parts:
+def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progress | None) -> GeneratorParts:
     if device is not None:
         read = replace(read, model=_copied(read.model, device), head=read.head and _copied(read.head, device))
     pair, model, draft_head = read.names, read.model, read.head
@@ -194,7 +198,7 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
         slots = slots_for(target_model, list(drafters.values()), read.options, progress, notices)
-    return Parts(resources, drafters, notices, slots, methods=known)
+    return GeneratorParts(resources, drafters, notices, slots, methods=known)
 
 
 def _copied(module: nn.Module, device: torch.device) -> nn.Module:
@@ -272,7 +276,7 @@ def _shorter(head: DraftHead, target: TargetModel) -> str | None:
     )
 
 
-def _target_of(read: ReadPair, model: nn.Module, numerics: str) -> tuple[TargetModel, list[str]]:
+def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[TargetModel, list[str]]:
     """The target model, and notices about it."""
     try:
         target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, numerics)

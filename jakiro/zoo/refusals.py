@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
+from jakiro.starting import Cancelled
 from jakiro.system import is_out_of_memory, reason_of
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
@@ -23,10 +24,12 @@ def one_sentence(what: str, source: str, part: str) -> Iterator[None]:
         part: what is read: "config", "tokenizer", "weights".
 
     Raises:
-        ValueError: in one sentence, whatever was raised, unless memory ran out.
+        ValueError: in one sentence, whatever was raised, unless memory ran out or the start was cancelled.
     """
     try:
         yield
+    except Cancelled:
+        raise
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -62,6 +65,7 @@ def _why(source: str, part: str, error: Exception) -> str:
 
 def _of_the_hub(source: str, causes: list[BaseException]) -> str | None:
     """What huggingface_hub's own errors mean; None where there are none of those known here."""
+    from httpx2 import TransportError
     from huggingface_hub import constants, errors
 
     def among(*kinds) -> BaseException | None:
@@ -86,6 +90,8 @@ def _of_the_hub(source: str, causes: list[BaseException]) -> str | None:
         return "its repository lacks a file that a model needs; choose one with config.json and weights"
     if constants.HF_HUB_OFFLINE and among(errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError):
         return "its files aren't in the local cache, and HF_HUB_OFFLINE forbids downloading them; unset it or copy them"
+    if among(TransportError):
+        return "the Hugging Face Hub can't be reached, or the connection broke; start again to go on where it ended"
     if among(errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         return (
             "there is no such folder here, the Hugging Face Hub can't be reached, and the files aren't in its local "

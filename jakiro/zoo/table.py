@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jakiro.gguf_file import ggufs_in, is_gguf
 from jakiro.heads.config import DraftConfig, named_target
 from jakiro.system import assets_folder
 from jakiro.zoo.embedded import EMBEDDED_SHA256, EMBEDDED_TARGET, embedded_folder
 from jakiro.zoo.hub import fetch_head, is_hub_id, split_revision
+from jakiro.zoo.hub_file import HubFile
 from jakiro.zoo.templates import TEMPLATES
 
 DEFAULT_TARGET = EMBEDDED_TARGET
@@ -32,12 +34,14 @@ class Entry:
         head: name of a folder in `assets/heads`, or Hub id, or None where no head exists.
         target_sha256: hash of the target's weights as `weights_sha256` computes it, where it is known beforehand.
         chat_template: name of one of `TEMPLATES`, for a tokenizer that has none.
+        file: the GGUF file that is the target, for one that is a file of the Hub and no repository.
     """
 
     source: str | None
     head: str | None
     target_sha256: str | None = None
     chat_template: str | None = None
+    file: HubFile | None = None
 
 
 def _official(target: str, head: str, chat_template: str | None = None) -> Entry:
@@ -46,6 +50,17 @@ def _official(target: str, head: str, chat_template: str | None = None) -> Entry
 
 ENTRIES = {
     DEFAULT_TARGET: Entry(source=None, head=DEFAULT_HEAD, target_sha256=EMBEDDED_SHA256),
+    "qwen2.5-coder-0.5b-instruct": Entry(
+        source="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+        head="qwen2.5-coder-0.5b-instruct-decoupled",
+        file=HubFile(
+            repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+            name="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+            revision="ebb2015119c907b064c512bf053e945850b5875f",
+            size=491_400_064,
+            sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        ),
+    ),
     "smollm2-135m-instruct-hub": Entry(source="HuggingFaceTB/SmolLM2-135M-Instruct", head=None),
     "vicuna-7b-v1.3": _official("lmsys/vicuna-7b-v1.3", "Jakiro-Vicuna-7B-v1.3", "vicuna-v1.1"),
     "vicuna-13b-v1.3": _official("lmsys/vicuna-13b-v1.3", "Jakiro-Vicuna-13B-v1.3", "vicuna-v1.1"),
@@ -101,8 +116,7 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
 
     Args:
         target: a name of the table, a folder with a transformers model, a GGUF file or a folder with one, or a Hub id;
-            None takes the one that `head`
-            was made for, as the table or the head's config says, else the default.
+            None takes the one that `head` was made for, as the table or the head's config says, else the default.
         head: a name of a shipped head, a folder with config.json and weights, or a Hub id; None takes the head that
             belongs to the target; "none" asks for no head. A Hub id may end in a revision: owner/model@revision.
 
@@ -156,7 +170,7 @@ def _source_of(target: str) -> str:
     """What transformers loads: a folder, or a Hub id with its revision."""
     entry = ENTRIES.get(target)
     if entry is not None:
-        return entry.source or str(embedded_folder())
+        return str(entry.file.here or entry.file.place) if entry.file else entry.source or str(embedded_folder())
     if Path(target).exists():
         gguf = _gguf_of(Path(target))
         if gguf is not None or Path(target).is_dir():
@@ -175,8 +189,8 @@ def _gguf_of(path: Path) -> Path | None:
         ValueError: there are several in the folder.
     """
     if path.is_file():
-        return path if path.suffix == ".gguf" else None
-    found = [] if (path / "config.json").is_file() else sorted(path.glob("*.gguf"))
+        return path if is_gguf(path) else None
+    found = [] if (path / "config.json").is_file() else ggufs_in(path)
     if len(found) > 1:
         names = ", ".join(each.name for each in found[:_SHOWN])
         raise ValueError(f"{path} holds several GGUF files ({names}); name one of them.")
@@ -262,6 +276,11 @@ def unequal_training(heads: Mapping[str, str | None]) -> str | None:
         return None
     listed = (HEAD_MINUTES.format(title=title, minutes=each) for title, each in minutes.items())
     return UNEQUAL_HEADS.format(heads=", ".join(listed))
+
+
+def file_of(target: str) -> HubFile | None:
+    """The GGUF file of the Hub that a target of the table is; None for all others."""
+    return ENTRIES[target].file if target in ENTRIES else None
 
 
 def is_embedded(target: str) -> bool:

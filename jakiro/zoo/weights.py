@@ -12,7 +12,7 @@ from jakiro.zoo.hashes import damaged_since, weights_sha256
 from jakiro.zoo.hub import split_revision
 from jakiro.zoo.progress import counted
 from jakiro.zoo.refusals import one_sentence
-from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, is_embedded, resolve
+from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, file_of, is_embedded, resolve
 
 # Of a long list so many are named
 _SHOWN = 3
@@ -146,6 +146,9 @@ def _prepared(pair: Pair) -> tuple[str, str]:
     """
     if is_embedded(pair.target_name):
         return str(embedded_target()), "main"
+    file = file_of(pair.target_name)
+    if file is not None:
+        return str(converted_gguf(file.fetched())), "main"
     source = pair.target_path_or_hub_id
     if Path(source).is_file():
         return str(converted_gguf(Path(source))), "main"

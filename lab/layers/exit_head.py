@@ -53,10 +53,10 @@ class StackedRows:
         """As `RowCache.first`, one part's layers after the other's."""
         return torch.cat([part.first(length) for part in self.parts])
 
-    def begin_with(self, rows: Tensor) -> None:
-        """As `RowCache.begin_with`."""
+    def load_prefix(self, rows: Tensor) -> None:
+        """As `RowCache.load_prefix`."""
         for part, own in zip(self.parts, rows.split([len(part.layers) for part in self.parts]), strict=True):
-            part.begin_with(own)
+            part.load_prefix(own)
 
 
 def scaled(hidden: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import Committed, Drafter, DraftSession, Method, Prompt, Proposal, Resources, TreeLimits
+from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, Method, Proposal, Resources, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN, Chain, best_tree
 from jakiro.methods import aded, jakiro, prompt_lookup
 from jakiro.methods.aded import Guess, candidates_of
@@ -31,7 +31,7 @@ class BestDrafter(Drafter):
         self.proposers = tuple(proposer for part in self.parts for proposer in part.proposers)
         self.evidence, self.info, self.chains = head.evidence, head.info, True
 
-    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "BestSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "BestSession":
         head, trigrams, copies = (part.start(prompt, sampling, noise) for part in self.parts)
         first = len(self.parts[0].proposers)
         return BestSession(head, trigrams if sampling.temperature == 0 else None, copies, first, prompt.ids[-1:])

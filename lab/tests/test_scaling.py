@@ -10,7 +10,7 @@ from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.target.model import TargetModel
 from jakiro.zoo import shapes
-from jakiro.zoo.loading import LoadOptions, ReadPair
+from jakiro.zoo.loading import LoadedModels, LoadOptions
 from jakiro.zoo.table import Pair
 from lab import scaling
 from lab.scaling import OFFICIAL, Widener, widen
@@ -94,11 +94,11 @@ def test_the_widener_gives_the_pair_a_name_of_its_own(monkeypatch):
     names = Pair("tiny", "tiny", "head", None)
     widener = Widener("7b")
     options = LoadOptions(numerics="exact")
-    read = widener(ReadPair(names, model, byte_tokenizer(), "0" * 64, head, options))
+    read = widener(LoadedModels(names, model, byte_tokenizer(), "0" * 64, head, options))
     assert read.sha256 is None and read.names.target_name.startswith("tiny, widened to 7b's costs (MLP ")
     assert "Texts and acceptance are the small pair's." in widener.widening.sentence
     with pytest.raises(ValueError, match="Only a target with a draft head"):
-        Widener("7b")(ReadPair(names, model, byte_tokenizer(), None, None, options))
+        Widener("7b")(LoadedModels(names, model, byte_tokenizer(), None, None, options))
     with pytest.raises(ValueError, match="can be scaled to 7b; you gave '8b'"):
         Widener("8b")
 
@@ -111,7 +111,9 @@ def test_random_weights_of_a_true_shape_take_the_small_pair_s_place(monkeypatch)
     )
     model, head = pair()
     scaler = scaling.scaler("7b-random")
-    read = scaler(ReadPair(Pair("tiny", "tiny", "head", None), model, byte_tokenizer(), "hash", head, LoadOptions()))
+    read = scaler(
+        LoadedModels(Pair("tiny", "tiny", "head", None), model, byte_tokenizer(), "hash", head, LoadOptions())
+    )
     assert read.sha256 is None and "random" in read.names.target_name and "means nothing" in scaler.widening.sentence
     config = read.model.config
     assert {name: getattr(config, name) for name in tiny} == tiny and config.vocab_size == model.config.vocab_size

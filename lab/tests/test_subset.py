@@ -48,7 +48,7 @@ def test_a_cache_that_has_grown_holds_the_same_rows():
     expected = subset(hidden, places, causal(whole, 7), whole)
     subset(hidden[:5], places[:5], causal(small, 5), small)
     larger = subset.new_cache(20)
-    larger.begin_with(small.first(5))
+    larger.load_prefix(small.first(5))
     assert (larger.length, larger.capacity) == (5, 20)
     torch.testing.assert_close(subset(hidden[5:], places[5:], causal(larger, 2), larger), expected[5:])
 

@@ -81,7 +81,7 @@ def test_the_accepted_path_follows_the_target_s_choices(choices, path, bonus):
         ([3, 3, 3, 3], [-1, 0, 1, 2], [3, 3, 1, 3], [1, 2]),
         ([3, 0, 1, 2, 4, 5], [-1, 0, 0, 0, 0, 0], [4, 9, 9, 9, 2, 9], [4]),
     ],
-    ids=["root only", "chain", "chain that repeats its root", "bush"],
+    ids=["root only", "chain", "chain that repeats its root", "star_tree"],
 )
 def test_roots_chains_and_bushes_are_verified_alike(tokens, parents, choices, path):
     outcome = outcome_of(tokens, parents, logits_choosing(choices))

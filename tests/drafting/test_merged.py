@@ -9,7 +9,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import DraftSession, FreeLimits, Proposal, Resources, TreeLimits
+from jakiro.drafting.base import DraftSession, NoDraftLimits, Proposal, Resources, TreeLimits
 from jakiro.drafting.candidates import Chain
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.limited import LimitedDrafter
@@ -75,7 +75,7 @@ class Drafts(DraftSession):
 
 
 ROOT = torch.tensor([3])
-SIZED = TreeLimits(TreeConfig(depth=2, nodes=6), free=FreeLimits(nodes=9, least_chance=0.1, drafted=1.2))
+SIZED = TreeLimits(TreeConfig(depth=2, nodes=6), free=NoDraftLimits(nodes=9, least_chance=0.1, drafted=1.2))
 
 
 def test_copies_go_alone_where_they_promise_as_much_as_a_draft():

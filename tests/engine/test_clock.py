@@ -21,7 +21,7 @@ COSTS = {
     "choose": 2.0,
     "propose": 12.0,
     "score": 60.0,
-    "read": 7.0,
+    "verify": 7.0,
     "observe": 8.0,
     "record": 1.0,
     "learn": 3.0,
@@ -85,7 +85,7 @@ def generator(time, monkeypatch):
         (TreeBudget, "choose", "choose"),
         (ChainSession, "propose", "propose"),
         (SlicedRunner, "score", "score"),
-        (SlicedRunner, "read", "read"),
+        (SlicedRunner, "verify", "verify"),
         (ChainSession, "observe", "observe"),
         (stream, "nodes_from", "record"),
         (TreeBudget, "observe", "learn"),
@@ -114,7 +114,7 @@ def test_own_time_is_the_time_that_passed_and_drafting_pays_for_all_that_only_dr
         assert step.draft_ms == parts("propose", "observe", *planned)
     for step in steps:
         assert step.verify_ms == parts("score")
-        assert step.other_ms == parts("read", "record")
+        assert step.other_ms == parts("verify", "record")
     assert answer.trace.header.prefill_ms == 0
     assert answer.trace.recording_ms == pytest.approx(4 * COSTS["record"])
     assert sum(step.total_ms for step in steps) == pytest.approx(time.ms - before)
@@ -124,7 +124,7 @@ def test_plain_decoding_has_nothing_to_draft(generator, time):
     before = time.ms
     trace = generator.run("Why?", SamplingParams(max_new_tokens=4), "autoregressive")
     assert [(step.draft_ms, step.verify_ms, step.other_ms) for step in trace.steps] == [
-        (0, parts("score"), parts("read", "record"))
+        (0, parts("score"), parts("verify", "record"))
     ] * 3
     assert 1000 * trace.decode_seconds == pytest.approx(time.ms - before)
 

@@ -98,14 +98,14 @@ def test_in_exact_numerics_plain_and_drafted_logits_are_the_same_bits(dtype, mon
     if not generator.target.bit_identical:
         pytest.skip("the load probe found that this GPU's kernels depend on the rows")
     rows: list[torch.Tensor] = []
-    read = Slot.read
+    verify = Slot.verify
 
     def kept(slot, proposal, whole_vocabulary=False):
-        outcome = read(slot, proposal, whole_vocabulary)
+        outcome = verify(slot, proposal, whole_vocabulary)
         rows.append(slot.scored[[0, *outcome.accepted_path]].clone())
         return outcome
 
-    monkeypatch.setattr(Slot, "read", kept)
+    monkeypatch.setattr(Slot, "verify", kept)
     compared, seed = 0, 0
     while compared < IDENTICAL_TOKENS:
         sampling = SamplingParams(float(seed % 2), seed=seed, max_new_tokens=180)

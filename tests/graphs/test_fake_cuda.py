@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
-from jakiro.drafting.base import Committed, Prompt, Proposal, TreeLimits
+from jakiro.drafting.base import Committed, Context, Proposal, TreeLimits
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.merged import MergedDrafter
 from jakiro.graphs.capture import Graphs
@@ -95,12 +95,12 @@ def a_step(slot, drafter, limits, device):
     ids = torch.zeros(PROMPT + 1, dtype=torch.int64, device=CUDA)
     features, _ = slot.prefill(ids[:PROMPT])
     slot.begin(ids[-1:])
-    session = slot.session(drafter, Prompt([0] * (PROMPT + 1), ids, features)) if drafter.proposers else None
+    session = slot.session(drafter, Context([0] * (PROMPT + 1), ids, features)) if drafter.proposers else None
     slot._to_host = lambda rows: [0.0] * slot._packed[slot._layout].shape[0]
     with device.watched(capturing=False) as watch:
         proposal = Proposal(slot.root_tree()) if session is None else session.propose(limits)
         slot.score(proposal.tree)
-        outcome = slot.read(proposal)
+        outcome = slot.verify(proposal)
         new_ids, new_features = slot.commit(outcome)
         if session is not None:
             session.observe(Committed([0], new_ids, new_features, outcome))

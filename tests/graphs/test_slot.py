@@ -112,7 +112,7 @@ def test_every_step_works_on_the_same_addresses_and_shapes():
     stream = generator.stream(REPETITIVE, SAMPLED, *TREES["auto"])
     slot = stream._runner
     names = ("scored", "features", "choices", "on_path", "noise", "root", "new_ids", "new_features")
-    head = slot.fixed(generator.drafter(DEFAULT))
+    head = slot.capturable(generator.drafter(DEFAULT))
 
     def addresses():
         tensors = [*(getattr(slot, name) for name in names), *slot._packed.values()]

@@ -24,7 +24,7 @@ from jakiro.graphs.slot import Slot
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods.plain import PlainDrafter
 from jakiro.target import model as targets
-from jakiro.target.llama import LeanDecoder
+from jakiro.target.llama import FusedLlama
 from jakiro.target.model import TargetModel
 from jakiro.training.start import head_config
 from tests.graphs.fake_graphs import storage_of
@@ -152,7 +152,7 @@ def target_on(device: torch.device, config, name: str, numerics: str, monkeypatc
     monkeypatch.setattr(targets, "output_function", lambda model, weight: model.get_output_embeddings())
     monkeypatch.setattr(TargetModel, "probe_bit_identity", lambda target: True)
     monkeypatch.setattr(
-        LeanDecoder, "build", classmethod(lambda cls, model, packed: cls(model.base_model, model.config, False))
+        FusedLlama, "build", classmethod(lambda cls, model, packed: cls(model.base_model, model.config, False))
     )
     with device, no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)

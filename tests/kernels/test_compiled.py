@@ -17,7 +17,7 @@ from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.core.verify import verify
 from jakiro.drafting.growing import Experts
 from jakiro.kernels.compiled.library import library, why_not
-from jakiro.kernels.compiled.linear import NativeLinear, RoundedNativeLinear
+from jakiro.kernels.compiled.linear import CompiledInt8Linear, NativeLinear
 from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens
 from jakiro.kernels.compiled.sampling import verify as native_verify
 from jakiro.kernels.rounding import rounded_to_8_bits
@@ -63,7 +63,7 @@ def test_a_rounded_layer_is_as_near_as_its_rows_are_rounded(rows, inputs):
     weight = torch.randn((77, inputs), generator=generator) * torch.logspace(-2, 2, inputs)
     hidden, bias = torch.randn((rows, inputs), generator=generator) / torch.logspace(-2, 2, inputs), torch.randn(77)
     rounded, scales, factors = rounded_to_8_bits(weight)
-    layer = RoundedNativeLinear(weight, bias)
+    layer = CompiledInt8Linear(weight, bias)
     assert layer.packed.dtype == torch.int8
     read = (hidden * factors).double()
     steps = read.abs().amax(1, keepdim=True) / min(32767, 2**31 // (127 * inputs))
@@ -79,7 +79,7 @@ def test_a_rounded_layer_is_as_near_as_its_rows_are_rounded(rows, inputs):
 def test_sums_of_the_largest_numbers_stay_within_their_32_bits(inputs):
     weight = torch.ones(40, inputs)
     for sign in (1, -1):
-        result = RoundedNativeLinear(weight, None)(torch.full((2, inputs), sign * 3.0))
+        result = CompiledInt8Linear(weight, None)(torch.full((2, inputs), sign * 3.0))
         torch.testing.assert_close(result, torch.full((2, 40), sign * 3.0 * inputs))
 
 
@@ -310,7 +310,7 @@ def test_after_a_broken_compiler_another_one_takes_over_and_what_it_built_once_i
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_numbers_of_another_dtype_are_refused_instead_of_read_as_float32(dtype):
     weight = torch.randn(40, 24)
-    for layer in (NativeLinear(weight, None, None), RoundedNativeLinear(weight, None)):
+    for layer in (NativeLinear(weight, None, None), CompiledInt8Linear(weight, None)):
         with pytest.raises(ValueError, match=f"multiply float32; these numbers are {dtype}"):
             layer(torch.randn(2, 24).to(dtype))
 
@@ -334,8 +334,8 @@ def test_the_sum_of_weights_does_not_depend_on_where_keys_stand():
 OUT_OF_MEMORY = """
 import resource, torch
 from pathlib import Path
-from jakiro.kernels.compiled.linear import RoundedNativeLinear
-layer, rows = RoundedNativeLinear(torch.randn(32, 4096), None), torch.zeros(6400, 4096)
+from jakiro.kernels.compiled.linear import CompiledInt8Linear
+layer, rows = CompiledInt8Linear(torch.randn(32, 4096), None), torch.zeros(6400, 4096)
 layer(rows[:2])
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**25, -1))

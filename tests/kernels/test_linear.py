@@ -7,7 +7,7 @@ from torch import nn
 from jakiro.kernels import linear
 from jakiro.kernels.compiled.library import library
 from jakiro.kernels.linear import (
-    AlikeLinear,
+    BatchInvariantLinear,
     alike_counts,
     lossless_exponent,
     pack_linears,
@@ -148,7 +148,7 @@ class NeverAlike(Kernel):
 def test_rows_run_with_numbers_of_rows_that_a_kernel_treats_alike(kernel, missing):
     counts = alike_counts(kernel, 24, 32)
     assert set(range(1, 65)) - set(counts) == missing
-    packed = AlikeLinear(kernel(torch.randn(24, 32), None), counts)
+    packed = BatchInvariantLinear(kernel(torch.randn(24, 32), None), counts)
     hidden = torch.randn(150, 32)
     together = packed(hidden)
     for rows in (1, 2, 3, 6, 7, 8, 13, 31, 64, 65, 127, 128):

@@ -7,7 +7,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, gumbel_of
-from jakiro.drafting.base import Committed, Prompt, TreeLimits
+from jakiro.drafting.base import Committed, Context, TreeLimits
 from jakiro.drafting.trigrams import TrigramTable, fingerprint
 from jakiro.methods import METHODS, PLAIN
 from jakiro.methods.aded import LIVE, TABLE, TrigramDrafter
@@ -19,7 +19,7 @@ LIMITS = TreeLimits(TreeConfig(width=3, depth=3, nodes=8))
 
 def prompt(*token_ids):
     ids = list(token_ids)
-    return Prompt(ids, torch.tensor(ids), torch.zeros(len(ids) - 1, 4))
+    return Context(ids, torch.tensor(ids), torch.zeros(len(ids) - 1, 4))
 
 
 def session(texts, *token_ids, sampling=None, **options):

@@ -12,7 +12,7 @@ from jakiro.heads.checkpoint import write_tensors
 from jakiro.kernels.linear import packing_works
 from jakiro.prompts import load_questions
 from jakiro.target.families import stop_ids
-from jakiro.target.llama import LeanDecoder
+from jakiro.target.llama import FusedLlama
 from jakiro.training.corpus import CorpusOptions, CorpusWriter, distinct_share, read_corpus
 from jakiro.training.exclusion import evaluation_runs, word_runs
 from jakiro.training.kept_features import KeptFeatures
@@ -167,7 +167,7 @@ def test_the_prompts_that_ship_are_always_excluded():
 
 def test_kept_features_are_those_of_the_stock_target(writer_of_text, tmp_path):
     model, _ = writer_of_text
-    lean = LeanDecoder.build(model, packed=packing_works(model.device, model.dtype))
+    lean = FusedLlama.build(model, packed=packing_works(model.device, model.dtype))
     for rows in (6, 12):
         writer(writer_of_text, tmp_path, lean=lean, features_of="some weights").write(rows)
     assert sorted(path.name for path in tmp_path.glob("*.safetensors")) == [

@@ -8,17 +8,23 @@ import pytest
 
 from jakiro.target.families import stop_ids
 from jakiro.training.corpus import CorpusOptions, CorpusWriter, read_corpus
-from jakiro.training.endpoint import TRIES, Endpoint
+from jakiro.training.endpoint import TRIES, Endpoint, read_api_key
 from jakiro.training.writing import TextRequest, write_texts
 from tests.support import byte_tokenizer, tiny_model
 
 
 @contextmanager
-def server(complete):
-    """An OpenAI-compatible server; `complete` answers a completion's body with (status, JSON or text)."""
+def server(complete, headers=None):
+    """An OpenAI-compatible server; `complete` answers a completion's body with (status, JSON or text).
+
+    Args:
+        headers: a list that gets those of each question for models.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
+            if headers is not None:
+                headers.append(dict(self.headers))
             self.reply(200, {"data": [{"id": "tiny"}]})
 
         def do_POST(self):
@@ -106,6 +112,55 @@ def test_no_server_is_one_sentence():
         pass
     with pytest.raises(ValueError, match="did not answer /models in"):
         endpoint(url)
+
+
+def refuse(body):
+    return 401, f"bad {body['model']} key sk-secret of ada:engine"
+
+
+def test_a_key_and_a_login_are_sent_and_said_nowhere(capsys):
+    headers = []
+    with server(refuse, headers) as url:
+        keyed = Endpoint(url, byte_tokenizer(), 1, api_key="sk-secret")
+        named = Endpoint(url.replace("//", "//ada:engine@"), byte_tokenizer(), 1)
+    assert headers[0]["Authorization"] == "Bearer sk-secret" and headers[1]["Authorization"].startswith("Basic ")
+    for asked, secrets in ((keyed, ["sk-secret"]), (named, ["ada", "engine"])):
+        with server(refuse) as asked.url, pytest.raises(ValueError, match="refused /completions") as refused:
+            list(asked.write_texts(requests(1)))
+        assert not [secret for secret in secrets if secret in str(refused.value) + named.url]
+
+
+def test_a_server_on_this_machine_is_asked_without_a_proxy(monkeypatch):
+    with server(lambda body: (200, {})) as nobody:
+        pass
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    for name in ("HTTP_PROXY", "ALL_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, nobody if name != "no_proxy" else "")
+    with server(lambda body: (200, {})) as url:
+        assert endpoint(url).model == "tiny"
+
+
+@pytest.mark.parametrize("url", ["http://host:8000/v1?key=sk-secret", "here:8000", "http://h:sk-secret@", "ftp://a"])
+def test_a_url_that_is_no_server_is_one_sentence_without_it(url):
+    with pytest.raises(ValueError, match="takes the address of a server") as refused:
+        endpoint(url)
+    assert url not in str(refused.value) and "sk-secret" not in str(refused.value)
+
+
+def test_a_key_comes_from_its_file_or_the_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert read_api_key(None) is None
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-environment")
+    assert read_api_key(None) == "sk-environment"
+    file = tmp_path / "key"
+    file.write_bytes(b"\xef\xbb\xbfsk-file\r\n")
+    assert read_api_key(str(file)) == "sk-file"
+    for content in (b"", b"two words", "schlüssel".encode(), b"\xff"):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"key"):
+            read_api_key(str(file))
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_api_key(str(tmp_path / "none"))
 
 
 def test_a_corpus_written_by_a_server_is_that_of_the_model_it_runs(tmp_path):

@@ -7,7 +7,7 @@ from transformers import LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from jakiro.config import SamplingParams
 from jakiro.kernels.linear import packing_works, packs_bfloat16
-from jakiro.target.llama import LeanDecoder
+from jakiro.target.llama import FusedLlama
 from jakiro.training import lean_batch
 from jakiro.training.writing import TextRequest, write_texts
 from tests.support import reference_answer, tiny_model
@@ -42,7 +42,7 @@ def test_texts_written_together_are_those_of_the_plain_reference(model, batch_si
 def test_a_lean_batch_writes_the_plain_reference_too(model, batch_size, monkeypatch):
     monkeypatch.setattr(lean_batch, "_FIRST_CAPACITY", 4)
     monkeypatch.setattr(LlamaForCausalLM, "forward", None)
-    lean = LeanDecoder.build(model, packed=packing_works(model.device, model.dtype))
+    lean = FusedLlama.build(model, packed=packing_works(model.device, model.dtype))
     queue = deque(replace(request, keep_features=request.number % 2 == 0) for request in REQUESTS)
     found = {text.request.number: text for text in write_texts(model, queue, batch_size, set(), lean)}
     monkeypatch.undo()
@@ -58,7 +58,7 @@ def test_a_lean_batch_in_bfloat16_keeps_the_features_of_what_it_writes(monkeypat
     monkeypatch.setattr(lean_batch, "_FIRST_CAPACITY", 4)
     monkeypatch.setattr(lean_batch, "_PASS_ROWS", 12)
     full, half = tiny_model(), tiny_model().bfloat16()
-    lean = LeanDecoder.build(half, packed=packs_bfloat16(half.device, half.dtype))
+    lean = FusedLlama.build(half, packed=packs_bfloat16(half.device, half.dtype))
     queue = deque(replace(request, keep_features=True) for request in REQUESTS)
     texts = list(write_texts(half, queue, 4, set(), lean))
     assert sorted(text.request.number for text in texts) == list(range(len(REQUESTS)))
@@ -76,7 +76,7 @@ def test_in_a_large_batch_several_texts_join_together(model, monkeypatch):
     monkeypatch.setattr(
         lean_batch.LeanBatch, "join", lambda self, requests: (sizes.append(len(requests)), join(self, requests))[1]
     )
-    lean = LeanDecoder.build(model, packed=packing_works(model.device, model.dtype))
+    lean = FusedLlama.build(model, packed=packing_works(model.device, model.dtype))
     same = [replace(REQUESTS[0], number=number, max_new_tokens=1 + number) for number in range(36)]
     assert len(list(write_texts(model, deque(same), 32, set(), lean))) == 36
     assert sizes == [32, 2, 2]

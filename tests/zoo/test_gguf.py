@@ -2,62 +2,63 @@
 
 import logging
 
-import gguf
+import numpy as np
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
+from jakiro.zoo.gguf_model import read_gguf_model, stock_model
 from jakiro.zoo.weights import load_config, load_target
-from tests.support import byte_tokenizer, tiny_model
+from tests.gguf_files import write_gguf
+from tests.support import tiny_model
 
-NAMES = {
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+SIZES = {
+    "vocab_size": 260, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.15, "bos_token_id": None,
+    "eos_token_id": 256, "pad_token_id": None,
+}  # fmt: skip
+WINDOW = {"sliding_window": 8}
+LONG = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 128, "attention_factor": 1.1,
+    "short_factor": [1.0 + index / 10 for index in range(8)], "long_factor": [2.0 + index for index in range(8)],
+}  # fmt: skip
+MODELS = {
+    "llama": ("llama", {}),
+    "llama, tied": ("llama", {"tie_word_embeddings": True}),
+    "llama, biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama, wide heads": ("llama", {"head_dim": 32, "rms_norm_eps": 1e-3}),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {"head_dim": 32}),
+    "phi3": ("phi3", {"sliding_window": 8}),
+    "phi3, half a head turns": (
+        "phi3", {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}}
+    ),
+    "granite": (
+        "granite",
+        {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.1, "logits_scaling": 4.0},
+    ),
+    "gemma": ("gemma", {"head_dim": 32}),
+    "gemma2": ("gemma2", WINDOW | {"head_dim": 16, "query_pre_attn_scalar": 16, "final_logit_softcapping": 9.0}),
+    "gemma3": ("gemma3_text", WINDOW | {"head_dim": 32, "query_pre_attn_scalar": 32, "num_hidden_layers": 7}),
 }  # fmt: skip
 
 
-def interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows of queries or keys in the order of GGUF's rotary embedding: both halves of a head in turn."""
-    return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
-
-
-def write_gguf(path, architecture: str = "llama"):
-    """The tiny model with its byte tokenizer as llama.cpp writes them; returns the model."""
-    model, config = tiny_model().to("cpu"), tiny_model().config
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_name("tiny")
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(config.vocab_size)
-    tokens = byte_tokenizer().convert_ids_to_tokens(range(len(byte_tokenizer())))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list([*tokens[:255], "th", *tokens[256:]])
-    writer.add_token_types([1] * 256 + [3] * 4)
-    writer.add_token_merges(["t h"])
-    writer.add_eos_token_id(256)
-    for name, tensor in model.state_dict().items():
-        parts = name.removeprefix("model.").removesuffix(".weight")
-        if parts.startswith("layers."):
-            _, layer, part = parts.split(".", 2)
-            heads = {"self_attn.q_proj": 4, "self_attn.k_proj": 2}.get(part)
-            tensor = interleaved(tensor, heads) if heads else tensor
-            written = f"blk.{layer}.{NAMES[part]}.weight"
-        else:
-            written = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}[parts] + ".weight"
-        writer.add_tensor(written, tensor.contiguous().numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+def random_model(name: str, **more) -> torch.nn.Module:
+    """A model of another library whose every number is random, norms too."""
+    model_type, settings = MODELS[name]
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **SIZES | settings | more)).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
     return model
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    ids = torch.randint(0, 256, (1, 200), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        return model(input_ids=ids).logits
 
 
 @pytest.fixture
@@ -70,7 +71,8 @@ def cache(tmp_path, monkeypatch):
 def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, cache, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     (tmp_path / "models").mkdir()
-    written = write_gguf(tmp_path / "models" / "tiny.gguf")
+    written = tiny_model()
+    write_gguf(tmp_path / "models" / "tiny.gguf", written)
     name = str(tmp_path / "models" / ("tiny.gguf" if named == "file" else ""))
     for _ in range(2):
         model, tokenizer, sha256 = load_target(name, dtype="float32")
@@ -83,12 +85,74 @@ def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, cache, tmp_p
     assert model.config.max_position_embeddings == written.config.max_position_embeddings
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_every_architecture_is_the_same_model(name, tmp_path):
+    model = random_model(name)
+    read = stock_model(read_gguf_model(write_gguf(tmp_path / "model.gguf", model)), torch.float32)
+    for key, tensor in model.state_dict().items():
+        torch.testing.assert_close(read.state_dict()[key], tensor, msg=key)
+    torch.testing.assert_close(logits(read), logits(model))
+
+
+@pytest.mark.parametrize("tensor", ["blk.1.ffn_up.weight", "output_norm.weight", "token_embd.weight"])
+def test_a_missing_matrix_is_named_and_nothing_is_made_up(tensor, cache, tmp_path):
+    write_gguf(tmp_path / "holes.gguf", tiny_model(), tensors={tensor: None})
+    with pytest.raises(ValueError, match=rf"holes\.gguf cannot be read: it lacks {tensor}\.$"):
+        load_config(str(tmp_path / "holes.gguf"))
+    assert not list((cache / "models").glob("holes*"))
+
+
+def test_a_tensor_that_no_weight_is_made_of_is_named(cache, tmp_path):
+    further = {"blk.0.attn_q_norm.weight": np.ones(16, dtype=np.float32)}
+    write_gguf(tmp_path / "more.gguf", tiny_model(), tensors=further)
+    with pytest.raises(ValueError, match=r"it also holds blk\.0\.attn_q_norm\.weight\.$"):
+        load_config(str(tmp_path / "more.gguf"))
+
+
+def test_a_tensor_of_another_shape_is_named_with_both(cache, tmp_path):
+    write_gguf(
+        tmp_path / "odd.gguf", tiny_model(), tensors={"blk.1.attn_k.weight": np.ones((64, 64), dtype=np.float32)}
+    )
+    with pytest.raises(ValueError, match=r"blk\.1\.attn_k\.weight has shape \(64, 64\), .* mean \(32, 64\)\.$"):
+        load_config(str(tmp_path / "odd.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({".attention.sliding_window": 16}, r"what llama\.attention\.sliding_window would change is not known here"),
+        ({".attn_logit_softcapping": 30.0}, r"what llama\.attn_logit_softcapping would change"),
+        ({".expert_count": 8}, r"llama\.expert_count is 8, and only 0 is understood"),
+        ({".attention.causal": False}, r"llama\.attention\.causal is False"),
+        ({".attention.layer_norm_rms_epsilon": None}, r"it lacks llama\.attention\.layer_norm_rms_epsilon"),
+        ({".block_count": None}, r"it lacks llama\.block_count"),
+        ({".block_count": 3}, r"it lacks blk\.2\.attn_k\.weight, .* and 6 more"),
+        ({".block_count": 1}, r"it also holds blk\.1\.attn_k\.weight, .* and 6 more"),
+        ({".vocab_size": 270}, r"vocab_size is 270, where the rest of it means 260"),
+        ({".attention.value_length": 8}, r"attention\.value_length is 8, where the rest of it means 16"),
+        ({".attention.head_count_kv": [2, 1]}, r"llama\.attention\.head_count_kv differs between layers"),
+        ({".rope.dimension_count": 8}, r"its rotary embedding turns 8 of a head's 16 numbers"),
+        ({".rope.scaling.type": "longrope", ".rope.scaling.factor": 2.0}, "its rotary embedding is scaled by longrope"),
+        ({"general.type": "adapter"}, "it holds no model but: adapter"),
+    ],
+)  # fmt: skip
+def test_a_key_that_changes_the_model_is_read_or_named(keys, sentence, cache, tmp_path):
+    write_gguf(tmp_path / "model.gguf", tiny_model(), keys=keys)
+    with pytest.raises(ValueError, match=rf"model\.gguf cannot be read: .*{sentence}"):
+        load_config(str(tmp_path / "model.gguf"))
+
+
+def test_a_key_of_equal_values_for_each_layer_is_one_value(tmp_path):
+    path = write_gguf(tmp_path / "model.gguf", tiny_model(), keys={".attention.head_count_kv": [2, 2]})
+    assert read_gguf_model(path).config["num_key_value_heads"] == 2
+
+
 def test_an_architecture_that_cannot_be_read_is_one_sentence(cache, tmp_path):
-    write_gguf(tmp_path / "odd.gguf", "oddity")
-    with pytest.raises(ValueError, match=r"odd\.gguf could not be loaded: its GGUF file cannot be read \(.*oddity.*\)"):
+    write_gguf(tmp_path / "odd.gguf", tiny_model(), architecture="oddity")
+    with pytest.raises(ValueError, match=r"odd\.gguf cannot be read: its architecture oddity is not among"):
         load_config(str(tmp_path / "odd.gguf"))
     (tmp_path / "cut.gguf").write_bytes(b"GGUF")
-    with pytest.raises(ValueError, match=r"cut\.gguf could not be loaded: its GGUF file cannot be read"):
+    with pytest.raises(ValueError, match=r"cut\.gguf is cut or damaged"):
         load_config(str(tmp_path / "cut.gguf"))
 
 

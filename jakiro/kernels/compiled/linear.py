@@ -1,6 +1,6 @@
 """Linear layers that the compiled functions multiply by: weights in panels, 16 bits each where that loses nothing.
 
-`RoundedNativeLinear` keeps 8 bits, for drafting.
+`CompiledInt8Linear` keeps 8 bits, for drafting.
 """
 
 import ctypes
@@ -75,7 +75,7 @@ class NativeLinear(nn.Module):
         return result.view(*hidden.shape[:-1], self.out_features)
 
 
-class RoundedNativeLinear(NativeLinear):
+class CompiledInt8Linear(NativeLinear):
     """About the function of the `nn.Linear` it replaces: 8 bits a weight, one scale for each output. What it reads is
     rounded to at most 16 bits, each row by a scale of its own.
     """

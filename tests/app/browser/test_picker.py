@@ -12,6 +12,7 @@ from app.page.picker import Picker
 from app.serving.pairs import FETCH, HERE, UNFIT, known_pairs
 from app.serving.worker import AnswerRun, ModelService, batches
 from app.words import page as words
+from jakiro import starting
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.zoo import table as zoo
 from tests.app.conftest import ask, serve, wait_until_finished
@@ -165,6 +166,36 @@ def test_the_chip_tells_the_share_that_the_loader_tells():
     assert service.chip()["text"] == "Loading model · 62 %"
 
 
+def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
+    """The pair before stays, and what is fetched next is not cancelled with it."""
+    clock, told = [100.0], []
+    monkeypatch.setattr("app.serving.worker.time.monotonic", lambda: clock[0])
+    service = service_of(FakeGenerator())
+    picker = Picker(service, lambda *_: Another)
+    assert not picker.cancel() and not Picker(service, None).cancel()
+
+    def fetch():
+        for share in (0.25, 0.5, 0.75):
+            starting.tell(starting.FETCH, share, 491_400_064)
+            told.append(service.chip())
+            clock[0] += 10
+            assert share != 0.5 or picker.cancel()
+        raise AssertionError
+
+    assert service.swap(fetch, "another")
+    wait_for(lambda: service.stage is None)
+    assert [chip["text"] for chip in told] == [
+        "Fetching the model: 123 of 491 MB",
+        "Fetching the model: 246 of 491 MB, about 20 s left",
+    ]
+    assert all(chip["cancellable"] for chip in told)
+    chip = service.chip()
+    assert chip["text"].startswith("Fake-135M") and chip["trouble"].endswith(words.FETCH_CANCELLED)
+    assert not picker.cancel() and service.swap(Another, "another")
+    wait_for(lambda: service.stage is None)
+    assert service.chip()["text"].startswith("Another-1B")
+
+
 @pytest.mark.parametrize("name", ["../../etc", "", "None"])
 def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name, models):
     service = service_of(FakeGenerator())
@@ -177,7 +208,7 @@ def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name,
 def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from jakiro.starting import READ, told_to
+    from jakiro.starting import READ, reporting_to
     from jakiro.zoo.progress import counted
 
     sizes = {
@@ -189,7 +220,7 @@ def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
     }
     LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(tmp_path)
     told = []
-    with told_to(lambda *said: told.append(said)), counted():
+    with reporting_to(lambda step, share, _: told.append((step, share))), counted():
         LlamaForCausalLM.from_pretrained(tmp_path)
     shares = [share for _, share in told]
     assert {step for step, _ in told} == {READ}

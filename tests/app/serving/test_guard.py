@@ -10,10 +10,11 @@ import pytest
 
 from app.devices.local import LocalDevice
 from app.page import build as app_page
-from app.serving.guard import is_served, too_deep
+from app.serving.guard import Guard, is_served, too_deep
 from app.serving.limits import Limits
 from app.serving.server import frame_ancestors, read_logins
 from app.words import page as words
+from tests.app.conftest import run_apart
 from tests.app.fake import FakeGenerator
 
 
@@ -163,6 +164,9 @@ UNKNOWN_COMPONENT = '{"data": [], "component_id": 9999, "session_hash": "a", "fn
         ("queue/join", "{}", 422, words.REQUEST_NOT_READ),
         ("queue/join", "{", 422, words.REQUEST_NOT_READ),
         ("queue/join", '{"data": [%s]}' % ("9" * 5000), 400, words.REQUEST_NOT_READ),
+        ("queue/join", '{"data": 5, "session_hash": NaN}', 400, words.REQUEST_NOT_READ),
+        ("queue/join", '{"data": 5, "session_hash": -Infinity}', 400, words.REQUEST_NOT_READ),
+        ("call/generate", '{"data": [1e999], "session_hash": []}', 400, words.REQUEST_NOT_READ),
         ("call/nothing", '{"data": []}', 404, words.NOT_SERVED),
         ("call/v2/nothing", '{"question": "x"}', 404, words.NOT_SERVED),
         ("call/v2/generate", '{"question": "x", "bogus": 1}', 400, words.REQUEST_NOT_READ),
@@ -175,6 +179,67 @@ def test_what_gradio_refuses_by_itself_is_a_sentence_with_a_code_that_fits(unloc
     body = sent.encode() if sent is not None else None
     found, _, text = fetch(unlocked, f"/gradio_api/{path}", body, **{"Content-Type": "application/json"})
     assert (found, json.loads(text)["detail"]) == (status, sentence)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [("call/generate/0123abc", f"event: error\ndata: {json.dumps(words.ANSWER_UNKNOWN)}\n\n"),
+     ("queue/data?session_hash=x", words.ANSWER_UNKNOWN)],
+)  # fmt: skip
+def test_a_stream_that_nobody_has_begun_ends_whole_with_a_sentence_and_leaves_no_traceback(unlocked, path, told, capfd):
+    capfd.readouterr()
+    status, _, text = fetch(unlocked, f"/gradio_api/{path}")  # urllib refuses a body that is cut off
+    assert status == 200 and told in text
+    assert capfd.readouterr().err == ""
+
+
+def answered(app, guard=None, times: int = 1, **scope) -> list[dict]:
+    """What a guard in front of an app sends for the last of so many requests."""
+    guard = guard or Guard(app, dict, {}, 1000, 1000, 10, "'self'")
+    scope = {"type": "http", "path": "/", "method": "GET", "headers": [], "client": ("127.0.0.1", 5)} | scope
+
+    async def ask_all():
+        for _ in range(times):
+            sent = []
+
+            async def send(message, sent=sent):
+                sent.append(message)
+
+            await guard(scope, None, send)
+        return sent
+
+    return run_apart(ask_all())
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_answer_that_fails_is_whole_and_its_traceback_is_written_once_a_minute(begun, capfd):
+    async def fail(scope, receive, send):
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise RuntimeError("of a kind")
+
+    sent = answered(fail, times=50)
+    assert sent[-1]["type"] == "http.response.body" and not sent[-1].get("more_body")
+    assert [message["status"] for message in sent[:1]] == [200 if begun else 500]
+    assert capfd.readouterr().err.count("RuntimeError: of a kind") == 1
+
+
+@pytest.mark.parametrize(
+    ("configured", "client", "believed"),
+    [(False, ("203.0.113.7", 5), False), (False, ("203.0.113.7", 0), False), (True, ("203.0.113.7", 5), False),
+     (True, ("203.0.113.7", 0), True)],
+)  # fmt: skip
+def test_what_a_request_says_of_the_pages_address_is_believed_of_a_configured_proxy_alone(configured, client, believed):
+    seen = []
+
+    async def page(scope, receive, send):
+        seen.extend(name for name, _ in scope["headers"])
+
+    about = [(b"x-forwarded-host", b"evil"), (b"x-gradio-server", b"evil"), (b"x-forwarded-proto", b"https")]
+    guard = Guard(page, dict, {}, 1000, 1000, 10, "'self'", behind_proxy=configured)
+    answered(page, guard, headers=[*about, (b"host", b"here")], client=client)
+    assert seen == ([name for name, _ in about] if believed else []) + [b"host"]
 
 
 @pytest.mark.parametrize(

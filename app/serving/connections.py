@@ -1,0 +1,80 @@
+"""Connections that ask nothing: none keeps its place long, and none may fill the memory with half a request's head."""
+
+import asyncio
+
+# From the connection, or from a request's first byte, until its head is whole
+HEAD_SECONDS = 10.0
+MOST_HEAD_BYTES = 2**16
+# Connections without a whole head, of which the oldest goes: browsers open some ahead of time
+MOST_SILENT = 512
+
+
+def hang_up_on_silence(server) -> None:
+    """Connections that are made from now on get a request's head whole in `HEAD_SECONDS`, or are closed.
+
+    Args:
+        server: a running `uvicorn.Server`, which by itself waits for ever.
+    """
+    protocol = server.config.http_protocol_class
+
+    class Bounded(_Bounded, protocol):
+        silent: dict = {}  # noqa: RUF012 - shared by all connections, in the order in which they came
+
+    server.config.http_protocol_class = Bounded
+
+
+class _Bounded(asyncio.Protocol):
+    """Stands before one of uvicorn's protocols for HTTP; both know an answer that is on its way as `cycle`."""
+
+    silent: dict
+    _head_bytes = None
+    _timer = None
+
+    def connection_made(self, transport) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc) -> None:
+        self._heard()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        begun = self._head_bytes
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if begun is not None and self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._hang_up()
+                return
+        if self.cycle is None or self.cycle.response_complete:
+            self._wait()
+        else:
+            self._heard()
+
+    def on_message_begin(self) -> None:
+        """A head begins; `httptools` calls it, while `h11` bounds heads by itself."""
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = None
+        super().on_headers_complete()
+
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._hang_up)
+            self.silent[self] = None
+            if len(self.silent) > MOST_SILENT:
+                next(iter(self.silent))._hang_up()
+
+    def _heard(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self.silent.pop(self, None)
+
+    def _hang_up(self) -> None:
+        self._heard()
+        self.transport.abort()

@@ -1,0 +1,133 @@
+"""Connections that ask nothing, or never end the head of a request: uvicorn alone keeps them for ever."""
+
+import asyncio
+import socket
+
+import pytest
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from app.serving import connections
+from tests.app.conftest import run_apart
+
+try:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ImportError:  # uvicorn alone brings h11
+    HttpToolsProtocol = H11Protocol
+
+HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
+
+
+async def app(scope, receive, send):
+    while (await receive()).get("more_body"):
+        pass
+    await asyncio.sleep(0.2)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture(params=[H11Protocol, HttpToolsProtocol])
+def asked(request, monkeypatch):
+    """Runs a coroutine function with a way to connect to a server of this protocol; heads have a tenth of a second."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "MOST_SILENT", 4)
+
+    async def serve(talk):
+        server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", http=request.param))
+        server.config.load()
+        connections.hang_up_on_silence(server)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            running = asyncio.create_task(server.serve([listening]))
+            while not server.started:
+                await asyncio.sleep(0.01)
+            try:
+                return await asyncio.wait_for(talk(lambda: asyncio.open_connection(*listening.getsockname())), 20)
+            finally:
+                server.should_exit = True
+                await running
+
+    return lambda talk: run_apart(serve(talk))
+
+
+async def rest(reader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.parametrize("begin", [b"", b"G", HEAD, HEAD + b"X-A: 1\r\n"])
+def test_a_connection_without_a_whole_head_is_closed(asked, begin):
+    async def talk(connect):
+        reader, writer = await connect()
+        writer.write(begin)
+        return await rest(reader)
+
+    assert asked(talk) == b""
+
+
+def test_a_head_that_grows_byte_by_byte_is_closed_too(asked):
+    async def talk(connect):
+        reader, writer = await connect()
+        writer.write(HEAD + b"X-A: ")
+        ended = asyncio.create_task(rest(reader))
+        while not ended.done():
+            writer.write(b"a")
+            await asyncio.sleep(0.02)
+        return await ended
+
+    assert asked(talk) == b""
+
+
+def test_a_request_is_answered_however_long_it_takes_and_so_is_the_next_one(asked):
+    async def talk(connect):
+        reader, writer = await connect()
+        for body in (b"", b"slow"):
+            writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body))
+            await asyncio.sleep(0.3 if body else 0)
+            writer.write(body)
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        # And half a head after an answer is no better than one before
+        writer.write(HEAD)
+        return await rest(reader)
+
+    assert asked(talk) == b""
+
+
+def test_the_oldest_of_too_many_silent_connections_goes(asked, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 60)
+
+    async def talk(connect):
+        held = [await connect() for _ in range(7)]
+        assert [await rest(reader) for reader, _ in held[:3]] == [b""] * 3
+        for reader, writer in held[3:]:
+            writer.write(HEAD + b"\r\n")
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+
+    asked(talk)
+
+
+def test_a_head_without_end_does_not_fill_the_memory(asked, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 60)
+
+    async def talk(connect):
+        _, writer = await connect()
+        writer.write(HEAD)
+        with pytest.raises(ConnectionError):
+            while True:
+                writer.write(b"X-A: %s\r\n" % (b"a" * 1000))
+                await writer.drain()
+                await asyncio.sleep(0)
+
+    asked(talk)
+
+
+def test_a_large_body_after_its_refusal_is_no_head(asked):
+    """What comes after the answer is thrown away, so that the refusal can be read."""
+
+    async def talk(connect):
+        reader, writer = await connect()
+        writer.write(HEAD + b"Content-Length: 300000\r\n\r\n" + b"x" * 300_000)
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+
+    asked(talk)

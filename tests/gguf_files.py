@@ -1,0 +1,122 @@
+"""GGUF files for tests, written with the package gguf as llama.cpp's own converters write them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf.constants import MODEL_ARCH_NAMES
+from torch import nn
+
+from tests.support import byte_tokenizer
+
+_ARCHITECTURES = {"gemma3_text": "gemma3"}
+_NORM_PLUS_ONE = ("gemma", "gemma2", "gemma3_text")
+_PAIRS = ("llama", "granite")
+
+
+def write_gguf(
+    path: Path,
+    model: nn.Module,
+    keys: Mapping[str, object] = {},
+    tensors: Mapping[str, object] = {},
+    architecture: str | None = None,
+    kind: str = "F32",
+    parts: int = 1,
+) -> Path:
+    """A model with the byte tokenizer; returns the path of its first part.
+
+    Args:
+        keys: further ones, or others, by name; one of the architecture begins with a dot; None leaves one out.
+        tensors: likewise.
+        architecture: what the file says it is.
+        kind: of the numbers of matrices.
+        parts: how many files it is split into.
+    """
+    config, values = model.config, _keys(model.config)
+    architecture = architecture or _ARCHITECTURES.get(config.model_type, config.model_type)
+    values |= _tokenizer() | {(f"%{key}" if key.startswith(".") else key): value for key, value in keys.items()}
+    held = _tensors(model, architecture if architecture in MODEL_ARCH_NAMES.values() else "llama")
+    held = {name: value for name, value in (held | dict(tensors)).items() if value is not None}
+    options = {"split_max_tensors": -(-len(held) // parts)} if parts > 1 else {}
+    writer = gguf.GGUFWriter(path, architecture, **options)
+    for key, value in values.items():
+        if value is not None:
+            _add(writer, key.replace("%", architecture, 1), value)
+    for name, value in held.items():
+        number = gguf.GGMLQuantizationType[kind if value.ndim > 1 else "F32"]
+        writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(value), number), raw_dtype=number)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path if parts == 1 else path.with_name(f"{path.stem}-00001-of-{parts:05}{path.suffix}")
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value) -> None:
+    kinds = {bool: "BOOL", int: "UINT32", float: "FLOAT32", str: "STRING", list: "ARRAY"}
+    of = None
+    if isinstance(value, list):
+        of = gguf.GGUFValueType["INT32" if type(value[0]) is int else kinds[type(value[0])]]
+    writer.add_key_value(key, value, gguf.GGUFValueType[kinds[type(value)]], of)
+
+
+def _keys(config) -> dict[str, object]:
+    """Of the model, % for its architecture."""
+    rope = config.rope_parameters
+    rope = rope.get("full_attention", rope)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    found = {
+        "%.block_count": config.num_hidden_layers,
+        "%.context_length": config.max_position_embeddings,
+        "%.embedding_length": config.hidden_size,
+        "%.feed_forward_length": config.intermediate_size,
+        "%.attention.head_count": config.num_attention_heads,
+        "%.attention.head_count_kv": config.num_key_value_heads,
+        "%.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "%.rope.freq_base": float(rope["rope_theta"]),
+        "%.rope.dimension_count": int(head_dim * rope.get("partial_rotary_factor", 1.0)),
+        "%.vocab_size": config.vocab_size,
+    }
+    if head_dim != config.hidden_size // config.num_attention_heads:
+        found |= {"%.attention.key_length": head_dim, "%.attention.value_length": head_dim}
+    own = {
+        "sliding_window": "attention.sliding_window",
+        "attn_logit_softcapping": "attn_logit_softcapping",
+        "final_logit_softcapping": "final_logit_softcapping",
+        "embedding_multiplier": "embedding_scale",
+        "residual_multiplier": "residual_scale",
+        "attention_multiplier": "attention.scale",
+        "logits_scaling": "logit_scale",
+    }
+    return found | {f"%.{key}": getattr(config, name) for name, key in own.items() if getattr(config, name, None)}
+
+
+def _tokenizer() -> dict[str, object]:
+    tokens = byte_tokenizer().convert_ids_to_tokens(range(len(byte_tokenizer())))
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": [*tokens[:255], "th", *tokens[256:]],
+        "tokenizer.ggml.token_type": [1] * 256 + [3] * 4,
+        "tokenizer.ggml.merges": ["t h"],
+        "tokenizer.ggml.eos_token_id": 256,
+    }
+
+
+def _tensors(model: nn.Module, architecture: str) -> dict[str, np.ndarray]:
+    config = model.config
+    number = next(number for number, name in MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
+    found = {}
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        part, value = name.rpartition(".")[2], tensor.detach().float().cpu()
+        if config.model_type in _PAIRS and ("q_proj" in name or "k_proj" in name):
+            heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
+            value = value.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+        if config.model_type in _NORM_PLUS_ONE and name.endswith("norm.weight"):
+            value = value + 1
+        found[f"{names.get_name(name.removesuffix(f'.{part}'))}.{part}"] = value.numpy()
+    return found

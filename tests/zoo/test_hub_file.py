@@ -1,0 +1,146 @@
+"""A file of the Hub, fetched from a stand-in that cuts and lies: resumed, checked, cancelled, in a sentence."""
+
+import hashlib
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import huggingface_hub.constants
+import pytest
+
+from jakiro.starting import FETCH, Cancelled, reporting_to
+from jakiro.zoo import hub_file
+from jakiro.zoo import table as zoo
+from jakiro.zoo.hub_file import HubFile
+
+BYTES = bytes(range(256)) * 64
+COMMIT = "c0ffee" * 6 + "c0ff"
+
+
+class StandIn(BaseHTTPRequestHandler):
+    """Serves the server's bytes `sends` by ranges; its `ends` cut the next answers after so many bytes."""
+
+    def do_GET(self):
+        server = self.server
+        if "/resolve/" not in self.path:
+            return self.send_error(404)
+        server.asked.append((self.path, self.headers["Range"]))
+        first = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+        body = server.sends[first:]
+        self.send_response(206 if server.ranges else 200)
+        body = body if server.ranges else server.sends
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: server.ends.pop(0) if server.ends else None])
+        self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path):
+    """A Hub on this machine, which huggingface_hub asks instead of its own."""
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
+    server.asked, server.ends, server.sends, server.ranges = [], [], BYTES, True
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+    template = address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(hub_file, "_PIECE", 1024)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def file():
+    return HubFile("somebody/models", "model.gguf", COMMIT, len(BYTES), hashlib.sha256(BYTES).hexdigest())
+
+
+def test_a_file_is_fetched_once_from_its_commit_and_its_bytes_are_told(stand_in, file):
+    told = []
+    assert file.here is None
+    with reporting_to(lambda *said: told.append(said)):
+        found = file.fetched()
+    assert found.read_bytes() == BYTES and found == file.place == file.here
+    assert stand_in.asked == [(f"/somebody/models/resolve/{COMMIT}/model.gguf", "bytes=0-")]
+    counted = [share for step, share, total in told if step == FETCH and total == len(BYTES)]
+    assert len(counted) == 16 and counted == sorted(counted) and counted[-1] == 1
+    assert file.fetched() == found and len(stand_in.asked) == 1
+
+
+def test_a_cut_download_says_so_and_the_next_start_goes_on_where_it_ended(stand_in, file):
+    stand_in.ends = [5000]
+    with pytest.raises(ValueError, match=r"the connection broke; start again.*put model\.gguf \(16,384 bytes\) into"):
+        file.fetched()
+    assert file.here is None
+    assert file.fetched().read_bytes() == BYTES
+    first = int(stand_in.asked[1][1].removeprefix("bytes=").removesuffix("-"))
+    assert 0 < first <= 5000
+
+
+def test_a_server_that_knows_no_ranges_sends_it_whole(stand_in, file):
+    stand_in.ends, stand_in.ranges = [5000], False
+    with pytest.raises(ValueError):
+        file.fetched()
+    assert file.fetched().read_bytes() == BYTES
+
+
+@pytest.mark.parametrize("sends", [BYTES[:-1] + b"x", BYTES + b"x", b"x" + BYTES])
+def test_other_bytes_than_expected_are_refused_and_not_kept(stand_in, file, sends):
+    stand_in.sends = sends
+    with pytest.raises(ValueError, match="is not the expected file"):
+        file.fetched()
+    assert file.here is None
+    stand_in.sends = BYTES
+    assert file.fetched().read_bytes() == BYTES
+
+
+def test_a_damaged_file_of_the_right_size_is_fetched_again(stand_in, file):
+    file.place.parent.mkdir(parents=True)
+    file.place.write_bytes(b"x" * len(BYTES))
+    assert file.fetched().read_bytes() == BYTES
+
+
+def test_a_file_put_there_by_hand_needs_no_network(stand_in, file):
+    file.place.parent.mkdir(parents=True)
+    file.place.write_bytes(BYTES)
+    assert file.fetched() == file.place and not stand_in.asked
+
+
+def test_a_listener_that_gives_up_ends_the_download_and_what_came_stays(stand_in, file):
+    def give_up(step, share, total):
+        if total and share > 0.5:
+            raise Cancelled
+
+    with pytest.raises(Cancelled), reporting_to(give_up):
+        file.fetched()
+    assert file.here is None
+    assert file.fetched().read_bytes() == BYTES
+    assert stand_in.asked[1][1] != "bytes=0-"
+
+
+def test_no_network_is_one_sentence_that_says_where_the_file_belongs(stand_in, file):
+    stand_in.shutdown()
+    stand_in.server_close()
+    with pytest.raises(ValueError, match=r"Hub can't be reached.*put model\.gguf .* into .*models\."):
+        file.fetched()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's /dev/full")
+def test_a_full_disk_is_one_sentence(stand_in, file):
+    file.place.parent.mkdir(parents=True)
+    file.place.with_name("model.gguf.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="free space there, or name another folder for the cache in JAKIRO_CACHE"):
+        file.fetched()
+
+
+def test_the_known_file_is_a_target_by_its_name_wherever_it_lies(stand_in):
+    entry = zoo.ENTRIES["qwen2.5-coder-0.5b-instruct"]
+    pair = zoo.resolve("qwen2.5-coder-0.5b-instruct", zoo.NO_HEAD)
+    assert pair.target_path_or_hub_id == str(entry.file.place)
+    assert zoo.file_of("qwen2.5-coder-0.5b-instruct") is entry.file and zoo.file_of(zoo.DEFAULT_TARGET) is None
