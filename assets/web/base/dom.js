@@ -65,14 +65,14 @@ export const number = (value, digits) =>
 // "1 level", "5 levels": the words `one_<name>` and `many_<name>`
 export const counted = (name, n) => say(n === 1 ? `one_${name}` : `many_${name}s`, { n: number(n, 0) });
 
-// 41.2 %; under a tenth of a per cent "<0.1 %"; unknown is a dash, never zero
+// 41.2 %, in one line; under a tenth of a per cent "<0.1 %"; unknown is a dash, never zero
 export function percent(value) {
   if (value === null || value === undefined) return "–";
   const hundred = value * 100;
-  return hundred > 0 && hundred < 0.1 ? "<0.1 %" : `${number(hundred, 1)} %`;
+  return hundred > 0 && hundred < 0.1 ? "<0.1\u00a0%" : `${number(hundred, 1)}\u00a0%`;
 }
 
-export const wholePercent = (value) => `${Math.round(value * 100)} %`;
+export const wholePercent = (value) => `${Math.round(value * 100)}\u00a0%`;
 
 export function rate(value) {
   return value === null ? "–" : number(value, value >= 100 ? 0 : 1);
