@@ -82,7 +82,7 @@ STOPS = (
         "try": "Drag the candidates from 4 to 63: the recorded tree is cut to its likeliest paths and judged again.",
         "notice": "The benefit flattens; the cost does not.",
         "belief": "More candidates are always faster.",
-        "question": "On another machine 24 candidates bring 2.6 tokens in 64 ms, 48 bring 2.8 in 78 ms. Which is faster?",
+        "question": "Elsewhere 24 candidates bring 2.6 tokens in 64 ms, 48 bring 2.8 in 78 ms. Which is faster?",
         "options": (
             ("24 candidates", "2.6 ÷ 0.064 s is 41 tokens a second, 2.8 ÷ 0.078 s only 36."),
             (

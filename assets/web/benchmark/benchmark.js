@@ -205,9 +205,11 @@ export function mountBenchmark(element, props, watch, server) {
     if (!total || total.group.speedup === null) return say("bench_results");
     const { group } = total;
     const interval = benchmarkRows.intervalOf(group);
-    return [say("bench_headline", { method: benchmarkRows.laneWords(total.lane), times: benchmarkRows.times(group.speedup), prompts: counted("bench_prompt", group.num_runs) }),
+    return [say("bench_headline", { method: benchmarkRows.laneWords(total.lane),
+      times: benchmarkRows.times(group.speedup), prompts: counted("bench_prompt", group.num_runs) }),
       interval && say("bench_headline_interval", { low: number(interval[0], 2), high: number(interval[1], 2) }),
-      group.identical === 1 ? say("bench_headline_all_same") : say("bench_headline_same", { share: benchmarkRows.shareWords(group.identical) })].filter(Boolean).join(", ");
+      group.identical === 1 ? say("bench_headline_all_same")
+        : say("bench_headline_same", { share: benchmarkRows.shareWords(group.identical) })].filter(Boolean).join(", ");
   }
 
   function drawHead(results) {

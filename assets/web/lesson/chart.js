@@ -31,7 +31,8 @@ function chart(host, name, onPick) {
       series: [line], labelled: true, over: [dot], margin: { left: 44 },
       x: { title: xName, full, ticks: { tickvals: xTicks } }, y: { title: yName, fit: () => [0, highest] },
       at: mark[0], readBelow: given.readBelow,
-      shapes: [{ type: "line", x0: mark[0], x1: mark[0], y0: 0, y1: mark[1], line: { color: plotStyle.template().colours.control, width: 1, dash: "3px,3px" } }],
+      shapes: [{ type: "line", x0: mark[0], x1: mark[0], y0: 0, y1: mark[1],
+        line: { color: plotStyle.template().colours.control, width: 1, dash: "3px,3px" } }],
       read: (x) => ({ at: near(x), title: say("chart_at", { x: near(x), name: xName }), rows: [[line, words(lessonData.interpolate(points, near(x)))]] }),
       pick: (x) => onPick(near(x)),
     });

@@ -109,7 +109,8 @@ function textColumn(n) {
   return h("div", { class: "stop-text" },
     h("h2", { tabindex: -1 }, text.title),
     h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
-    h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), lessonFormula(n)), text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
+    h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), lessonFormula(n)),
+    text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
     lessonControls.question(n, text));
 }
 
@@ -121,7 +122,8 @@ export function mountLesson(element, server) {
   const texts = given.lessonTexts;
   const voice = h("div", { class: "voice", role: "status" });
   const body = h("div", { class: "stop-body" }, h("p", { class: "muted empty" }, say("lesson_loading")));
-  const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) }, `${n + 1} ${text.title}`));
+  const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1,
+    onclick: () => go(n) }, `${n + 1} ${text.title}`));
   const strip = h("div", { class: "stop-titles" }, CORE.map((n) => titles[n]));
   const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
   const more = popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));

@@ -30,6 +30,7 @@ export function pageMenu(pane) {
         set("spaces")(shown);
       }), option("as_written", (on) => set("formatted")(!on)), option("choices", set("choices")), option("show_all", set("showAll")),
       option("read_as_list", set("list"))),
-    h("dl", { class: "keys" }, h("dt", { class: "muted" }, say("keys")), [...KEYS, ...(screen.server ? ["ask"] : [])].map((key) => h("dd", null, say(`key_${key}`))))];
+    h("dl", { class: "keys" }, h("dt", { class: "muted" }, say("keys")),
+      [...KEYS, ...(screen.server ? ["ask"] : [])].map((key) => h("dd", null, say(`key_${key}`))))];
   return popMenu("page-menu", h("summary", { class: "plain-button", "aria-label": say("menu") }, "⋯"), list);
 }

@@ -66,7 +66,8 @@ function chatPane(parts) {
     parts.answerText, parts.turns);
   parts.tokenLine = h("div", { class: "token-line" });
   const legend = h("div", { class: "legend" });
-  const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") }, h("h2", { class: "voice" }, say("answer")), headline, parts.waiting[0].element,
+  const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") },
+    h("h2", { class: "voice" }, say("answer")), headline, parts.waiting[0].element,
     parts.answerScroll, h("div", { class: "legend-line" }, legend, parts.tokenLine));
   parts.answer = new AnswerView(parts.answerText, {
     onPick: seek,
@@ -127,7 +128,8 @@ function questions(parts) {
   parts.numbers = h("div", { class: "numbers-host" });
   const line = (name, host, extra) => h("details", { class: `question-line panel-${name}`, ontoggle: () => redrawNow() },
     h("summary", null, say(`ask_${name}`)), extra, host);
-  parts.panels = h("details", { class: "question-line panels watch-only" }, h("summary", null, say("ask_more")), line("mask", mask, tableToggle(mask, () => redrawNow())), line("router", parts.router),
+  parts.panels = h("details", { class: "question-line panels watch-only" }, h("summary", null, say("ask_more")),
+    line("mask", mask, tableToggle(mask, redrawNow)), line("router", parts.router),
     line("budget", parts.budget), line("numbers", parts.numbers));
   return parts.panels;
 }

@@ -7,7 +7,8 @@ import { chip, guardAsking } from "./chip.js";
 import { setTab } from "./machine.js";
 
 // Each tab with its drawing, for screens on which five words have no room
-const TABS = { watch: "M1 8q7-9 14 0q-7 9-14 0zM6 8a2 2 0 1 0 4 0a2 2 0 1 0-4 0", race: "M1 4h9M1 12h14M10 1l3 3l-3 3", lesson: "M8 4q-3-2-7-1v10q4-1 7 1q3-2 7-1v-10q-4-1-7 1zv10",
+const TABS = { watch: "M1 8q7-9 14 0q-7 9-14 0zM6 8a2 2 0 1 0 4 0a2 2 0 1 0-4 0", race: "M1 4h9M1 12h14M10 1l3 3l-3 3",
+  lesson: "M8 4q-3-2-7-1v10q4-1 7 1q3-2 7-1v-10q-4-1-7 1zv10",
   recordings: "M2 8a6 6 0 1 0 12 0a6 6 0 1 0-12 0M7 6l3 2l-3 2z", benchmark: "M2 14v-6M8 14v-12M14 14v-8" };
 function tabStrip(tabs) {
   const buttons = tabs.map((tab) => h("button", { role: "tab", "data-tab": tab, "aria-selected": String(tab === "watch"),

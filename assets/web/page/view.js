@@ -32,7 +32,8 @@ function draw(now) {
   const { parts } = screen;
   const { root } = parts;
   const { run } = now;
-  Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run && run.finished)), starting: now.starting && !run ? "1" : "", waiting: now.waiting ? "1" : "",
+  Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run && run.finished)),
+    starting: now.starting && !run ? "1" : "", waiting: now.waiting ? "1" : "",
     drawn: Number(root.dataset.drawn || 0) + 1 });
   document.body.dataset.answering = now.waiting || now.live ? "1" : "";
   parts.waiting.forEach((box) => box.draw(now.waiting));

@@ -83,7 +83,8 @@ export class Figure {
   //   title, fileName(ending), sentence, table(): element, rows(): cells of the csv file
   //   series: [{id, name, note, role, marks, traces(range)}], with Plotly's traces in the look of its role
   //   x, y: {title, full: [low, high], ticks}; y.fit(range): its ends for the part that is shown
-  //   labelled: its notes name the lines, so that no legend does; over: series without a name, drawn last; saved: the size of saved pictures, where it is not the usual one
+  //   labelled: its notes name the lines, so that no legend does; over: series without a name, drawn last
+  //   saved: the size of saved pictures, where it is not the usual one
   //   at: where on the x axis the page stands, or null; notes, shapes: Plotly's annotations and shapes
   //   read(x, y): {at, title, rows: [[series, words]]}, shown below the lines with readBelow; pick(x, y): a click
   draw(view) {

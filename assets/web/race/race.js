@@ -140,7 +140,8 @@ export class RaceView {
     present.forEach((lane, i) => this.views[i].draw(lane, time, plainCount, { selected: lane === run.main ? state.index : -1,
       withTree: present.length > 2, total, over, formatted: state.formatted }));
     this.lead.textContent = over && plain && plain !== run.main ? finalWords(run) : this.leadWords(run, time);
-    this.bars.setAttribute("aria-label", present.map((lane) => say("race_clock", { lane: lane.title, seconds: clockOf(Math.min(time, lane.clock)) })).join(" · "));
+    this.bars.setAttribute("aria-label", present.map((lane) =>
+      say("race_clock", { lane: lane.title, seconds: clockOf(Math.min(time, lane.clock)) })).join(" · "));
   }
 
   // On narrow screens one text is shown: they are the same

@@ -19,7 +19,8 @@ export function ladder(lane, index, phase, card) {
   };
   const row = (level, nodes) => {
     const more = nodes.length - MOST_CHIPS;
-    return h("li", { class: "rung" }, h("span", { class: "muted tabular" }, String(level)), nodes.slice(0, MOST_CHIPS).map((i) => token(i, phase === 1 ? "proposed"
+    return h("li", { class: "rung" }, h("span", { class: "muted tabular" }, String(level)),
+      nodes.slice(0, MOST_CHIPS).map((i) => token(i, phase === 1 ? "proposed"
       : stateOf(step, i))), more > 0 ? h("span", { class: "muted small" }, `+${more}`) : null);
   };
   const rows = [];

@@ -23,7 +23,8 @@ export function treeList(lane, index, phase) {
     return h("li", null, line, list(children[i], i));
   };
   const end = endOf(step);
-  const bonus = () => h("li", null, h("div", { class: `list-line ${bonusDelivered(step) ? "" : "cut"}`, tabindex: -1, "data-node": "bonus" }, markerSample(TARGET),
+  const bonus = () => h("li", null,
+    h("div", { class: `list-line ${bonusDelivered(step) ? "" : "cut"}`, tabindex: -1, "data-node": "bonus" }, markerSample(TARGET),
     h("bdi", { class: "mono list-token" }, shown(nameOf(lane, step.bonus_token_id, step.bonus_piece))), " ",
     h("span", { class: "muted" }, bonusDelivered(step) ? `${say("state_bonus")}. ${say("why_bonus")}` : `${say("state_cut")}. ${say("why_bonus_cut")}`)));
   const list = (members, parent) => {

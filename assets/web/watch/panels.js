@@ -85,5 +85,6 @@ export function drawBudget(host, lane, index) {
     sentence = say("budget_auto", { ...values, tokens: number(plan.expected_tokens, 1), ms: milliseconds(plan.expected_ms) });
   } else if (step.nodes.length > 1) sentence = plan.why || say("budget_fixed", values);
   const sizes = plan.curve.map(([nodes, speed]) => say("budget_size", { candidates: counted("candidate", nodes - 1), speed: rate(speed) }));
-  host.replaceChildren(h("p", null, sentence), h("p", null, sizes.length > 1 ? say("budget_sizes", { sizes: sizes.join(", ") }) : ""), h("p", { class: "muted tabular" }, say("time_split", times)));
+  host.replaceChildren(h("p", null, sentence), h("p", null, sizes.length > 1 ? say("budget_sizes", { sizes: sizes.join(", ") }) : ""),
+    h("p", { class: "muted tabular" }, say("time_split", times)));
 }

@@ -162,6 +162,7 @@ export class Plot {
     if (!plain || !main || plain === main || [plain, main].some(({ lane }) => this.figure.hidden.has(lane.name))) return null;
     const common = Math.min(plain.lane.countAfter(plain.steps - 1), main.lane.countAfter(main.steps - 1));
     if (common < metrics.FEWEST_TOKENS) return null;
-    return { at: common, open: main.steps === main.lane.steps.length && main.lane.tokens.length === common, from: main.lane.secondsTo(common), to: plain.lane.secondsTo(common) };
+    return { at: common, open: main.steps === main.lane.steps.length && main.lane.tokens.length === common,
+      from: main.lane.secondsTo(common), to: plain.lane.secondsTo(common) };
   }
 }

@@ -65,5 +65,6 @@ export function passesStop(lesson) {
   }
 
   return { screen: [h("div", { class: "lesson-controls" }, rows.element), blockHost, sentence, chartHost,
-    h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine(draw)], draw, demo: [() => rows.move(64), () => rows.move(8)] };
+    h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine(draw)], draw,
+    demo: [() => rows.move(64), () => rows.move(8)] };
 }
