@@ -79,26 +79,25 @@ function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, for
   parts.turns.hidden = !whole;
 }
 
-// After all drawing, since it makes the browser lay out what has changed
-let broughtTo = null;
-let stuck = null; // where the text's end was brought into sight, until somebody scrolls
+// After all drawing, since it makes the browser lay out what has changed. While the text grows its end is in sight; where an
+// answer has ended that too, but for the step on screen, which comes first; whoever scrolls then is left alone.
+let broughtTo = null; // the step that was brought into sight
+let stuck = null; // how far the text was scrolled for that
 function scrollAnswer({ answerScroll: box, answerText }, { run, main, following, playing, replay, whole, index, sought }) {
   if (!main) return;
   const wanted = `${run.id}/${index}`;
-  const followed = broughtTo === `${run.id}/following` || (wanted === broughtTo && stuck !== null && Math.abs(box.scrollTop - stuck) < 2);
-  const last = wanted !== broughtTo && whole && index === main.steps.length - 1;
-  if (following || playing || replay || last || (whole && !sought && followed)) {
-    box.scrollTop = box.scrollHeight;
-    stuck = box.scrollTop;
-  } else if (wanted !== broughtTo) {
-    stuck = null;
-    const chosen = answerText.querySelector(".selected");
-    if (chosen?.getClientRects().length) {
-      const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
-      if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) box.scrollTop += spot.top - around.top - around.height / 2;
-    }
+  const growing = following || playing || replay;
+  const again = wanted === broughtTo && Math.abs(box.scrollTop - stuck) < 2; // what stands around it may have grown
+  if (!growing && wanted === broughtTo && !again) return;
+  const chosen = answerText.querySelector(".selected");
+  if (growing || (whole && index === main.steps.length - 1)) box.scrollTop = box.scrollHeight;
+  else if (chosen?.getClientRects().length) {
+    const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
+    if (!sought) box.scrollTop = Math.min(box.scrollHeight, box.scrollTop + spot.top - around.top - 2 * spot.height);
+    else if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) box.scrollTop += spot.top - around.top - around.height / 2;
   }
-  broughtTo = following ? `${run.id}/following` : wanted;
+  stuck = box.scrollTop;
+  broughtTo = growing ? null : wanted;
 }
 
 function drawPlot(plot, { run, main, steps, whole, following, seconds, index, tab, time, plotMode }) {

@@ -116,7 +116,7 @@ export class Card {
     const tree = this.pinned !== null && this.host.querySelector(":scope > .tree-room");
     const below = (tree ? tree.getBoundingClientRect().bottom : spot.bottom) - frame.top + 6;
     const end = Math.min(this.host.closest("dialog, .jk-view").getBoundingClientRect().bottom, screen.top + screen.height) - frame.top;
-    const top = !tree && below + height > end ? spot.top - frame.top - height - 6 : below;
+    const top = below + height > end ? spot.top - frame.top - height - 6 : below;
     this.box.style.left = `${left}px`;
     this.box.style.top = `${Math.max(top, screen.top + 4 - frame.top)}px`;
   }

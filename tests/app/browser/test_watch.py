@@ -101,7 +101,7 @@ def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens
     tab.set_viewport_size(DESKTOP)
 
 
-def test_an_answer_that_ended_is_shown_to_its_end_once(open_tab):
+def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
     blocks, address = serve(lambda: FakeGenerator(default_answer() * 4))
     try:
         tab = open_tab(address)
@@ -109,7 +109,7 @@ def test_an_answer_that_ended_is_shown_to_its_end_once(open_tab):
         tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 400)")
         ask(tab, "Why?")
         wait_until_finished(tab)
-        inside = """() => { const end = document.querySelector('.end-pill').getBoundingClientRect();
+        inside = """() => { const end = document.querySelector('.answer-text .selected').getBoundingClientRect();
           const room = document.querySelector('.answer-scroll').getBoundingClientRect();
           return end.top >= room.top && end.bottom <= room.bottom; }"""
         tab.wait_for_function(inside)
