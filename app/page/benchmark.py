@@ -32,6 +32,9 @@ TEMPERATURES = (0.0, 0.7, 1.0)
 DEFAULTS = {"count": 16, "temperatures": [0.0], "methods": [DEFAULT.name]}
 MOST_TOKENS = 64
 _UPDATE_SECONDS = 0.25
+# Events of the view are named here in quotes, as Gradio wants them
+VIEW = """loadBenchmark(element, props, watch, server, { run: () => trigger("run_benchmark"),
+stop: () => trigger("stop_benchmark") })"""
 
 
 def head(known: Methods = METHODS) -> str:
@@ -83,10 +86,8 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
         "benchmark_estimate": functools.partial(estimate, service, benchmarks),
         "benchmark_saved": lambda run_id: benchmarks.results(str(run_id)),
     }
-    view = drawn("benchmark", "loadBenchmark(element, props, watch, server)", functions, tab="benchmark")
+    view = drawn("benchmark", VIEW, functions, tab="benchmark")
     wanted = gr.JSON(value={}, visible="hidden", label="Benchmark", elem_id="benchmark-request")
-    run = gr.Button(words.BROWSER["bench_run"], visible="hidden", elem_id="benchmark-run")
-    stop = gr.Button(words.BROWSER["bench_stop"], visible="hidden", elem_id="benchmark-stop")
 
     def benchmark(wanted, request: gr.Request):
         yield from measure(service, benchmarks, pace, visitor_of(request), wanted)
@@ -97,7 +98,7 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
     def forget(request: gr.Request):
         benchmarks.drop(visitor_of(request).session)
 
-    run.click(
+    view.run_benchmark(
         benchmark,
         wanted,
         view,
@@ -108,7 +109,7 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
         concurrency_id="benchmarks",
         api_name="benchmark",
     )
-    stop.click(stop_benchmark, queue=False, api_name="benchmark_stop")
+    view.stop_benchmark(stop_benchmark, queue=False, api_name="benchmark_stop")
     gr.api(benchmark_results, api_name="benchmark_results", queue=False)
     page.unload(forget)
     return benchmarks

@@ -25,6 +25,10 @@ from jakiro.methods import METHODS, Methods
 from jakiro.plots import LIBRARY
 from jakiro.starting import process_seconds
 
+# Events of the view are named here in quotes, as Gradio wants them
+VIEW = """mountView(element, props, watch, server, { askInstead: () => trigger("ask_instead"),
+resume: () => trigger("resume"), openLink: () => trigger("open_link") })"""
+
 
 def build(
     device: Device,
@@ -73,15 +77,13 @@ def build(
             with gr.Row(elem_id="examples"):
                 for number, example in enumerate(offered_questions()):
                     gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
-        view = drawn("view", "mountView(element, props, watch, server)", _server_functions(service, runs))
+        view = drawn("view", VIEW, _server_functions(service, runs))
         lesson.component(service)
         benchmarks = benchmark.component(page, service, runs.pace)
         settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT, methods)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
         run_id = gr.Textbox(visible="hidden", label="Answer", elem_id="run-id")
-        instead = gr.Button(words.ASK, visible="hidden", elem_id="ask-instead")
-        back = gr.Button(words.ASK, visible="hidden", elem_id="resume")
         asked = [question, *settings, history, run_id]
 
         def generate(request: gr.Request, *values):
@@ -98,8 +100,8 @@ def build(
 
         for triggers, answer, given, name, script in (
             ([ask.click, question.submit], generate, asked, "ask", form.calling("beforeAsk", asked)),
-            ([instead.click], generate, asked, "ask_instead", form.calling("beforeAskInstead", asked)),
-            ([back.click], resume, [run_id], "resume", "() => Jakiro.resumed()"),
+            ([view.ask_instead], generate, asked, "ask_instead", form.calling("beforeAskInstead", asked)),
+            ([view.resume], resume, [run_id], "resume", "() => Jakiro.resumed()"),
         ):
             gr.on(
                 triggers,
@@ -119,8 +121,7 @@ def build(
             )
         form_fields = [question, *settings]
         page.load(None, form_fields, form_fields, js=form.calling("keptForm", form_fields), api_visibility="private")
-        open_link = gr.Button(words.OPEN_LINK, visible="hidden", elem_id="open-link")
-        open_link.click(
+        view.open_link(
             None, form_fields, form_fields, js=form.calling("linkedForm", form_fields), api_visibility="private"
         )
         stop.click(stop_answer, queue=False, api_visibility="private")

@@ -11,7 +11,6 @@ TAGLINE = "The same answer, faster: a small network guesses ahead, the model che
 
 QUESTION_PLACEHOLDER = "Ask anything short"
 ASK, STOP, CLEAR = "Ask", "Stop", "New chat"
-OPEN_LINK = "Open the link"
 
 SETTINGS, CLOSE_SETTINGS = "Settings", "Close settings"
 SYSTEM_PROMPT = "System prompt"

@@ -102,7 +102,7 @@ function progressWords({ state, waiting, number, total, done, category }) {
   return say(state === "finished" ? "bench_finished" : "bench_stopped", { n: done, total });
 }
 
-export function mountBenchmark(element, props, watch, server) {
+export function mountBenchmark(element, props, watch, server, here) {
   const root = element.querySelector(".jk-benchmark");
   const state = { recorded: null, here: null, boards: null, which: "recorded", temperature: null, spokenAt: 0, running: false,
     loaded: false };
@@ -113,7 +113,6 @@ export function mountBenchmark(element, props, watch, server) {
   const plot = new BenchmarkPlot(plotHost, () => draw());
   const below = h("div", { class: "bench-body" });
   const numbers = h("details", { class: "question-line" });
-  const hidden = (id) => document.querySelector(`#${id}`);
   let asked = 0;
 
   const form = buildForm({
@@ -127,9 +126,9 @@ export function mountBenchmark(element, props, watch, server) {
       Object.assign(state, { running: true, which: "here", here: null, spokenAt: performance.now() });
       voice.textContent = say("bench_starting");
       draw();
-      hidden("benchmark-run").click();
+      here.run();
     },
-    stop: () => hidden("benchmark-stop").click(),
+    stop: () => here.stop(),
   });
   request = form.values;
 

@@ -5,10 +5,11 @@ import { notify } from "../base/notice.js";
 import { fill, questionBox } from "./box.js";
 import { conversation } from "./turns.js";
 import { chip, offline, refuseOffline } from "../page/chip.js";
+import { formDefaults } from "../page/form.js";
 import { inProjector } from "../page/hall.js";
-import { begin, endWriting, lose, redraw, setTab, state } from "../page/machine.js";
+import { begin, endWriting, lose, redraw, screen, setTab, state } from "../page/machine.js";
 
-let instead = null; // what the button #ask-instead asks: {from: the turn whose place it takes, changes to the form}
+let instead = null; // what is asked in place of what the box holds: {from: the turn whose place it takes, changes to the form}
 
 // Known to this page alone, which comes back with it to its answer
 const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -36,7 +37,7 @@ export const beforeAskInstead = (names, values) => send(names, values, instead.f
 function askInstead(run, changes) {
   if (refuseOffline()) return;
   instead = { from: run, changes: { question: run.question, ...changes } };
-  document.querySelector("#ask-instead").click();
+  screen.form.askInstead();
 }
 
 // An offered question is asked when it is pressed
@@ -44,7 +45,7 @@ document.addEventListener("click", ({ target }) => {
   const chip = target.closest?.(".jk-chip");
   if (!chip || refuseOffline()) return;
   instead = { from: state.from, changes: { question: chip.textContent.trim() } };
-  document.querySelector("#ask-instead").click();
+  screen.form.askInstead();
 });
 
 // At temperature 0 the same text would come again
@@ -86,9 +87,9 @@ let returning = null; // the turn that the page goes on reading
 export function resume(id, about) {
   returning = begin(id, about);
   if (questionBox() && questionBox().value === about.typed) fill(questionBox(), "");
-  // The button is there once Gradio has drawn the form
-  const click = () => (document.querySelector("#resume") ? document.querySelector("#resume").click() : requestAnimationFrame(click));
-  click();
+  // The form is there once it has said what it holds
+  const send = () => (formDefaults() ? screen.form.resume() : requestAnimationFrame(send));
+  send();
 }
 
 export const resumed = () => [returning.id];

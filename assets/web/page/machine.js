@@ -24,8 +24,8 @@ export const state = {
   plotMode: "tokens", turns: [], from: null, replaced: [], putAway: null, armed: false, lost: null, starting: false, seen: new Set(),
 };
 
-// The panes, once they are built, and the server's functions; null in saved pages
-export const screen = { parts: null, server: null, state };
+// The panes, once they are built; the server's functions, and what the form is told to do, null in saved pages
+export const screen = { parts: null, server: null, form: null, state };
 
 export const lane = () => state.run && state.run.main;
 export const live = () => Boolean(state.run && !state.run.finished);

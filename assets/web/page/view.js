@@ -179,8 +179,8 @@ function tabChanged(tab) {
   if (tab === "recordings") parts.recordings.draw();
 }
 
-export function mountView(element, props, watch, server) {
-  screen.server = server;
+export function mountView(element, props, watch, server, form) {
+  Object.assign(screen, { server, form });
   const parts = (screen.parts = buildParts(element.querySelector(".jk-view")));
   drawWith(draw);
   onTab.push(tabChanged);

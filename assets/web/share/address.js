@@ -88,7 +88,7 @@ async function openAsking(link, server) {
   }
   linked = values;
   fieldsChosen(Object.keys(link.asking));
-  document.querySelector("#open-link").click();
+  screen.form.openLink();
   freshChat();
   notify("notice", say("link_ready"));
   compareModels(link);
@@ -103,7 +103,7 @@ function open(link, server) {
 
 // Opens the link with which the page came, once the form is there, and every other one put into the address
 export function watchAddress(link, server) {
-  const begin = () => (formDefaults() && document.querySelector("#open-link") ? open(link, server)
+  const begin = () => (formDefaults() ? open(link, server)
     : requestAnimationFrame(begin));
   begin();
   addEventListener("hashchange", () => open(addressed(), server));
