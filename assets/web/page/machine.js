@@ -13,7 +13,7 @@ const TEMPO = { slow: [1000, 800, 700], normal: [260, 160, 240] };
 const SLOW_STEPS = 3; // then it goes on at the normal tempo
 // While an answer is written or played: the least time between two draws, and how much longer than a draw it is, since the
 // model may compute on the same cores
-const EVERY_MS = 100;
+const EVERY_MS = 60;
 const SPARE = 4;
 const IN_TIME_MS = 30;
 const FIRST_PLAY_MS = 800;
