@@ -98,13 +98,12 @@ def build(
         def forget(request: gr.Request):
             handlers.forget(service, runs, handlers.visitor_of(request))
 
-        for triggers, answer, given, name, script in (
-            ([ask.click, question.submit], generate, asked, "ask", form.calling("beforeAsk", asked)),
-            ([view.ask_instead], generate, asked, "ask_instead", form.calling("beforeAskInstead", asked)),
-            ([view.resume], resume, [run_id], "resume", "() => Jakiro.resumed()"),
+        for listen, answer, given, name, script in (
+            (partial(gr.on, [ask.click, question.submit]), generate, asked, "ask", form.calling("beforeAsk", asked)),
+            (view.ask_instead, generate, asked, "ask_instead", form.calling("beforeAskInstead", asked)),
+            (view.resume, resume, [run_id], "resume", "() => Jakiro.resumed()"),
         ):
-            gr.on(
-                triggers,
+            listen(
                 answer,
                 given,
                 view,
