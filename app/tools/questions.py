@@ -40,12 +40,13 @@ CANDIDATES = (
     "What is the difference between a star and a planet?",
 )
 MOST_CHARACTERS = 60
+LEFT_OUT = "math"  # a small model's sums are often wrong, and no rule here would see it
 
 
 def candidates() -> list[str]:
     """Questions short enough for a button: our own, and the first turns of the benchmark's prompts."""
-    asked = [question.turns[0] for question in load_questions() if len(question.turns[0]) <= MOST_CHARACTERS]
-    return list(dict.fromkeys([*CANDIDATES, *asked]))
+    known = [question.turns[0] for question in load_questions() if question.category != LEFT_OUT]
+    return list(dict.fromkeys([*CANDIDATES, *(question for question in known if len(question) <= MOST_CHARACTERS)]))
 
 
 def repeats(text: str) -> bool:

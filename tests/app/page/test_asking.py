@@ -8,6 +8,7 @@ import pytest
 from app.asking import read_asking, read_messages
 from app.page.handlers import link_trouble
 from app.serving.limits import Limits
+from app.words import benchmark as benchmark_words
 from app.words import lesson as lesson_words
 from app.words import page as words
 from jakiro.config import TreeConfig
@@ -157,7 +158,7 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
         "pace_",
     )
     assert not {name for name in words.BROWSER if name not in used and not name.startswith(families)}
-    known = set(words.BROWSER) | set(lesson_words.BROWSER)
+    known = set(words.BROWSER) | set(lesson_words.BROWSER) | set(benchmark_words.FIRST)
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= known
 
 

@@ -1,0 +1,58 @@
+"""Which questions the page offers, and the one with which a lecture ends."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from app.page.offered import QUESTIONS, offered_questions
+from app.tools import questions
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.methods import DEFAULT
+from tests.app.fake import FakeGenerator
+
+PLAN = Path(__file__).parents[3] / "docs" / "teaching.md"
+
+
+def answer(text: str, length: int = 200):
+    pieces = [f"{word} ".encode() for word in text.split()]
+    stream = FakeGenerator(pieces).stream(
+        [{"role": "user", "content": "Why?"}], SamplingParams(max_new_tokens=length), DEFAULT.name, TreeConfig(nodes=8)
+    )
+    list(stream)
+    return stream.trace
+
+
+def test_whole_answers_that_repeat_nothing_are_offered_the_best_drafted_first():
+    words = " ".join(f"word{number}" for number in range(60))
+    traces = {
+        "cut": answer(words, 50),
+        "short": answer("one two three"),
+        "again": answer("the same five words here " * 12),
+        "whole": answer(words),
+        "better": answer(words),
+    }
+    for step in traces["whole"].steps[::2]:
+        step.committed_ids[1:] = []
+    found = questions.chosen(traces)
+    assert [row["question"] for row in found] == ["better", "whole"]
+    assert found[0]["tokens_per_step"] > found[1]["tokens_per_step"]
+
+
+def test_six_are_offered_and_none_of_them_are_sums():
+    rows = json.loads(QUESTIONS.read_text(encoding="utf-8"))
+    assert len(offered_questions()) == questions.COUNT == len(rows)
+    assert set(offered_questions()) <= set(questions.candidates())
+    rates = [row["tokens_per_step"] for row in rows]
+    assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.rare
+def test_the_plan_s_last_question_drafts_worse_than_any_that_is_offered():
+    from jakiro import JakiroGenerator
+
+    asked = re.search(r"drafts badly: `(.+?)`", PLAN.read_text(encoding="utf-8"))[1]
+    generator = JakiroGenerator.from_pretrained()
+    rates = {one: questions.tokens_per_step(questions.answer(generator, one)) for one in [asked, *offered_questions()]}
+    assert rates[asked] < 1.5 < min(rate for one, rate in rates.items() if one != asked)
