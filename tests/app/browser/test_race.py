@@ -243,7 +243,7 @@ def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refuse
         wait_until_finished(tab)
         for button in ("ask_again", "edit"):
             tab.evaluate("Jakiro.notify(null)")
-            tab.get_by_role("button", name=words.BROWSER[button]).last.click()
+            tab.locator(f'[data-action="{button}"]').last.click()
             if button == "edit":
                 assert tab.input_value("#question textarea") == "Why?"
                 tab.click("#ask")
