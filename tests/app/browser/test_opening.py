@@ -90,7 +90,7 @@ def test_each_update_of_a_live_answer_is_one_moment_everywhere(open_tab, long_ad
           const view = document.querySelector('.jk-view').dataset;
           while (view.finished !== 'true') {
             await new Promise((done) => requestAnimationFrame(done));
-            if (view.drawn === last || !document.querySelector('svg.tree')) continue;
+            if (view.drawn === last || !document.querySelector('.tree-host:not([hidden]) svg.tree')) continue;
             last = view.drawn;
             const counts = Jakiro.lane().counts;
             const read = DRAWN;

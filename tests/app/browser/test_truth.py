@@ -135,7 +135,9 @@ def test_a_question_leaves_the_box_and_any_turn_can_be_asked_again(tab):
     tab.click(".turn summary")
     tab.click('.turn [data-action="edit"]')
     assert tab.input_value("#question textarea") == "One?"
-    assert words.BROWSER["chat_fresh"] in tab.inner_text("#jk-chat")
+    tab.wait_for_function(
+        "said => document.querySelector('#jk-chat').textContent.includes(said)", arg=words.BROWSER["chat_fresh"]
+    )
     ask(tab, "Other?")
     wait_until_finished(tab)
     assert sent(tab) == ["user"]
