@@ -11,7 +11,7 @@ WORKDIR /home/jakiro/app
 ARG TORCH_INDEX_URL=""
 RUN pip install --no-cache-dir ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} torch==2.13.0
 COPY requirements.txt ./
-RUN pip install --no-cache-dir torch==2.13.0 -r requirements.txt
+RUN grep -v '^torch==' requirements.txt > pins.txt && pip install --no-cache-dir torch==2.13.0 -r pins.txt
 
 COPY --chown=jakiro app.py README.md LICENSE ./
 COPY --chown=jakiro app ./app

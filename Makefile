@@ -10,13 +10,14 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test test-all lint bench bench-gpu figures recordings handouts check-requirements format clean bench-recorded mutants
+.PHONY: help demo test test-all test-with lint bench bench-gpu figures recordings handouts check-requirements format clean bench-recorded mutants
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
 	@echo "make test               install, lint, pytest          (DEVICE=cuda: the exact suite on a GPU; JOBS=1: one test at a time)"
 	@echo "make test-all           the same, with the tests that are slow and catch what seldom breaks"
-	@echo "make mutants            make known faults in a copy, one after another: the tests must notice each (some minutes)"
+	@echo "make test-with          the engine's tests in an environment of yours (PYTHON_ENV=FOLDER)"
+	@echo "make mutants            plant known faults, one after another: the tests must notice each (some minutes)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
 	@echo "make bench-gpu          what is to be known about a GPU, one command after another; ends with runs/gpu/summary.md (ARGS=--offline)"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
@@ -44,6 +45,13 @@ test: lint
 test-all: lint
 	$(PYTEST) $(ARGS)
 
+# The tests of the engine in another environment, such as one with an older torch and without the page's packages
+test-with:
+	@test -x "$(PYTHON_ENV)/bin/python" || { echo "Name an environment: make test-with PYTHON_ENV=FOLDER"; exit 1; }
+	OMP_NUM_THREADS=1 $(PYTHON_ENV)/bin/python -m pytest -m "not rare" $(ENGINE_TESTS) $(ARGS)
+
+ENGINE_TESTS := tests/core tests/drafting tests/engine tests/graphs tests/heads tests/kernels tests/methods tests/target tests/training
+
 lint: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -55,8 +63,9 @@ mutants: $(VENV)/.requirements-dev
 bench: $(VENV)/.requirements-dev
 	$(RUN) -m jakiro bench $(ARGS)
 
-bench-gpu: $(VENV)/.requirements-dev
-	$(RUN) -m tests.bench_gpu $(ARGS)
+# Offline nothing is installed: what the machine has must do
+bench-gpu: $(if $(findstring --offline,$(ARGS)),,$(VENV)/.requirements-dev)
+	$(if $(wildcard $(RUN)),$(RUN),$(PYTHON)) -m tests.bench_gpu $(ARGS)
 
 bench-recorded: $(VENV)/.requirements
 	$(RUN) -m jakiro bench --methods autoregressive,jakiro --nodes auto --temperatures 0,1 --limit 16 \
@@ -105,10 +114,14 @@ $(VENV)/.torch:
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH)
 	@touch $@
 
-$(VENV)/.requirements: requirements.txt $(VENV)/.torch
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH) -r requirements.txt
+# The pins without a Space's torch
+$(VENV)/pins.txt: requirements.txt $(VENV)/.torch
+	@grep -v '^torch==' requirements.txt > $@
+
+$(VENV)/.requirements: $(VENV)/pins.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH) -r $<
 	@touch $@
 
-$(VENV)/.requirements-dev: requirements-dev.txt requirements.txt $(VENV)/.torch
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH) -r requirements-dev.txt
+$(VENV)/.requirements-dev: requirements-dev.txt $(VENV)/pins.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH) -r $(VENV)/pins.txt -r requirements-dev.txt
 	@touch $(VENV)/.requirements $@

@@ -16,7 +16,9 @@ with importing():
     from app.page import build as page
     from app.serving.limits import Limits
     from app.serving.server import read_logins
+    from jakiro.api.application import read_keys
     from jakiro.methods import METHODS, methods_from
+    from jakiro.text import read_arguments
 
 
 def read_arguments() -> argparse.Namespace:
@@ -27,6 +29,11 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", help="float32, bfloat16, float16, 8bit, 4bit; default: what suits the device")
     parser.add_argument(
         "--numerics", choices=("exact", "fast"), help="exact: all methods round alike; fast: near ties may differ"
+    )
+    parser.add_argument(
+        "--template-arguments",
+        metavar="JSON",
+        help='what the chat template is told, such as {"enable_thinking": false}',
     )
     parser.add_argument("--pairs", type=Path, help="folder with more targets and heads to choose from, one a subfolder")
     parser.add_argument(
@@ -43,6 +50,11 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, help="port to listen on (GRADIO_SERVER_PORT, else a free one from 7860)")
     parser.add_argument("--share", action="store_true", help="also open a public Gradio link")
     parser.add_argument("--auth", metavar="NAME:PASSWORD", help="ask for a login, or name a file of them (JAKIRO_AUTH)")
+    parser.add_argument(
+        "--api-key",
+        metavar="KEY",
+        help="a key that programs must bring to /v1, or name a file of them (JAKIRO_API_KEY)",
+    )
     Limits.add_options(parser)
     return parser.parse_args()
 
@@ -63,6 +75,7 @@ def main() -> None:
                 numerics=arguments.numerics,
                 side_by_side=2,
                 methods=further,
+                template_arguments=read_arguments(arguments.template_arguments),
             )
 
         return load
@@ -72,7 +85,9 @@ def main() -> None:
     if arguments.pairs is not None and not arguments.pairs.is_dir():
         sys.exit(f"The page could not start: there is no folder {arguments.pairs}; give --pairs a folder of models.")
     try:
+        read_arguments(arguments.template_arguments)  # refused now, and not after a minute
         logins = read_logins(arguments.auth or os.environ.get("JAKIRO_AUTH"))
+        keys = read_keys(arguments.api_key or os.environ.get("JAKIRO_API_KEY"))
         further = methods_from(arguments.methods_from)
         device = device_for(arguments, loader_of(*given), further)
         blocks = page.build(
@@ -84,7 +99,7 @@ def main() -> None:
             numerics=arguments.numerics,
             methods=METHODS.with_further(further),
         )
-        page.launch(blocks, host=arguments.host, port=arguments.port, share=arguments.share, logins=logins)
+        page.launch(blocks, arguments.host, arguments.port, arguments.share, logins=logins, keys=keys)
     except (OSError, ValueError) as error:
         sys.exit(f"The page could not start: {error}")
 

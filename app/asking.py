@@ -1,14 +1,17 @@
 """What a visitor asked for: raw form values checked at the door and turned into the library's own settings."""
 
+import json
 from dataclasses import dataclass
 
 from app.words import page as words
 from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, SamplingParams, TreeConfig
 from jakiro.methods import METHODS, PLAIN, Methods
-from jakiro.text import ROLES, joined_parts
+from jakiro.text import ROLES, joined_parts, read_arguments
 
 # Methods that race at once, plain decoding among them
 MOST_LANES = 4
+# Characters of JSON
+_LONGEST_ARGUMENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,8 @@ class Asking:
         methods: names or aliases of drafting methods.
         numerics: "exact" or "fast"; None takes what the model was loaded with.
         max_prompt_tokens: what this server reads at most; None leaves it to the model.
+        raw: the one message is a text to continue, without the chat template.
+        template_arguments: what the model's chat template is told besides; None is nothing.
     """
 
     messages: tuple[dict, ...]
@@ -27,6 +32,8 @@ class Asking:
     methods: tuple[str, ...]
     numerics: str | None = None
     max_prompt_tokens: int | None = None
+    raw: bool = False
+    template_arguments: dict | None = None
 
     @property
     def num_answers(self) -> int:
@@ -36,7 +43,7 @@ class Asking:
 
 def read_asking(
     *, question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside,
-    further_lanes, numerics, system_prompt, history, known: Methods = METHODS,
+    further_lanes, numerics, system_prompt, history, template_arguments=None, known: Methods = METHODS,
 ) -> Asking:  # fmt: skip
     """Checks raw form values.
 
@@ -55,7 +62,8 @@ def read_asking(
     lanes = tuple(dict.fromkeys(methods))
     if len(lanes) > MOST_LANES:
         raise ValueError(words.TOO_MANY_LANES.format(most=MOST_LANES, came=len(lanes)))
-    return Asking(messages, params, tree_config, lanes, _read_numerics(numerics))
+    told = read_template_arguments(template_arguments)
+    return Asking(messages, params, tree_config, lanes, _read_numerics(numerics), template_arguments=told)
 
 
 def read_params(temperature, top_p, top_k, seed, length) -> SamplingParams:
@@ -65,6 +73,18 @@ def read_params(temperature, top_p, top_k, seed, length) -> SamplingParams:
         ValueError: the library's own sentence about the first value that does not fit.
     """
     return SamplingParams(temperature, top_p, _whole(top_k), _whole(seed), _whole(length))
+
+
+def read_template_arguments(given) -> dict | None:
+    """What a chat template is told, from a mapping or its JSON; the template itself has the last word.
+
+    Raises:
+        ValueError: it is no such thing, or larger than switches are.
+    """
+    told = read_arguments(given) if isinstance(given, str | None) else given
+    if not isinstance(told, dict | None) or len(json.dumps(told)) > _LONGEST_ARGUMENTS:
+        raise ValueError(words.TEMPLATE_ARGUMENTS_NOT_READ.format(most=_LONGEST_ARGUMENTS, came=shortened(given)))
+    return told or None
 
 
 def read_method(name, known: Methods = METHODS) -> str:

@@ -8,7 +8,7 @@ say each option once, by `setting`.
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, replace
 
 POLICIES = ("auto", "fixed")
 MOST_NODES, MOST_DEPTH = 256, 16
@@ -16,6 +16,7 @@ MAX_SEED = 2**63
 # Below it, logits over the temperature leave float32's range
 LEAST_TEMPERATURE = 1e-4
 MOST_STOPS, LONGEST_STOP = 8, 64
+MOST_LOGPROBS = 20
 # Beyond these a setting says no more than at them
 MOST_BIAS, MOST_PENALTY, MOST_REPETITION = 100, 2, 10
 MOST_TOKENS_NAMED, MOST_CHOICES, LONGEST_GRAMMAR = 1024, 256, 100_000
@@ -134,8 +135,12 @@ class Grammar:
 
 def shortened(value: object) -> str:
     """A value that came from outside, fit for a sentence."""
-    text = _came(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
+    return cut_short(_came(value), 80)
+
+
+def cut_short(text: str, length: int) -> str:
+    """A text of so many characters at most, and a sign where there were more."""
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,8 @@ class SamplingParams:
         logit_bias: −100 to 100 by token id, added to its logit; given as a mapping or as pairs.
         suppress_tokens: ids that never come.
         grammar: the form that the answer keeps to; None for free text.
+        logprobs: record each token's log probability and those of so many likeliest, at most `MOST_LOGPROBS`; None
+            records none and costs nothing.
 
     Raises:
         ValueError: a value is out of its range.
@@ -184,6 +191,7 @@ class SamplingParams:
     )
     suppress_tokens: tuple[int, ...] = setting("Comma list of token ids that never come.", ())
     grammar: Grammar | None = None
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -212,6 +220,10 @@ class SamplingParams:
             and len(self.stop) <= MOST_STOPS
             and all(isinstance(text, str) and 0 < len(text) <= LONGEST_STOP for text in self.stop),
             f"Stop must be at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters; you gave {_came(self.stop)}.",
+        )
+        require(
+            self.logprobs is None or (is_count(self.logprobs, 0) and self.logprobs <= MOST_LOGPROBS),
+            f"Logprobs must be a whole number from 0 to {MOST_LOGPROBS}; you gave {_came(self.logprobs)}.",
         )
         object.__setattr__(self, "stop", tuple(self.stop))
         require(
@@ -250,6 +262,22 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    @property
+    def unfiltered(self) -> bool:
+        """Whether a token is drawn among all, because none of top-k, top-p and min-p drops any before."""
+        return not self.greedy and self.top_k == 0 and self.top_p == 1 and self.min_p == 0
+
+    @property
+    def log_min_p(self) -> float | None:
+        """How far below the best logit a token is kept; None where min-p drops nothing."""
+        return math.log(self.min_p) if self.min_p > 0 else None
+
+    def with_makers(self, settings: Mapping) -> "SamplingParams":
+        """The same, with what a target's makers ask for in place of values that are the defaults."""
+        default = SamplingParams()
+        free = {name: value for name, value in settings.items() if getattr(self, name) == getattr(default, name)}
+        return replace(self, **free)
 
     def to_dict(self) -> dict:
         """The settings by name, in JSON's types."""

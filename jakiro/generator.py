@@ -5,9 +5,10 @@ Text enters and leaves here; below there are only token ids. The step itself is 
 
 import copy
 import functools
+import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,9 +33,6 @@ from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import GeneratorParts, LoadedModels, LoadOptions, Progress, load_parts
 from jakiro.zoo.placement import most_gpu_memory
 from jakiro.zoo.table import head_warning
-
-# On a GPU, a pass over more rows that takes no more than so many times as long
-FREE_ROWS_RATIO = 1.02
 
 
 class JakiroGenerator:
@@ -90,6 +88,7 @@ class JakiroGenerator:
         draft_precision: str | None = None,
         side_by_side: int = 1,
         methods: Iterable[Method] = (),
+        template_arguments: Mapping[str, object] | None = None,
     ) -> "JakiroGenerator":
         """Loads a target and its draft head; without arguments, the embedded default pair.
 
@@ -106,13 +105,15 @@ class JakiroGenerator:
                 the text is the same. "full" keeps them.
             side_by_side: answers that will run at once, as in a race; on a GPU, slots for so many are made at load.
             methods: drafting methods beside `jakiro.methods.METHODS`; see docs/architecture.md.
+            template_arguments: what the chat template is told with every prompt, such as {"enable_thinking": False}.
 
         Raises:
             ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
         """
         options = LoadOptions(
-            target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=tuple(methods)
-        )
+            target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=tuple(methods),
+            template_arguments=template_arguments and json.dumps(template_arguments),
+        )  # fmt: skip
         return cls.load(options, progress=progress)
 
     @classmethod
@@ -144,10 +145,10 @@ class JakiroGenerator:
         if numerics not in self._under:
             other = copy.copy(self)
             other.target = self.target.with_numerics(numerics)
-            other._resources = replace(self._resources, target=other.target)
             if self.slots is not None:
                 other.slots = self.slots.for_target(other.target)
-                other.slots.check(self.drafter(PLAIN))
+                other.target = other.slots.settle(self.drafter(PLAIN), self.drafter(PLAIN))
+            other._resources = replace(self._resources, target=other.target)
             other._known_profile, other._profiles = None, {}
             self._under[numerics] = other
         return self._under[numerics]
@@ -158,6 +159,7 @@ class JakiroGenerator:
 
         "seconds" has those of loading ("load") and of its steps (`jakiro.starting.STEPS`), from the start of the
         process until the pair was ready ("ready"), and from the first question to its first token ("first_prompt").
+        "makers_settings" is what the target's makers ask for, by the names of `SamplingParams`.
         "most_memory" and "most_gpu_memory", the most that torch held on the GPU, are in bytes.
         """
         return {
@@ -171,6 +173,7 @@ class JakiroGenerator:
             "weight_bits": 8 * self.target.weight_itemsize,
             "compiled": self.target.compiled,
             "max_reusable_tokens": self.max_reusable_tokens,
+            "makers_settings": self.target.makers_settings,
             "draft_precision": self.head.get("precision") if self.head else None,
             "graphs": self.slots.status if self.slots is not None else None,
             "seconds": dict(self._seconds),
@@ -239,12 +242,8 @@ class JakiroGenerator:
         wanted = method.name, torch.get_num_threads()
         if wanted not in self._profiles:
             start = time.perf_counter()
-            found = measure(self.target, self.drafter(method), method.drafts, self.slots)
-            self._profiles[wanted] = found
+            self._profiles[wanted] = measure(self.target, self.drafter(method), method.drafts, self.slots)
             self._seconds.setdefault(MEASURE, time.perf_counter() - start)
-            if self.slots is not None and found.verify(self.slots.tree.nodes) <= FREE_ROWS_RATIO * found.verify(1):
-                # The fewer numbers of rows there are, the less texts differ in fast numerics
-                self.target.plain_rows = self.slots.tree.nodes
         return self._profiles[wanted]
 
     def _sizes(self, method: Method, bounds: TreeConfig, profile: DeviceProfile) -> tuple[Size, ...]:
@@ -266,9 +265,11 @@ class JakiroGenerator:
         """How many tokens of prompt and answer together the target can read."""
         return self.target.max_positions
 
-    def num_prompt_tokens(self, messages: Messages) -> int:
-        """How many tokens the model reads before it answers, chat template included."""
-        return len(Prompt.of(self.tokenizer, messages).ids)
+    def num_prompt_tokens(
+        self, messages: Messages, raw: bool = False, template_arguments: Mapping[str, object] | None = None
+    ) -> int:
+        """How many tokens the model reads before it answers, chat template included, or with `raw` of a bare text."""
+        return len(Prompt.of(self.tokenizer, messages, raw, template_arguments=template_arguments).ids)
 
     def stream(
         self,
@@ -278,6 +279,7 @@ class JakiroGenerator:
         tree: TreeConfig | None = None,
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
+        template_arguments: Mapping[str, object] | None = None,
     ) -> Stream:
         """Reads the prompt and returns an iterator of `Step`s; its `.trace` grows, its `.close()` stops it.
 
@@ -289,11 +291,12 @@ class JakiroGenerator:
             raw: use no chat template.
             prefixes: from `PrefixStore.of`. A prompt that begins like an earlier text of the same owner is read from
                 where the two part; the answer is the same. `max_reusable_tokens` says where it helps.
+            template_arguments: what the chat template is told for this prompt, before what it is told with all.
 
         Raises:
             ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
         """
-        return self._start(self._request(messages, sampling, tree, raw, prefixes), method)
+        return self._start(self._request(messages, sampling, tree, raw, prefixes, template_arguments), method)
 
     def _request(
         self,
@@ -302,8 +305,9 @@ class JakiroGenerator:
         tree: TreeConfig | None = None,
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
+        template_arguments: Mapping[str, object] | None = None,
     ) -> Request:
-        prompt = Prompt.of(self.tokenizer, messages, raw)
+        prompt = Prompt.of(self.tokenizer, messages, raw, template_arguments)
         return Request(prompt, sampling or SamplingParams(), tree or AUTOMATIC_TREE, prefixes)
 
     def _start(self, request: Request, method: str | None) -> Stream:
@@ -360,12 +364,14 @@ class JakiroGenerator:
         tree: TreeConfig | None = None,
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
+        template_arguments: Mapping[str, object] | None = None,
     ) -> "Race":
         """Answers one question with several methods; the next step is that of the one with the least time so far.
 
         Args:
             methods: names; None races plain decoding and `usual`.
             prefixes: as for `stream`; the first method reads the prompt, the others begin with its rows.
+            template_arguments: as for `stream`.
 
         Raises:
             ValueError: an error of `stream`, or a method that is named twice.
@@ -373,7 +379,7 @@ class JakiroGenerator:
         raced = methods or (PLAIN.name, self.usual.name)
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
             raise ValueError(f"A race must not repeat a method; you gave {', '.join(raced)}.")
-        request = self._request(messages, sampling, tree, raw, prefixes)
+        request = self._request(messages, sampling, tree, raw, prefixes, template_arguments)
         streams: dict[str, Stream] = {}
         for method in raced:
             for first in list(streams.values())[:1]:

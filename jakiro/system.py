@@ -8,6 +8,7 @@ import glob
 import math
 import os
 import platform
+import shutil
 import sys
 import threading
 import time
@@ -102,10 +103,13 @@ def cache_folder() -> Path:
     own = os.environ.get("JAKIRO_CACHE")
     if own:
         return Path(own).expanduser()
-    from platformdirs import user_cache_path
-
     try:
+        from platformdirs import user_cache_path
+
         return user_cache_path(__package__, appauthor=False)
+    except ModuleNotFoundError:
+        # A bare machine: where platformdirs says it is on Linux
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / __package__
     except RuntimeError as error:
         raise OSError("This user has no home for a cache; name a folder for it in JAKIRO_CACHE.") from error
 
@@ -167,25 +171,27 @@ def _refusal(error: Exception, path: Path) -> int | None:
 def atomic_file(path: Path) -> Iterator[Path]:
     """A path to write to that becomes `path` when the block ends, so that nobody ever reads half a file.
 
-    It lies in the same folder, which is made if missing. Several processes and threads may write the same file; the
-    last writer wins. A block that fails leaves `path` as it was; what a killed process left goes after an hour.
+    It lies in a hidden folder of its own beside `path`, whose folder is made if missing, so that what a writer puts
+    next to its file, as safetensors does, goes with it. Several processes and threads may write the same file; the last
+    writer wins. A block that fails leaves `path` as it was; what a killed process left goes after an hour.
 
     Raises:
         OSError: as `writing`.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
+    own = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f".{glob.escape(path.name)}.*.*"):
             # Another writer may tidy up at the same moment
             with suppress(OSError):
-                if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
-                    left.unlink()
+                if time.time() - max(each.stat().st_mtime for each in (left, *left.glob("*"))) > _ABANDONED_SECONDS:
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
         try:
-            yield unfinished
-            unfinished.replace(path)
+            own.mkdir(exist_ok=True)
+            yield own / path.name
+            (own / path.name).replace(path)
         finally:
-            unfinished.unlink(missing_ok=True)
+            shutil.rmtree(own, ignore_errors=True)
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:

@@ -7,7 +7,10 @@ Imports no torch.
 import codecs
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
+from itertools import groupby, pairwise
+from weakref import WeakKeyDictionary
 
 ROLES = ("system", "user", "assistant")
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
@@ -43,8 +46,11 @@ class TokenText:
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
-        decoder = _decoder_of(tokenizer)
-        self.byte_level, self.decodes_locally = decoder.get("type") == "ByteLevel", _decodes_locally(decoder)
+        steps = _decoder_steps(tokenizer)
+        kinds = {step.get("type") for step in steps}
+        self._byte_pieces = "ByteLevel" in kinds
+        self.byte_level = self._byte_pieces and kinds <= {"ByteLevel", "Fuse"}
+        self.decodes_locally = _decodes_locally(steps)
         added = getattr(tokenizer, "added_tokens_decoder", {})
         self.special_tokens = {int(token_id): str(token) for token_id, token in added.items() if token.special}
         for token_id, name in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
@@ -71,6 +77,10 @@ class TokenText:
         """The text of ids without special tokens and without any cleaning of spaces."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
+    def encode(self, text: str) -> list[int]:
+        """The ids of a bare text, in which names of special tokens are plain characters."""
+        return list(self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
     def _read_piece(self, token_id: int) -> bytes:
         name = self.special_tokens.get(token_id)
         if name is not None:
@@ -78,7 +88,7 @@ class TokenText:
         name = self._tokenizer.convert_ids_to_tokens(token_id)
         if name is None:
             return b""
-        if self.byte_level:
+        if self._byte_pieces:
             values = [_BYTE_OF_CHARACTER.get(character) for character in name]
             # An added token may hold characters outside the table; then it stands for its own spelling.
             return name.encode() if None in values else bytes(values)
@@ -86,20 +96,21 @@ class TokenText:
         return name.replace("▁", " ").encode() if byte is None else bytes([byte])
 
 
-def _decoder_of(tokenizer) -> dict:
-    """The settings of a fast tokenizer's decoder; empty where it has none. With "ByteLevel" alone, text is the ids'
-    bytes, joined and read as UTF-8.
+def _decoder_steps(tokenizer) -> list[dict]:
+    """The settings of a fast tokenizer's decoders, in order; one empty one where it has none.
+
+    With "ByteLevel" alone, text is the ids' bytes, joined and read as UTF-8.
     """
     decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
-    return json.loads(decoder.__getstate__()) if decoder is not None else {}
+    settings = json.loads(decoder.__getstate__()) if decoder is not None else {}
+    return settings.get("decoders", [settings])
 
 
-def _decodes_locally(decoder: dict) -> bool:
+def _decodes_locally(steps: list[dict]) -> bool:
     """Whether a token's text depends on no others but the run of bytes it is in, and whether it is the first one.
 
     So it is with SentencePiece's decoders: a sign stands for a space, bytes are joined, the first space is dropped.
     """
-    steps = decoder.get("decoders", [decoder])
     return all(
         step.get("type") in ("ByteFallback", "Fuse", "Metaspace")
         or (step.get("type") == "Replace" and len(step["pattern"].get("String", "")) == 1)
@@ -130,9 +141,12 @@ class IncrementalDecoder:
         settled = len(self._ids)
         while settled and self._text.is_byte(self._ids[settled - 1]):
             settled -= 1
-        new = self._newly(self._text.decode(self._ids[:settled]))
-        if self._text.decodes_locally:
-            self._forget_before_last(settled)
+        text = self._text.decode(self._ids[:settled])
+        if not self._text.decodes_locally:
+            # A character whose bytes are not all there, as far as anybody can tell who knows the text alone
+            return self._newly(text.rstrip("\N{REPLACEMENT CHARACTER}"))
+        new = self._newly(text)
+        self._forget_before_last(settled)
         return new
 
     def finish(self) -> str:
@@ -191,7 +205,12 @@ class UntilStop:
         return waiting
 
 
-def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt: str | None = None) -> list[int]:
+def encode_messages(
+    tokenizer,
+    messages: str | Sequence[dict] | None,
+    raw_prompt: str | None = None,
+    arguments: Mapping[str, object] | None = None,
+) -> list[int]:
     """The token ids of a conversation that ends where the model's answer begins.
 
     Where the tokenizer has no chat template, a plain dialogue stands in for it. In messages the names of special tokens
@@ -202,47 +221,182 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
         tokenizer: a transformers tokenizer.
         messages: one user message, or dictionaries with "role" and "content", see `as_messages`.
         raw_prompt: a bare text to continue instead, without any template.
+        arguments: what the chat template is told besides, such as {"enable_thinking": False}.
 
     Raises:
-        ValueError: nothing was asked, a message is malformed, or the chat template refuses the roles.
+        ValueError: nothing was asked, a message or an argument is malformed, or the chat template refuses the
+            conversation, fails on it or writes nothing.
     """
     if raw_prompt is not None:
-        token_ids = list(tokenizer(_checked_text(raw_prompt))["input_ids"])
+        token_ids = _open_ended(tokenizer, _checked_text(raw_prompt))
         if not token_ids:
             raise ValueError("Type a question first.")
         return token_ids
     messages = as_messages(messages)
+    arguments = checked_arguments(tokenizer, arguments)
     if not getattr(tokenizer, "chat_template", None):
-        return list(tokenizer(_plain_dialogue(messages), split_special_tokens=True)["input_ids"])
+        return _open_ended(tokenizer, _plain_dialogue(messages), split_special_tokens=True)
+    typed = _Typed(tokenizer, [message["content"] for message in messages] + list(map(str, arguments.values())))
+    masked = [message | {"content": typed.masked(message["content"])} for message in messages]
+    told = {name: typed.masked(value) if isinstance(value, str) else value for name, value in arguments.items()}
+    return typed.encode(_templated(tokenizer, masked, told, _takes_parts(tokenizer)))
+
+
+class _Typed:
+    """The names of special tokens in what people typed, which must mean nothing.
+
+    To the template they are characters of private use, one for one, so that trimming, splitting and counting treat
+    the rest as ever; a stretch of its text that holds them is encoded without special tokens.
+    """
+
+    def __init__(self, tokenizer, texts: Sequence[str]) -> None:
+        self._tokenizer = tokenizer
+        special = {str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special}
+        # The longest first, as a tokenizer reads them; without any, nothing is found
+        self._names = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))) or r"(?!)")
+        found = {
+            letter for text in texts for name in self._names.findall(text) for letter in name if not letter.isspace()
+        }
+        free = (sign for sign in map(chr, _PRIVATE_USE) if not any(sign in text for text in texts))
+        self._signs = dict(zip(map(ord, sorted(found)), free, strict=False))
+
+    def masked(self, text: str) -> str:
+        return self._names.sub(lambda name: name[0].translate(self._signs), text)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a templated text. The template writes its special tokens itself, so the tokenizer adds none."""
+        signs = set(self._signs.values())
+        read = {ord(sign): letter for letter, sign in self._signs.items()}
+        token_ids: list[int] = []
+        # Stretches between the template's own special tokens, which a tokenizer reads each by itself
+        for plain, parts in groupby(_split(self._names, text), key=lambda part: not signs.isdisjoint(part)):
+            part = "".join(parts).translate(read)
+            token_ids += self._tokenizer(part, add_special_tokens=False, split_special_tokens=plain)["input_ids"]
+        return token_ids
+
+
+def _split(pattern: re.Pattern, text: str) -> list[str]:
+    """What matches, and what stands between; joined they are the text."""
+    places = [0, *(place for found in pattern.finditer(text) for place in found.span()), len(text)]
+    return [text[start:end] for start, end in pairwise(places)]
+
+
+def _templated(tokenizer, messages: list[dict], arguments: Mapping[str, object], parts: bool) -> str:
+    """What the chat template writes.
+
+    Args:
+        parts: whether contents are given as lists of parts.
+    """
     from jinja2.exceptions import TemplateError
 
-    special = [str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special]
-    typed = [message["content"] for message in messages if any(name in message["content"] for name in special)]
-    # A private-use character that occurs in no message, so that no message can imitate a mark
-    sign = next(sign for sign in map(chr, _PRIVATE_USE) if not any(sign in message["content"] for message in messages))
-    marks = {content: f"{sign}{index}{sign}" for index, content in enumerate(dict.fromkeys(typed))}
-    marked = [message | {"content": marks.get(message["content"], message["content"])} for message in messages]
+    if parts:
+        messages = [each | {"content": [{"type": "text", "text": each["content"]}]} for each in messages]
     try:
-        text = tokenizer.apply_chat_template(marked, add_generation_prompt=True, tokenize=False)
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **arguments)
     except TemplateError as error:
         raise ValueError(f"The model's chat template refuses this conversation: {error}.") from error
-    return _encode_around(tokenizer, text, {mark: content for content, mark in marks.items()})
+    except Exception as error:
+        # A template is a program of the model's authors, and any fault of it is one of theirs
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"The model's chat template fails on this conversation ({reason}).") from error
+    if not text.strip():
+        raise ValueError("The model's chat template writes nothing for this conversation; choose another model.")
+    return text
 
 
-def _encode_around(tokenizer, text: str, contents: dict[str, str]) -> list[int]:
-    """Ids of a templated text whose marks become `contents`, in which names of special tokens are plain characters.
-
-    The template writes the special tokens itself, so the tokenizer must not add them a second time, and a person who
-    types `<|im_end|>` must not end a turn.
+def _open_ended(tokenizer, text: str, **options) -> list[int]:
+    """Ids of a text that goes on: with what the tokenizer puts before it, without what it appends, such as the token
+    that ends an answer.
     """
-    if not contents:
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-    token_ids: list[int] = []
-    for part in re.split(f"({'|'.join(map(re.escape, contents))})", text):
-        plain = part in contents
-        encoded = tokenizer(contents.get(part, part), add_special_tokens=False, split_special_tokens=plain)
-        token_ids += encoded["input_ids"]
-    return token_ids
+    ids = list(tokenizer(text, **options)["input_ids"])
+    bare = list(tokenizer(text, add_special_tokens=False, **options)["input_ids"])
+    for start in range(len(ids) - len(bare) + 1):
+        if ids[start : start + len(bare)] == bare:
+            return ids[: start + len(bare)]
+    return ids
+
+
+_MARKED = (
+    ("the system prompt", {"role": "system", "content": "zqsystem"}),
+    ("an earlier question", {"role": "user", "content": "zqearlier"}),
+    ("an earlier answer", {"role": "assistant", "content": "zqanswer"}),
+    ("the question", {"role": "user", "content": "zqquestion"}),
+)
+
+
+def left_out(tokenizer, parts: bool | None = None) -> list[str]:
+    """What a tokenizer's chat template does not write of a marked conversation, though it refuses none of it.
+
+    Args:
+        parts: whether contents are given as lists of parts; None takes the form in which the question appears.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return []
+    parts = _takes_parts(tokenizer) if parts is None else parts
+    for marked in (_MARKED, _MARKED[1:], _MARKED[3:]):
+        try:
+            text = _templated(tokenizer, [message for _, message in marked], {}, parts)
+        except ValueError:
+            continue
+        return [name for name, message in marked if message["content"] not in text]
+    return [_MARKED[-1][0]]
+
+
+# By tokenizer, its template and the form that this takes; a template is tried once
+_forms: WeakKeyDictionary = WeakKeyDictionary()
+
+
+def _takes_parts(tokenizer) -> bool:
+    """Whether a chat template reads contents as lists of parts only: given texts, it would drop the question."""
+    template, parts = _forms.get(tokenizer, (None, False))
+    if template != tokenizer.chat_template:
+        question = _MARKED[-1][0]
+        parts = question in left_out(tokenizer, False) and question not in left_out(tokenizer, True)
+        _forms[tokenizer] = tokenizer.chat_template, parts
+    return parts
+
+
+_NO_ARGUMENTS = 'Template arguments are a JSON object, such as {{"enable_thinking": false}}; you gave {}.'
+
+
+def checked_arguments(tokenizer, arguments: Mapping[str, object] | None) -> dict[str, object]:
+    """What a chat template is told besides the messages, checked; None is nothing.
+
+    Raises:
+        ValueError: no such mapping, a name that is the template's or the tokenizer's own, or a value that is no text,
+            number, true, false or null.
+    """
+    if not isinstance(arguments or {}, Mapping):
+        raise ValueError(_NO_ARGUMENTS.format(_short(arguments)))
+    for name, value in (arguments or {}).items():
+        own = name in ("messages", "conversations") or str(name).endswith("_token")
+        if not str(name).isidentifier() or own or name in signature(tokenizer.apply_chat_template).parameters:
+            raise ValueError(
+                f"The chat template cannot be told {_short(name)}: that is no name of an argument of its own."
+            )
+        if not isinstance(value, str | int | float | None):
+            raise ValueError(
+                f"The template argument {name} must be a text, a number, true, false or null; you gave {_short(value)}."
+            )
+    return dict(arguments or {})
+
+
+def read_arguments(text: str | None) -> dict | None:
+    """Template arguments from a JSON object as people write it; None where there is nothing.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        return json.loads(text) if text and text.strip() else None
+    except ValueError:
+        raise ValueError(_NO_ARGUMENTS.format(_short(text))) from None
+
+
+def told_template(template: str, arguments: Mapping[str, object]) -> str:
+    """A chat template that has these arguments (see `checked_arguments`) where it is told no others."""
+    told = (f"{{% set {name} = {name} if {name} is defined else {value!r} +%}}" for name, value in arguments.items())
+    return "".join(told) + template
 
 
 def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:

@@ -8,7 +8,8 @@ the end of the text; delivered tau counts what came into the text.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
+from typing import NamedTuple
 
 SCHEMA_VERSION = 1
 
@@ -27,8 +28,9 @@ class Node:
         draft_pass: the draft pass that proposed it, counted from 1; 0 for the root and where no pass was needed.
         score: sum of the calibrated log estimates along the path, 0 for the root; exp(score) is the node's chance of
             acceptance.
-        draft_prob, target_prob: softmax of the raw logits at the sampling temperature (1 when greedy), without masks
-            and noise; None for the root, and draft_prob also where the draft gives none.
+        draft_prob, target_prob: softmax of the logits at the sampling temperature (1 when greedy), before top-k, top-p,
+            min-p and noise; the target's after penalties, biases and what is forbidden. None for the root, and
+            draft_prob also where the draft gives none.
         proposer: "root", or the id of one of the header's proposers.
         also_proposed_by: ids of others that proposed the same node.
         evidence: further numbers of the method, by name. Jakiro records "router_weights", after softmax, of the row
@@ -37,6 +39,7 @@ class Node:
             (W[x] - mean W) . x of no expert. "twin" is the node whose row this node's children came from.
         target_choice, target_choice_piece: what the target itself chooses after this node.
         margin: gap between the target's first and second choice, after warping and noise.
+        forbidden_by: the setting that forbids the token after its parent, such as "grammar"; None where none does.
     """
 
     token_id: int
@@ -53,6 +56,15 @@ class Node:
     target_choice: int
     target_choice_piece: bytes
     margin: float
+    forbidden_by: str | None = None
+
+
+class Scored(NamedTuple):
+    """A token, its bytes, and the log of its probability by the target's own logits, before temperature and rules."""
+
+    token_id: int
+    piece: bytes
+    logprob: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +101,7 @@ class Step:
         text: what the step adds to the text; step 0 begins with the first token's text.
         draft_ms, verify_ms, other_ms: this answer's own milliseconds: drafting, the target's pass, and all else.
         plan: why the tree has this size.
+        logprobs: where asked for, see `SamplingParams.logprobs`: for each of committed_ids, it and then the likeliest.
     """
 
     index: int
@@ -102,6 +115,7 @@ class Step:
     verify_ms: float
     other_ms: float
     plan: Plan
+    logprobs: tuple[tuple[Scored, ...], ...] = ()
 
     @property
     def total_ms(self) -> float:
@@ -135,6 +149,7 @@ class Header:
         special_tokens: names of the special tokens that occur, by id as a string.
         num_reused_tokens: how many of the prompt's tokens came from an earlier answer's cache.
         queue_ms: how long the question waited on the page; None elsewhere.
+        first_logprobs: of the first token, as a step's `logprobs` has them of its own.
     """
 
     method: str
@@ -160,6 +175,7 @@ class Header:
     special_tokens: dict = field(default_factory=dict)
     num_reused_tokens: int = 0
     queue_ms: float | None = None
+    first_logprobs: tuple[Scored, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
 
@@ -217,7 +233,7 @@ class Trace:
 
     def to_dict(self) -> dict:
         """The trace in JSON's types, pieces as hex; `from_dict` reads it."""
-        return _plain({"header": asdict(self.header), "steps": self.steps, "end_reason": self.end_reason})
+        return _plain({"header": self.header, "steps": self.steps, "end_reason": self.end_reason})
 
     def to_json(self) -> str:
         """`to_dict` as text without line breaks; `from_json` reads it."""
@@ -287,6 +303,8 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
 
 
 _TUPLES = {"also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers"}
+# Left out of files where there are none
+_WHERE_ASKED = {"logprobs", "first_logprobs", "forbidden_by"}
 _BYTES = {"piece", "target_choice_piece", "bonus_piece", "first_piece"}
 
 
@@ -299,13 +317,14 @@ def _plain(value):
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        named = {f.name: getattr(value, f.name) for f in fields(value)}
+        return {name: _plain(item) for name, item in named.items() if item or name not in _WHERE_ASKED}
     return value
 
 
 def _read(kind, values: dict):
     names = {f.name for f in fields(kind)}
-    missing = sorted(names - set(values))
+    missing = sorted(f.name for f in fields(kind) if f.default is MISSING is f.default_factory and f.name not in values)
     if missing:
         raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")
     return kind(**{name: _read_field(name, values[name]) for name in names & set(values)})
@@ -322,9 +341,17 @@ def _read_field(name: str, value):
         return tuple((int(nodes), float(speed)) for nodes, speed in value)
     if name == "evidence":
         return {str(what): tuple(float(number) for number in numbers) for what, numbers in value.items()}
+    if name == "logprobs":
+        return tuple(map(_read_scored, value))
+    if name == "first_logprobs":
+        return _read_scored(value)
     if name in _TUPLES and value is not None:
         return tuple(value)
     return value
+
+
+def _read_scored(values: list) -> tuple[Scored, ...]:
+    return tuple(Scored(token_id, bytes.fromhex(piece), logprob) for token_id, piece, logprob in values)
 
 
 def _check_step(position: int, step: Step) -> None:

@@ -20,7 +20,7 @@ from jakiro.bench.command import measure
 from jakiro.bench.runner import PEER_METHODS, BenchSettings, loadable
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.prompts import load_questions
 from jakiro.system import comma_list, errors_as_one_sentence
@@ -218,7 +218,7 @@ class RandomPair:
         with weight.device:
             model = AutoModelForCausalLM.from_config(config, dtype=weight.dtype).eval().requires_grad_(False)
             head = LayerHead(
-                DraftConfig(
+                JakiroConfig(
                     hidden_size=config.hidden_size,
                     num_attention_heads=config.num_attention_heads,
                     num_key_value_heads=config.num_key_value_heads,

@@ -1,5 +1,6 @@
 """GGUF files for tests, written with the package gguf as llama.cpp's own converters write them."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -89,7 +90,15 @@ def _keys(config) -> dict[str, object]:
         "attention_multiplier": "attention.scale",
         "logits_scaling": "logit_scale",
     }
-    return found | {f"%.{key}": getattr(config, name) for name, key in own.items() if getattr(config, name, None)}
+    scaling = {}
+    if rope["rope_type"] in ("linear", "yarn"):
+        scaling = {"%.rope.scaling.type": rope["rope_type"], "%.rope.scaling.factor": float(rope["factor"])}
+    if rope["rope_type"] == "longrope":
+        scaling = {"%.rope.scaling.attn_factor": float(rope["attention_factor"])}
+    if rope["rope_type"] in ("yarn", "longrope"):
+        scaling["%.rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+    own = {f"%.{key}": getattr(config, name) for name, key in own.items() if getattr(config, name, None)}
+    return found | scaling | own
 
 
 def _tokenizer() -> dict[str, object]:
@@ -119,4 +128,27 @@ def _tensors(model: nn.Module, architecture: str) -> dict[str, np.ndarray]:
         if config.model_type in _NORM_PLUS_ONE and name.endswith("norm.weight"):
             value = value + 1
         found[f"{names.get_name(name.removesuffix(f'.{part}'))}.{part}"] = value.numpy()
-    return found
+    return found | _rope_factors(config)
+
+
+def _rope_factors(config) -> dict[str, np.ndarray]:
+    """What rotations are divided by, as tensors: Llama 3.1's rule, and both lists of LongRoPE."""
+    rope = config.rope_parameters
+    if rope.get("rope_type") == "longrope":
+        lists = {f"rope_factors_{name}.weight": rope[f"{name}_factor"] for name in ("long", "short")}
+        return {name: np.array(values, dtype=np.float32) for name, values in lists.items()}
+    if rope.get("rope_type") != "llama3":
+        return {}
+    factors, original = [], rope["original_max_position_embeddings"]
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    head_dim = config.head_dim
+    for index in range(0, head_dim, 2):
+        length = 2 * math.pi * rope["rope_theta"] ** (index / head_dim)
+        if length < original / high:
+            factors.append(1.0)
+        elif length > original / low:
+            factors.append(rope["factor"])
+        else:
+            smooth = (original / length - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / rope["factor"] + smooth))
+    return {"rope_freqs.weight": np.array(factors, dtype=np.float32)}

@@ -18,8 +18,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from app.asking import Asking
 from app.devices.local import LocalDevice
 from jakiro.cli import plan
-from jakiro.config import AUTOMATIC_TREE, SamplingParams
+from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
+from jakiro.graphs.slot import MOST_NODES
+from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.target.model import NUMERICS
@@ -32,6 +34,8 @@ from tests.support import byte_tokenizer
 SHAPES_HERE = {**SHAPES, "tiny": Shape(64, 128, 2, 4, 2, 16, 300)}
 SAMPLINGS = (SamplingParams(), SamplingParams(1.0), SamplingParams(0.7, top_p=0.9, top_k=50))
 DRAFTING = (DEFAULT.name, WITH_COPIES.name)
+# A random head guesses nothing right, and automatic trees would soon draft no more
+TREE = TreeConfig(nodes=MOST_NODES)
 PROMPTS = ("Why is the sky blue?", "Count to twenty: one two three four five six", "Write a haiku about rain.")
 
 
@@ -50,7 +54,7 @@ def random_generator(name: str, options: loading.LoadOptions) -> JakiroGenerator
     torch.manual_seed(0)
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval().requires_grad_(False)
-        head = LayerHead(head_config(config, shape.hidden, None, "summed")).eval().requires_grad_(False)
+        head = LayerHead(head_config(JAKIRO, config)).eval().requires_grad_(False)
     named = Pair(f"random weights, {name}", "", "random", None)
     read = loading.LoadedModels(named, model, byte_tokenizer(), None, head.to(dtype=dtype), options)
     return JakiroGenerator.from_parts(loading.start_pair(read))
@@ -87,7 +91,8 @@ def planned_for(generator: JakiroGenerator) -> None:
             found = plan.estimate(shape, card)
             say(
                 f"doctor --plan estimates for {card.name}: {placement.gigabytes(found.needed)}; plain "
-                f"{found.plain_ms:.1f} ms, draft {found.draft_ms:.1f} ms, target {found.target_ms:.1f} ms"
+                f"{found.plain_ms:.1f} ms, drafted {found.drafted_ms:.1f} ms: "
+                + ", ".join(f"{part} {ms:.1f}" for part, ms in found.parts.items())
             )
 
 
@@ -115,7 +120,7 @@ def identity(arguments: argparse.Namespace) -> bool:
             prompt = f"{PROMPTS[seed % len(PROMPTS)]} {seed}"
             plain = generator.run(prompt, sampling, "autoregressive").token_ids
             for method in DRAFTING:
-                drafted = generator.run(prompt, sampling, method).token_ids
+                drafted = generator.run(prompt, sampling, method, TREE).token_ids
                 compared += len(plain)
                 if drafted != plain:
                     pairs = zip(plain, drafted, strict=False)
@@ -134,8 +139,8 @@ def bench(arguments: argparse.Namespace) -> bool:
     for sampling in SAMPLINGS[:2]:
         for method in (PLAIN.name, *DRAFTING):
             asked = replace(sampling, max_new_tokens=128)
-            generator.run(PROMPTS[0], asked, method)
-            traces = [generator.run(prompt, asked, method) for prompt in PROMPTS]
+            generator.run(PROMPTS[0], asked, method, TREE)
+            traces = [generator.run(prompt, asked, method, TREE) for prompt in PROMPTS]
             steps = [step for trace in traces for step in trace.steps]
             tokens, ms = sum(len(step.committed_ids) for step in steps), sum(step.total_ms for step in steps)
             parts = [statistics.median(getattr(each, f"{part}_ms") for each in steps) for part in _PARTS]

@@ -1,90 +1,125 @@
 """Faults that the tests must notice: `python -m tests.mutants [--only NAME]`, or `make mutants`.
 
-Each fault of `tests/faults.py` and `tests/gpu_faults.py` is made in a copy of the tree; at least one of the tests it
-names must fail there. A fault whose place is not found exactly once fails too, so that the lists stay true while the
-code moves.
+Each fault of `tests/faults.py` is planted in a process of its own, by its place's name, before tests are collected; at
+least one of the tests it names must fail there. A place that is gone fails too, so that the list stays true while the
+code moves. As a plugin of pytest (`-p tests.mutants`) this file plants the fault that `JAKIRO_FAULT` names.
 """
 
 import argparse
+import importlib
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.faults import FAULTS, ROOT, Fault
-from tests.gpu_faults import GPU_FAULTS
 
 # pytest's exit status where all tests passed, and where tests ran and some failed
 PASSED, FAILED = 0, 1
+VARIABLE = "JAKIRO_FAULT"
+SOURCES = ROOT / "jakiro" / "kernels" / "compiled" / "csrc"
 
 
-def notice(fault: Fault, copy: Path) -> str | None:
-    """Makes the fault in a copy of the tree, runs its tests and mends it; returns what is wrong, None where noticed."""
-    if fault.places != 1:
-        return f"its place in {fault.file} is found {fault.places} times"
-    file = copy / fault.file
-    whole = file.read_text(encoding="utf-8")
-    file.write_text(whole.replace(fault.right, fault.wrong), encoding="utf-8")
-    status, output = run(fault.tests, copy)
-    file.write_text(whole, encoding="utf-8")
+def found(fault: Fault) -> tuple[object, str, object]:
+    """What holds a fault's place, the place's name in it, and what is there.
+
+    Raises:
+        ImportError, AttributeError: the place is gone.
+    """
+    module, _, path = fault.place.partition(":")
+    holder, (*outer, name) = importlib.import_module(module), path.split(".")
+    for each in outer:
+        holder = getattr(holder, each)
+    return holder, name, vars(holder)[name] if name in vars(holder) else getattr(holder, name)
+
+
+def body_of(fault: Fault) -> tuple[str, int, int]:
+    """The text of a C file, and where the body of the fault's function begins and ends in it.
+
+    Raises:
+        AttributeError: there is no such function.
+    """
+    file, _, name = fault.place.partition(":")
+    text = (SOURCES / file).read_text(encoding="utf-8")
+    head = re.search(rf"^[a-z][^;{{}}()]*\b{name}\([^;{{}}]*\)\s*\{{", text, re.MULTILINE)
+    if head is None:
+        raise AttributeError(f"{file} has no function {name}")
+    depth, end = 1, head.end()
+    while depth:
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        end += 1
+    return text, head.end(), end - 1
+
+
+def plant(fault: Fault) -> None:
+    """Makes the mistake in this process, wherever what was right is already known by name."""
+    if isinstance(fault.wrong, str):
+        from jakiro.kernels.compiled import building
+
+        text, start, end = body_of(fault)
+        copy = Path(tempfile.mkdtemp(prefix="jakiro-csrc-"))
+        shutil.copytree(SOURCES, copy, dirs_exist_ok=True)
+        (copy / fault.place.partition(":")[0]).write_text(f"{text[:start]} {fault.wrong} {text[end:]}", "utf-8")
+        building._FOLDER = copy
+        return
+    holder, name, right = found(fault)
+    wrong = fault.wrong(right)
+    setattr(holder, name, wrong)
+    if getattr(right, "__module__", None) == getattr(holder, "__name__", ""):
+        for module in [each for known, each in sys.modules.items() if known.partition(".")[0] in ("jakiro", "app")]:
+            for other in [key for key, held in vars(module).items() if held is right]:
+                setattr(module, other, wrong)
+
+
+if VARIABLE in os.environ:
+    plant(next(fault for fault in FAULTS if fault.name == os.environ[VARIABLE]))
+
+
+def run(tests: Iterable[str], fault: Fault | None) -> tuple[int, str]:
+    """pytest's exit status and what it wrote; what is rare has no say, so that `make test` notices each fault."""
+    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not rare", "-p", "no:cacheprovider", *tests]
+    planted = {} if fault is None else {VARIABLE: fault.name, "PYTEST_ADDOPTS": "-p tests.mutants"}
+    environment = {**os.environ, **planted}
+    result = subprocess.run(
+        pytest, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
+    return result.returncode, result.stdout
+
+
+def notice(fault: Fault) -> str | None:
+    """What is wrong, None where the fault was noticed."""
+    status, output = run(fault.tests, fault)
     # A process that a signal ended has noticed too: nobody takes that for green
     if status < 0 or (status == FAILED and " failed" in output.splitlines()[-1]):
         return None
     return "all tests pass" if status == PASSED else f"its tests did not run:\n{output}"
 
 
-def run(tests: Iterable[str], folder: Path) -> tuple[int, str]:
-    """pytest's exit status and what it wrote; what is rare has no say, so that `make test` notices each fault."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not rare", "-p", "no:cacheprovider", *tests]
-    result = subprocess.run(pytest, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return result.returncode, result.stdout
-
-
-def copy_to(folder: Path) -> None:
-    """Copies the checkout as it is now, without what git ignores."""
-    for name in tracked_files():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, folder / name)
-
-
-def tracked_files() -> Iterator[Path]:
-    """Paths of the checkout's files, new ones included that git does not ignore."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    return (Path(name) for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Checks that the tests notice known faults.")
     parser.add_argument("--only", metavar="NAME", help="faults whose name contains this")
     wanted = parser.parse_args().only or ""
-    chosen = [fault for fault in (*FAULTS, *GPU_FAULTS) if wanted in fault.name]
+    chosen = [fault for fault in FAULTS if wanted in fault.name]
     if not chosen:
         parser.error(f"no fault's name contains {wanted!r}")
     missed = 0
-    with tempfile.TemporaryDirectory(prefix="jakiro-mutants-") as folder:
-        copy = Path(folder)
-        copy_to(copy)
-        status, output = run(sorted({test for fault in chosen for test in fault.tests}), copy)
-        if status != PASSED:
-            print(f"Without any fault the tests must pass:\n{output}")  # noqa: T201
-            return 1
-        for fault in chosen:
-            start = time.perf_counter()
-            wrong = notice(fault, copy)
-            missed += wrong is not None
-            seconds = time.perf_counter() - start
-            print(f"{'MISSED ' if wrong else 'noticed'} {fault.name} ({seconds:.0f} s)", flush=True)  # noqa: T201
-            if wrong:
-                print(f"  {wrong}", flush=True)  # noqa: T201
+    status, output = run(sorted({test for fault in chosen for test in fault.tests}), None)
+    if status != PASSED:
+        print(f"Without any fault the tests must pass:\n{output}")  # noqa: T201
+        return 1
+    for fault in chosen:
+        start = time.perf_counter()
+        wrong = notice(fault)
+        missed += wrong is not None
+        seconds = time.perf_counter() - start
+        print(f"{'MISSED ' if wrong else 'noticed'} {fault.name} ({seconds:.0f} s)", flush=True)  # noqa: T201
+        if wrong:
+            print(f"  {wrong}", flush=True)  # noqa: T201
     print(f"{len(chosen) - missed} of {len(chosen)} faults noticed")  # noqa: T201
     return int(missed > 0)
 

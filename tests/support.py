@@ -7,8 +7,10 @@ recomputed for every token, no cache, transformers' own warpers.
 import copy
 import functools
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -16,7 +18,13 @@ from torch import Tensor, nn
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    NoRepeatNGramLogitsProcessor,
     PreTrainedTokenizerFast,
+    RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+    SuppressTokensLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -39,9 +47,7 @@ from jakiro.drafting.base import (
 from jakiro.drafting.merged import MergedDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.base import DraftHead
-from jakiro.heads.config import DraftConfig
-from jakiro.heads.eagle3 import Eagle3Config
-from jakiro.heads.networks import make_head
+from jakiro.heads.kinds import make_head
 from jakiro.methods import DEFAULT, METHODS, WITH_COPIES, Methods
 from jakiro.methods.prompt_lookup import PromptLookupDrafter
 from jakiro.target.model import TargetModel
@@ -130,35 +136,34 @@ def tiny_head(
     seed: int = 1,
     num_experts: int = 2,
     bind: bool = True,
-    feature_layers: tuple[int, ...] = (),
     known: Methods = METHODS,
-    **network,
+    kind: str | None = None,
+    **fields,
 ) -> DraftHead:
     """A random seeded head for a tiny target; a reduced vocabulary is a random one.
 
     Args:
-        known: methods, whose networks it may be one of.
-        network: further fields of its config.
+        known: methods, and the kinds of heads that they bring.
+        kind: its kind; by the experts if not given.
+        fields: further ones of its config.
     """
     torch.manual_seed(seed)
-    config = target.config
-    make_config = Eagle3Config if network.get("network") == "states" else DraftConfig
-    head = make_head(
-        make_config(
-            hidden_size=config.hidden_size,
-            num_attention_heads=config.num_attention_heads,
-            num_key_value_heads=config.num_key_value_heads,
-            vocab_size=target.vocab_size,
-            expert_intermediate_size=config.hidden_size,
-            draft_vocab_size=draft_vocab_size,
-            fusion=fusion,
-            num_experts=num_experts,
-            feature_layers=feature_layers,
-            rope_parameters=dict(config.rope_parameters),
-            **network,
-        ),
-        known.networks,
-    )
+    config, kind = target.config, known.kinds[kind or ("eagle" if num_experts == 1 else "jakiro")]
+    given = {
+        "hidden_size": config.hidden_size,
+        "num_attention_heads": config.num_attention_heads,
+        "num_key_value_heads": config.num_key_value_heads,
+        "vocab_size": target.vocab_size,
+        "expert_intermediate_size": config.hidden_size,
+        "draft_vocab_size": draft_vocab_size,
+        "fusion": fusion,
+        "num_experts": num_experts,
+        "rope_parameters": dict(config.rope_parameters),
+        "max_position_embeddings": 2048,
+    }
+    names = {each.name for each in dataclass_fields(kind.config)}
+    config = kind.config(**{name: value for name, value in given.items() if name in names} | fields)
+    head = make_head(config, known.kinds)
     if draft_vocab_size is not None:
         head.draft_token_ids.copy_(torch.randperm(target.vocab_size)[:draft_vocab_size].sort().values)
     head = head.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
@@ -174,7 +179,7 @@ HEADS = {
 }
 # Those that are read as others publish them, too
 ALL_HEADS = HEADS | {
-    "eagle3": {"network": "states", "num_experts": 1, "feature_layers": (1,), "num_states": 1, "draft_vocab_size": 90},
+    "eagle3": {"kind": "eagle3", "feature_layers": (1,), "num_states": 1, "draft_vocab_size": 90},
 }
 
 
@@ -183,9 +188,9 @@ def heads_of(method: Method) -> tuple[str, ...]:
 
     Methods that draft with any layer do so with both fusions; the others bring their own head.
     """
-    if "mixture" in method.needs.head:
+    if "jakiro" in method.needs.head:
         return "summed", "decoupled"
-    return ("eagle3",) if "states" in method.needs.head else ("summed",)
+    return ("eagle3",) if "eagle3" in method.needs.head else ("summed",)
 
 
 def further_heads(target: TargetModel, known: Methods = METHODS) -> dict:
@@ -195,14 +200,22 @@ def further_heads(target: TargetModel, known: Methods = METHODS) -> dict:
         head = functools.partial(tiny_head, target, draft_vocab_size=90, known=known, **fields)
         return lambda: (head(), {"name": "tiny", "sha256": "2" * 64})
 
-    trained = (method for method in known.values() if method.trains)
-    return {method.needs.head[0]: reader(shallow(method.trains)) for method in trained}
+    return {method.needs.head[0]: reader(head_fields(method)) for method in with_own_head(known)}
 
 
-def shallow(trains: dict) -> dict:
-    """A method's fields for a target of two layers: it leaves after the first of them, and where it can, the second."""
-    exits = trains.get("exit_layers", ())
-    return trains | ({"exit_layers": tuple(range(1, len(exits) + 1))} if exits else {})
+def with_own_head(known: Methods = METHODS) -> list[Method]:
+    """The methods that heads are trained for, but the usual one."""
+    return [method for method in known.values() if method.trains is not None and method is not DEFAULT]
+
+
+def head_fields(method: Method) -> dict:
+    """What `tiny_head` takes for a method's own head, for a target of two layers.
+
+    One that leaves after some of the target's layers does so after the first, and where it can, the second.
+    """
+    exits = method.trains.get("exit_layers", ())
+    fields = {"kind": method.needs.head[0], **method.trains}
+    return fields | ({"exit_layers": tuple(range(1, len(exits) + 1))} if exits else {})
 
 
 def tiny_generator(
@@ -242,17 +255,44 @@ def prompt_ids(text: str) -> list[int]:
     return byte_tokenizer().apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 
+def processors(sampling: SamplingParams) -> LogitsProcessorList:
+    """Transformers' own processors, in the order in which `generate` has them."""
+    found = LogitsProcessorList()
+    if sampling.logit_bias:
+        found.append(SequenceBiasLogitsProcessor([[[token_id], bias] for token_id, bias in sampling.logit_bias]))
+    if sampling.repetition_penalty != 1:
+        found.append(RepetitionPenaltyLogitsProcessor(float(sampling.repetition_penalty)))
+    if sampling.no_repeat_ngram_size:
+        found.append(NoRepeatNGramLogitsProcessor(sampling.no_repeat_ngram_size))
+    if sampling.suppress_tokens:
+        found.append(SuppressTokensLogitsProcessor(list(sampling.suppress_tokens), DEVICE))
+    return found
+
+
+def warpers(sampling: SamplingParams) -> LogitsProcessorList:
+    """Transformers' own, in the order in which `generate` has them; temperature above 0."""
+    found = LogitsProcessorList([TemperatureLogitsWarper(float(sampling.temperature))])
+    if sampling.top_k:
+        found.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1:
+        found.append(TopPLogitsWarper(sampling.top_p))
+    if sampling.min_p:
+        found.append(MinPLogitsWarper(sampling.min_p))
+    return found
+
+
 @torch.no_grad()
-def reference_choice(model: nn.Module, ids: Sequence[int], sampling: SamplingParams) -> int:
-    """The token that a stock model chooses after `ids`, everything recomputed."""
+def reference_choice(
+    model: nn.Module, ids: Sequence[int], sampling: SamplingParams, num_prompt_tokens: int | None = None
+) -> int:
+    """The token that a stock model chooses after `ids`, everything recomputed; penalties of the answer by formula."""
     device = model.get_input_embeddings().weight.device
     scores = model(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[:, -1].float()
+    scores = processors(sampling)(torch.tensor([ids], device=device), scores)
+    for token_id, count in Counter(ids[len(ids) if num_prompt_tokens is None else num_prompt_tokens :]).items():
+        scores[:, token_id] -= sampling.frequency_penalty * count + sampling.presence_penalty
     if sampling.temperature > 0:
-        scores = TemperatureLogitsWarper(float(sampling.temperature))(None, scores)
-        if sampling.top_k:
-            scores = TopKLogitsWarper(sampling.top_k)(None, scores)
-        if sampling.top_p < 1:
-            scores = TopPLogitsWarper(sampling.top_p)(None, scores)
+        scores = warpers(sampling)(None, scores)
         vocabulary = torch.arange(scores.shape[-1], device=device)
         scores = scores + KeyedNoise(sampling.seed).at(torch.tensor([len(ids)], device=device), vocabulary)
     return int(scores.argmax())
@@ -264,7 +304,7 @@ def reference_answer(
     """The outside reference: an answer's ids, stop token included."""
     ids, stops = list(prompt), set(stop_ids)
     while len(ids) < len(prompt) + sampling.max_new_tokens:
-        ids.append(reference_choice(model, ids, sampling))
+        ids.append(reference_choice(model, ids, sampling, len(prompt)))
         if ids[-1] in stops:
             break
     return ids[len(prompt) :]
@@ -284,7 +324,7 @@ class ScriptedDrafter(Drafter):
 
     def choice(self, ids: list[int], sampling: SamplingParams) -> int:
         """The target's choice after `ids`, computed once."""
-        key = (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, *ids)
+        key = (sampling, *ids)
         if key not in self._choices:
             self._choices[key] = reference_choice(self.model, ids, sampling)
         return self._choices[key]

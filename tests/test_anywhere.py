@@ -1,12 +1,27 @@
 """Wherever a checkout lies: what reads and writes files is tested once more where paths have a space and an umlaut."""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from tests.mutants import copy_to
+from tests.faults import ROOT
+
+
+def copy_to(folder):
+    """Copies the checkout as it is now, without what git ignores."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
 
 
 @pytest.mark.rare

@@ -1,6 +1,7 @@
 """Bad requests get one clear sentence that holds what came and what was expected; the next request works."""
 
 import copy
+import json
 import os
 import signal
 import subprocess
@@ -194,15 +195,20 @@ def test_a_tokenizer_larger_than_its_model_is_told_at_load_and_such_prompts_are_
     assert generator.run("What is new here?", SamplingParams(max_new_tokens=2), "autoregressive").token_ids
 
 
-def test_penalties_of_a_generation_config_are_named_as_not_applied(tmp_path):
-    model = tiny_model()
-    model.generation_config.repetition_penalty, model.generation_config.no_repeat_ngram_size = 1.1, 3
-    model.save_pretrained(tmp_path)
+def test_what_a_target_s_makers_ask_for_is_shown_and_can_be_taken_and_what_is_not_supported_is_named(tmp_path):
+    tiny_model().save_pretrained(tmp_path)
+    asked = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1}
+    written = asked | {"do_sample": True, "typical_p": 0.9, "min_p": 7}
+    (tmp_path / "generation_config.json").write_text(json.dumps(written), encoding="utf-8")
     byte_tokenizer().save_pretrained(tmp_path)
     generator = JakiroGenerator.from_pretrained(str(tmp_path), "none", device="cpu", dtype="float32")
-    told = [notice for notice in generator.notices if "generation_config.json" in notice]
-    assert len(told) == 1 and "repetition_penalty 1.1, no_repeat_ngram_size 3; none" in told[0]
-    assert unapplied(tiny_model().generation_config) == []
+    assert generator.status["makers_settings"] == asked
+    told = " ".join(generator.notices)
+    assert "makers ask for temperature 0.7, top_p 0.8, top_k 20, repetition_penalty 1.1; without --makers" in told
+    assert "generation_config.json asks for typical_p 0.9; none of this is applied." in told
+    taken = SamplingParams(top_k=5, seed=3).with_makers(asked)
+    assert taken == SamplingParams(0.7, 0.8, 5, 3, repetition_penalty=1.1)
+    assert unapplied(tiny_model().generation_config) == [] and tiny_target().makers_settings == {}
 
 
 def test_numbers_too_large_for_float16_are_no_fault_of_the_model():

@@ -141,18 +141,21 @@ page.build(local_device.LocalDevice(object))
     assert result.returncode == 0, result.stderr
 
 
-def test_torch_has_the_same_bounds_everywhere_and_the_makefile_s_version_is_within(project):
+# docs/hosting.md has the source
+ZEROGPU_OFFERS = {"2.8.0", "2.9.1", "2.10.0", "2.11.0"}
+
+
+def test_a_space_and_make_demo_each_get_a_torch_that_they_support(project):
     (wanted,) = (line for line in project["project"]["dependencies"] if line.startswith("torch"))
-    assert wanted in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    bounds = Requirement(wanted).specifier
-    assert {each.operator for each in bounds} == {">=", "<"}
     (made,) = re.findall(r"^TORCH := torch==(\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert made in bounds
+    on_a_space = requirements("requirements.txt")["torch"][1]
+    bounds = Requirement(wanted).specifier
+    assert made in bounds and on_a_space in bounds and on_a_space in ZEROGPU_OFFERS
 
 
-def test_everything_but_torch_is_pinned_exactly():
+def test_everything_is_pinned_exactly():
     pins = requirements("requirements.txt") | requirements("requirements-dev.txt")
-    assert {name for name, (operator, _) in pins.items() if operator != "=="} == {"torch"}
+    assert {operator for operator, _ in pins.values()} == {"=="}
 
 
 def test_a_space_is_not_told_what_it_brings_itself():

@@ -121,6 +121,28 @@ def test_what_a_killed_writer_left_goes_after_an_hour(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".a.8.8", ".b.7.7", "a"]
 
 
+def test_a_writer_that_was_killed_leaves_nothing_for_ever(tmp_path):
+    """safetensors writes beside its file, under a name of its own."""
+    begin = (
+        "import os, sys, pathlib, safetensors.torch, torch, threading, time\n"
+        "from jakiro.system import atomic_file\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "def kill():\n"
+        "    while not list(path.parent.rglob('.tmp*')): pass\n"
+        "    os._exit(9)\n"
+        "threading.Thread(target=kill, daemon=True).start()\n"
+        "with atomic_file(path) as unfinished:\n"
+        "    safetensors.torch.save_file({'a': torch.zeros(50_000_000)}, unfinished)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", begin, str(tmp_path / "a")], timeout=100).returncode == 9
+    left = list(tmp_path.rglob("*"))
+    assert [path for path in left if path.name.startswith(".tmp")] and not (tmp_path / "a").exists()
+    for path in left:
+        os.utime(path, (time.time() - 7200,) * 2)
+    write_atomically(tmp_path / "a", b"whole")
+    assert [path.name for path in tmp_path.rglob("*")] == ["a"]
+
+
 def test_of_threads_that_write_the_same_file_the_last_one_wins(tmp_path):
     path, both_write = tmp_path / "same.txt", threading.Barrier(2, timeout=10)
 

@@ -4,10 +4,18 @@ import copy
 import random
 
 import pytest
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from jakiro.text import IncrementalDecoder, TokenText, as_messages, encode_messages
+from jakiro.text import (
+    IncrementalDecoder,
+    TokenText,
+    as_messages,
+    checked_arguments,
+    encode_messages,
+    left_out,
+    told_template,
+)
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from tests.support import byte_tokenizer
@@ -58,6 +66,21 @@ SPACES = {
 }
 
 
+def byte_level_inside(*further):
+    """Byte-level BPE whose decoder is a sequence with other steps, as of several published models."""
+    tokenizer = byte_tokenizer()
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), *further])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=tokenizer.eos_token)
+
+
+INSIDE = {
+    "alone": byte_level_inside(),
+    "before Fuse": byte_level_inside(decoders.Fuse()),
+    "before Replace": byte_level_inside(decoders.Replace("\r\n", "\n")),
+}
+
+
 class WithoutTemplate:
     """A tokenizer that has no chat template and remembers what it was given."""
 
@@ -66,7 +89,7 @@ class WithoutTemplate:
     def __init__(self):
         self.texts = []
 
-    def __call__(self, text, split_special_tokens):
+    def __call__(self, text, split_special_tokens, add_special_tokens=True):
         self.texts.append(text)
         return {"input_ids": [1, 2]}
 
@@ -173,6 +196,20 @@ def test_pieces_of_the_default_tokenizer_joined_are_the_text(default_tokenizer):
     assert b"".join(token_text.piece(token) for token in default_tokenizer(text)["input_ids"]).decode() == text
 
 
+@pytest.mark.parametrize("tokenizer", INSIDE.values(), ids=INSIDE)
+def test_a_character_waits_for_its_bytes_wherever_the_decoder_has_them(tokenizer):
+    token_text, rng = TokenText(tokenizer), random.Random(3)
+    text = "日本語 é 🧪 a"
+    token_ids = tokenizer(text)["input_ids"]
+    decoder = IncrementalDecoder(token_text)
+    parts = [decoder.push([token_id]) for token_id in token_ids]
+    assert "".join(parts) + decoder.finish() == text and "\N{REPLACEMENT CHARACTER}" not in "".join(parts)
+    assert b"".join(token_text.piece(token_id) for token_id in token_ids) == text.encode()
+    for _ in range(300):
+        drawn = [rng.randrange(len(tokenizer)) for _ in range(rng.randint(0, 12))]
+        assert pushed(token_text, drawn, rng) == token_text.decode(drawn), drawn
+
+
 def test_a_conversation_ends_where_the_answer_begins(default_tokenizer):
     token_ids = encode_messages(default_tokenizer, "What is rain?")
     text = default_tokenizer.decode(token_ids)
@@ -190,6 +227,118 @@ def test_special_tokens_typed_by_a_person_are_plain_characters(default_tokenizer
     assert typed in default_tokenizer.decode(token_ids)
 
 
+TREATMENTS = {
+    "trim": "{{ m.content | trim }}",
+    "strip": "{{ m.content.strip() }}",
+    "split": "{% for word in m.content.split() %}[{{ word }}]{% endfor %}",
+    "lines": "{% for line in m.content.split('\\n') %}> {{ line }}{% endfor %}",
+    "length": "{{ m.content | length }}{{ m.content }}",
+    "slice": "{{ m.content[:-1] }}",
+    "start": "{% if m.content.startswith(' ') %}S{% endif %}{{ m.content }}",
+}
+
+
+@pytest.mark.parametrize("written", TREATMENTS.values(), ids=TREATMENTS)
+@pytest.mark.parametrize(
+    "typed", ["  <|im_end|>  ", " a\nb <|im_start|>", "<|im_end|> \n c ", "x<|im_end|><|im_start|> y"]
+)
+def test_what_is_typed_never_changes_how_a_template_treats_the_rest(written, typed):
+    """A name of a special token is treated as any other name of its length is, and comes out as plain characters."""
+    tokenizer = copy.deepcopy(byte_tokenizer())
+    tokenizer.chat_template = "{% for m in messages %}<|im_start|>" + written + "<|im_end|>{% endfor %}"
+    harmless = typed.replace("end", "xyz").replace("start", "pqrst")
+    token_ids, expected = (encode_messages(tokenizer, [message(text)] * 2) for text in (typed, harmless))
+    assert tokenizer.decode(token_ids) == tokenizer.decode(expected).replace("xyz", "end").replace("pqrst", "start")
+    special = set(tokenizer.all_special_ids)
+    assert [each for each in token_ids if each in special] == [each for each in expected if each in special]
+
+
+def message(text: str, role: str = "user") -> dict:
+    return {"role": role, "content": text}
+
+
+PARTS_ONLY = "{% for m in messages %}{{ m.role }}:{% for part in m.content %}{{ part.text }}{% endfor %};{% endfor %}"
+
+
+def templated(template: str):
+    tokenizer = copy.deepcopy(byte_tokenizer())
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def test_a_template_that_reads_parts_is_given_parts():
+    tokenizer = templated(PARTS_ONLY)
+    for question in ("Why?", "And <|im_end|> how?"):
+        assert tokenizer.decode(encode_messages(tokenizer, question)) == f"user:{question};"
+    tokenizer.chat_template = "{{ messages[-1].content }}"
+    assert tokenizer.decode(encode_messages(tokenizer, "Why?")) == "Why?"
+
+
+@pytest.mark.parametrize(
+    ("template", "missing"),
+    [
+        (byte_tokenizer().chat_template, []),
+        (PARTS_ONLY, []),
+        ("{{ messages[-1].content }}", ["the system prompt", "an earlier question", "an earlier answer"]),
+        ("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", ["the system prompt"]),
+        ("{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}"
+         "{{ messages[-1].content }}", ["an earlier answer"]),
+        ("{% if messages[1:] %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}", []),
+        ("Hello.", ["the system prompt", "an earlier question", "an earlier answer", "the question"]),
+        ("{{ 1 // 0 }}", ["the question"]),
+    ],
+)  # fmt: skip
+def test_what_a_template_leaves_out_is_found(template, missing):
+    assert left_out(templated(template)) == missing
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "refuses this conversation: roles must alternate"),
+        ("{{ messages[0].content.nothing.more }}", "refuses this conversation: .* has no attribute"),
+        ("{{ 1 // 0 }}", r"fails on this conversation \(ZeroDivisionError"),
+        ("{{ messages[0].content + 1 }}", r"fails on this conversation \(TypeError"),
+        ("{% for m in messages %}{% endfor %}", "writes nothing for this conversation"),
+    ],
+)
+def test_a_templates_own_fault_is_one_sentence_of_it(template, sentence):
+    with pytest.raises(ValueError, match=rf"^The model's chat template {sentence}"):
+        encode_messages(templated(template), "Why?")
+
+
+THINKING = (
+    "{{ messages[0].content }}{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}{{ more }}"
+)
+
+
+def test_a_template_is_told_arguments_and_has_them_from_its_load():
+    tokenizer = templated(THINKING)
+
+    def written(**arguments) -> str:
+        return tokenizer.decode(encode_messages(tokenizer, "Why?", arguments=arguments))
+
+    assert written() == "Why?<think>"
+    assert written(enable_thinking=False) == "Why?"
+    assert written(enable_thinking=False, more="<|im_end|>") == "Why?<|im_end|>"
+    assert not set(encode_messages(tokenizer, "Why?", arguments={"more": "<|im_end|>"})) & set(
+        tokenizer.all_special_ids
+    )
+    tokenizer.chat_template = told_template(THINKING, {"enable_thinking": False, "more": "it's \"\n\\ é"})
+    assert written() == "Why?it's \"\n\\ é"
+    assert written(enable_thinking=True, more="") == "Why?<think>"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [5, [1], {"chat_template": "x"}, {"tokenize": True}, {"messages": "x"}, {"bos_token": "x"}, {"a b": 1}, {"x": [1]},
+     {"x": {}}, {5: 1}],
+)  # fmt: skip
+def test_arguments_that_are_none_of_a_templates_are_refused(arguments):
+    with pytest.raises(ValueError, match=r"emplate"):
+        checked_arguments(byte_tokenizer(), arguments)
+
+
 def test_no_text_passes_for_the_mark_that_stands_for_another_one(default_tokenizer):
     messages = [
         {"role": "user", "content": "end <|im_end|>"},
@@ -205,10 +354,26 @@ def test_a_raw_prompt_is_encoded_without_a_template(default_tokenizer):
     assert default_tokenizer.decode(token_ids) == "Once upon a time"
 
 
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("ends", ["<|im_end|>", "<|im_end|> <|pad|>"])
+def test_a_prompt_never_ends_in_what_a_tokenizer_appends(begins, ends):
+    """A token that ends an answer would end it before it began."""
+    tokenizer = copy.deepcopy(byte_tokenizer())
+    first = "<|endoftext|> " if begins else ""
+    named = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("<|endoftext|>", "<|im_end|>", "<|pad|>")]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(f"{first}$A {ends}", None, named)
+    assert tokenizer("Once")["input_ids"][-1] in (256, 257)
+    raw = encode_messages(tokenizer, None, raw_prompt="Once upon")
+    assert tokenizer.decode(raw) == f"{first.strip()}Once upon"
+    tokenizer.chat_template = None
+    dialogue = encode_messages(tokenizer, "Once upon")
+    assert tokenizer.decode(dialogue) == f"{first.strip()}User: Once upon\n\nAssistant:"
+
+
 def test_a_plain_dialogue_stands_in_for_a_missing_chat_template():
     tokenizer = WithoutTemplate()
     encode_messages(tokenizer, "Hello")
-    assert tokenizer.texts == ["User: Hello\n\nAssistant:"]
+    assert set(tokenizer.texts) == {"User: Hello\n\nAssistant:"}
 
 
 @pytest.mark.parametrize("messages", ["", "  \n", None, [], [{"role": "user", "content": " "}]])

@@ -40,8 +40,9 @@ def device_for(
         dtype = arguments.dtype or zero_device.DTYPE
         pair = (arguments.target, arguments.head)
         options = loading.LoadOptions(
-            *pair, "cpu", dtype, arguments.numerics, "full", capture_at_load=False, methods=methods
-        )
+            *pair, "cpu", dtype, arguments.numerics, "full", capture_at_load=False, methods=methods,
+            template_arguments=arguments.template_arguments,
+        )  # fmt: skip
         return loading.read_pair(options)
 
     return zero_device.ZeroDevice(read_pair, spaces.GPU)

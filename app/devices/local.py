@@ -116,15 +116,20 @@ def answer_events(
     if asking.numerics is not None:
         generator = generator.with_numerics(asking.numerics)
     messages, methods = list(asking.messages), asking.methods
+    if asking.raw:
+        messages = messages[0]["content"]
     if asking.max_prompt_tokens is not None:
-        _check_length(asking, generator.num_prompt_tokens(messages))
+        _check_length(asking, generator.num_prompt_tokens(messages, asking.raw, asking.template_arguments))
     if not generator.status["head"]:
         methods = tuple(name for name in methods if not generator.known_methods.named(name).needs.head) or (PLAIN.name,)
     elif generator.usual is not DEFAULT:
         # The form's default stands for what drafts with the head that is loaded
         default = (DEFAULT.name, *DEFAULT.aliases)
         methods = tuple(dict.fromkeys(generator.usual.name if name in default else name for name in methods))
-    race = generator.race(messages, asking.params, methods=methods, tree=asking.tree, prefixes=prefixes)
+    race = generator.race(
+        messages, asking.params, methods=methods, tree=asking.tree, raw=asking.raw, prefixes=prefixes,
+        template_arguments=asking.template_arguments,
+    )  # fmt: skip
     steps = iter(race)
     try:
         for method, trace in race.traces.items():

@@ -48,7 +48,8 @@ def register(service: ModelService, runs: Runs) -> None:
             return Asking(messages, params, AUTOMATIC_TREE, _methods(asked, service.methods))
 
         for run, state, message in _answer(service, runs, request, asking):
-            named = run.asking.methods if state == "done" else run.traces
+            # Before it began, a lane under every name; then those that ran
+            named = run.traces or (run.asking.methods if state == "done" else ())
             lanes = {method: _lane(run.traces.get(method), state) for method in named}
             yield {"run": run.id, "state": state, "message": message, "lanes": lanes}
 
@@ -84,6 +85,9 @@ def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> I
             waits = [sentence for event, _, sentence in batch if event == "wait"]
             state = "done" if kind == "done" else "answering" if run.traces else "waiting"
             message = (waits or [message])[-1] if state == "waiting" else ""
+            others = [name for name in run.asking.methods if name not in run.traces]
+            if state == "done" and run.traces and others:
+                message = words.OTHERS_RAN.format(asked=", ".join(others), ran=", ".join(run.traces))
             yield run, state, message
     finally:
         run.stop()

@@ -11,7 +11,7 @@ from huggingface_hub import constants
 
 from app import named_host
 from app.devices.base import Device
-from app.page import api, benchmark, form, handlers, lesson, web
+from app.page import api, benchmark, form, handlers, lesson, v1, web
 from app.page.drawn import drawn
 from app.page.offered import offered_questions
 from app.page.picker import LoaderOf, Picker
@@ -156,12 +156,15 @@ def _server_functions(service: ModelService, runs: Runs) -> dict[str, Callable]:
 
 def launch(
     page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False, wait: bool = True,
-    logins: list[tuple[str, str]] | None = None, **options,
+    logins: list[tuple[str, str]] | None = None, keys: tuple[str, ...] = (), **options,
 ) -> str:  # fmt: skip
     """Opens the page to visitors, without any call to the outside, and then loads the model in the background.
 
     Host and port fall back to Gradio's variables. With `wait` this call ends with the server; otherwise it returns the
     page's address at once.
+
+    Args:
+        logins: names and passwords that open the page. keys: that open /v1; it is open to all where there are neither.
     """
     serving.open_more_files()
     host = serving.listening_host(host or named_host)
@@ -179,7 +182,7 @@ def launch(
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
         prevent_thread_lock=True,
         auth=logins,
-        **serving.launch_options(page.service, files),
+        **serving.launch_options(page.service, files, [v1.mounted(page.service, page.runs, keys, bool(logins))]),
         **options,
     )
     hang_up_on_silence(page.server)

@@ -56,6 +56,9 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
             elem_id="numerics",
         )
         system_prompt = gr.Textbox("", label=words.SYSTEM_PROMPT, lines=3, elem_id="system-prompt")
+        template_arguments = gr.Textbox(
+            "", label=words.TEMPLATE_ARGUMENTS, info=words.TEMPLATE_ARGUMENTS_INFO, elem_id="template-arguments"
+        )
         functions = {
             "pairs": picker.listing,
             "choose_pair": lambda name: picker.choose(str(name)),
@@ -64,7 +67,7 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
         drawn("pairs", "mountPairs(element, server)", functions, "pairs")
     fields = [
         temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, further_lanes, exactness,
-        system_prompt,
+        system_prompt, template_arguments,
     ]  # fmt: skip
     tree.change(_sizes, tree, [candidates, levels], queue=False, show_progress="hidden", api_visibility="private")
     gr.on(

@@ -14,7 +14,7 @@ from app.asking import Asking, read_asking
 from app.page.offered import offered_methods
 from app.serving.packing import to_json
 from app.serving.runs import Runs, Visitor
-from app.serving.worker import AnswerRun, ModelService, batches
+from app.serving.worker import AnswerRun, Events, ModelService, batches
 from app.words import page as words
 from app.words.errors import sentence_of
 from jakiro.engine.prefix import OwnPrefixes
@@ -29,13 +29,15 @@ _RUN_ID = re.compile("[0-9a-f]{32}")
 
 
 def begin(
-    service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True, run_id: str | None = None
-) -> AnswerRun:
+    service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True,
+    run_id: str | None = None, prefixes: OwnPrefixes | None = None, events: Events | None = None,
+) -> AnswerRun:  # fmt: skip
     """Checks the limits, takes a place in the queue and starts the answer.
 
     Args:
         replace: whether the visitor's older unfinished answer makes room; otherwise it keeps its place.
         run_id: the new answer's; a page chooses it, and so knows which question an answer belongs to.
+        prefixes: where they are others than the visitor's own. events: see `AnswerRun`.
 
     Raises:
         ValueError: one sentence about the limit that does not allow it, or the id.
@@ -45,7 +47,8 @@ def begin(
     asking = service.limits.check(asking)
     with runs.entrance:
         runs.admit(visitor, replace, asking.num_answers)
-        run = AnswerRun(service, asking, visitor.address, prefixes_of(service, visitor), run_id)
+        prefixes = prefixes or prefixes_of(service, visitor)
+        run = AnswerRun(service, asking, visitor.address, prefixes, run_id, events)
         runs.add(visitor, run)
     run.start()
     return run

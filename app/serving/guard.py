@@ -17,8 +17,10 @@ from contextlib import contextmanager, suppress
 from gradio.route_utils import FnIndexInferError
 from starlette.exceptions import HTTPException
 
-from app.serving.pace import Pace
+from app.serving.pace import Busy, Pace
 from app.words import page as words
+from jakiro.api.application import PATHS
+from jakiro.api.refusal import Refusal
 
 MOST_NESTED = 32
 # A page, its description or a tab's heartbeat takes Gradio 12 to 15 ms of the processor, other requests a tenth; a page
@@ -45,6 +47,7 @@ API = {
     "user", "login_check", "token", "app_id", "info", "openapi.json", "reset", "heartbeat", "run", "api", "call",
     "queue", "cancel", "component_server", "startup-events", "theme.css",
 }  # fmt: skip
+V1 = {f"/v1{path}" for path in PATHS}
 _DEAR_PATHS = ("/", "/config", "/gradio_api/info", "/gradio_api/openapi.json")
 # How Gradio's stream says that it knows no such answer, or session
 _UNKNOWN_EVENT = b'"404: Not Found"'
@@ -96,8 +99,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send, self._headers)
         path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+        answer = _Answer(send, self._headers, as_openai=path.startswith("/v1/"))
         if path == "/status":
             await answer.say(200, self._status())
             return
@@ -107,7 +110,7 @@ class Guard:
             with self._held(address):
                 await self._serve(self._believed(scope) | {"client": (address, 0)}, receive, answer, path)
         except Refused as error:
-            await answer.refuse(str(error))
+            await answer.refuse(str(error), seconds=error.seconds)
 
     def _believed(self, scope) -> dict:
         """A request without what only a configured proxy may say of the page's address: Gradio believes anybody.
@@ -174,8 +177,8 @@ class Guard:
         )
         try:
             self._pace.admit(limit, words.TOO_MANY_REQUESTS, count=DEAR if dear else 1)
-        except ValueError as error:
-            raise Refused(str(error)) from None
+        except Busy as error:
+            raise Refused(str(error), error.seconds) from None
 
     @contextmanager
     def _held(self, address: str) -> Iterator[None]:
@@ -206,22 +209,26 @@ class Guard:
                 return b"".join(parts)
 
 
-class Refused(Exception):
+class Refused(Busy):
     """One address asks too much at the moment; the sentence says so."""
 
 
 class _Answer:
-    """Adds headers to an answer on its way out, and puts a sentence in place of a bare error."""
+    """Adds headers to an answer on its way out, and puts a sentence in place of a bare error.
 
-    def __init__(self, send, headers: list) -> None:
-        self._send, self._headers = send, headers
+    Args:
+        as_openai: errors have OpenAI's form; those of the interface itself have it already.
+    """
+
+    def __init__(self, send, headers: list, as_openai: bool) -> None:
+        self._send, self._headers, self._as_openai = send, headers, as_openai
         self.started, self._ended = False, False
         self._failed: int | None = None
         self._body = b""
 
     async def send(self, message) -> None:
         if message["type"] == "http.response.start":
-            if message["status"] >= 500 or message["status"] in (400, 404, 405, 422):
+            if not self._as_openai and (message["status"] >= 500 or message["status"] in (400, 404, 405, 422)):
                 self._failed = message["status"]
                 return
             self.started = True
@@ -231,6 +238,8 @@ class _Answer:
             if not message.get("more_body"):
                 await self._say_failure()
             return
+        elif self._as_openai:
+            pass
         elif b'"success":false' in (body := message.get("body", b"")) or body.startswith(b"event: error"):
             sentence = json.dumps({"error": words.SERVER_FAILED}).encode()[1:-1]
             unknown = json.dumps(words.ANSWER_UNKNOWN).encode()
@@ -265,14 +274,17 @@ class _Answer:
             with suppress(RuntimeError):  # The server's own, for an answer whose length it has told already
                 await self._send({"type": "http.response.body", "body": b""})
 
-    async def say(self, status: int, values: dict, **about: str) -> None:
+    async def say(self, status: int, values: dict, about: dict[str, str] | None = None) -> None:
         """Values as JSON, with headers about them."""
+        if self._as_openai and status >= 400:
+            values = Refusal(status, values["detail"]).to_dict()
         body = json.dumps(values, ensure_ascii=False).encode()
-        await self._whole(status, body, {"content-type": "application/json; charset=utf-8"} | about)
+        await self._whole(status, body, {"content-type": "application/json; charset=utf-8"} | (about or {}))
 
-    async def refuse(self, sentence: str, status: int = 429) -> None:
+    async def refuse(self, sentence: str, status: int = 429, seconds: int = 1) -> None:
         """Says it and hangs up, so that refused connections do not pile up."""
-        await self.say(status, {"error": sentence, "detail": sentence}, connection="close")
+        about = {"connection": "close", "retry-after": str(seconds)}
+        await self.say(status, {"error": sentence, "detail": sentence}, about)
 
     async def give(self, body: bytes) -> None:
         """A compressed file whose address changes with it, so that it may be kept for a year."""
@@ -330,7 +342,7 @@ def is_served(path: str) -> bool:
         return False
     if path.startswith("/gradio_api/"):
         return path.removeprefix("/gradio_api/").split("/")[0] in API
-    return path in PAGES or path.removesuffix("/") in PAGES or path.startswith(FOLDERS)
+    return path in V1 or path in PAGES or path.removesuffix("/") in PAGES or path.startswith(FOLDERS)
 
 
 def text_of(body: bytes) -> str | None:

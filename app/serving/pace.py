@@ -11,6 +11,18 @@ from app.words import page as words
 MINUTE = 60.0
 
 
+class Busy(ValueError):
+    """Too much is asked for at the moment; the sentence says so.
+
+    Args:
+        seconds: after which asking again makes sense.
+    """
+
+    def __init__(self, sentence: str, seconds: int = 1) -> None:
+        super().__init__(sentence)
+        self.seconds = seconds
+
+
 class Pace:
     """Counts answers per key in the last minute.
 
@@ -32,7 +44,7 @@ class Pace:
             count: answers to count; more than a key's limit take its whole minute.
 
         Raises:
-            ValueError: a key has used its minute; the sentence says when the next answer is free.
+            Busy: a key has used its minute; the sentence says when the next answer is free.
         """
         now = self._now()
         with self._lock:
@@ -43,7 +55,7 @@ class Pace:
                 if excess > 0:
                     seconds = max(1, math.ceil(starts[excess - 1] + MINUTE - now))
                     answers = words.ONE_ANSWER if limit == 1 else words.MANY_ANSWERS.format(count=limit)
-                    raise ValueError(refusal.format(answers=answers, seconds=seconds))
+                    raise Busy(refusal.format(answers=answers, seconds=seconds), seconds)
             for key in limits:
                 self._starts.setdefault(key, deque()).extend([now] * count)
 

@@ -53,7 +53,8 @@ def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None]
     asked = [(name, entry.head) for name, entry in zoo.ENTRIES.items()]
     named = {head for _, head in asked}
     # Heads of other methods are lanes beside the target's own head, and no pairs
-    others = [name for name in zoo.head_names() if zoo.config_of(name).kind == "mixture"]
+    usual = [config.kind for _, config in zoo.heads_of(zoo.DEFAULT_TARGET).values()][:1]
+    others = [name for name in zoo.head_names() if zoo.config_of(name).kind in usual]
     asked += [(_target_name(assets_folder() / "heads" / name), name) for name in others if name not in named]
     if given is not None and given not in asked and any(given):
         asked.insert(0, (given[0] or target_of(given[1]), given[1]))

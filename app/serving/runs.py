@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.serving.limits import Limits
-from app.serving.pace import Pace
+from app.serving.pace import Busy, Pace
 from app.serving.worker import RETURN_SECONDS, AnswerRun
 from app.words import page as words
 from jakiro.trace import Trace
@@ -68,7 +68,7 @@ class Runs:
         unfinished = [run for run in self._of(visitor.session) if not run.finished.is_set()]
         excess = len(unfinished) - limits.answers_at_once + 1
         if excess > 0 and not replace:
-            raise ValueError(words.TOO_MANY_AT_ONCE.format(limit=limits.answers_at_once))
+            raise Busy(words.TOO_MANY_AT_ONCE.format(limit=limits.answers_at_once))
         self.pace.admit(paces_of(visitor, limits), count=answers)
         for run in unfinished[: max(0, excess)]:
             run.stop()
@@ -92,6 +92,11 @@ class Runs:
             for run_id, (owner, run, added) in self._runs.items():
                 if owner == session:
                     self._runs[run_id] = (owner, run, min(added, latest))
+
+    def forget(self, run_id: str) -> None:
+        """Keeps an answer no longer, whether it is done or not."""
+        with self._lock:
+            self._runs.pop(run_id, None)
 
     def take_over(self, run_id: str, visitor: Visitor) -> AnswerRun | None:
         """Gives an answer to the visitor who knows its id; None where it is not kept."""

@@ -6,11 +6,13 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import gradio as gr
 from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.serving.benchmark_run import MOST_SESSIONS, Benchmarks
@@ -35,11 +37,12 @@ _MOST_FILES = 2**16
 _HUB_FRAMES = "https://huggingface.co https://*.hf.space"
 
 
-def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
+def launch_options(service: ModelService, files: dict[str, bytes], routes: Sequence[BaseRoute]) -> dict:
     """What Gradio's `launch` takes so that limits, headers and closed addresses hold.
 
     Args:
         files: the page's own compressed files by name.
+        routes: beside Gradio's.
     """
     limits = service.limits
     on_a_space = bool(os.environ.get("SPACE_ID"))
@@ -56,7 +59,7 @@ def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
     forwarded = [Middleware(ProxyHeadersMiddleware, trusted_hosts=list(_HUB_PROXIES))] if on_a_space else []
     return {
         # The outermost first: the guard reads what is sent, and writes into it
-        "app_kwargs": {"middleware": [Middleware(CompressedUpdates), *forwarded, guard]},
+        "app_kwargs": {"middleware": [Middleware(CompressedUpdates), *forwarded, guard], "routes": [*routes]},
         "max_file_size": 1,
         "show_error": False,
         "enable_monitoring": False,
@@ -110,7 +113,8 @@ def read_logins(given: str | None) -> list[tuple[str, str]] | None:
     is_file = Path(given).is_file()
     if not is_file and ":" not in given:
         raise ValueError(words.LOGINS_NOT_FOUND.format(came=given))
-    lines = Path(given).read_text(encoding="utf-8").splitlines() if is_file else [given]
+    # Windows' editors begin a file with a mark, which would be part of the first name
+    lines = Path(given).read_text(encoding="utf-8-sig").splitlines() if is_file else [given]
     logins = [tuple(line.strip().split(":", 1)) for line in lines if line.strip()]
     if not logins or any(len(login) != 2 or not all(login) for login in logins):
         raise ValueError(words.LOGINS_MALFORMED)

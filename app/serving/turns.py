@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from app.devices.base import Device
+from app.serving.pace import Busy
 from app.words import page as words
 
 _LOOK_AROUND_SECONDS = 0.5
@@ -59,15 +60,16 @@ class Turns:
             look: is called now and then, with whether others wait for this place; it may set `halt`.
 
         Raises:
-            ValueError: the queue is full, or as much of it as one group may have.
+            Busy: the queue is full, or as much of it as one group may have.
         """
         with self._changed:
+            seconds = max(1, math.ceil(self._mean_seconds or 0))
             free = max(0, self._places() - len(self._running)) if self._ready() else 0
             if len(self._waiting) >= self._queue_length + free:
-                raise ValueError(words.QUEUE_FULL)
+                raise Busy(words.QUEUE_FULL, seconds)
             own = sum(turn.group == group for turn in self._waiting)
             if own >= self._queue_length_group + free:
-                raise ValueError(words.QUEUE_FULL_ADDRESS.format(count=own))
+                raise Busy(words.QUEUE_FULL_ADDRESS.format(count=own), seconds)
             turn = Turn(self, halt, told, group, self._next_round(group), look)
             self._waiting.append(turn)
             return turn

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Protocol
 
 from app.asking import Asking
 from app.devices.base import LOADING, Device, keep
@@ -202,6 +203,12 @@ def stage_words(stage: str, share: float | None, total_bytes: int | None, second
     return text if share is None else words.CHIP_SHARE.format(text=text, percent=int(100 * share))
 
 
+class Events(Protocol):
+    """Where an answer's thread puts its events."""
+
+    def put(self, event: tuple) -> None: ...
+
+
 class Stoppable:
     """Work in a thread of its own that ends soon after it is asked to, once, with the first reason given."""
 
@@ -226,6 +233,12 @@ class AnswerRun(Stoppable):
 
     Beside the device's events there are ("wait", None, sentence), and ("error", None, sentence) or ("done", None, None)
     as the last one.
+
+    Args:
+        events: where they go; a queue of its own if not given.
+
+    Attributes:
+        failure: what the sentence of an "error" is about, where it is no stop.
     """
 
     def __init__(
@@ -235,10 +248,12 @@ class AnswerRun(Stoppable):
         group: str = "",
         prefixes: OwnPrefixes | None = None,
         run_id: str | None = None,
+        events: Events | None = None,
     ) -> None:
         super().__init__(service)
         self.id = run_id or uuid.uuid4().hex
-        self.events: queue.SimpleQueue = queue.SimpleQueue()
+        self.events = queue.SimpleQueue() if events is None else events
+        self.failure: Exception | None = None
         self.traces: dict[str, Trace] = {}
         self.num_nodes = 0
         self.ticks: list[str] = []
@@ -303,7 +318,7 @@ class AnswerRun(Stoppable):
             if self._reason:
                 last = ("error", None, self._reason)
         except Exception as error:  # noqa: BLE001 - a thread has no caller; the page must hear of it in words
-            last = ("error", None, sentence_of(error))
+            self.failure, last = error, ("error", None, sentence_of(error))
         finally:
             self.finished.set()
             self.events.put(last)

@@ -14,6 +14,8 @@ ASK, STOP, CLEAR = "Ask", "Stop", "New chat"
 
 SETTINGS, CLOSE_SETTINGS = "Settings", "Close settings"
 SYSTEM_PROMPT = "System prompt"
+TEMPLATE_ARGUMENTS = "Template arguments"
+TEMPLATE_ARGUMENTS_INFO = 'What the model\'s chat template knows as a switch, such as {"enable_thinking": false}'
 TEMPERATURE, TEMPERATURE_INFO = "Temperature", "0 = always the likeliest token"
 TOP_P, TOP_P_INFO = "Top-p", "1: draw from all tokens"
 TOP_K, TOP_K_INFO = "Top-k", "0: draw from all tokens"
@@ -57,6 +59,10 @@ LEVELS_RANGE = "Levels must be a whole number from 1 to {most}; you gave {came}.
 NUMERICS_UNKNOWN = "Arithmetic must be Exact or Fast; you gave {came}."
 EMPTY_QUESTION = "Type a question first."
 QUESTION_NOT_TEXT = "The question must be text."
+TEMPLATE_ARGUMENTS_NOT_READ = (
+    "Template arguments are a JSON object of at most {most} characters, "
+    'such as {{"enable_thinking": false}}; you gave {came}.'
+)
 SYSTEM_PROMPT_NOT_TEXT = "The system prompt must be text."
 HISTORY_NOT_MESSAGES = "The history must be a list of messages with a role and a text."
 QUEUE_FULL_ADDRESS = (
@@ -89,6 +95,11 @@ REQUEST_TOO_LARGE = "The request is too large: at most {limit} KB are read here.
 REQUEST_NOT_READ = "The request could not be read; docs/api.md says what an endpoint takes."
 ANSWER_UNKNOWN = "There is no answer with this id, or somebody has read it already; ask again."
 NOT_SERVED = "Nothing is served at this address."
+V1_NOT_ON_ZERO_GPU = (
+    "This Space lends its GPU to visitors of its page alone; /v1 works where Jakiro has a device of its own."
+)
+V1_LOADING = "The model is being loaded; ask again in some seconds."
+V1_CLOSED = "This page asks for a login; to open /v1 to programs, start it with --api-key, too."
 SERVER_FAILED = "The server could not answer this request; what is on the page stays, try again."
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
 LOAD_FAILED = "The model could not be loaded: {reason}"
@@ -117,6 +128,7 @@ RAY_NO_WORKERS = "the Ray cluster at “{address}” runs no workers of this pag
 RAY_WORKER_LOST = "The worker that wrote this answer is gone; what is here stays. Press Ask to try again."
 RAY_UNREACHABLE = "The workers cannot be reached at the moment. Your question is kept; press Ask to try again."
 
+OTHERS_RAN = "The model has no draft head for {asked}; answered by {ran}."
 API_GENERATE = "Answers one question by one method; streams the text so far."
 API_RACE = "Answers one question by several methods on one clock; streams all lanes."
 API_TRACE = "The full trace of a finished answer, by method."

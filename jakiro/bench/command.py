@@ -67,8 +67,8 @@ def measure(
         title = f"Benchmark of {stamp['target']}"
         written.append(write_report(folder / "bench.html", title, notes, lambda look: figures(groups, look)).name)
     except ModuleNotFoundError:
-        console.print(MISSING)
-    console.print(f"Written to {folder}: {', '.join(written)}.")
+        console.print(MISSING, markup=False)
+    console.print(f"Written to {folder}: {', '.join(written)}.", markup=False)
 
 
 def _measured_on(stamp: dict) -> str:
@@ -93,7 +93,7 @@ def compare(
     setup = setup_of(generator.status, settings)
     before = [comparison for comparison in read_log(log) if comparison.setup == setup]
     if before:
-        console.print(f"{log} holds {len(before)} comparisons already; they are not repeated.")
+        console.print(f"{log} holds {len(before)} comparisons already; they are not repeated.", markup=False)
     combinations = len(questions) * len(settings.temperatures) * len(settings.seeds) * len(settings.nodes)
     num_tokens = sum(comparison.num_tokens for comparison in before)
     total, completed = (target_tokens, num_tokens) if target_tokens else (combinations, len(before))
@@ -105,7 +105,7 @@ def compare(
                 new_tokens += comparison.num_tokens
                 progress.update(task, advance=comparison.num_tokens if target_tokens else 1)
                 if comparison.position is not None:
-                    console.print(_divergence(comparison))
+                    console.print(_divergence(comparison), markup=False)
     except KeyboardInterrupt:
         console.print("Stopped; the same command goes on from here.")
     seconds = time.perf_counter() - start

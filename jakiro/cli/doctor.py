@@ -129,9 +129,9 @@ def examine(options: LoadOptions, smoke_run: bool = True) -> Iterator[Finding]:
         if pair.head_path is not None:
             asking = "head"
             draft_config = load_head(pair.head_path).config
-            experts = "1 expert" if draft_config.num_experts == 1 else f"{draft_config.num_experts} experts"
-            kind = f"{experts}, {draft_config.fusion} fusion, {_sizes(draft_config)}"
-            yield Finding(asking, f"{kind}, from {weights_file(pair.head_path).name}")
+            sizes = f"hidden size {draft_config.hidden_size:,}, vocabulary {draft_config.vocab_size:,}"
+            found = f"{draft_config.describe()}, {sizes}, from {weights_file(pair.head_path).name}"
+            yield Finding(asking, found)
             asking = "pair"
             wrong = misfits(draft_config, config)
             yield from (Finding(asking, sentence, ok=False) for sentence in wrong)

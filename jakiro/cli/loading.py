@@ -3,10 +3,15 @@ around training take their threads.
 """
 
 import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from jakiro.config import TreeConfig
+
+if TYPE_CHECKING:
+    from jakiro.methods import Methods
 
 notes = Console(stderr=True)
 
@@ -51,6 +56,18 @@ def table_console() -> Console:
 def say_notices(generator) -> None:
     for notice in generator.status["notices"]:
         notes.print(notice, style="yellow", highlight=False, soft_wrap=True)
+
+
+def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ...]:
+    """Those methods that run where the model has no draft head at all, else plain decoding; says which do not."""
+    if generator.status["head"]:
+        return tuple(names)
+    headless = [name for name in names if known.named(name).needs.head]
+    if headless:
+        notes.print(
+            f"No draft head fits this model, so {', '.join(headless)} cannot run.", style="yellow", highlight=False
+        )
+    return tuple(name for name in names if name not in headless) or ("autoregressive",)
 
 
 def tree(nodes: int | None, depth: int | None, width: int | None) -> TreeConfig | None:

@@ -18,6 +18,7 @@ from rich.table import Table
 from jakiro.cli import errors, loading, options
 from jakiro.cli.bench import bench
 from jakiro.cli.fields import filled, options_from
+from jakiro.cli.serve import serve
 from jakiro.config import SamplingParams
 from jakiro.system import bound_waiting, comma_list, write_atomically, writing
 from jakiro.text import as_messages
@@ -62,11 +63,12 @@ def every_command(
 
 
 @app.command()
-@options_from(SamplingParams, LoadOptions)
+@options_from(SamplingParams, options.AnswerForm, LoadOptions)
 def generate(
     prompt: options.Prompt,
     method: Annotated[str | None, typer.Option(help="How to draft; `jakiro methods` lists the names.")] = None,
     raw: options.Raw = False,
+    makers: options.Makers = False,
     nodes: options.Nodes = None,
     depth: options.Depth = None,
     width: options.Width = None,
@@ -78,7 +80,7 @@ def generate(
     load_options = filled(LoadOptions, given, methods=_further(methods_from))
     if method is not None:
         method = load_options.known_methods.named(method).name
-    sampling = filled(SamplingParams, given)
+    sampling = filled(SamplingParams, given, grammar=filled(options.AnswerForm, given).grammar)
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     if trace is not None and not trace.absolute().parent.is_dir():
@@ -88,6 +90,8 @@ def generate(
             f"--trace takes a file; {trace} is a folder. Give a name in it, such as {trace / 'trace.json'}."
         )
     generator = loading.load(load_options)
+    sampling = sampling.with_makers(generator.target.makers_settings) if makers else sampling
+    method = method and loading.runnable(generator, [method], load_options.known_methods)[0]
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     loading.say_notices(generator)
     interrupted = False
@@ -109,13 +113,14 @@ def generate(
 
 
 @app.command()
-@options_from(SamplingParams, LoadOptions)
+@options_from(SamplingParams, options.AnswerForm, LoadOptions)
 def race(
     prompt: options.Prompt,
     methods: Annotated[
         str | None, typer.Option(help="Comma list, see `jakiro methods`; default: plain decoding and the default.")
     ] = None,
     raw: options.Raw = False,
+    makers: options.Makers = False,
     nodes: options.Nodes = None,
     depth: options.Depth = None,
     width: options.Width = None,
@@ -131,16 +136,19 @@ def race(
     lanes = [load_options.known_methods.named(name).name for name in raced or ()]
     if len(set(lanes)) < len(lanes):
         raise ValueError(f"--methods must not repeat a method; you gave {methods!r}.")
-    sampling = filled(SamplingParams, given)
+    sampling = filled(SamplingParams, given, grammar=filled(options.AnswerForm, given).grammar)
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     generator = loading.load(load_options)
+    sampling = sampling.with_makers(generator.target.makers_settings) if makers else sampling
+    raced = raced and loading.runnable(generator, raced, load_options.known_methods)
     running = generator.race(prompt, sampling, methods=raced, tree=tree, raw=raw)
     loading.say_notices(generator)
     RaceView(running.traces, load_options.known_methods).show(running)
 
 
 app.command()(bench)
+app.command()(serve)
 
 
 @app.command()
@@ -258,4 +266,6 @@ def _numbers(trace: Trace) -> str:
         parts += [f"{trace.tokens_per_second:.1f} tokens/s", f"τ {trace.tau:.2f} over {len(trace.steps)} steps"]
         parts += [f"step {draft:.1f} + {verify:.1f} + {other:.1f} ms (draft, verify, other)"]
     parts += [f"prefill {trace.header.prefill_ms:.0f} ms", f"ended: {trace.end_reason}"]
+    if trace.header.sampling.get("grammar") and trace.end_reason != "eos":
+        parts.append("cut before its form was complete")
     return " · ".join(parts)

@@ -1,11 +1,12 @@
 """Options that several commands share and that stand in no config; a command's own are declared there."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from jakiro.config import CORPORA, METHODS_FROM, PROMPTS, TARGET, WIDTH
+from jakiro.config import CORPORA, METHODS_FROM, PROMPTS, TARGET, WIDTH, Grammar, require, setting
 
 
 def option(text: str, *names: str, **settings):
@@ -20,6 +21,7 @@ def argument(text: str):
 
 Prompt = Annotated[str, option("The user's message, or with --raw the text to continue.")]
 Raw = Annotated[bool, option("Continue the prompt as it is, without the chat template.", "--raw")]
+Makers = Annotated[bool, option("Take the model's makers' settings where you give none.", "--makers")]
 Nodes = Annotated[int | None, option("A fixed tree of this many nodes, root included; 1 is plain decoding.")]
 Depth = Annotated[int | None, option("A fixed tree whose deepest node has this depth.")]
 Width = Annotated[int | None, option(WIDTH)]
@@ -30,3 +32,47 @@ MethodsFrom = Annotated[list[str] | None, option(METHODS_FROM, metavar="MODULE")
 Threads = Annotated[int | None, option("CPU threads; all if not given.", min=1)]
 CorpusPaths = Annotated[list[Path], argument(CORPORA)]
 Prompts = Annotated[Path | None, option(PROMPTS)]
+
+
+@dataclass(frozen=True)
+class AnswerForm:
+    """The grammar of an answer as options; none of them is free text.
+
+    Attributes:
+        json_schema, lark: a text, or a file that holds it.
+    """
+
+    json_schema: str | None = setting("Answer in JSON of this schema: a file, or the schema itself.", None)
+    json: bool = setting("Answer in JSON.", False, "--json")
+    regex: str | None = setting("Answer in what this regular expression matches.", None)
+    choice: tuple[str, ...] = setting("Answer with one of these texts; may be repeated.", (), repeated=True)
+    lark: str | None = setting("Answer in what this Lark grammar describes: a file, or the grammar itself.", None)
+
+    @property
+    def grammar(self) -> Grammar | None:
+        """The one form that was asked for; None for free text.
+
+        Raises:
+            ValueError: several were, or it is none.
+        """
+        from jakiro.core.grammar import check
+
+        sources = {
+            "json_schema": _read(self.json_schema),
+            "json": "" if self.json else None,
+            "regex": self.regex,
+            "choice": self.choice or None,
+            "lark": _read(self.lark),
+        }
+        asked = [Grammar(kind, source) for kind, source in sources.items() if source is not None]
+        require(len(asked) < 2, f"An answer has one form; you gave {' and '.join(each.kind for each in asked)}.")
+        for each in asked:
+            check(each)
+        return asked[0] if asked else None
+
+
+def _read(given: str | None) -> str | None:
+    """A text, or what a file of this name holds; no text of several lines or in brackets is a name."""
+    if given is None or "\n" in given or given.lstrip().startswith("{"):
+        return given
+    return Path(given).read_text(encoding="utf-8") if Path(given).is_file() else given

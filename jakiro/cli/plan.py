@@ -16,8 +16,6 @@ CONTEXT, COLUMNS, TREE_ROWS, DRAFT_WIDTH = 960, 1024, 64, 8
 # Share of the data sheet's bandwidth that reading weights reaches, microseconds from one kernel of a graph to the next,
 # and milliseconds that the device waits for the host after each step
 BANDWIDTH_SHARE, KERNEL_US, HOST_MS = 0.85, 2.0, 1.0
-# Accepted tokens a step and the model's own: what the papers' heads reach on such targets, taken for all of them
-TAU = 3.5
 # What kernels, the CUDA context and captured graphs take
 WORKSPACE_BYTES = 1.5e9
 # Kernels of a pass: a layer's, and those around the layers; of a draft of five levels; of what else is in a step
@@ -56,7 +54,7 @@ class Estimate:
     """One pair on one card; milliseconds are of passes over a text of `CONTEXT` tokens.
 
     Attributes:
-        needed: bytes of memory. numerics, dtype: what would be chosen.
+        needed: bytes of memory. plain_ms: of a plain step. numerics, dtype: what would be chosen.
         needed_in: bytes of memory with the target's layers in so many bits.
         parts: of a drafted step, milliseconds by what takes them.
     """
@@ -82,14 +80,13 @@ class Estimate:
         return needed <= placement.USABLE_SHARE * self.card.memory
 
     @property
-    def plain_speed(self) -> float:
-        """Tokens a second."""
-        return 1000 / (self.plain_ms + HOST_MS)
+    def drafted_ms(self) -> float:
+        return sum(self.parts.values())
 
     @property
-    def drafted_speed(self) -> float:
-        """Tokens a second with `TAU` tokens a step."""
-        return 1000 * TAU / sum(self.parts.values())
+    def break_even(self) -> float:
+        """τ from which on drafting is faster than not to: so many tokens a drafted step has to write."""
+        return self.drafted_ms / self.plain_ms
 
     @property
     def dominant(self) -> str:
@@ -126,7 +123,8 @@ def estimate(shape: Shape, card: Card) -> Estimate:
     read = {kind: target_bytes(shape, numerics, count) for kind, count in rows.items()}
     bandwidth = BANDWIDTH_SHARE * card.bandwidth
     kernels = target_kernels(shape, numerics)
-    plain = 1000 * (read["plain"] / bandwidth + work["plain"] / card.float64) + KERNEL_US * (kernels + 50) / 1000
+    plain = 1000 * (read["plain"] / bandwidth + work["plain"] / card.float64) + HOST_MS
+    plain += KERNEL_US * (kernels + STEP_KERNELS) / 1000
     parts = {
         "reading the target": 1000 * read["tree"] / bandwidth,
         "float64 attention": 1000 * work["tree"] / card.float64,
@@ -154,7 +152,10 @@ def planned(target: str, card: str | None) -> Iterator[Finding]:
     shape = SHAPES.get(target) or Shape.of(weights.load_config(target))
     yield Finding(
         "plan",
-        f"estimates for {target} from data sheets, not measured; they assume τ = {TAU} and {CONTEXT} tokens of context",
+        f"estimates for {target}, not measured. Memory, bandwidth and float64 are the card's data sheet's; weights are "
+        f"the target's; kernels and bytes are counted on passes after {CONTEXT} tokens; that {BANDWIDTH_SHARE:.0%} of "
+        f"the bandwidth is reached, {KERNEL_US:g} µs a kernel and {HOST_MS:g} ms of the host a step are assumed. How "
+        "many tokens a drafted step writes (τ) depends on head and text: `jakiro evaluate` measures it",
     )
     for each in CARDS.values() if card is None else [CARDS[card.lower()]]:
         found = estimate(shape, each)
@@ -162,11 +163,12 @@ def planned(target: str, card: str | None) -> Iterator[Finding]:
         if not found.fits:
             yield Finding(each.name, f"estimate: does not fit in {found.dtype}, {room}; {_way_out(found)}", False)
             continue
-        share = found.parts[found.dominant] / sum(found.parts.values())
+        share = found.parts[found.dominant] / found.drafted_ms
         yield Finding(
             each.name,
-            f"estimate: fits, {room}; {found.dtype}, numerics {found.numerics}; plain {found.plain_speed:.0f} "
-            f"tokens/s, drafted {found.drafted_speed:.0f}; {share:.0%} of a drafted step is {found.dominant}",
+            f"estimate: fits, {room}; {found.dtype}, numerics {found.numerics}; a plain step {found.plain_ms:.1f} ms, "
+            f"a drafted one {found.drafted_ms:.1f} ms, faster from τ = {found.break_even:.2f} on; {share:.0%} of it is "
+            f"{found.dominant}",
         )
 
 

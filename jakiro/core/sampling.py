@@ -27,12 +27,19 @@ class DeviceSampling:
         temperature: () float32.
         top_p: () float64; None drops nothing.
         top_k: () int64 below the prefix that `warp` looks at; None drops nothing.
+        log_min_p: () float32; None drops nothing.
     """
 
     greedy: bool
     temperature: Tensor
     top_p: Tensor | None = None
     top_k: Tensor | None = None
+    log_min_p: Tensor | None = None
+
+    @property
+    def unfiltered(self) -> bool:
+        """As in `SamplingParams`."""
+        return not self.greedy and self.top_p is None and self.top_k is None and self.log_min_p is None
 
 
 class Choice(NamedTuple):
@@ -50,7 +57,7 @@ class Choice(NamedTuple):
 
 
 class Warped(NamedTuple):
-    """The tokens that top-k and top-p keep, best first.
+    """The tokens that top-k, top-p and min-p keep, best first.
 
     Attributes:
         logits: (rows, prefix) float32 logits over the temperature, −inf where a token is dropped.
@@ -69,21 +76,6 @@ def tempered(logits: Tensor, sampling: SamplingParams | DeviceSampling) -> Tenso
     return logits.float() if as_they_are else logits.float() / sampling.temperature
 
 
-def is_unfiltered(sampling: SamplingParams | DeviceSampling) -> bool:
-    """Whether choosing adds noise to every token's logit, because neither top-k nor top-p drops any before."""
-    return not sampling.greedy and not limits_k(sampling) and not limits_p(sampling)
-
-
-def limits_k(sampling: SamplingParams | DeviceSampling) -> bool:
-    """Whether top-k drops tokens."""
-    return sampling.top_k is not None if isinstance(sampling, DeviceSampling) else sampling.top_k > 0
-
-
-def limits_p(sampling: SamplingParams | DeviceSampling) -> bool:
-    """Whether top-p drops tokens."""
-    return sampling.top_p is not None if isinstance(sampling, DeviceSampling) else sampling.top_p < 1
-
-
 def prefix_for(top_k: int) -> int:
     """How many sorted tokens `warp` has to look at, in few different numbers."""
     length = PREFIX_LENGTH
@@ -93,7 +85,7 @@ def prefix_for(top_k: int) -> int:
 
 
 def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_length: int) -> Warped:
-    """Temperature, then top-k, then top-p, evaluated on the best `prefix_length` tokens of each row.
+    """Temperature, then top-k, top-p and min-p, evaluated on the best `prefix_length` tokens of each row.
 
     Tokens that tie with the last kept one stay in, so the result is a pure function of the row. With
     `prefix_length` = vocabulary size the flag is never set.
@@ -104,31 +96,44 @@ def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_lengt
     """
     scaled = tempered(logits, sampling)
     vocab_size = scaled.shape[-1]
-    if isinstance(sampling, SamplingParams):
-        prefix_length = max(prefix_length, sampling.top_k + 1)
+    top_k, top_p, log_min_p = _filters(sampling, vocab_size)
+    if isinstance(top_k, int):
+        prefix_length = max(prefix_length, top_k + 1)
     prefix_length = min(prefix_length, vocab_size)
     values, token_ids = scaled.topk(prefix_length, dim=-1)
     complete = prefix_length == vocab_size
     last = values[:, -1:]
     floor = torch.full_like(last, -torch.inf)
-    if isinstance(sampling.top_k, Tensor):
-        floor = values.index_select(1, (sampling.top_k - 1).clamp(max=prefix_length - 1)[None])
-    elif limits_k(sampling) and sampling.top_k < vocab_size:
-        floor = values[:, sampling.top_k - 1 : sampling.top_k]
+    if isinstance(top_k, Tensor):
+        floor = values.index_select(1, (top_k - 1).clamp(max=prefix_length - 1)[None])
+    elif top_k is not None:
+        floor = values[:, top_k - 1 : top_k]
     in_top_k = values >= floor
-    # Ties with the last of the top k may go on after the prefix; top-p would then be normalised over too few.
-    unsettled = (last >= floor) & limits_k(sampling)
-    if limits_p(sampling):
+    # Ties with the last of the top k may go on after the prefix; top-p would then be normalised over too few. Where a
+    # rule left fewer tokens than the prefix has, nothing follows.
+    more = last > -torch.inf
+    unsettled = more & (last >= floor) & (top_k is not None)
+    if top_p is not None:
         kept = values.masked_fill(~in_top_k, -torch.inf)
-        whole = kept if limits_k(sampling) else scaled
+        whole = scaled if top_k is None else kept
         probs = (kept.double() - whole.double().logsumexp(-1, keepdim=True)).exp()
         before = probs.cumsum(-1) - probs
-        in_top_p = (before < sampling.top_p) & in_top_k
+        in_top_p = (before < top_p) & in_top_k
         in_top_p[:, 0] = True
         boundary = values.masked_fill(~in_top_p, torch.inf).amin(-1, keepdim=True)
         floor = torch.maximum(floor, boundary)
-    needs_full_sort = torch.zeros_like(unsettled) if complete else unsettled | (last >= floor)
+    if log_min_p is not None:
+        floor = torch.maximum(floor, values[:, :1] + log_min_p)
+    needs_full_sort = torch.zeros_like(unsettled) if complete else unsettled | (more & (last >= floor))
     return Warped(values.masked_fill(values < floor, -torch.inf), token_ids, needs_full_sort[:, 0])
+
+
+def _filters(sampling: SamplingParams | DeviceSampling, vocab_size: int) -> tuple:
+    """Top-k, top-p and the log of min-p; None where one drops nothing."""
+    if isinstance(sampling, DeviceSampling):
+        return sampling.top_k, sampling.top_p, sampling.log_min_p
+    top_k = sampling.top_k if 0 < sampling.top_k < vocab_size else None
+    return top_k, sampling.top_p if sampling.top_p < 1 else None, sampling.log_min_p
 
 
 def choose(
@@ -145,14 +150,14 @@ def choose(
     Args:
         logits: (rows, vocab_size) raw logits.
         positions: (rows,) int64 absolute positions of the tokens being chosen.
-        noise_rows: (levels, vocab_size) noise if the caller has it, used without top-k and top-p; levels: (rows,)
+        noise_rows: (levels, vocab_size) noise if the caller has it, used where nothing is filtered; levels: (rows,)
             int64, which of them belongs to each row.
 
     The lowest id wins a tie.
     """
     if sampling.greedy:
         return _choose_among_all(tempered(logits, sampling))
-    if is_unfiltered(sampling):
+    if sampling.unfiltered:
         if noise_rows is None:
             noise_rows = noise.at(positions[:, None], torch.arange(logits.shape[-1], device=logits.device))
             levels = torch.arange(logits.shape[0], device=logits.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
-from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, choose, is_unfiltered, tempered
+from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, choose, tempered
 from jakiro.core.tree import DraftTree, accepted_node
 from jakiro.kernels.compiled import sampling as native
 
@@ -24,7 +24,7 @@ class Verification:
     Attributes:
         choices: (num_nodes,) int64, the target's own choice after each node.
         margins: (num_nodes,) float32.
-        target_probs: (num_nodes,) float32, softmax of the parent's raw logits at the sampling temperature; NaN at 0.
+        target_probs: (num_nodes,) float32, softmax of the parent's logits at the sampling temperature; NaN at 0.
         on_path: (num_nodes,) bool, root and accepted nodes.
         end: () int64, the last accepted node (0 when nothing was accepted).
         needs_full_sort: () bool, the sorted prefix did not settle a choice on the path.
@@ -85,16 +85,15 @@ def verify(
     Args:
         tree: num_nodes nodes.
         mask: (num_nodes, num_nodes) ancestor-or-self mask.
-        logits: (num_nodes, vocab_size) raw target logits at every node.
+        logits: (num_nodes, vocab_size) the target's logits at every node, as the answer's rule left them.
         root_position: absolute position of the root; the choice after a node of depth d is for root_position + d + 1.
         noise_rows: (max_depth + 1, vocab_size) noise from the position after the root on, where the caller has it; it
-            is used without top-k and top-p.
+            is used where nothing is filtered.
         prefix_length: how many sorted tokens top-k and top-p look at before `needs_full_sort` asks for all.
     """
-    if isinstance(sampling, SamplingParams) and native.works_on(logits):
-        whole_rows = noise_rows is not None and is_unfiltered(sampling)
-        if whole_rows or sampling.greedy:
-            return _verify_in_one_call(tree, logits, sampling, noise_rows if whole_rows else None)
+    keyed = isinstance(sampling, SamplingParams) and (noise_rows is not None or not sampling.unfiltered)
+    if keyed and native.works_on(logits):
+        return _verify_in_one_call(tree, logits, sampling, noise_rows, root_position)
     positions = tree.depths + (root_position + 1)
     parents = tree.parents.clamp(min=0)
     choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length)
@@ -109,8 +108,13 @@ def verify(
 
 
 def _verify_in_one_call(
-    tree: DraftTree, logits: Tensor, sampling: SamplingParams, noise_rows: Tensor | None
+    tree: DraftTree, logits: Tensor, sampling: SamplingParams, noise_rows: Tensor | None, root_position: int
 ) -> Verification:
-    temperature = 1.0 if sampling.greedy else sampling.temperature
-    *columns, end = native.verify(logits, temperature, noise_rows, tree.token_ids, tree.parents, tree.depths)
+    temperature, dropped = 1.0 if sampling.greedy else sampling.temperature, None
+    if not sampling.unfiltered:
+        noise_rows = None
+        if not sampling.greedy:
+            limits = sampling.top_k, sampling.top_p, sampling.log_min_p
+            dropped = native.filters(*limits, sampling.seed, root_position + 1)
+    *columns, end = native.verify(logits, temperature, noise_rows, dropped, tree.token_ids, tree.parents, tree.depths)
     return Verification(*columns, end, False)

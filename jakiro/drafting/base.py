@@ -19,6 +19,7 @@ from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
 from jakiro.drafting.candidates import Candidates, Chain, Evidence, best_tree
 from jakiro.heads.base import DraftHead
+from jakiro.heads.kind import HeadKind
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
@@ -96,10 +97,10 @@ class Method:
         proposers: those it usually has; a loaded drafter has its own.
         load: makes the drafter.
         drafts: whether it drafts trees; if not, all its candidates need no draft pass.
-        trains: fields of the `DraftConfig` of heads that are trained for it; None where it has none of its own. Their
-            kind is the first one that it needs.
+        trains: fields of the config of heads that are trained for it; None where it has none of its own. Their kind is
+            the first one that it needs.
         drafter: from a head of that kind, bound to its target, and the head's info: the drafter.
-        network: what such heads are, where `heads.networks` lacks the name in `trains`.
+        kind: of such heads, where `heads.kinds` lacks it.
     """
 
     name: str
@@ -113,7 +114,7 @@ class Method:
     drafts: bool = True
     trains: dict | None = None
     drafter: "Callable[..., Drafter] | None" = None
-    network: type[DraftHead] | None = None
+    kind: HeadKind | None = None
 
     def to_dict(self) -> dict:
         """Everything but the function, in JSON's types."""

@@ -32,11 +32,13 @@ from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
+from jakiro.heads.eagle import EAGLE
+from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.cache import RowCache
 
-LAYERS = Needs(head=("mixture", "dense"))
+LAYERS = Needs(head=(JAKIRO.name, EAGLE.name))
 
 
 @dataclass(eq=False)
@@ -133,7 +135,7 @@ class HeadSession(DraftSession):
         token_ids, features = self._taken()
         committed = self.cache.length
         self._reserve(token_ids.shape[0] + self.head.root_rows - 1)
-        self._root = _last_rows(self.head.read(token_ids, features, self.cache), self.head.root_rows)
+        self._root = _last_rows(self.head.extend(token_ids, features, self.cache), self.head.root_rows)
         self.cache.keep(committed + token_ids.shape[0])
         self._root_token = token_ids[-1:]
 

@@ -62,6 +62,6 @@ class AnswerText:
             self._ready += self._until.push(self._decoder.push([token_id]))
             if self._until.found:
                 return own_ids[:count]
-        if own_ids[-1] in self._stop_ids or self.num_tokens + len(own_ids) >= self._limit:
+        if any(each in self._stop_ids for each in own_ids[-1:]) or self.num_tokens + len(own_ids) >= self._limit:
             self._ready += self._until.push(self._decoder.finish()) + self._until.finish()
         return own_ids

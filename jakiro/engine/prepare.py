@@ -8,13 +8,16 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.grammar import GrammarRule
 from jakiro.core.noise import KeyedNoise
+from jakiro.core.rule import TokenRule, rule_for
 from jakiro.core.sampling import choose
 from jakiro.drafting.base import Context, Drafter, DraftSession, Method
 from jakiro.engine.answer_text import AnswerText
 from jakiro.engine.budget import Size, TreeBudget
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.logprobs import scored
 from jakiro.engine.prefix import GrowingPrefix, Prefix
 from jakiro.engine.request import Request
 from jakiro.engine.runner import Runner
@@ -54,6 +57,7 @@ class AnswerState:
         tree: the bounds of its trees.
         budget: chooses each tree's size; None for trees of a fixed size.
         release: gives the runner back.
+        rule: what the settings say about tokens; None where they say nothing.
         session: None for plain decoding.
         text: the answer's tokens so far and their text.
         prefix: what the caches hold, for later prompts; None where none is kept.
@@ -65,6 +69,7 @@ class AnswerState:
     budget: TreeBudget | None
     runner: Runner
     release: Callable[[], object]
+    rule: TokenRule | None
     session: DraftSession | None
     text: AnswerText
     prefix: GrowingPrefix | None
@@ -79,18 +84,6 @@ def prepare(setup: Setup, request: Request) -> AnswerState:
         ValueError: the target cannot read the prompt, or the beginning of the answer ends it.
     """
     target = setup.target
-    for name in (
-        "min_p",
-        "repetition_penalty",
-        "presence_penalty",
-        "frequency_penalty",
-        "no_repeat_ngram_size",
-        "logit_bias",
-        "suppress_tokens",
-        "grammar",
-    ):
-        if getattr(request.sampling, name) != getattr(SamplingParams(), name):
-            raise ValueError(f"{name} is not obeyed yet; leave it out.")
     _refuse_unknown(request.prompt.ids, target.vocab_size, setup.token_text)
     # Size the runner by the real limit; the wish may be far longer
     within = request.within(target.max_positions)
@@ -100,16 +93,22 @@ def prepare(setup: Setup, request: Request) -> AnswerState:
     text.take(list(request.prompt.answer_ids))
     if text.end_reason is not None:
         raise ValueError(f"The beginning of the answer ends it ({text.end_reason}); leave out its last tokens.")
+    rule = _rule_of(setup, request)
     runner, release = setup.borrow(within)
     try:
-        return _begin(setup, request, text, runner, release)
+        return _begin(setup, request, text, rule, runner, release)
     except BaseException:
         release()
         raise
 
 
 def _begin(
-    setup: Setup, request: Request, text: AnswerText, runner: Runner, release: Callable[[], object]
+    setup: Setup,
+    request: Request,
+    text: AnswerText,
+    rule: TokenRule | None,
+    runner: Runner,
+    release: Callable[[], object],
 ) -> AnswerState:
     target, prompt, sampling, tree = setup.target, request.prompt, request.sampling, request.tree
     budget = None if setup.profile is None else TreeBudget(setup.profile, setup.sizes)
@@ -118,16 +117,21 @@ def _begin(
     prefixes = request.prefixes if runner.max_reusable_tokens else None
     earlier = prefixes and prefixes.find(target, prompt.ids)
     features, logits = _read(runner, prompt_ids, earlier)
-    first = _choose_first(logits, sampling, len(prompt.ids))
+    chosen_from = logits if rule is None else rule.adjust(logits, None, None)
+    first = _choose_first(chosen_from, sampling, len(prompt.ids))
     first_token_id = int(first)
     clock.end("other")
-    runner.begin(first)
+    runner.begin(first, rule)
     known_ids, session = [*prompt.ids, first_token_id], None
     if not tree.root_only:
         head_rows = earlier.head_rows if earlier else {}
         session = runner.session(setup.drafter, Context(known_ids, torch.cat([prompt_ids, first]), features, head_rows))
         clock.end("draft")
     text.take([first_token_id])
+    if rule is not None:
+        rule.advance([first_token_id], first)
+    wanted = sampling.logprobs
+    first_logprobs = () if wanted is None else scored(logits, [first_token_id], wanted, setup.token_text)[0]
     profile = {"device": setup.device_name} | (budget.profile.to_dict() if budget else {})
     header = Header(
         method=setup.method.name,
@@ -150,6 +154,7 @@ def _begin(
         first_piece=setup.token_text.piece(first_token_id),
         first_text=text.text(),
         prefill_ms=clock.ms["other"],
+        first_logprobs=first_logprobs,
         num_reused_tokens=len(earlier.token_ids) if earlier else 0,
         special_tokens={str(token_id): name for token_id, name in setup.token_text.special_tokens.items()},
     )
@@ -158,12 +163,29 @@ def _begin(
         budget=budget,
         runner=runner,
         release=release,
+        rule=rule,
         session=session,
         text=text,
         prefix=GrowingPrefix(prefixes, target, known_ids, features) if prefixes else None,
         trace=Trace(header, end_reason=text.end_reason),
         draft_ms=clock.ms["draft"],
     )
+
+
+def _rule_of(setup: Setup, request: Request) -> TokenRule | None:
+    """What the settings say about tokens, see `rule_for`; the beginning of the answer counts as its own.
+
+    Raises:
+        ValueError: a grammar is none, or the beginning of the answer is outside it.
+    """
+    target, prompt, grammar = setup.target, request.prompt, request.sampling.grammar
+    if grammar is not None:
+        grammar = GrammarRule(grammar, setup.token_text, target.vocab_size, target.stop_ids)
+    rule = rule_for(request.sampling, target.vocab_size, target.device, grammar)
+    if rule is not None:
+        rule.start(prompt.ids[: prompt.answer_start])
+        rule.advance(prompt.answer_ids, torch.tensor(prompt.answer_ids, dtype=torch.int64, device=target.device))
+    return rule
 
 
 def _refuse_unknown(prompt: Sequence[int], known: int, token_text: TokenText) -> None:

@@ -14,7 +14,9 @@ ROOT = "root"
 _LARGEST = 1e9
 
 
-def nodes_from(outcome: Outcome, token_text: TokenText, proposers: Sequence[str]) -> tuple[Node, ...]:
+def nodes_from(
+    outcome: Outcome, token_text: TokenText, proposers: Sequence[str], forbidden: Sequence[str | None] | None = None
+) -> tuple[Node, ...]:
     """The nodes of one step, root first.
 
     All their numbers are finite, whatever a damaged head made of them: what is unknown is None or left out; a score
@@ -22,6 +24,7 @@ def nodes_from(outcome: Outcome, token_text: TokenText, proposers: Sequence[str]
 
     Args:
         proposers: ids of the drafter's proposers, in its order.
+        forbidden: of each node, the setting that forbids it; None where none forbids any.
     """
     return tuple(
         Node(
@@ -43,6 +46,7 @@ def nodes_from(outcome: Outcome, token_text: TokenText, proposers: Sequence[str]
             target_choice=outcome.choices[index],
             target_choice_piece=token_text.piece(outcome.choices[index]),
             margin=_bounded(outcome.margins[index], 0.0),
+            forbidden_by=forbidden[index] if forbidden else None,
         )
         for index in range(len(outcome.token_ids))
     )

@@ -1,6 +1,6 @@
 """What is asked of the engine: a prompt as tokens, and the settings; one request serves all methods of a race."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jakiro.config import SamplingParams, TreeConfig
@@ -25,13 +25,18 @@ class Prompt:
     raw: str | None = None
 
     @classmethod
-    def of(cls, tokenizer, messages: Messages, raw: bool = False) -> "Prompt":
+    def of(
+        cls, tokenizer, messages: Messages, raw: bool = False, template_arguments: Mapping[str, object] | None = None
+    ) -> "Prompt":
         """Encodes messages, or with `raw` a bare text to continue.
+
+        Args:
+            template_arguments: what the chat template is told besides.
 
         Raises:
             ValueError: nothing was asked, or a message is malformed; see `encode_messages`.
         """
-        ids = encode_messages(tokenizer, messages, raw_prompt=messages if raw else None)
+        ids = encode_messages(tokenizer, messages, messages if raw else None, template_arguments)
         return cls(tuple(ids), len(ids), () if raw else tuple(as_messages(messages)), messages if raw else None)
 
     @property

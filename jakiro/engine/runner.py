@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, NoiseRows
-from jakiro.core.sampling import is_unfiltered
+from jakiro.core.rule import TokenRule
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
 from jakiro.drafting.base import Context, Drafter, DraftSession, Proposal
@@ -26,11 +26,13 @@ class Runner(Protocol):
 
     Attributes:
         max_reusable_tokens: of an earlier answer, whose rows it can begin with without changing a bit of what follows.
+        note: a sentence on how this answer runs, for its plans; empty where there is nothing to say.
         drafts_ahead: whether the host goes on before a draft is done, so that the next one may begin early.
     """
 
     max_reusable_tokens: int
     drafts_ahead: bool
+    note: str
 
     def load_prefix(self, rows: Tensor) -> None:
         """Takes over what `rows` gave of an earlier answer, before `prefill`; at most `max_reusable_tokens`."""
@@ -45,8 +47,8 @@ class Runner(Protocol):
     def export_cache(self, length: int) -> Tensor:
         """A copy of the target's first rows, (layers, 2, kv_heads, length, head_dim); at most `max_reusable_tokens`."""
 
-    def begin(self, root: Tensor) -> None:
-        """Takes the first token, (1,) int64."""
+    def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
+        """Takes the first token, (1,) int64, and what the answer's settings say about the others."""
 
     def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
         """Drafting for this answer; after `begin`."""
@@ -92,7 +94,7 @@ class SlicedRunner:
         capacity: rows of the target's cache: prompt, answer and the widest tree together.
     """
 
-    drafts_ahead = False
+    drafts_ahead, note = False, ""
 
     def __init__(self, target: TargetModel, sampling: SamplingParams, capacity: int) -> None:
         self.target, self.sampling, self.max_reusable_tokens = target, sampling, target.max_reusable_tokens
@@ -100,6 +102,7 @@ class SlicedRunner:
         self.noise_rows = NoiseRows(self.noise, torch.arange(target.vocab_size, device=target.device))
         self.cache = target.new_cache(capacity)
         self.root: Tensor | None = None
+        self.rule: TokenRule | None = None
         self._scores: Scores | None = None
         self._base = 0
 
@@ -114,11 +117,11 @@ class SlicedRunner:
     def export_cache(self, length: int) -> Tensor:
         return self.cache.first(length).clone()
 
-    def begin(self, root: Tensor) -> None:
-        self.root = root
+    def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
+        self.root, self.rule = root, rule
 
     def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
-        noise = self.noise_rows if is_unfiltered(self.sampling) else self.noise
+        noise = self.noise_rows if self.sampling.unfiltered else self.noise
         return drafter.start(prompt, self.sampling, noise)
 
     def root_tree(self) -> DraftTree:
@@ -135,11 +138,10 @@ class SlicedRunner:
     def verify(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         options = {"prefix_length": self.target.vocab_size} if whole_vocabulary else {}
         tree, scores = proposal.tree, self._scores
-        whole = is_unfiltered(self.sampling)
+        whole = self.sampling.unfiltered
         noise_rows = self.noise_rows.rows(self._base + 1, tree.max_depth + 1) if whole else None
-        verification = verify(
-            tree, scores.mask, scores.logits, self.sampling, self.noise, self._base, noise_rows, **options
-        )
+        logits = scores.logits if self.rule is None else self.rule.adjust(scores.logits, tree, scores.mask)
+        verification = verify(tree, scores.mask, logits, self.sampling, self.noise, self._base, noise_rows, **options)
         return read_back(tree, verification)
 
     def logits(self, num_nodes: int) -> Tensor:

@@ -14,10 +14,11 @@ from jakiro.core.verify import Outcome
 from jakiro.drafting.base import Committed, NoDraftLimits, Proposal, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.clock import StepClock
+from jakiro.engine.logprobs import scored
 from jakiro.engine.prepare import Setup, prepare
 from jakiro.engine.recorder import nodes_from, shown_plan
 from jakiro.engine.request import Request
-from jakiro.trace import Plan, Step
+from jakiro.trace import Plan, Scored, Step
 
 
 class Begun(NamedTuple):
@@ -41,7 +42,8 @@ class Stream:
         state = prepare(setup, request)
         self._setup, self._target, self._tree = setup, setup.target, state.tree
         self._runner, self._session, self._budget = state.runner, state.session, state.budget
-        self._text, self._prefix, self._draft_ms = state.text, state.prefix, state.draft_ms
+        self._rule, self._text, self._prefix = state.rule, state.text, state.prefix
+        self._draft_ms, self._num_likeliest = state.draft_ms, request.sampling.logprobs
         self.trace, self.may_draft_ahead = state.trace, True
         self._begun: Begun | None = None
         self._release = weakref.finalize(self, state.release)
@@ -97,6 +99,9 @@ class Stream:
             clock.end("draft")
         committed_ids = self._text.take(committed.token_ids)
         self.trace.end_reason = self._text.end_reason
+        if self._rule is not None and not self.finished:
+            self._rule.advance(committed.token_ids, committed.ids)
+        logprobs = self._logprobs(outcome, committed_ids)
         clock.end("other")
         ahead = not self.finished and self.may_draft_ahead and self._session is not None and self._runner.drafts_ahead
         if ahead:
@@ -105,9 +110,13 @@ class Stream:
         header, index = self.trace.header, len(self.trace.steps)
         text = self._text.text() if index else header.first_text + self._text.text()
         shown = shown_plan(plan, outcome, proposal.note, reread, drafts=self._session is not None)
+        if self._runner.note:
+            shown = replace(shown, why=f"{shown.why} {self._runner.note}")
         clock.end("other")
         before = clock.ms["other"]
-        nodes = nodes_from(outcome, self._setup.token_text, [proposer["id"] for proposer in header.proposers])
+        proposers, rule = [proposer["id"] for proposer in header.proposers], self._rule
+        forbidden = rule and rule.forbidden(outcome.token_ids)
+        nodes = nodes_from(outcome, self._setup.token_text, proposers, forbidden)
         clock.end("other")
         self.trace.recording_ms += clock.ms["other"] - before
         if not ahead:
@@ -124,6 +133,7 @@ class Stream:
             verify_ms=clock.ms["verify"],
             other_ms=clock.ms["other"],
             plan=shown,
+            logprobs=logprobs,
         )
 
     def _begin(self) -> Begun:
@@ -175,6 +185,14 @@ class Stream:
         if self._prefix is not None:
             self._prefix.add(committed.token_ids, features)
         return committed
+
+    def _logprobs(self, outcome: Outcome, committed_ids: list[int]) -> tuple[tuple[Scored, ...], ...]:
+        """Of the tokens that a step adds to the answer, where they are asked for."""
+        if self._num_likeliest is None:
+            return ()
+        rows = [0, *outcome.accepted_path][: len(committed_ids)]
+        logits = self._runner.logits(len(outcome.token_ids))[rows]
+        return scored(logits, committed_ids, self._num_likeliest, self._setup.token_text)
 
     def _learn(self, plan: Plan | None, proposal: Proposal, outcome: Outcome, clock: StepClock) -> None:
         """Lets the next trees' size follow from a step."""

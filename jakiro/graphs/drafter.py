@@ -97,7 +97,7 @@ class StaticHeadDrafter(Drafter):
     def grow(self, config: TreeConfig, greedy: bool, chained: bool) -> None:
         """Pass: reads the pending rows, grows a tree after them and writes it where the target's pass reads it."""
         head, around, end = self.head, self.around, self.count[None] - 1
-        read = head.read(self.pending_ids, self.pending_features, self.cache.following())
+        read = head.extend(self.pending_ids, self.pending_features, self.cache.following())
         root = HeadOutput(*(None if part is None else part.index_select(-2, end) for part in read))
         noise = None
         if config.shared_noise and not greedy:
@@ -160,13 +160,13 @@ class StaticHeadSession(DraftSession):
         if self._prompt is not None:
             (ids, features), self._prompt = self._prompt, None
             if ids.shape[0]:
-                self.drafter.head.read(ids, features.to(self.drafter.dtype), self.rows)
+                self.drafter.head.extend(ids, features.to(self.drafter.dtype), self.rows)
 
     def _read_aside(self) -> None:
         """Reads everything pending outside of graphs, so that there is room for more."""
         self._read_prompt()
         drafter, count = self.drafter, self._count
-        drafter.head.read(drafter.pending_ids[:count], drafter.pending_features[:count], self.rows)
+        drafter.head.extend(drafter.pending_ids[:count], drafter.pending_features[:count], self.rows)
         self._count = 0
 
 

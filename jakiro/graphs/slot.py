@@ -11,7 +11,8 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.core.sampling import DeviceSampling, is_unfiltered, limits_k, limits_p, prefix_for
+from jakiro.core.rule import Counted, TokenRule, counts, drafted_path, looks_on_host
+from jakiro.core.sampling import DeviceSampling, prefix_for
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
 from jakiro.drafting.base import Capturable, Context, Drafter, DraftSession, HeadEvidence, Proposal
@@ -26,6 +27,7 @@ from jakiro.target.model import TREE_ROWS, TargetModel
 
 # Of the largest tree, and levels × width of the widest draft
 MOST_NODES, MOST_DRAFT_ROWS = TREE_ROWS, 256
+HOST_LOOKS = "The host looks at each tree before the target chooses, so nothing is drafted ahead."
 # What a drafted step is taken to bring, before there is one
 TOKENS_A_STEP = 3.5
 
@@ -68,7 +70,9 @@ class Slot(DraftBuffers):
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
         self.top_p = torch.ones((), dtype=torch.float64, device=device)
         self.top_k = torch.ones((), dtype=torch.int64, device=device)
+        self.log_min_p = torch.zeros((), device=device)
         self.vocabulary = torch.arange(target.vocab_size, device=device)
+        self.counted, self.rule = Counted.empty(target.vocab_size, device), None
         # What a step's one copy brings to the host, by the evidence of its trees
         self._packed: dict[Layout, Tensor] = {}
         self._heads: dict[LayerHead, StaticHeadDrafter] = {}
@@ -77,13 +81,17 @@ class Slot(DraftBuffers):
 
     @property
     def drafts_ahead(self) -> bool:
-        return self.device.type == "cuda" and not self._foreign
+        return self.device.type == "cuda" and not self._foreign and not self._on_host
+
+    @property
+    def note(self) -> str:
+        return HOST_LOOKS if self._on_host else ""
 
     @property
     def num_bytes(self) -> int:
         """Of all buffers, those of drafters included."""
         found = [*vars(self).values(), *self._packed.values(), self.cache.store]
-        found += self.tree.buffers
+        found += self.tree.buffers + self.counted.buffers
         for drafter in self._heads.values():
             found += drafter.buffers
         tensors = {id(each): each for each in found if isinstance(each, Tensor) and each.device == self.device}
@@ -121,7 +129,8 @@ class Slot(DraftBuffers):
             while columns <= most:
                 yield self.passes.get(self.score_rows, rows, live, columns, bound)
                 columns *= 2
-            yield self.passes.get(self.verify_rows, rows, bound, layout, *self._regime(sampling))
+            if not looks_on_host(sampling):
+                yield self.passes.get(self.verify_rows, rows, bound, layout, *self._regime(sampling))
             yield self.passes.get(self.commit_rows, rows, bound)
         fixed = self.capturable(drafter)
         if fixed is not None and not tree.root_only:
@@ -140,13 +149,14 @@ class Slot(DraftBuffers):
         """Prepares for an answer: captures what is not captured yet, before the buffers hold anything of it."""
         self.sampling, self._bound, self._layout = sampling, _depth_bound(tree), _layout(drafter, tree)
         self._with_noise = self._keeps_noise(drafter, sampling, tree)
-        self._foreign = self.capturable(drafter) is None
+        self._foreign, self._on_host = self.capturable(drafter) is None, looks_on_host(sampling)
         self._buffers_for(self._layout)
         self.served.add(drafter)
         self.seed.fill_(sampling.seed)
         self.temperature.fill_(sampling.temperature or 1.0)
         self.top_p.fill_(sampling.top_p)
         self.top_k.fill_(sampling.top_k)
+        self.log_min_p.fill_(sampling.log_min_p or 0.0)
         self.cache.length.fill_(1)
         # Warm-ups run with what lies here: a deeper tree of another answer would not fit this one's bound
         self.tree.write(DraftTree.root_only(self.root), self.tree.rows, ())
@@ -166,8 +176,11 @@ class Slot(DraftBuffers):
         return features, logits
 
     @torch.inference_mode()
-    def begin(self, root: Tensor) -> None:
+    def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
         self.root.copy_(root)
+        self.rule = rule
+        if rule is not None:
+            rule.move_to(self.counted)
         self._enter_step()
 
     @torch.inference_mode()
@@ -202,9 +215,13 @@ class Slot(DraftBuffers):
     def verify(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         nodes, levels = proposal.tree.num_nodes, proposal.tree.max_depth
         rows, regime = self.target.row_bucket(nodes), self._regime(self.sampling, whole_vocabulary)
-        self.passes.get(self.verify_rows, rows, self._bound, self._layout, *regime)()
-        self._read_rows = rows
         placed = self.tree.first(nodes, levels, self._layout)
+        if self._on_host:
+            logits = self.rule.adjust(self.scored[:rows], placed, self.mask[:rows, :nodes])
+            self._verify(logits, rows, self._bound, self._layout, *regime[1:])
+        else:
+            self.passes.get(self.verify_rows, rows, self._bound, self._layout, *regime)()
+        self._read_rows = rows
         return unpack(self._to_host(rows), placed, rows)
 
     def logits(self, num_nodes: int) -> Tensor:
@@ -237,26 +254,44 @@ class Slot(DraftBuffers):
         self.features[:rows].copy_(scores.features)
         self.mask[:rows, :rows].copy_(scores.mask)
 
-    def verify_rows(
-        self, rows: int, bound: int, layout: Layout, greedy: bool, limits_p: bool, limits_k: bool, prefix_length: int
-    ) -> None:
+    def verify_rows(self, rows: int, bound: int, layout: Layout, counted: bool, *regime) -> None:
         """Pass: the target's choices, the accepted path, and all the caller sees in one tensor.
 
         Args:
-            limits_p, limits_k: whether top-p and top-k drop tokens; how many, the device knows, as it does the seed and
-                the temperature. prefix_length: see `warp`.
+            counted: whether biases or penalties change the logits before. regime: see `_verify`.
+        """
+        logits, mask = self.scored[:rows], self.mask[:rows, :rows]
+        if counted:
+            token_ids = self.tree.first(rows, min(rows - 1, bound), ()).token_ids
+            logits = self.counted.adjusted(logits, token_ids, drafted_path(mask))
+        self._verify(logits, rows, bound, layout, *regime)
+
+    def _verify(
+        self, logits: Tensor, rows: int, bound: int, layout: Layout, greedy: bool, limits_p: bool, limits_k: bool,
+        limits_min_p: bool, prefix_length: int,
+    ) -> None:  # fmt: skip
+        """What follows the logits in `verify_rows`.
+
+        Args:
+            limits_p, limits_k, limits_min_p: whether they drop tokens; how many, the device knows, as it does the seed
+                and the temperature. prefix_length: see `warp`.
         """
         tree = self.tree.first(rows, min(rows - 1, bound), layout)
-        top_p, top_k = self.top_p if limits_p else None, self.top_k if limits_k else None
-        held = DeviceSampling(greedy, self.temperature, top_p, top_k)
+        held = DeviceSampling(
+            greedy,
+            self.temperature,
+            self.top_p if limits_p else None,
+            self.top_k if limits_k else None,
+            self.log_min_p if limits_min_p else None,
+        )
         verification = verify(
             tree,
             self.mask[:rows, :rows],
-            self.scored[:rows],
+            logits,
             held,
             KeyedNoise(self.seed),
             self.cache.length,
-            self.noise[: tree.max_depth + 1] if is_unfiltered(held) else None,
+            self.noise[: tree.max_depth + 1] if held.unfiltered else None,
             prefix_length,
         )
         self.choices[:rows].copy_(verification.choices)
@@ -302,16 +337,18 @@ class Slot(DraftBuffers):
     def _columns(self, length: int, rows: int) -> int:
         return columns_for(length + rows, self.smallest_columns)
 
-    def _regime(self, sampling: SamplingParams, whole_vocabulary: bool = False) -> tuple[bool, bool, bool, int]:
+    def _regime(self, sampling: SamplingParams, whole_vocabulary: bool = False) -> tuple:
         """The last arguments of `verify_rows`; a top-k of the whole vocabulary or more drops nothing."""
-        dropped = not sampling.greedy and limits_k(sampling) and sampling.top_k < self.target.vocab_size
+        drawn = not sampling.greedy
+        dropped = drawn and 0 < sampling.top_k < self.target.vocab_size
         prefix_length = self.target.vocab_size if whole_vocabulary else prefix_for(sampling.top_k if dropped else 0)
-        return sampling.greedy, not sampling.greedy and limits_p(sampling), dropped, prefix_length
+        limits = drawn and sampling.top_p < 1, dropped, drawn and sampling.min_p > 0
+        return counts(sampling), sampling.greedy, *limits, prefix_length
 
     def _keeps_noise(self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig) -> bool:
         """Whether the target, or a drafter that ranks with it, uses noise over the whole vocabulary."""
         ranked = tree.shared_noise and not tree.root_only and self.capturable(drafter) is not None
-        return is_unfiltered(sampling) or (ranked and not sampling.greedy)
+        return sampling.unfiltered or (ranked and not sampling.greedy)
 
 
 def _depth_bound(tree: TreeConfig) -> int:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.layers import HeadOutput
+from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled.linear import CompiledInt8Linear
 from jakiro.kernels.linear import Packing, native_works, packed_linear
@@ -38,9 +38,11 @@ class DraftHead(nn.Module):
         capturable: whether its passes run over any `PassCache`, as captured ones do.
         skipped_tokens: at a text's beginning, those that its cache has no row for; rows that pair a token with the
             target's feature one position before it begin at the second one.
+        root_rows: rows at the end of what `extend` returns from which a tree begins.
     """
 
     skipped_tokens = 1
+    root_rows = 1
     capturable = True
 
     @property
@@ -107,16 +109,18 @@ class DraftHead(nn.Module):
     def pack(self, precision: str = "int8") -> "DraftHead":
         """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
 
+        Here nothing is packed.
+
         Args:
             precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
         """
-        raise NotImplementedError
+        return self
 
-    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""
-        return self._read(self.embed(token_ids), features, cache)
+    def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+        """Extends the cache by committed tokens: (rows,) int64, and the target's features one position before each."""
+        return self._extend(self.embed(token_ids), features, cache)
 
-    def _read(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+    def _extend(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """One causal pass over rows that follow the cache's: (rows, hidden) and (rows, feature_size)."""
         places = torch.arange(embeddings.shape[0], device=embeddings.device)
         # Compared, because `tril` would wake all threads on a CPU
@@ -132,6 +136,37 @@ class DraftHead(nn.Module):
         """An empty cache for one sequence."""
         layers, kv_heads, head_dim = self.cache_shape
         return RowCache(layers, capacity, rows=self.output_weight.new_zeros((layers, 2, kv_heads, capacity, head_dim)))
+
+
+class CountedRows:
+    """In place of a cache where nothing is kept of a text but its length."""
+
+    capacity = float("inf")
+
+    def __init__(self) -> None:
+        self.length = 0
+
+    def keep(self, length: int) -> None:
+        self.length = length
+
+
+class FeatureHead(DraftHead):
+    """A head that predicts all levels from the target's last feature alone.
+
+    Its `forward` takes the target's features, (…, hidden), to (levels, …, hidden) of what each level predicts.
+    """
+
+    @property
+    def root_rows(self) -> int:
+        return self.levels
+
+    def new_cache(self, capacity: int) -> CountedRows:
+        return CountedRows()
+
+    def extend(self, token_ids: Tensor, features: Tensor, cache: CountedRows) -> HeadOutput:
+        """Reads committed tokens: all levels' features from the last one, in the place of rows."""
+        cache.length += token_ids.shape[0]
+        return row_output(self(features[-1:])[:, 0][None])
 
 
 def precision_on(device: torch.device, wanted: str) -> str:

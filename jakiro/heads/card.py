@@ -4,24 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jakiro.heads.base import DraftHead
-from jakiro.heads.config import DraftConfig
 
 CARD_NAME = "README.md"
 # Stands in cards that `train` wrote, which it may replace; others are somebody's own words
 WRITTEN_BY_TRAINING = "<!-- Written by train; remove this line to keep your own words. -->"
-
-
-def kind_of_head(config: DraftConfig) -> str:
-    """What the network is, in words."""
-    parallel = config.num_parallel
-    known = {
-        "mixture": f"Jakiro, {config.fusion} fusion",
-        "dense": "one dense layer, as EAGLE's",
-        "masks": f"one dense layer with {parallel} mask tokens, as ParallelSpec's",
-        "staged": f"{config.num_layers} dense layers and {parallel} MLPs for further levels, as Gumiho's",
-        "mlps": f"{parallel} MLPs that read the target's feature, as Medusa's",
-    }
-    return known.get(config.kind, f"a network of the kind “{config.kind}”")
 
 
 def model_card(head: DraftHead, sections: Mapping[str, Mapping[str, object]] | None = None) -> str:
@@ -34,14 +20,12 @@ def model_card(head: DraftHead, sections: Mapping[str, Mapping[str, object]] | N
     rows = {
         "Target": config.target_name or "not recorded",
         "Target's weights (SHA-256)": config.target_sha256 or "not recorded",
-        "Kind": kind_of_head(config),
+        "Kind": config.describe(),
         "Parameters": f"{sum(parameter.numel() for parameter in head.parameters()):,}",
         "Hidden size": config.hidden_size,
         "Draft vocabulary": f"{config.draft_vocab_size or config.vocab_size:,} of {config.vocab_size:,}",
         "Calibrated": "yes" if config.calibration else "no",
     }
-    if config.num_layers:
-        rows["Experts"] = f"{config.num_experts} of inner width {config.expert_intermediate_size}"
     hub_id = f"base_model: {config.target_name}\n" if config.target_name.count("/") == 1 else ""
     parts = [
         f"---\nlibrary_name: jakiro\ntags: [speculative-decoding, draft-head]\n{hub_id}---\n",

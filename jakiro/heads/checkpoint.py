@@ -1,28 +1,27 @@
 """Draft heads on disk: config.json, safetensors in float16 or 8 bits, and a loader that names what does not fit.
 
 Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored. Other
-people's checkpoints are read by `foreign.py`; `misfits` tells from the configs alone whether a head fits a target.
+people's checkpoints are read by `published.py`; `misfits` tells from the configs alone whether a head fits a target.
 """
 
 import hashlib
 import json
 import pickle
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from jakiro.config import require
 from jakiro.heads.base import DraftHead
-from jakiro.heads.config import WEIGHTS_NAMES, DraftConfig, rope_of
-from jakiro.heads.foreign import from_official
-from jakiro.heads.networks import NETWORKS, config_from, make_head
+from jakiro.heads.config import KIND, WEIGHTS_NAMES, DraftConfig
+from jakiro.heads.kind import Kinds
+from jakiro.heads.kinds import KINDS, config_from, make_head
+from jakiro.heads.published import from_published
 from jakiro.heads.rounded import restored, rounded_to_int8
 from jakiro.heads.shards import INDEX_ENDING, shards_of
 from jakiro.system import atomic_file, is_out_of_memory, reason_of, write_atomically
-from jakiro.target.families import num_kv_heads
 from jakiro.target.features import check_feature_layers
 
 WEIGHTS_NAME = WEIGHTS_NAMES[0]
@@ -47,7 +46,7 @@ def save_head(head: DraftHead, folder: Path, bits: int = 16) -> None:
 
 def write_config(config: DraftConfig, folder: Path) -> None:
     """Writes config.json, whole or not at all."""
-    write_atomically(folder / CONFIG_NAME, json.dumps(asdict(config), indent=2) + "\n")
+    write_atomically(folder / CONFIG_NAME, json.dumps(config.to_dict(), indent=2) + "\n")
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -67,12 +66,12 @@ def load_head(
     folder: str | Path,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    networks: Mapping[str, type[DraftHead]] = NETWORKS,
+    kinds: Kinds = KINDS,
 ) -> DraftHead:
-    """Reads a head of our own format, or a published Jakiro, Jakiro*, EAGLE, Gumiho or Medusa-1 head.
+    """Reads a head of our own format, or a published one of a kind that reads them.
 
     Args:
-        networks: see `make_head`.
+        kinds: those that there are, see `Methods.kinds`.
 
     Raises:
         FileNotFoundError: no such folder, or a file is missing in it.
@@ -83,11 +82,11 @@ def load_head(
     values, path = _read_config(folder), weights_file(folder)
     try:
         # Foreign configs say less than they seem to, so their tensors are read first
-        config = config_from(values) if _is_own(values) else None
+        config = config_from(values, kinds) if _is_own(values) else None
         tensors = restored(_read_tensors(path))
         if config is None:
-            config, tensors = from_official(values, tensors)
-        head = make_head(config, networks)
+            config, tensors = from_published(values, tensors, kinds)
+        head = make_head(config, kinds)
     except KeyError as error:
         # transformers looks a rotary embedding's kind and numbers up as it builds it.
         raise ValueError(
@@ -127,58 +126,28 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
         vocab_size: rows of the target's embedding, if they are known; else its config's.
     """
     target_config = target_config.get_text_config()
-    found = []
-    # EAGLE-3's layers are the head's own; others read and write what the target's last layer does
-    attends = head.num_layers > 0 and head.network != "states"
-    for what, ours, theirs in (
-        ("hidden size", head.target_hidden_size, target_config.hidden_size),
-        ("vocabulary", head.vocab_size, vocab_size or target_config.vocab_size),
-        ("number of attention heads", head.num_attention_heads, target_config.num_attention_heads),
-        ("number of key/value heads", head.num_key_value_heads, num_kv_heads(target_config)),
-    ):
-        if ours != theirs and (attends or "heads" not in what):
-            found.append(
-                f"The draft head has {what} {ours:,}, the target {theirs:,}; choose a head trained for this target."
-            )
+    num_layers = target_config.num_hidden_layers
+    found = head.misfits(target_config, vocab_size or target_config.vocab_size)
     try:
-        num_layers = target_config.num_hidden_layers
         check_feature_layers(head.layers_of(num_layers), num_layers)
     except ValueError as error:
         found.append(str(error))
-    return found + (_rope_misfits(head.rope_parameters, target_config) if attends else [])
-
-
-def _rope_misfits(ours: dict, target_config) -> list[str]:
-    theirs = getattr(target_config, "rope_parameters", None) or {}
-    theirs = theirs.get("full_attention", theirs) if "rope_theta" not in theirs else theirs
-    if not theirs.get("rope_theta"):
-        return []
-    ours = rope_of({"rope_parameters": ours.get("full_attention", ours)})
-    theirs = rope_of({"rope_parameters": theirs})
-    if ours["rope_theta"] != theirs["rope_theta"]:
-        return [
-            f"The draft head has RoPE base {ours['rope_theta']:,.0f}, the target {theirs['rope_theta']:,.0f}; choose a "
-            "head trained for this target, or correct rope_theta in the head's config.json if it is wrong there."
-        ]
-    always = {"rope_type", "factor"}
-    names = sorted(always & (set(ours) | set(theirs)) | (set(ours) & set(theirs)))
-    different = [name for name in names if ours.get(name) != theirs.get(name)]
-    if not different:
-        return []
-    said = [", ".join(f"{name} {side.get(name, 'none')}" for name in different) for side in (ours, theirs)]
-    return [
-        f"The draft head has RoPE scaling {said[0]}, the target {said[1]}; choose a head trained for this target, or "
-        "correct rope_scaling in the head's config.json if it is wrong there."
-    ]
+    return found
 
 
 def _is_own(values: dict) -> bool:
-    """Whether a config.json is ours: it says how wide an expert is, or nothing that a transformers config says."""
-    foreign = {
-        "architectures", "model_type", "intermediate_size", "num_local_experts", "medusa_num_heads",
-        "speculators_model_type",
-    }  # fmt: skip
-    return not isinstance(values, dict) or "expert_intermediate_size" in values or not foreign & set(values)
+    """Whether a config.json is ours: it names its kind.
+
+    Raises:
+        ValueError: it is no object, or ours from before it named its kind.
+    """
+    require(isinstance(values, dict), f"Draft head config must be a JSON object, not {type(values).__name__}.")
+    require(
+        KIND in values or "expert_intermediate_size" not in values,
+        f"The draft head's {CONFIG_NAME} was written by Jakiro 0.9 or before and does not say its {KIND}; train it "
+        "again.",
+    )
+    return KIND in values
 
 
 def _read_config(folder: Path) -> dict:

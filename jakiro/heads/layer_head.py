@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for, precision_on
 from jakiro.heads.compiled import MOST_ROWS, Growth, NativeHeadLayer
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.linear import NativeLinear
@@ -27,10 +27,7 @@ class LayerHead(DraftHead):
         config: sizes and fusion.
     """
 
-    # Rows at the end of what `read` returns from which a tree begins
-    root_rows = 1
-
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: LayerConfig) -> None:
         from jakiro.heads.rotary import rotary_embedding
 
         super().__init__(config)
@@ -132,7 +129,7 @@ class LayerHead(DraftHead):
         Of a prompt's many rows all but the last are read before.
         """
         if token_ids.shape[0] > MOST_ROWS:
-            self.read(token_ids[:-1], features[:-1], cache)
+            self.extend(token_ids[:-1], features[:-1], cache)
             token_ids, features = token_ids[-1:], features[-1:]
         directions = (self.output_weight, self.mean_output_row) if with_evidence else None
         vocabulary = (self._output_layer, self.embedding, self.draft_token_ids, directions)

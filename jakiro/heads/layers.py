@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.layer_config import DecoderConfig, LayerConfig
 from jakiro.kernels.attention import additive_mask, attend_grouped
 from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import Packing
@@ -55,7 +55,7 @@ class HeadAttention(nn.Module):
 
     def __init__(
         self,
-        config: DraftConfig,
+        config: DecoderConfig,
         index: int = 0,
         input_size: int | None = None,
         norm_eps: float | None = None,
@@ -148,7 +148,7 @@ class ExpertMixture(nn.Module):
     The router has one row per expert, and for summed fusion two more for the contrastive pair.
     """
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         expert = SwiGLUExpert if config.fusion == "summed" else GELUExpert
         router_rows = config.num_experts + 2 if config.contrastive else config.num_experts
@@ -193,7 +193,7 @@ class ExpertMixture(nn.Module):
 class HeadLayer(nn.Module):
     """A decoder layer of a head: attention, without a norm before it in the first layer, then the experts."""
 
-    def __init__(self, config: DraftConfig, index: int = 0) -> None:
+    def __init__(self, config: LayerConfig, index: int = 0) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps) if index else None
         self.self_attn = HeadAttention(config, index)

@@ -6,7 +6,7 @@ Imported where a head is made, because transformers takes seconds to import.
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.layer_config import DecoderConfig
 
 
 class HeadRotary(LlamaRotaryEmbedding):
@@ -16,7 +16,7 @@ class HeadRotary(LlamaRotaryEmbedding):
         return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
 
 
-def rotary_embedding(config: DraftConfig) -> HeadRotary:
+def rotary_embedding(config: DecoderConfig) -> HeadRotary:
     """The rotary embedding with the target's parameters."""
     return HeadRotary(
         LlamaConfig(

@@ -13,7 +13,8 @@ from importlib import import_module
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.merged import merged
 from jakiro.heads.base import DraftHead
-from jakiro.heads.networks import NETWORKS
+from jakiro.heads.kind import HeadKind
+from jakiro.heads.kinds import KINDS
 from jakiro.methods import (
     aded,
     eagle2,
@@ -39,10 +40,10 @@ WITH_COPIES = merged(
 
 
 class Methods(Mapping[str, Method]):
-    """Drafting methods by name, and the networks of the draft heads that they bring.
+    """Drafting methods by name, and the kinds of draft heads that they bring.
 
     Raises:
-        ValueError: one is no `Method`, or two share a name, an alias, a kind of head or the name of a network.
+        ValueError: one is no `Method`, or two share a name, an alias, or a kind of head.
     """
 
     # Never changed once made, so that it may be the default of a frozen dataclass
@@ -52,7 +53,7 @@ class Methods(Mapping[str, Method]):
         self._by_name: dict[str, Method] = {}
         self._by_alias: dict[str, Method] = {}
         self._by_kind: dict[str, Method] = {}
-        self.networks: dict[str, type[DraftHead]] = dict(NETWORKS)
+        self.kinds: dict[str, HeadKind] = dict(KINDS)
         for method in methods:
             self._add(method)
 
@@ -67,6 +68,8 @@ class Methods(Mapping[str, Method]):
         if method.drafter is None:
             return
         kind = method.needs.head[0]
+        if method.kind is not None and self.kinds.setdefault(method.kind.name, method.kind) is not method.kind:
+            raise ValueError(f"{method.name} brings heads of the kind {method.kind.name!r}, but that name is taken.")
         if method.trains is None:
             # It draws on another method's heads, or on published ones, which nobody trains here
             self._by_kind.setdefault(kind, method)
@@ -76,10 +79,6 @@ class Methods(Mapping[str, Method]):
                 f"{method.name} and {self._by_kind[kind].name} both register draft heads of kind {kind!r}."
             )
         self._by_kind[kind] = method
-        if method.network is not None:
-            name = method.trains["network"]
-            if self.networks.setdefault(name, method.network) is not method.network:
-                raise ValueError(f"{method.name} registers a network {name!r}, but that name is taken; choose another.")
 
     def __getitem__(self, name: str) -> Method:
         return self._by_name[name]

@@ -8,17 +8,18 @@ from functools import partial
 
 from jakiro.drafting.base import Needs, Proposer
 from jakiro.drafting.heads import HeadDrafter, head_method
+from jakiro.heads.eagle import EAGLE
 
 PROPOSERS = (Proposer("layer", "Draft layer", "One dense layer that goes on with its own features."),)
 dense_drafter = partial(HeadDrafter, proposers=PROPOSERS)
 
 METHOD = head_method(
     dense_drafter,
-    Needs(head=("dense",)),
+    Needs(head=(EAGLE.name,)),
     name="eagle2",
     title="EAGLE-2",
     sentence="A small dense layer drafts a tree from its own features; the target checks it in one pass.",
     paper="2406.16858",
     proposers=PROPOSERS,
-    trains={"fusion": "summed", "num_experts": 1},
+    trains={},
 )

@@ -7,13 +7,14 @@ from functools import partial
 
 from jakiro.drafting.base import Needs, Proposer
 from jakiro.drafting.heads import HeadDrafter, head_method
+from jakiro.heads.eagle3 import EAGLE3
 
 PROPOSERS = (Proposer("layer", "Draft layer", "One layer that reads three hidden states of the target, then its own."),)
 fused_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 
 METHOD = head_method(
     fused_drafter,
-    Needs(head=("states",)),
+    Needs(head=(EAGLE3.name,)),
     name="eagle3",
     title="EAGLE-3",
     sentence="A small layer reads three hidden states of the target and drafts a tree; the target checks it.",

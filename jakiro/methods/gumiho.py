@@ -13,7 +13,8 @@ from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.drafting.parallel import row_proposers
-from jakiro.heads.gumiho import SERIAL
+from jakiro.heads.gumiho import GUMIHO
+from jakiro.heads.gumiho.network import SERIAL
 from jakiro.heads.layers import row_output
 
 MLPS = 3
@@ -36,7 +37,7 @@ class StagedGrower(TreeGrower):
 
     def grow(self) -> Proposal:
         frontier = self._grow_serially()
-        further = min(self.depth - SERIAL, self.head.config.num_parallel)
+        further = min(self.depth - SERIAL, self.head.config.num_mlps)
         if further > 0 and len(self.levels) == SERIAL and frontier.shape[0]:
             self._add_further(frontier, further)
         return self._select()
@@ -73,16 +74,16 @@ class StagedGrower(TreeGrower):
 
 
 staged_drafter = partial(
-    HeadDrafter, grower=StagedGrower, proposers=lambda config: proposers_of(config.num_parallel), has_evidence=False
+    HeadDrafter, grower=StagedGrower, proposers=lambda config: proposers_of(config.num_mlps), has_evidence=False
 )
 
 METHOD = head_method(
     staged_drafter,
-    Needs(head=("staged",)),
+    Needs(head=(GUMIHO.name,)),
     name="gumiho",
     title="Gumiho",
     sentence="Two layers draft two levels one after the other, small networks all further levels at once.",
     paper="2503.10135",
     proposers=proposers_of(MLPS),
-    trains={"network": "staged", "num_layers": 2, "num_parallel": MLPS, "num_experts": 1, "fusion": "summed"},
+    trains={"num_mlps": MLPS},
 )

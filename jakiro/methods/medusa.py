@@ -8,6 +8,7 @@ from functools import partial
 from jakiro.drafting.base import Needs, Proposer
 from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.drafting.parallel import ProductGrower, row_proposers
+from jakiro.heads.medusa import MEDUSA
 
 LEVELS = 5
 
@@ -18,16 +19,16 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
 
 
 parallel_drafter = partial(
-    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_parallel), has_evidence=False
+    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_mlps), has_evidence=False
 )
 
 METHOD = head_method(
     parallel_drafter,
-    Needs(head=("mlps",)),
+    Needs(head=(MEDUSA.name,)),
     name="medusa",
     title="Medusa",
     sentence="Small networks guess all following tokens at once from the target's last feature.",
     paper="2401.10774",
     proposers=proposers_of(LEVELS),
-    trains={"network": "mlps", "num_layers": 0, "num_parallel": LEVELS, "num_experts": 1, "fusion": "summed"},
+    trains={"num_mlps": LEVELS},
 )

@@ -5,6 +5,7 @@ from functools import partial
 from jakiro.drafting.base import Needs, Proposer
 from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.drafting.parallel import ProductGrower, row_proposers
+from jakiro.heads.parallelspec import PARALLELSPEC
 
 MASKS = 4
 
@@ -16,16 +17,16 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
 
 
 masked_drafter = partial(
-    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_parallel), has_evidence=False
+    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_masks), has_evidence=False
 )
 
 METHOD = head_method(
     masked_drafter,
-    Needs(head=("masks",)),
+    Needs(head=(PARALLELSPEC.name,)),
     name="parallelspec",
     title="ParallelSpec",
     sentence="One pass of a small layer with mask tokens drafts all levels of a tree.",
     paper="2410.05589",
     proposers=proposers_of(MASKS),
-    trains={"network": "masks", "num_parallel": MASKS, "num_experts": 1, "fusion": "summed"},
+    trains={"num_masks": MASKS},
 )

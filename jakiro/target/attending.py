@@ -1,7 +1,11 @@
-"""Ways of attending by the names that transformers looks them up by: "jakiro_exact", and the stock one beside it.
+"""Attention under the name that transformers looks it up by: exact within a pass that asks for it, else the stock one.
 
 Imported where a target is made, because transformers' models take seconds to import.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +14,25 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from jakiro.kernels.attention import additive_mask, attend_exactly
-from jakiro.target.families import EXACT_ATTENTION, STOCK_ATTENTION
+from jakiro.target.families import ATTENTION
+
+# Per pass and thread: one model serves both numerics, and its config says the same to all passes
+_exact: ContextVar[bool] = ContextVar("exact", default=False)
+
+
+@contextmanager
+def attending(exact: bool) -> Iterator[None]:
+    """Within this block, in this thread, passes attend exactly or as the stock model does."""
+    token = _exact.set(exact)
+    try:
+        yield
+    finally:
+        _exact.reset(token)
+
+
+def attention(module: nn.Module, *inputs, **kwargs) -> tuple[Tensor, None]:
+    """What `attending` asks for; arguments as transformers gives them."""
+    return (exact_attention if _exact.get() else stock_attention)(module, *inputs, **kwargs)
 
 
 def exact_attention(
@@ -58,7 +80,6 @@ def stock_attention(
 
 
 def register() -> None:
-    """Makes both known to transformers under their names."""
-    for name, function in ((EXACT_ATTENTION, exact_attention), (STOCK_ATTENTION, stock_attention)):
-        AttentionInterface.register(name, function)
-        AttentionMaskInterface.register(name, sdpa_mask)
+    """Makes it known to transformers under its name."""
+    AttentionInterface.register(ATTENTION, attention)
+    AttentionMaskInterface.register(ATTENTION, sdpa_mask)

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-# What transformers looks ways of attending up by, see `attending.py`
-EXACT_ATTENTION, STOCK_ATTENTION = "jakiro_exact", "jakiro_stock"
+from jakiro.config import SamplingParams
+
+# What transformers looks our way of attending up by, see `attending.py`
+ATTENTION = "jakiro"
 # What a model's code raises when it cannot take a mask, a cache or wider numbers than its own.
 TRIAL_ERRORS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
@@ -25,14 +27,16 @@ class Attending:
     Attributes:
         implementation: what transformers looks attention up by.
         mask: "bool", "float" (added to the scores), or "own": the model makes its causal mask, so only chains work.
+        exact: order-independent, in float64.
     """
 
     implementation: str
     mask: str
+    exact: bool = False
 
 
-EXACT = Attending(EXACT_ATTENTION, "bool")
-STOCK = Attending(STOCK_ATTENTION, "bool")
+EXACT = Attending(ATTENTION, "bool", exact=True)
+STOCK = Attending(ATTENTION, "bool")
 EAGER = Attending("eager", "float")
 OWN = Attending("eager", "own")
 
@@ -100,23 +104,46 @@ def readable_positions(config) -> tuple[int, str | None]:
 
 
 def stop_ids(model: nn.Module, tokenizer) -> frozenset[int]:
-    """Every id that ends an answer, from the generation config, the model's configs and the tokenizer."""
+    """Every id that ends an answer: of a sequence, a turn or a message, from the generation config, the model's configs
+    and the tokenizer.
+    """
     found: set[int] = set()
     for source in (getattr(model, "generation_config", None), model.config, text_config(model), tokenizer):
-        ids = getattr(source, "eos_token_id", None)
-        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
+        for name in ("eos_token_id", "eot_token_id", "eom_token_id"):
+            ids = getattr(source, name, None)
+            found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
     return frozenset(int(token_id) for token_id in found)
 
 
-# What a generation config may change about the choice of a token, beside the settings that are asked for here, and the
-# value that changes nothing
+# Settings of `SamplingParams` that a generation config names alike; the first ones count where it samples
+_DRAWN, _ALWAYS = (
+    ("temperature", "top_p", "top_k", "min_p"),
+    ("repetition_penalty", "no_repeat_ngram_size", "suppress_tokens"),
+)
+# What else it may change about the choice of a token, and the value that changes nothing
 _UNAPPLIED = {
-    "repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "bad_words_ids": None,
-    "sequence_bias": None, "suppress_tokens": None, "begin_suppress_tokens": None, "forced_bos_token_id": None,
-    "forced_eos_token_id": None, "min_length": 0, "min_new_tokens": None, "exponential_decay_length_penalty": None,
-    "min_p": None, "top_h": None, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "guidance_scale": None,
-    "penalty_alpha": None, "num_beams": 1,
+    "encoder_repetition_penalty": 1.0, "bad_words_ids": None, "sequence_bias": None, "begin_suppress_tokens": None,
+    "forced_bos_token_id": None, "forced_eos_token_id": None, "min_length": 0, "min_new_tokens": None,
+    "exponential_decay_length_penalty": None, "top_h": None, "typical_p": 1.0, "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0, "guidance_scale": None, "penalty_alpha": None, "num_beams": 1,
 }  # fmt: skip
+
+
+def makers_settings(generation_config) -> dict:
+    """What a target's makers ask for, by the names of `SamplingParams`, in JSON's types; values of no effect left out.
+
+    A value that those settings refuse counts as not given.
+    """
+    names = (*_DRAWN, *_ALWAYS) if getattr(generation_config, "do_sample", False) else _ALWAYS
+    found = {}
+    for name in names:
+        value = getattr(generation_config, name, None)
+        try:
+            if value is not None and getattr(SamplingParams(**{name: value}), name) != getattr(SamplingParams(), name):
+                found[name] = value
+        except ValueError:
+            continue
+    return found
 
 
 def unapplied(generation_config) -> list[str]:

@@ -22,6 +22,7 @@ from jakiro.target.families import (
     Attending,
     additive,
     is_split,
+    makers_settings,
     output_function,
     readable_positions,
     refuse_what_cannot_work,
@@ -44,6 +45,21 @@ WIDE_TOKENS, WIDE_SHARE = 2048, 0.125
 # Sizes of the trees whose passes are compared with single tokens: kernels take 4, 6, 8 or 14 rows at a time and treat
 # the rest separately
 PROBED_NODES = (2, 3, 7, 15, 31, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The ways of attending that a model can be run with, found by trial at load.
+
+    Attributes:
+        fast: that of prompts and of fast numerics.
+        exact: whether order-independent attention gives the stock model's logits, too.
+        wide: what caches keep in exact numerics; None for the model's dtype.
+    """
+
+    fast: Attending = STOCK
+    exact: bool = True
+    wide: torch.dtype | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +92,10 @@ class TargetModel:
     Attributes:
         device: of trees and logits: that of the output function. A model that is spread over devices moves what it
             needs by itself.
-        chains_only: only chains can be scored, because the model counts positions inside its own attention.
         weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
         bucketed: passes run with one row or a multiple of `TREE_ROWS`; so it is on a GPU.
         plain_rows: what plain decoding then runs with in fast numerics.
+        bit_identical: whether trial passes over trees and over single tokens had the same bits.
         feature_layers: layers whose hidden states features hold beside the last; none unless a head reads them.
         notices: sentences to show to people.
 
@@ -105,7 +121,6 @@ class TargetModel:
         self.output_weight = weight_of(model.get_output_embeddings())
         self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
         self.bucketed = self.device.type == "cuda"
-        self.plain_rows = 1
         self.quantized = getattr(model, "quantization_method", None) is not None
         self.feature_layers: tuple[int, ...] = ()
         trial = Trial(model, self.vocab_size, self.device)
@@ -118,20 +133,20 @@ class TargetModel:
         self.weight_itemsize = packed_itemsize(model, self.dtype)
         self.logits = output_function(model, self.output_weight)
         self.stop_ids = stop_ids(model, tokenizer)
+        self.makers_settings = makers_settings(getattr(model, "generation_config", None))
         self.max_positions, positions_notice = readable_positions(self.config)
         self._notices = [positions_notice] if positions_notice else []
         self.window = getattr(self.config, "sliding_window", None)
         self._takes_positions = takes_positions(model.base_model)
-        self._fewest_rows = 1
-        self._choose_attending(trial)
-        self._use_numerics(numerics)
+        self._ways = self._tried(trial)
+        self._decide(numerics)
 
     def with_numerics(self, numerics: str) -> "TargetModel":
         """The same weights under other numerics; nothing is loaded again."""
         if numerics not in NUMERICS:
             raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
         other = copy.copy(self)
-        other._use_numerics(numerics)
+        other._decide(numerics)
         return other
 
     def with_feature_layers(self, feature_layers: Sequence[int]) -> "TargetModel":
@@ -145,10 +160,26 @@ class TargetModel:
         other.feature_layers = tuple(feature_layers)
         return other
 
-    def _use_numerics(self, numerics: str) -> None:
+    def seen_in_slots(self, plain_rows: int, rounds_alike: bool) -> "TargetModel":
+        """The same weights as passes at fixed addresses found them: see the attributes of these names."""
+        return self._but(plain_rows=plain_rows, bit_identical=self.bit_identical and rounds_alike)
+
+    def _but(self, **changed) -> "TargetModel":
+        """A copy with other values of some attributes."""
+        other = copy.copy(self)
+        vars(other).update(changed)
+        return other
+
+    def _decide(self, numerics: str) -> None:
+        """Decides how passes compute, once: nothing of it changes later."""
         numerics = "exact" if self.compiled else numerics
-        self.numerics = numerics if self._exact_works else "fast"
+        self.plain_rows, self.numerics = 1, numerics if self._ways.exact else "fast"
         self.notices = list(self._notices)
+        if self.chains_only:
+            self.notices.append(
+                f"{self.config.model_type} counts positions inside its own attention, so only chains can be drafted, "
+                "no trees."
+            )
         if self.quantized:
             self.notices.append(
                 "The weights were quantized as they were loaded: they may round a row differently "
@@ -161,46 +192,39 @@ class TargetModel:
             )
         # One row alone often runs another kernel; two cost little more and may round like many. In half precision most
         # of its differences round away, and a few passes of a probe may show none.
-        for fewest in (1, 2) if self.dtype in FULL_PRECISION or self.device.type != "cpu" else (2,):
-            self._fewest_rows = fewest
-            self.bit_identical = self.numerics == "exact" and not self.quantized and self.probe_bit_identity()
-            if self.bit_identical or self.numerics != "exact":
-                break
+        wanted = (1, 2) if self.dtype in FULL_PRECISION or self.device.type != "cpu" else (2,)
+        can = self.numerics == "exact" and not self.quantized
+        alike = next((rows for rows in wanted if can and self._but(_fewest_rows=rows).probe_bit_identity()), None)
+        self.bit_identical = alike is not None
+        self._fewest_rows = alike or wanted[0 if self.numerics != "exact" else -1]
 
-    def _choose_attending(self, trial: Trial) -> None:
+    def _tried(self, trial: Trial) -> Ways:
         """Tries ways of attending until one gives the stock model's logits; then whether the exact one does."""
-        self.chains_only, self._exact_works = False, False
-        self._wide_storage = torch.float64 if self._has_room_for_float64() else None
+
+        def failure(ways: Ways, numerics: str) -> str | None:
+            self.config._attn_implementation = ways.fast.implementation
+            return trial.failure(self._but(_ways=ways, numerics=numerics, _fewest_rows=1, plain_rows=1))
+
+        wide = torch.float64 if self._has_room_for_float64() else None
         # A model that applies a window inside its own attention counts slots, which in a tree are no positions.
         own_window = getattr(self.config, "window_size", None)
-        for attending in (STOCK, OWN) if own_window else (STOCK, EAGER, OWN):
-            self._fast, self.chains_only, self.numerics = attending, attending is OWN, "fast"
-            failure = trial.failure(self)
-            if failure is None:
+        for fast in (STOCK, OWN) if own_window else (STOCK, EAGER, OWN):
+            wrong = failure(Ways(fast, False, wide), "fast")
+            if wrong is None:
                 break
         else:
-            if failure == OVERFLOW and self.dtype == torch.float16:
+            if wrong == OVERFLOW and self.dtype == torch.float16:
                 raise ValueError(
                     f"{self.config.model_type} computes numbers that float16 cannot hold; choose dtype bfloat16 or "
                     "float32"
                 )
             raise ValueError(
                 f"{self.config.model_type} cannot be a target: a pass over a tree does not give what the model "
-                f"computes for each path alone ({failure}); choose another model"
+                f"computes for each path alone ({wrong}); choose another model"
             )
-        if self.chains_only:
-            self._notices.append(
-                f"{self.config.model_type} counts positions inside its own attention, so only chains can be drafted, "
-                "no trees."
-            )
-        if self._fast is not STOCK:
-            return
-        self.numerics = "exact"
-        self._exact_works = trial.failure(self) is None
-        if not self._exact_works and self._wide_storage is not None:
-            # Families that project what the cache holds cannot take wider numbers from it.
-            self._wide_storage = None
-            self._exact_works = trial.failure(self) is None
+        # Families that project what the cache holds cannot take wider numbers from it
+        exact = [Ways(fast, True, each) for each in dict.fromkeys((wide, None))] if fast is STOCK else []
+        return next((ways for ways in exact if failure(ways, "exact") is None), Ways(fast, False, wide))
 
     def _has_room_for_float64(self) -> bool:
         """Whether caches may keep float64 copies: always on a CPU, on a GPU if they take little of its memory."""
@@ -209,6 +233,11 @@ class TargetModel:
         layers, kv_heads, head_dim = self.lean.cache_shape
         needed = 2 * layers * kv_heads * head_dim * torch.float64.itemsize * WIDE_TOKENS
         return needed <= WIDE_SHARE * torch.cuda.mem_get_info(self.device)[1]
+
+    @property
+    def chains_only(self) -> bool:
+        """Whether only chains can be scored, because the model counts positions inside its own attention."""
+        return self._ways.fast is OWN
 
     @property
     def sha256(self) -> str | None:
@@ -245,7 +274,7 @@ class TargetModel:
         """
         if self.compiled:
             return self.dtype
-        return (self._wide_storage if self.numerics == "exact" else None) or self.dtype
+        return (self._ways.wide if self.numerics == "exact" else None) or self.dtype
 
     def new_cache(self, capacity: int) -> RowCache:
         """An empty cache."""
@@ -289,7 +318,7 @@ class TargetModel:
             positions = torch.arange(start, start + chunk.shape[0], device=self.device)
             columns = torch.arange(start + chunk.shape[0], device=self.device)
             mask = columns <= positions[:, None]
-            attending = EXACT if start < self.max_reusable_tokens else self._fast
+            attending = EXACT if start < self.max_reusable_tokens else self._ways.fast
             features.append(self._forward(chunk, positions, mask, columns, cache, attending))
         last_rows = features[-1][-2:]
         return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]
@@ -325,7 +354,7 @@ class TargetModel:
         # Nodes after the last position are never kept, but a table of positions ends there.
         positions = positions.clamp(max=self.max_positions - 1)
         column_positions = cache.column_positions(positions) if self.window else None
-        attending = EXACT if self.numerics == "exact" else self._fast
+        attending = EXACT if self.numerics == "exact" else self._ways.fast
         features = self._forward(token_ids, positions, visible, column_positions, cache, attending, live or num_nodes)
         return Scores(self.logits(self._last_layer(features))[:num_nodes], features[:num_nodes], mask)
 
@@ -371,7 +400,6 @@ class TargetModel:
             visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
             exact = attending is EXACT
             return self.lean(token_ids, positions, visible, cache, exact, self.feature_layers, live)
-        self.config._attn_implementation = attending.implementation
         inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
         if attending.mask == "own":
             inputs["attention_mask"] = torch.ones((1, visible.shape[1]), dtype=torch.int64, device=self.device)
@@ -379,7 +407,11 @@ class TargetModel:
             inputs["attention_mask"] = self._masks(visible, positions, column_positions, attending.mask == "float")
             if self._takes_positions:
                 inputs["position_ids"] = positions[None]
-        return features_of(self.model.base_model, self.feature_layers, **inputs)[0].to(self.device)
+        # Imported here: transformers' models take seconds, and a list of methods needs none
+        from jakiro.target.attending import attending as attending_as
+
+        with attending_as(attending.exact):
+            return features_of(self.model.base_model, self.feature_layers, **inputs)[0].to(self.device)
 
     def _masks(
         self, visible: Tensor, positions: Tensor, column_positions: Tensor | None, as_numbers: bool

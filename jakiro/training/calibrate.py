@@ -22,16 +22,27 @@ from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from jakiro.config import CORPORA, DEVICE, MAX_NEW_TOKENS, SamplingParams, TreeConfig, is_count, require, setting
+from jakiro.config import (
+    CORPORA,
+    DEVICE,
+    MAX_NEW_TOKENS,
+    METHODS_FROM,
+    SamplingParams,
+    TreeConfig,
+    is_count,
+    require,
+    setting,
+)
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
 from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, weights_file, write_config
-from jakiro.methods import METHODS
+from jakiro.methods import METHODS, Methods, methods_from
 from jakiro.system import cache_folder
 from jakiro.training.answers import Answer, AnswerFolder
-from jakiro.training.corpus import read_corpus
+from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import Batch, FeatureCache
 from jakiro.training.kept_features import KeptFeatures
@@ -64,6 +75,7 @@ class CalibrateConfig:
     rows: int = setting("Held-out rows to fit weights on.", 100)
     texts: int = setting("Their messages that the target answers at each temperature.", 40)
     max_new_tokens: int = setting(MAX_NEW_TOKENS, 96)
+    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
     unread: bool = setting("Use rows that the head's manifest does not list as held out.", False)
     seed: int = setting("The same seed gives the same positions, noise and answers.", 1)
     device: str | None = setting(DEVICE, None)
@@ -83,39 +95,88 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
     Raises:
         ValueError, OSError: one sentence.
     """
-    folder, corpora = Path(config.head), [Path(path) for path in config.corpora]
-    device = choose_device(config.device)
+    pair = _read(config)
+    head, known = pair.head, pair.known
+    with TemporaryDirectory() as work:
+        objective, data = objective_for(head, LossWeights(), known.kinds), _held_out(pair, Path(work))
+        head.config = replace(head.config, calibration=fit_calibration(objective, data, config.seed))
+    written = _written(pair)
+    # As heads run: in the target's dtype, on a CPU with rounded matrices
+    head.to(pair.model.dtype).bind(*pair.tables).pack("int8")
+    shares = kept_shares(head, known.drafter_of(head), written)
+    write_config(replace(head.config, calibration=head.config.calibration | shares), Path(config.head))
+    return shares
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A head and its target.
+
+    Attributes:
+        head: bound to the target, in float32. layers: whose states it reads beside the last one's.
+        source: the hash of the target's weights, or its name.
+        rows: those that are calibrated on.
+    """
+
+    config: CalibrateConfig
+    known: Methods
+    head: DraftHead
+    layers: tuple[int, ...]
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    source: str
+    rows: list[Row]
+
+    @property
+    def tables(self) -> list[Tensor]:
+        """The target's embedding and output rows."""
+        return [
+            each.weight.detach() for each in (self.model.get_input_embeddings(), self.model.get_output_embeddings())
+        ]
+
+
+def _read(config: CalibrateConfig) -> _Pair:
+    """The head, the target and the rows, of which none was learned from.
+
+    Raises:
+        ValueError: the head is in another project's form, or names no target and none is given.
+    """
+    folder, device = Path(config.head), choose_device(config.device)
+    known = METHODS.with_further(methods_from(config.methods_from))
     if weights_file(folder).name != WEIGHTS_NAME:
         raise ValueError(
             f"{folder} holds a head in another project's form, whose config has no place for a calibration; write it "
             "in ours first, with export --format hub."
         )
-    head, corpus = load_head(folder, device), read_corpus(corpora)
+    head, corpus = load_head(folder, device, kinds=known.kinds), read_corpus(list(map(Path, config.corpora)))
     target = config.target or head.config.target_name
     if not target:
         raise ValueError(f"The config of {folder} names no target; give the one that the head was trained for.")
     model, tokenizer, sha256 = read_target(target, device, target_dtype(device))
-    chosen = in_order_of_content(corpus)[: config.rows] if config.unread else held_out_rows(folder, corpus, config.rows)
-    tables = [each.weight.detach() for each in (model.get_input_embeddings(), model.get_output_embeddings())]
-    embedding, output = (table.float() for table in tables)
-    head.bind(embedding, output).eval()
+    rows = in_order_of_content(corpus)[: config.rows] if config.unread else held_out_rows(folder, corpus, config.rows)
     layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
-    objective = objective_for(head, LossWeights())
-    with TemporaryDirectory() as work:
-        extract(model, chosen, Path(work), layers, KeptFeatures(corpora, sha256 or target))
-        read = held_out(FeatureCache(Path(work)), range(len(chosen)), output)
-        head.config = replace(head.config, calibration=fit_calibration(objective, read, config.seed))
-    answers = AnswerFolder(model, tokenizer, sha256 or target, cache_folder() / "answers", config.texts, layers)
-    written = {}
-    prompts = [row.ids[: row.a0] for row in chosen[: config.texts]]
-    for temperature in REGIMES:
-        sampling = SamplingParams(temperature=temperature, seed=config.seed, max_new_tokens=config.max_new_tokens)
-        written[temperature] = [(sampling, answer) for answer in answers.answers_to_ids(prompts, sampling)]
-    # As heads run: in the target's dtype, on a CPU with rounded matrices
-    head.to(model.dtype).bind(*tables).pack("int8")
-    shares = kept_shares(head, METHODS.drafter_of(head), written)
-    write_config(replace(head.config, calibration=head.config.calibration | shares), folder)
-    return shares
+    pair = _Pair(config, known, head, layers, model, tokenizer, sha256 or target, rows)
+    head.bind(*(table.float() for table in pair.tables)).eval()
+    return pair
+
+
+def _held_out(pair: _Pair, work: Path) -> HeldOut:
+    """The rows with the target's features and choices."""
+    kept = KeptFeatures(list(map(Path, pair.config.corpora)), pair.source)
+    extract(pair.model, pair.rows, work, pair.layers, kept)
+    return held_out(FeatureCache(work), range(len(pair.rows)), pair.tables[1].float())
+
+
+def _written(pair: _Pair) -> dict[float, list[tuple[SamplingParams, Answer]]]:
+    """By temperature, the target's answers to the rows' messages."""
+    config, prompts = pair.config, [row.ids[: row.a0] for row in pair.rows[: pair.config.texts]]
+    folder = cache_folder() / "answers"
+    answers = AnswerFolder(pair.model, pair.tokenizer, pair.source, folder, config.texts, pair.layers)
+    samplings = [SamplingParams(each, seed=config.seed, max_new_tokens=config.max_new_tokens) for each in REGIMES]
+    return {
+        sampling.temperature: [(sampling, answer) for answer in answers.answers_to_ids(prompts, sampling)]
+        for sampling in samplings
+    }
 
 
 @torch.no_grad()

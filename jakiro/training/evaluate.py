@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jakiro.config import (
     DEVICE,
@@ -30,12 +31,12 @@ from jakiro.config import (
 from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import HeadDrafter
-from jakiro.heads.base import known_precision
+from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
-from jakiro.prompts import load_questions
+from jakiro.prompts import Question, load_questions
 from jakiro.system import cache_folder
 from jakiro.target.model import TargetModel
 from jakiro.trace import acceptance_by_depth, pooled_tau
@@ -135,48 +136,103 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     """
     known = METHODS.with_further(methods_of(config.methods_from))
     replayed = None if config.methods is None else _replayed(config.methods, known)
-    known_precision(config.draft_precision)
-    shape = {"width": config.width, "depth": config.depth, "contrastive": config.contrastive}
-    trees = [TreeConfig(nodes=count, **shape) for count in config.nodes]
-    given = {"seed": config.seed, "max_new_tokens": config.max_new_tokens}
-    samplings = [SamplingParams(temperature=temperature, **given) for temperature in config.temperatures]
-    device = choose_device(config.device)
-    dtype = choose_dtype(config.dtype, device)
-    questions = load_questions(config.prompts and Path(config.prompts), config.limit)
-    pair = zoo.resolve(config.target, config.head)
-    head = load_head(pair.head_folder(), device, dtype, known.networks)
-    model, tokenizer, sha256 = read_target(pair.target_name, device, dtype)
-    answers = Path(config.answers) if config.answers else cache_folder() / "answers"
-    layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
-    folder = AnswerFolder(model, tokenizer, sha256 or pair.target_name, answers, config.batch_size, layers)
-    output_weight = model.get_output_embeddings().weight
-    head.bind(model.get_input_embeddings().weight, output_weight)
-    written = [folder.answers(questions, sampling) for sampling in samplings]
-    experts = {}
-    if head.config.network == "layers":
-        experts = experts_on(head, [answer for texts in written for answer in texts], output_weight)
-    head.pack(config.draft_precision)
-    target = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers)
-    info = {"name": pair.head_name, "sha256": head_sha256(pair.head_path)}
-    further = further_heads(pair, target, config.draft_precision, known.networks)
-    resources = Resources(target, head, info, further)
-    suited = _suited(replayed, config.methods == (ALL,), resources, known)
-    drafters = {method.name: method.load(resources) for method in suited}
+    trees, samplings = _trees(config), _samplings(config)
+    pair = _read(config, known)
+    written = [_answers(config, pair, sampling) for sampling in samplings]
+    experts = _experts(pair.head, written, pair.model.get_output_embeddings().weight)
+    drafters = _drafters(config, pair, replayed, known)
     found = tuple(
         score
         for name, drafter in drafters.items()
         for texts, sampling in zip(written, samplings, strict=True)
         for score in scores(name, drafter, texts, sampling, trees)
     )
-    settings = {"prompts": len(questions), "max_new_tokens": config.max_new_tokens, **shape, "seed": config.seed}
-    settings |= {"dtype": str(dtype).removeprefix("torch."), "draft_precision": head.precision}
+    settings = {name: getattr(config, name) for name in ("max_new_tokens", "width", "depth", "contrastive", "seed")}
+    settings = {"prompts": len(written[0])} | settings | {"dtype": str(pair.model.dtype).removeprefix("torch.")}
     return Evaluation(
-        target={"name": zoo.short_name(pair.target_name), "sha256": sha256},
-        head=info | {"name": zoo.short_name(pair.head_name)},
-        settings=settings,
+        target={"name": zoo.short_name(pair.names.target_name), "sha256": pair.sha256},
+        head=pair.info | {"name": zoo.short_name(pair.names.head_name)},
+        settings=settings | {"draft_precision": pair.head.precision},
         scores=found,
         experts=experts,
     )
+
+
+def _trees(config: EvaluateConfig) -> list[TreeConfig]:
+    shape = {"width": config.width, "depth": config.depth, "contrastive": config.contrastive}
+    return [TreeConfig(nodes=count, **shape) for count in config.nodes]
+
+
+def _samplings(config: EvaluateConfig) -> list[SamplingParams]:
+    given = {"seed": config.seed, "max_new_tokens": config.max_new_tokens}
+    return [SamplingParams(temperature=temperature, **given) for temperature in config.temperatures]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A head, bound to its target, not packed yet.
+
+    Attributes:
+        layers: whose states the head reads beside the last one's. sha256: of the target's weights.
+    """
+
+    names: zoo.Pair
+    head: DraftHead
+    layers: tuple[int, ...]
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    sha256: str | None
+
+    @property
+    def info(self) -> dict:
+        """The head's, for traces."""
+        return {"name": self.names.head_name, "sha256": head_sha256(self.names.head_path)}
+
+
+def _read(config: EvaluateConfig, known: Methods) -> _Pair:
+    """What is small and can fail comes first."""
+    known_precision(config.draft_precision)
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.dtype, device)
+    _questions(config)
+    names = zoo.resolve(config.target, config.head)
+    head = load_head(names.head_folder(), device, dtype, known.kinds)
+    model, tokenizer, sha256 = read_target(names.target_name, device, dtype)
+    layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
+    head.bind(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    return _Pair(names, head, layers, model, tokenizer, sha256)
+
+
+def _questions(config: EvaluateConfig) -> list[Question]:
+    return load_questions(config.prompts and Path(config.prompts), config.limit)
+
+
+def _answers(config: EvaluateConfig, pair: _Pair, sampling: SamplingParams) -> list[Answer]:
+    """The target's answers to all prompts; those that are missing are written first."""
+    folder = Path(config.answers) if config.answers else cache_folder() / "answers"
+    source = pair.sha256 or pair.names.target_name
+    answers = AnswerFolder(pair.model, pair.tokenizer, source, folder, config.batch_size, pair.layers)
+    return answers.answers(_questions(config), sampling)
+
+
+def _drafters(
+    config: EvaluateConfig, pair: _Pair, replayed: Sequence[Method] | None, known: Methods
+) -> dict[str, Drafter]:
+    """By name, those of the methods that the heads at hand suit."""
+    pair.head.pack(config.draft_precision)
+    target = TargetModel(pair.model, pair.tokenizer, pair.names.target_name, pair.sha256, "fast")
+    target = target.with_feature_layers(pair.layers)
+    further = further_heads(pair.names, target, config.draft_precision, known.kinds)
+    resources = Resources(target, pair.head, pair.info, further)
+    suited = _suited(replayed, config.methods == (ALL,), resources, known)
+    return {method.name: method.load(resources) for method in suited}
+
+
+def _experts(head: DraftHead, written: Sequence[Sequence[Answer]], output_weight: Tensor) -> dict[str, float]:
+    """See `Evaluation`."""
+    if head.config.num_experts == 1:
+        return {}
+    return experts_on(head, [answer for texts in written for answer in texts], output_weight)
 
 
 def _replayed(names: Sequence[str], known: Methods) -> list[Method]:

@@ -108,6 +108,11 @@ class FeatureCache:
         """Features of these tokens, (tokens, feature_size) float32."""
         return torch.from_numpy(self.features[place].astype(np.float32))
 
+    def texts(self, first: int, count: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+        """(tokens,) ids and (tokens, feature_size) features of up to `count` sequences from the first one on."""
+        batches = [self.batch([index]).to(device) for index in range(first, min(first + count, len(self)))]
+        return [(batch.ids[0], batch.inputs[0]) for batch in batches]
+
     def batch(self, indices: Sequence[int]) -> Batch:
         """The named sequences, padded to the longest."""
         indices = list(indices)

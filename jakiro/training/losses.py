@@ -15,6 +15,7 @@ from torch.nn import functional
 from jakiro.heads.base import DraftHead
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
+from jakiro.heads.learning import UnrolledRows, unrolled_mask
 from jakiro.training.cross_entropy import (
     CHUNK_ROWS,
     MixtureCrossEntropy,
@@ -42,35 +43,6 @@ class LossWeights:
     feature: float = 3.0
     contrastive: float = 0.3
     unroll_decay: float = 0.8
-
-
-class UnrolledRows:
-    """Keys and values of the true rows and of every unrolled step so far: what a cache is in drafting."""
-
-    def __init__(self) -> None:
-        self.layers: dict[int, list[tuple[Tensor, Tensor]]] = {}
-
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int = 0) -> tuple[Tensor, Tensor]:
-        rows = self.layers.setdefault(layer_idx, [])
-        rows.append((keys, values))
-        return tuple(torch.cat(each, dim=2) for each in zip(*rows, strict=True))
-
-
-def unrolled_mask(length: int, step: int, device: torch.device) -> Tensor:
-    """Which rows the rows of an unrolled step may see.
-
-    Args:
-        length: rows per step; row s of every step sits at position s.
-        step: 1 for the true rows, k for rows that read the feature of step k − 1.
-
-    Returns:
-        (length, step · length) bool: step 1 is causal; the row at s of step k sees the true rows up to s − k + 1, the
-        row of each step 2 … k that lies on its own path, and itself.
-    """
-    rows, columns = torch.arange(length, device=device)[:, None], torch.arange(length, device=device)[None, :]
-    blocks = [columns <= rows - step + 1]
-    blocks += [columns == rows - (step - earlier) for earlier in range(2, step + 1)]
-    return torch.cat(blocks, dim=1)
 
 
 class Objective(nn.Module):

@@ -105,19 +105,3 @@ def orthogonalised(matrix: Tensor, dtype: torch.dtype = torch.float32, iteration
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.T if tall else x).to(matrix.dtype)
-
-
-def whitening_matrix(rows: Tensor, damping: float = 0.3) -> Tensor:
-    """The symmetric M for which the second moment of rows @ M is nearly the unit matrix.
-
-    Args:
-        rows: (count, columns) samples of a matrix's input.
-        damping: added to every eigenvalue of the second moment, relative to their median; keeps directions that
-            hardly occur from being blown up.
-    """
-    rows = rows.double()
-    moment = rows.T @ rows / len(rows)
-    values, vectors = torch.linalg.eigh(moment)
-    # Fewer rows than half the columns leave the median at zero.
-    floor = torch.maximum(damping * values.median(), 1e-6 * values.mean())
-    return ((vectors / (values.clamp(min=0) + floor).sqrt()) @ vectors.T).float()

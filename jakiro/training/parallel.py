@@ -4,27 +4,34 @@ Every level is learned at all positions of all steps: cross-entropy to the targe
 its feature, a level's weight falling with its depth as that of unrolled steps does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-import torch
 from torch import Tensor
 
 from jakiro.heads.base import DraftHead
+from jakiro.heads.kind import Kinds
+from jakiro.heads.kinds import KINDS, kind_named
 from jakiro.training.cross_entropy import VocabularySlice
 from jakiro.training.features import Batch
 from jakiro.training.losses import (
     LossWeights,
     Objective,
-    UnrolledRows,
     learnable_positions,
     target_of,
     token_and_feature_loss,
-    unrolled_mask,
 )
 
 
 class ParallelObjective(Objective):
-    """The objective of heads with last levels of their own."""
+    """The objective of heads with last levels of their own.
+
+    Args:
+        levels_of: see `HeadKind.levels`.
+    """
+
+    def __init__(self, head: DraftHead, weights: LossWeights, levels_of: Callable[..., Iterator[Tensor]]) -> None:
+        super().__init__(head, weights)
+        self.levels_of = levels_of
 
     def forward(
         self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
@@ -48,62 +55,19 @@ class ParallelObjective(Objective):
         Row s of level d comes from a tree whose root's row is s − d + 1; where there is none, it is not to be used.
         """
         features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
-        yield from _LEVELS[self.head.config.network](self.head, batch.ids, features)
+        yield from self.levels_of(self.head, batch.ids, features)
 
 
-def objective_for(head: DraftHead, weights: LossWeights) -> Objective:
+def objective_for(head: DraftHead, weights: LossWeights, kinds: Kinds = KINDS) -> Objective:
     """The objective that a head is trained with.
 
     Raises:
-        ValueError: its MLPs have the published form.
+        ValueError: it has a form that is published elsewhere.
     """
-    if head.config.published_blocks:
+    if head.config.only_drafts:
         raise ValueError(
             "This head's MLPs have the form that their paper publishes, which Jakiro only drafts with; train one of "
             "ours with --method."
         )
-    return Objective(head, weights) if head.levels is None else ParallelObjective(head, weights)
-
-
-def _of_masks(head: DraftHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
-    """Each position has masks of its own, which see the text up to it and those of its masks that come before."""
-    embeddings = head.embed(ids[:, 1:])
-    positions = torch.arange(embeddings.shape[1], device=ids.device)[None]
-    rows = UnrolledRows()
-    yield head(embeddings, features, positions, None, rows).features
-    for number in range(head.config.num_parallel):
-        mask = unrolled_mask(embeddings.shape[1], number + 2, ids.device)
-        read = (head.mask_embeddings[number].expand_as(embeddings), head.mask_features[number].expand_as(features))
-        yield head(*read, positions, mask, rows).features
-
-
-def _of_stages(head: DraftHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
-    """The layers twice, the second time on their own features; the MLPs on what the layers would read next."""
-    embeddings = head.embed(ids[:, 1:])
-    length = embeddings.shape[1]
-    positions = torch.arange(length, device=ids.device)[None]
-    rows = UnrolledRows()
-    first = head(embeddings, features, positions, None, rows).features
-    yield first
-    own = torch.cat([features[:, :1].to(first.dtype), first[:, :-1]], dim=1)
-    second = head(embeddings, own, positions, unrolled_mask(length, 2, ids.device), rows).features
-    yield second
-    read = [head.fc(torch.cat([embeddings[:, 1:], each[:, :-1]], dim=-1)) for each in (first, second)]
-    # Row s of the second is at s + 1; the first level's token stands one place before the second's
-    further = head.further(_later(read[0], 1), read[1], head.config.num_parallel)
-    for number, each in enumerate(further):
-        yield _later(torch.cat([each[:, :1], each], dim=1), number)
-
-
-def _of_mlps(head: DraftHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
-    """The MLPs on the target's feature alone."""
-    for number, each in enumerate(head(features)):
-        yield _later(each, number)
-
-
-def _later(rows: Tensor, count: int) -> Tensor:
-    """(batch, length, …) rows moved back by `count` places, the first one repeated before them."""
-    return torch.cat([rows[:, :1].expand(-1, count, -1), rows[:, : rows.shape[1] - count]], dim=1)
-
-
-_LEVELS = {"masks": _of_masks, "staged": _of_stages, "mlps": _of_mlps}
+    levels = kind_named(head.config.kind, kinds).levels
+    return Objective(head, weights) if levels is None else ParallelObjective(head, weights, levels)

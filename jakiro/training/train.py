@@ -7,20 +7,22 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from dataclasses import fields as fields_of
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-import torch
 from accelerate import PartialState
+from torch import Tensor
 
-from jakiro.config import CORPORA, DEVICE, METHODS_FROM, TARGET, setting
+from jakiro.config import CORPORA, DEVICE, METHODS_FROM, TARGET, require, setting
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.config import NETWORKS, DraftConfig
-from jakiro.heads.networks import make_head
-from jakiro.methods import METHODS, Methods
+from jakiro.heads.config import DraftConfig
+from jakiro.heads.kind import HeadKind
+from jakiro.heads.kinds import make_head
+from jakiro.methods import DEFAULT, METHODS, Methods
 from jakiro.methods import methods_from as methods_of
 from jakiro.plots import MISSING
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
@@ -38,23 +40,22 @@ from jakiro.training.split import (
     write_manifest,
 )
 from jakiro.training.start import (
-    adopt_stream,
     check_output_function,
     continue_weights,
     equal_width,
     frequent_token_ids,
     head_config,
-    start_weights,
 )
-from jakiro.training.start_parallel import start_parallel
 from jakiro.training.trainer import Trainer
-from jakiro.training.validation import NUM_STEPS, agreement, held_out, report
+from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, held_out, report
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, read_target
 
 LONGEST_WAIT = timedelta(days=2)
 # Held-out texts that every checkpoint is judged on
 NUM_CHECKED = 16
+# Texts that first weights are fitted on
+START_TEXTS = 110
 log = logging.getLogger("jakiro")
 
 
@@ -64,7 +65,7 @@ class TrainConfig:
 
     Attributes:
         options: how the head learns; its seed also draws the first weights, its held-out rows are the corpus' first.
-        fusion, experts, expert_width, draft_vocab: the head's shape, see `DraftConfig`.
+        fusion, expert_width, draft_vocab: the head's shape, see its kind's config.
     """
 
     corpora: tuple[str, ...] = setting(CORPORA, argument=True)
@@ -78,11 +79,10 @@ class TrainConfig:
         None,
     )
     method: str | None = setting(
-        "The drafting method that it is a head for, see `jakiro methods`; sets shape and experts.", None
+        "The drafting method that it is a head for, see `jakiro methods`; Jakiro's if not given.", None
     )
     methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
     fusion: str = setting("summed (with the contrastive branch) or decoupled.", "summed")
-    experts: int = setting("2, or 1 for a dense head without routing.", 2)
     expert_width: int | None = setting(
         "Inner width of an expert; default: as many parameters as --init has, else the hidden size.", None
     )
@@ -118,91 +118,196 @@ def train(config: TrainConfig) -> DraftHead:
     Raises:
         ValueError, OSError: one sentence.
     """
-    options, out, work = config.options, Path(config.out), Path(config.work)
-    data, target, init = [Path(path) for path in config.corpora], config.target, config.init
-    validation_rows, seed = options.num_validation, options.seed
-    known = METHODS.with_further(methods_of(config.methods_from))
-    rows = in_order_of_content(read_corpus(data), config.max_tokens)
-    if len(rows) <= validation_rows:
-        raise ValueError(
-            f"The corpus has {len(rows)} rows and {validation_rows} are held out; write more or hold out fewer."
-        )
-    _refuse_short_rows(rows[:validation_rows])
-    trained = None
-    if init:
-        folder = zoo.resolve(target, init).head_folder()
-        refuse_rows_that_were_learned(folder, rows, validation_rows)
-        trained = load_head(folder, networks=known.networks)
-    chosen = choose_device(config.device)
-    # The others wait while the main process extracts features; NCCL alone gives up after ten minutes
-    process = PartialState(cpu=chosen.type == "cpu", timeout=LONGEST_WAIT)
-    if config.device is not None and process.device.type != chosen.type:
-        raise ValueError(
-            f"Device {config.device} was asked for, but accelerate is set to {process.device.type}; change one."
-        )
-    device = process.device
-    model, _, sha256 = read_target(target, device, target_dtype(device))
-    check_output_function(model)
-    target = target or zoo.DEFAULT_TARGET
-    target_config = model.config.get_text_config()
-    shape = {"fusion": config.fusion, "num_experts": config.experts} | _shape_of(config.method, known)
-    kept_ids, expert_width, draft_vocab = None, config.expert_width, config.draft_vocab
-    if trained is not None:
-        expert_width = expert_width or equal_width(trained.config, shape["fusion"], shape["num_experts"])
-        if draft_vocab is None and trained.config.draft_vocab_size:
-            kept_ids, draft_vocab = trained.draft_token_ids, trained.config.draft_vocab_size
-    shaped = head_config(
-        target_config, expert_width or target_config.hidden_size, draft_vocab, **shape,
-        target_name=target, target_sha256=sha256 or "",
-    )  # fmt: skip
-    tables = (model.get_input_embeddings(), model.get_output_embeddings())
-    embedding, output_weight = (each.weight.detach().float() for each in tables)
-    features = Path(config.features) if config.features else work / "features"
-    if process.is_main_process:
-        write_manifest(out, rows, validation_rows, target)
-    with process.main_process_first():
-        extract(model, rows, features, (), KeptFeatures(data, sha256 or target), options.precision)
-    # Only its embedding and output rows are needed from here on
-    del model
-    cache = FeatureCache(features)
-    head = make_head(shaped, known.networks)
-    if shaped.draft_vocab_size:
-        if kept_ids is None:
-            kept_ids = frequent_token_ids(
-                cache.learned_ids(validation_rows), shaped.vocab_size, shaped.draft_vocab_size
-            )
-        head.draft_token_ids.copy_(kept_ids)
-    head.to(device).bind(embedding, output_weight)
-    earlier = 0.0
-    if trained is not None and _shape(trained.config) == _shape(shaped):
-        continue_weights(head, trained)
-        earlier = zoo.trained_minutes(zoo.resolve(target, init).head_folder()) or 0.0
-    elif head.levels is not None:
-        start_parallel(head, trained, cache, seed, config.start, first=validation_rows)
-    elif trained is None:
-        start_weights(head, cache, seed, config.start, first=validation_rows)
-    else:
-        adopt_stream(head, trained, cache, seed, first=validation_rows)
-    logdir = config.logdir and Path(config.logdir)
-    checked = held_out(cache, list(range(min(validation_rows, NUM_CHECKED))), output_weight)
-    trainer = Trainer(head, cache, options, out, work / "state", logdir, partial(agreement, data=checked))
-    if config.resume:
-        trainer.resume()
-    trainer.run()
+    plan = planned(config)
+    material = read_features(plan)
+    head = started(plan, material)
+    trainer = learn(plan, material, head)
     if trainer.accelerator.is_main_process:
-        found = finish(trainer.objective, cache, rows[:validation_rows], output_weight, out, seed, config.final_report)
-        recipe = _recipe(trainer, {"method": config.method or "not named", "start from": init or "least squares"}, rows)
-        sections = {"Recipe": recipe} | ({"Numbers on held-out rows": found} if found else {})
-        write_training_card(head, out, sections)
-        add_minutes(out, earlier + trainer.elapsed / 60)
-        if logdir:
-            draw_curves(logdir)
+        finish(plan, material, trainer)
     return head
 
 
-def _shape(config: DraftConfig) -> tuple:
-    """Equal for heads whose weights are of one kind."""
-    return config.network, config.num_experts, config.fusion
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is trained on which text.
+
+    Attributes:
+        rows: of the corpus, the first of them held out.
+        known: methods, and the kinds of heads that they bring.
+        kind: of the head; fields: of its config that the method sets.
+        source: a head to start from and its folder; None where there is none.
+    """
+
+    config: TrainConfig
+    rows: list[Row]
+    known: Methods
+    kind: HeadKind
+    fields: dict
+    source: tuple[DraftHead, Path] | None
+
+    @property
+    def held_out(self) -> list[Row]:
+        return self.rows[: self.config.options.num_validation]
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What the target gives: the head's config, features, and the rows that a head shares.
+
+    Attributes:
+        embedding, output_weight: (vocab_size, hidden) float32, on the device that trains.
+    """
+
+    shape: DraftConfig
+    cache: FeatureCache
+    embedding: Tensor
+    output_weight: Tensor
+
+
+def planned(config: TrainConfig) -> Plan:
+    """Reads the corpus and the head to start from, and refuses what cannot work before anything is computed."""
+    known, num_held_out = METHODS.with_further(methods_of(config.methods_from)), config.options.num_validation
+    kind, fields = _shape_of(config, known)
+    rows = in_order_of_content(read_corpus(list(map(Path, config.corpora))), config.max_tokens)
+    require(
+        len(rows) > num_held_out,
+        f"The corpus has {len(rows)} rows and {num_held_out} are held out; write more or hold out fewer.",
+    )
+    _refuse_short_rows(rows[:num_held_out])
+    source = None
+    if config.init:
+        folder = zoo.resolve(config.target, config.init).head_folder()
+        refuse_rows_that_were_learned(folder, rows, num_held_out)
+        source = load_head(folder, kinds=known.kinds), folder
+    return Plan(config, rows, known, kind, fields, source)
+
+
+def read_features(plan: Plan) -> Material:
+    """Has the target read the text; of several processes the main one does, and the others wait."""
+    config = plan.config
+    process = _process(config.device)
+    model, _, sha256 = read_target(config.target, process.device, target_dtype(process.device))
+    check_output_function(model)
+    target, text = config.target or zoo.DEFAULT_TARGET, model.config.get_text_config()
+    shape = _head_config(plan, text, {"target_name": target, "target_sha256": sha256 or ""})
+    folder = Path(config.features) if config.features else Path(config.work) / "features"
+    if process.is_main_process:
+        write_manifest(Path(config.out), plan.rows, config.options.num_validation, target)
+    with process.main_process_first():
+        layers, kept = (
+            shape.layers_of(text.num_hidden_layers),
+            KeptFeatures(list(map(Path, config.corpora)), sha256 or target),
+        )
+        extract(model, plan.rows, folder, layers, kept, config.options.precision)
+    tables = (model.get_input_embeddings(), model.get_output_embeddings())
+    return Material(shape, FeatureCache(folder), *(each.weight.detach().float() for each in tables))
+
+
+def started(plan: Plan, material: Material) -> DraftHead:
+    """The head, bound to its target, with its first weights."""
+    config, shape, cache = plan.config, material.shape, material.cache
+    first, device = config.options.num_validation, material.output_weight.device
+    head, source = make_head(shape, plan.known.kinds), plan.source and plan.source[0]
+    if shape.draft_vocab_size:
+        ids = source.draft_token_ids if _keeps_vocabulary(plan) else frequent_token_ids(
+            cache.learned_ids(first), shape.vocab_size, shape.draft_vocab_size
+        )  # fmt: skip
+        head.draft_token_ids.copy_(ids)
+    head.to(device).bind(material.embedding, material.output_weight)
+    if source is not None and is_continued(source.config, shape):
+        continue_weights(head, source)
+    else:
+        plan.kind.start(head, cache.texts(first, START_TEXTS, device), config.options.seed, source, config.start)
+    return head
+
+
+def learn(plan: Plan, material: Material, head: DraftHead) -> Trainer:
+    """Trains the head to the end of its schedule."""
+    config, checked = plan.config, range(len(plan.held_out[:NUM_CHECKED]))
+    folders = Path(config.out), Path(config.work) / "state", config.logdir and Path(config.logdir)
+    validate = partial(agreement, data=held_out(material.cache, checked, material.output_weight))
+    trainer = Trainer(head, material.cache, config.options, *folders, validate, kinds=plan.known.kinds)
+    if config.resume:
+        trainer.resume()
+    trainer.run()
+    return trainer
+
+
+def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
+    """Calibrates the head on the held-out rows, saves it with its card and its minutes, and logs a report."""
+    config, out, rows = plan.config, Path(plan.config.out), plan.held_out
+    data = held_out(material.cache, range(len(rows)), material.output_weight)
+    calibrated(trainer.objective, data, config.options.seed, out)
+    sections = {"Recipe": _recipe(trainer, config, plan.rows)}
+    if config.final_report:
+        numbers = report(trainer.objective, material.cache, rows, data, plan.known)
+        for name, value in numbers.items():
+            log.info("%s %.3f", name, value)
+        sections["Numbers on held-out rows"] = {name: f"{value:.3f}" for name, value in numbers.items()}
+    write_training_card(trainer.head, out, sections)
+    earlier = 0.0
+    if plan.source is not None and is_continued(plan.source[0].config, material.shape):
+        earlier = zoo.trained_minutes(plan.source[1]) or 0.0
+    add_minutes(out, earlier + trainer.elapsed / 60)
+    if config.logdir:
+        draw_curves(Path(config.logdir))
+
+
+def calibrated(objective: Objective, data: HeldOut, seed: int, out: Path) -> None:
+    """Fits the calibration on held-out rows and saves the head with it."""
+    head = objective.head.eval()
+    head.config = replace(head.config, calibration=fit_calibration(objective, data, seed))
+    save_head(head, out)
+
+
+def _shape_of(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
+    """The kind of head that a method drafts with, and the fields of its config that the method sets.
+
+    Raises:
+        ValueError: an unknown method, or one that has no head of its own or none that is trained here.
+    """
+    method = DEFAULT if config.method is None else known.named(config.method)
+    if method.trains is None:
+        names = ", ".join(name for name, each in known.items() if each.trains is not None)
+        raise ValueError(f"No heads are trained for {method.name}; choose one of {names}.")
+    kind = known.kinds[method.needs.head[0]]
+    require(kind.start is not None, f"Heads of the kind {kind.name} cannot be trained here: it brings no start.")
+    fusion = {"fusion": config.fusion} if "fusion" in {each.name for each in fields_of(kind.config)} else {}
+    return kind, fusion | method.trains
+
+
+def _head_config(plan: Plan, text_config, target: dict) -> DraftConfig:
+    """The head's config; a head to start from decides about width and vocabulary where no option does."""
+    config, width, vocabulary = plan.config, plan.config.expert_width, plan.config.draft_vocab
+    if plan.source is not None:
+        source = plan.source[0].config
+        width = width or equal_width(source, plan.kind, plan.fields.get("fusion", plan.kind.config.fusion))
+        vocabulary = source.draft_vocab_size if _keeps_vocabulary(plan) else config.draft_vocab
+    return head_config(plan.kind, text_config, width, vocabulary, **plan.fields, **target)
+
+
+def _keeps_vocabulary(plan: Plan) -> bool:
+    """Whether it drafts the tokens of the head that it starts from."""
+    return plan.config.draft_vocab is None and plan.source is not None and bool(plan.source[0].config.draft_vocab_size)
+
+
+def _process(wanted: str | None) -> PartialState:
+    """This process among those that train together.
+
+    Raises:
+        ValueError: accelerate is set to another device than was asked for.
+    """
+    chosen = choose_device(wanted)
+    # The others wait while the main process extracts features; NCCL alone gives up after ten minutes
+    process = PartialState(cpu=chosen.type == "cpu", timeout=LONGEST_WAIT)
+    if wanted is not None and process.device.type != chosen.type:
+        raise ValueError(f"Device {wanted} was asked for, but accelerate is set to {process.device.type}; change one.")
+    return process
+
+
+def is_continued(source: DraftConfig, shape: DraftConfig) -> bool:
+    """Whether the weights of a head to start from are of the same kind, and so are all taken over."""
+    return (source.kind, source.num_experts, source.fusion) == (shape.kind, shape.num_experts, shape.fusion)
 
 
 def _refuse_short_rows(held_out: Sequence[Row]) -> None:
@@ -222,44 +327,9 @@ def draw_curves(logdir: Path) -> None:
         log.info(MISSING)
 
 
-def _shape_of(method: str | None, known: Methods) -> dict:
-    """The fields of a head's config that its method sets.
-
-    Raises:
-        ValueError: an unknown method, or one that has no head of its own.
-    """
-    if method is None:
-        return {}
-    shape = known.named(method).trains
-    if shape is None:
-        names = ", ".join(name for name, each in known.items() if each.trains is not None)
-        raise ValueError(f"No heads are trained for {method}; choose one of {names}.")
-    if shape.get("network", NETWORKS[0]) not in NETWORKS:
-        raise ValueError(f"{method} has a network of its own, {shape['network']}, which its own module has to train.")
-    return shape
-
-
-def finish(
-    objective: Objective, cache: FeatureCache, rows: Sequence[Row], output_weight: torch.Tensor, out: Path, seed: int,
-    final_report: bool = True,
-) -> dict[str, str]:  # fmt: skip
-    """Fits the calibration on the held-out rows, the first of the cache, saves the head with it and logs a report.
-
-    Returns:
-        The report's numbers, none without one.
-    """
-    head = objective.head.eval()
-    data = held_out(cache, range(len(rows)), output_weight)
-    head.config = replace(head.config, calibration=fit_calibration(objective, data, seed))
-    save_head(head, out)
-    found = report(objective, cache, rows, data) if final_report else {}
-    for name, value in found.items():
-        log.info("%s %.3f", name, value)
-    return {name: f"{value:.3f}" for name, value in found.items()}
-
-
-def _recipe(trainer: Trainer, given: dict, rows: Sequence[Row]) -> dict[str, object]:
+def _recipe(trainer: Trainer, config: TrainConfig, rows: Sequence[Row]) -> dict[str, object]:
     """How a head was trained, for its card."""
+    given = {"method": config.method or "not named", "start from": config.init or "least squares"}
     options, learned = trainer.options, rows[trainer.options.num_validation :]
     of_what = " of the processor" if options.time_budget_clock == "processor" else ""
     return given | {

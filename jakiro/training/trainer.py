@@ -15,6 +15,8 @@ from torch import Tensor
 
 from jakiro.heads.base import DraftHead
 from jakiro.heads.checkpoint import save_head
+from jakiro.heads.kind import Kinds
+from jakiro.heads.kinds import KINDS, kind_named
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.system import atomic_file
 from jakiro.training.features import Batch, FeatureCache, epoch_batches
@@ -22,13 +24,13 @@ from jakiro.training.losses import Objective, draft_index, sample_vocabulary
 from jakiro.training.optimizer import adamw, muon_and_adamw
 from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions, clock_named, learning_rate_at, unroll_steps_at
-from jakiro.training.start import input_whitening, sample_rows
 from jakiro.zoo.loading import gpu_computes_bfloat16
 
 STATE_NAME = "training_state.pt"
 ROUTER = "mlp_moe.gate.weight"
 REPORT_STEPS = 20
 AVERAGE_DECAY = 0.99
+WHITENING_TEXTS = 100
 # What decides which texts a batch holds, so where a run stands among them, and what the optimizer remembers
 KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation", "optimizer")
 log = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ class Trainer:
         logdir: tensorboard folder, None for none.
         validate: called with the objective at every checkpoint; returns numbers to log.
         clock: seconds, for tests; what the options name if not given.
+        kinds: of heads, among them this one's, see `Methods.kinds`.
         objective: what the head learns by; None for that of its kind.
 
     Raises:
@@ -61,24 +64,26 @@ class Trainer:
         logdir: Path | None = None,
         validate: Callable[[Objective], dict[str, float]] | None = None,
         clock: Callable[[], float] | None = None,
+        kinds: Kinds = KINDS,
         objective: Objective | None = None,
     ) -> None:
         config = head.config
-        if cache.hidden_size != config.hidden_size:
+        if cache.hidden_size != config.target_hidden_size:
             raise ValueError(
-                f"The features are {cache.hidden_size} wide, the head {config.hidden_size}; "
+                f"The features are {cache.hidden_size} wide, the head {config.target_hidden_size}; "
                 "extract the features with the head's own target."
             )
-        if cache.feature_layers != config.read_layers:
+        if cache.features.shape[1] != config.feature_size:
             raise ValueError(
-                f"The features hold layers {list(cache.feature_layers)} beside the last, the head reads "
-                f"{list(config.read_layers)}; extract the features with the head's own layers."
+                f"The features hold layers {list(cache.feature_layers)} beside the last, {cache.features.shape[1]} "
+                f"numbers for each token, the head reads {config.feature_size}; extract those of the head's own layers."
             )
         if len(cache) <= options.num_validation:
             raise ValueError(
                 f"There are {len(cache)} sequences and {options.num_validation} are held out; hold out fewer."
             )
         self.head, self.cache, self.options = head, cache, options
+        self.kind = kind_named(config.kind, kinds)
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
         self.validate, self.clock = validate, clock or clock_named(options.time_budget_clock)
         self.device = next(head.parameters()).device
@@ -92,7 +97,7 @@ class Trainer:
             # A router over one expert always says 1; without a gradient, other processes would wait for it
             if name.endswith(ROUTER) and len(parameter) == 1:
                 parameter.requires_grad_(False)
-        self.objective = objective or objective_for(head, options.weights)
+        self.objective = objective or objective_for(head, options.weights, kinds)
         self.prepared, *self.optimizers = self.accelerator.prepare(self.objective, *self._optimizers())
         self.frequent, self.draft_index = self._vocabulary()
         self.noise_width = options.feature_noise * self._feature_deviation()
@@ -105,7 +110,8 @@ class Trainer:
 
     def whitening(self) -> dict[str, Tensor]:
         """By parameter name, for Muon; of texts that are not held out."""
-        return input_whitening(self.head, sample_rows(self.head, self.cache, self.options.num_validation, 100))
+        texts = self.cache.texts(self.options.num_validation, WHITENING_TEXTS, self.device)
+        return self.kind.whitening(self.head, texts)
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         rate, decay = self.options.learning_rate, self.options.weight_decay

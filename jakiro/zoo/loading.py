@@ -7,7 +7,7 @@ free memory, and only then the target's weights.
 import copy
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,12 +19,14 @@ from jakiro.drafting.base import Drafter, Resources, why_not
 from jakiro.graphs.pool import Slots
 from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head, misfits
-from jakiro.heads.networks import NETWORKS
+from jakiro.heads.kind import Kinds
+from jakiro.heads.kinds import KINDS
 from jakiro.kernels.compiled.library import begin_building
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
 from jakiro.target.model import NUMERICS, TargetModel
+from jakiro.text import checked_arguments, left_out, read_arguments, told_template
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 from jakiro.zoo.hashes import hashed_aside
@@ -146,12 +148,12 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     refuse_what_cannot_work(config)
     weights.check_target(pair.target_name)
     tokenizer = weights.load_tokenizer(pair.target_name)
+    _check_template(tokenizer, options.template_arguments)
     draft_head = None
     if pair.head_path is not None:
         # Rounded matrices are read in a quarter of float32's bytes; the rest of the head is small
         rounds = draft_precision == "int8" and device.type == "cpu"
-        networks = known.networks
-        draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype, networks=networks)
+        draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype, kinds=known.kinds)
         try:
             refuse_another_targets_head(draft_head, config)
         except ValueError as error:
@@ -163,6 +165,19 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     options = replace(options, draft_precision=draft_precision)
     hashed = None if draft_head is None else head_sha256(pair.head_path)
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, head_sha256=hashed)
+
+
+def _check_template(tokenizer, arguments: str | None) -> None:
+    """Lets a tokenizer's chat template know the arguments, and refuses one that writes no question."""
+    told = checked_arguments(tokenizer, read_arguments(arguments))
+    if told and not tokenizer.chat_template:
+        raise ValueError("This model has no chat template that could be told --template-arguments; leave them out.")
+    if told:
+        tokenizer.chat_template = told_template(tokenizer.chat_template, told)
+    if "the question" in left_out(tokenizer):
+        raise ValueError(
+            "The model's chat template does not write the question that it is given; choose another model."
+        )
 
 
 def _start(read: LoadedModels, device: torch.device | None, progress: Progress | None) -> GeneratorParts:
@@ -192,12 +207,14 @@ def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progr
         target_model = target_model.with_feature_layers(layers)
         info = _bound(draft_head.to(target_model.device), pair.head_name, read.head_sha256, target_model, precision)
         notices += [each for each in (_shorter(draft_head, target_model),) if each]
-        further = further_heads(pair, target_model, precision, known.networks)
+        further = further_heads(pair, target_model, precision, known.kinds)
         resources = Resources(target_model, draft_head, info, further)
     usual = [method for method in (PLAIN, known.usual(resources)) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
         slots = slots_for(target_model, list(drafters.values()), read.options, progress, notices)
+    if slots is not None:
+        resources = replace(resources, target=slots.target)
     return GeneratorParts(resources, drafters, notices, slots, methods=known)
 
 
@@ -209,14 +226,14 @@ def _copied(module: nn.Module, device: torch.device) -> nn.Module:
 
 
 def further_heads(
-    pair: zoo.Pair, target: TargetModel, precision: str, networks: Mapping[str, type[DraftHead]] = NETWORKS
+    pair: zoo.Pair, target: TargetModel, precision: str, kinds: Kinds = KINDS
 ) -> dict[str, Callable[[], tuple[DraftHead, dict]]]:
     """By kind, a reader of each known head that was trained for the pair's target and reads the same features."""
 
     def reader(name: str, path: Path) -> Callable[[], tuple[DraftHead, dict]]:
         @functools.cache
         def read() -> tuple[DraftHead, dict]:
-            head = load_head(path, target.device, target.dtype, networks)
+            head = load_head(path, target.device, target.dtype, kinds)
             refuse_another_targets_head(head, target.config)
             return head, _bound(head, name, head_sha256(path), target, precision)
 
@@ -253,9 +270,9 @@ def slots_for(
         )
         return None
     slots = Slots(target, options.graphs, fewest_steps=0 if options.capture_at_load else PAYS_FROM)
+    slots.settle(drafters[0], drafters[-1])
     if options.capture_at_load:
         slots.prepare(drafters, progress, options.side_by_side)
-    slots.check(drafters[-1])
     return slots
 
 
@@ -293,11 +310,16 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
             f"The tokenizer has {len(read.tokenizer):,} tokens, the model knows {target.vocab_size:,}: prompts that "
             "hold one of the others are refused. Resize the model's embedding to its tokenizer."
         )
+    if target.makers_settings:
+        asked = ", ".join(f"{name} {value}" for name, value in target.makers_settings.items())
+        notices.append(f"The model's makers ask for {asked}; without --makers what you set counts alone.")
     ignored = unapplied(getattr(model, "generation_config", None))
     if ignored:
         notices.append(f"The model's generation_config.json asks for {', '.join(ignored)}; none of this is applied.")
     if not getattr(read.tokenizer, "chat_template", None):
         notices.append("This model has no chat template; a plain dialogue form is used.")
+    if missing := left_out(read.tokenizer):
+        notices.append(f"The model's chat template leaves out {' and '.join(missing)}: the model does not read them.")
     return target, notices
 
 

@@ -33,6 +33,9 @@ class LoadOptions:
     side_by_side: int = 1
     capture_at_load: bool = True
     methods: tuple = ()
+    template_arguments: str | None = setting(
+        'What the chat template is told, as a JSON object, such as {"enable_thinking": false}.', None
+    )
 
     @property
     def known_methods(self) -> "Methods":

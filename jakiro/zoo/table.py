@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jakiro.gguf_file import ggufs_in, is_gguf
-from jakiro.heads.config import DraftConfig, named_target
+from jakiro.heads.config import HeadSummary, named_target
 from jakiro.system import assets_folder
 from jakiro.zoo.embedded import EMBEDDED_SHA256, EMBEDDED_TARGET, embedded_folder
 from jakiro.zoo.hub import fetch_head, is_hub_id, split_revision
@@ -219,8 +219,8 @@ def head_warning(head_name: str, head_target_sha256: str, target_name: str, targ
     )
 
 
-def heads_of(target: str) -> dict[str, tuple[Path, DraftConfig]]:
-    """Folders and configs of the shipped heads that were trained for a target, by name; the table's own head first."""
+def heads_of(target: str) -> dict[str, tuple[Path, HeadSummary]]:
+    """Folders of the shipped heads for a target and what their configs say, by name; the table's own head first."""
     entry = ENTRIES.get(target)
     known = (target, entry.source if entry else None)
     found = {}
@@ -231,10 +231,10 @@ def heads_of(target: str) -> dict[str, tuple[Path, DraftConfig]]:
     return found
 
 
-def config_of(name: str) -> DraftConfig:
-    """The config of a shipped head."""
+def config_of(name: str) -> HeadSummary:
+    """What the config of a shipped head says."""
     path = assets_folder() / "heads" / name / "config.json"
-    return DraftConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    return HeadSummary.of(json.loads(path.read_text(encoding="utf-8")))
 
 
 def trained_minutes(folder: Path) -> float | None:

@@ -16,6 +16,11 @@ from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, file_of, is_embedd
 
 # Of a long list so many are named
 _SHOWN = 3
+# What older checkpoints hold beside their weights, and a model computes from its config
+_BUFFERS = (
+    "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", "attn.bias", "attn.masked_bias",
+    "attention.bias", "attention.masked_bias", "position_ids",
+)  # fmt: skip
 
 
 def load_config(name: str | None = None):
@@ -48,11 +53,15 @@ def check_target(name: str | None = None) -> None:
     """Looks at the files of a target that is a folder here, before any weights are read.
 
     Raises:
-        ValueError: one is missing or damaged.
+        ValueError: one is missing or damaged, or holds quantised weights that would be read as plain ones.
     """
-    source, _ = _prepared(resolve(name, NO_HEAD))
+    pair = resolve(name, NO_HEAD)
+    source, _ = _prepared(pair)
+    quantised = getattr(load_config(name), "quantization_config", None)
     if Path(source).is_dir():
-        check_files(Path(source))
+        check_files(Path(source), quantised is not None)
+    if quantised is not None:
+        _refuse_another_way_of_quantising(pair, quantised)
 
 
 def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=weights_sha256, **options):
@@ -81,7 +90,7 @@ def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=
             pair, "weights", AutoModelForCausalLM, dtype=dtype, output_loading_info=True,
             ignore_mismatched_sizes=True, **options,
         )  # fmt: skip
-    _refuse_what_was_made_up(pair, found)
+    _refuse_what_differs(pair, found)
     model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
     return model, hashing(_local_folder(pair))
 
@@ -109,11 +118,27 @@ def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **optio
     return model, tokenizer, sha256
 
 
-def _refuse_what_was_made_up(pair: Pair, found: dict) -> None:
-    """Where a tensor is missing or of another shape, transformers draws random numbers and goes on."""
+def _refuse_another_way_of_quantising(pair: Pair, quantised) -> None:
+    """A way that transformers does not know it skips, and reads the weights as plain ones."""
+    from transformers.quantizers import AutoQuantizationConfig
+
+    described = quantised if isinstance(quantised, dict) else quantised.to_dict()
+    with one_sentence("target model", pair.target_path_or_hub_id, "way of quantising"):
+        AutoQuantizationConfig.from_dict(described)
+
+
+def _refuse_what_differs(pair: Pair, found: dict) -> None:
+    """Where a tensor is missing or of another shape, transformers draws random numbers and goes on; what no weight is
+    made of it leaves unread, such as the scales of quantised weights.
+    """
     missing = sorted(found.get("missing_keys", ()))
     others = [f"{name} {tuple(came)} for {tuple(meant)}" for name, came, meant in found.get("mismatched_keys", ())]
-    for what, names in (("lack", missing), ("have other shapes than its config implies in", sorted(others))):
+    unread = sorted(name for name in found.get("unexpected_keys", ()) if not name.endswith(_BUFFERS))
+    for what, names in (
+        ("lack", missing),
+        ("have other shapes than its config implies in", sorted(others)),
+        ("hold what its config says nothing of:", unread),
+    ):
         if names:
             more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
             raise ValueError(

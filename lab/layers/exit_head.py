@@ -5,18 +5,57 @@ target's layers made of it, and predicts the feature at the same position: a lan
 deep. `NestedHead` can leave earlier, after any of `exit_layers`, by a matrix each (S2D, arXiv 2407.01955).
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jakiro.config import require
+from jakiro.config import is_ascending
 from jakiro.heads.base import packing_for
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.config import need
+from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput, pack_linears, row_output
 from jakiro.kernels.cache import RowCache
 from jakiro.target.model import TargetModel
 from lab.layers.subset import LayerSubset
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExitConfig(LayerConfig):
+    """Of a head on top of the target's first layers.
+
+    Attributes:
+        exit_layers: ascending numbers of the target's layers whose outputs are read; the layers up to the last of them
+            run as a part of the draft.
+    """
+
+    exit_layers: tuple[int, ...]
+    kind = "stacked"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        layers = self.exit_layers
+        need(layers and is_ascending(layers, 1), f"exit_layers must be ascending layer numbers from 1 on, not {layers}")
+        object.__setattr__(self, "exit_layers", tuple(layers))
+
+    @property
+    def feature_size(self) -> int:
+        """Of what it learns from: the exits' states beside the target's last one; drafting reads none of them."""
+        return (1 + len(self.exit_layers)) * self.hidden_size
+
+
+class DistilledConfig(ExitConfig):
+    """Trained on text that the draft wrote, by the target's judgement of it."""
+
+    kind = "distilled"
+
+
+class NestedConfig(ExitConfig):
+    """Of a head that can leave after each of `exit_layers`."""
+
+    kind = "nested"
 
 
 class StackedRows:
@@ -70,8 +109,7 @@ class ExitHead(LayerHead):
     skipped_tokens = 0
     capturable = False
 
-    def __init__(self, config: DraftConfig) -> None:
-        require(config.exit_layers, f"A {config.network} draft head stands on exit_layers; its config names none.")
+    def __init__(self, config: ExitConfig) -> None:
         super().__init__(config)
         self._parts: list[LayerSubset] = []
 
@@ -135,7 +173,7 @@ class ExitHead(LayerHead):
 class NestedHead(ExitHead):
     """An exit head that can also leave after each of `exit_layers`: a matrix predicts the last feature from there."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: NestedConfig) -> None:
         super().__init__(config)
         self.exits = nn.ModuleList(nn.Linear(config.hidden_size, config.hidden_size) for _ in config.exit_layers)
 

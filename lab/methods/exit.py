@@ -8,20 +8,22 @@ from functools import partial
 
 from jakiro.drafting.base import Needs, Proposer
 from jakiro.drafting.heads import HeadDrafter, head_method
-from lab.layers.exit_head import ExitHead
+from jakiro.heads.kind import HeadKind
+from lab.layers.exit_head import ExitConfig, ExitHead
 
 LAYERS_BELOW = 4
 PROPOSERS = (Proposer("exit", "Early exit", "The target's own first layers and one trained layer on top of them."),)
+KIND = HeadKind(config=ExitConfig, network=ExitHead)
 exit_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 
 METHOD = head_method(
     exit_drafter,
-    Needs(head=("stacked",), layers=True),
+    Needs(head=(KIND.name,), layers=True),
     name="exit",
     title="Early exit",
     sentence="The target's first four layers and one trained layer draft a tree; the whole target checks it.",
     paper="2404.16710",
     proposers=PROPOSERS,
-    network=ExitHead,
-    trains={"network": "stacked", "num_experts": 1, "fusion": "summed", "exit_layers": (LAYERS_BELOW,)},
+    kind=KIND,
+    trains={"exit_layers": (LAYERS_BELOW,)},
 )

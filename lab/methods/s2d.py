@@ -16,13 +16,15 @@ from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import Children, TreeGrower
 from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.heads.calibration import Calibration
+from jakiro.heads.kind import HeadKind
 from jakiro.heads.layers import row_output
-from lab.layers.exit_head import NestedHead
+from lab.layers.exit_head import NestedConfig, NestedHead
 from lab.methods.exit import LAYERS_BELOW
 
 EXITS = (2, LAYERS_BELOW)
 # An exit is sure where it gives its first guess at least this chance
 THRESHOLD = 0.5
+KIND = HeadKind(config=NestedConfig, network=NestedHead)
 
 
 def proposers_of(exits: tuple[int, ...]) -> tuple[Proposer, ...]:
@@ -86,12 +88,12 @@ def nested_drafter(head: NestedHead, info: dict | None = None, choose: Choose = 
 
 METHOD = head_method(
     nested_drafter,
-    Needs(head=("nested",), host=True, layers=True),
+    Needs(head=(KIND.name,), host=True, layers=True),
     name="s2d",
     title="S2D",
     sentence="A draft of nested exits from the target's first layers; the first one that is sure drafts.",
     paper="2407.01955",
     proposers=proposers_of(EXITS),
-    network=NestedHead,
-    trains={"network": "nested", "num_experts": 1, "fusion": "summed", "exit_layers": EXITS},
+    kind=KIND,
+    trains={"exit_layers": EXITS},
 )

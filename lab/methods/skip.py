@@ -30,16 +30,11 @@ class SkippingHead(DraftHead):
     skipped_tokens, root_rows = 0, 1
 
     def __init__(self, target: TargetModel, plan: LayerPlan) -> None:
-        config = target.config
         rows = min(DRAFT_VOCABULARY, target.vocab_size)
         super().__init__(
             DraftConfig(
                 hidden_size=target.hidden_size,
-                num_attention_heads=config.num_attention_heads,
-                num_key_value_heads=config.num_key_value_heads,
                 vocab_size=target.vocab_size,
-                expert_intermediate_size=config.intermediate_size,
-                num_experts=1,
                 draft_vocab_size=rows,
                 calibration=plan.calibration,
             )
@@ -58,7 +53,7 @@ class SkippingHead(DraftHead):
     def new_cache(self, capacity: int) -> RowCache:
         return self._layers.new_cache(capacity)
 
-    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+    def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """Reads committed tokens, (rows,) int64; the target's features are not needed."""
         start, rows = cache.length, token_ids.shape[0]
         positions = torch.arange(start, start + rows, device=token_ids.device)

@@ -5,7 +5,7 @@ import pytest
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.heads.checkpoint import save_head
 from lab import KNOWN, METHODS
-from tests.support import TREE, byte_tokenizer, shallow, tiny_head, tiny_target
+from tests.support import TREE, byte_tokenizer, head_fields, tiny_head, tiny_target
 from tests.training.tiny import byte_target
 
 
@@ -16,7 +16,7 @@ def pair(tmp_path_factory):
     byte_target(num_layers=2).save_pretrained(target)
     byte_tokenizer().save_pretrained(target)
     loaded = JakiroGenerator.from_pretrained(str(target), "none", "cpu", "float32").target
-    save_head(tiny_head(loaded, known=KNOWN, **shallow(KNOWN["exit"].trains)), head)
+    save_head(tiny_head(loaded, known=KNOWN, **head_fields(KNOWN["exit"])), head)
     return str(target), str(head)
 
 
@@ -32,7 +32,7 @@ def test_a_head_of_an_outside_network_is_read_where_its_methods_are_known(pair):
 
 def test_elsewhere_it_is_refused_with_the_way_to_bring_it(pair):
     sentence = (
-        "This draft head is a network 'stacked', known are layers, masks, staged, mlps, states; "
+        "This draft head is of the kind 'stacked', known are jakiro, eagle, eagle3, parallelspec, gumiho, medusa; "
         "name the module that brings"
     )
     with pytest.raises(ValueError, match=sentence):
@@ -40,5 +40,5 @@ def test_elsewhere_it_is_refused_with_the_way_to_bring_it(pair):
 
 
 def test_an_exit_without_exits_is_refused():
-    with pytest.raises(ValueError, match="A stacked draft head stands on exit_layers; its config names none"):
-        tiny_head(tiny_target(), known=KNOWN, num_experts=1, fusion="summed", network="stacked")
+    with pytest.raises(ValueError, match="exit_layers must be ascending layer numbers from 1 on, not \\(\\)"):
+        tiny_head(tiny_target(), known=KNOWN, kind="stacked", exit_layers=())

@@ -11,7 +11,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from lab import KNOWN, METHODS
 from tests.support import tiny_generator
 
-FREE = [method.name for method in METHODS if not method.trains and "stacked" not in method.needs.head]
+FREE = [method.name for method in METHODS if method.trains is None and "stacked" not in method.needs.head]
 
 
 def test_what_needs_no_head_of_its_own_is_offered_and_drawn_with_its_legend():

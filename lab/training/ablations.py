@@ -18,6 +18,7 @@ from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Prompts, Target, Threads, argument, option
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.layer_head import LayerHead
+from jakiro.methods.eagle2 import METHOD as DENSE
 from jakiro.system import comma_list, errors_as_one_sentence, write_atomically
 from jakiro.training.evaluate import EvaluateConfig, evaluate
 from jakiro.training.losses import LossWeights
@@ -55,7 +56,7 @@ def variants(width: int, vocabulary: int, tokens: int | None) -> dict[str, dict]
         "double the width": {"expert_width": 2 * width},
         # A GELU expert has two matrices where a SwiGLU expert has three.
         "decoupled": {"fusion": "decoupled", "expert_width": width * 3 // 2},
-        "one dense expert of equal parameters": {"experts": 1, "expert_width": 2 * width},
+        "one dense expert of equal parameters": {"method": DENSE.name, "expert_width": 2 * width},
         **{name: {"max_tokens": int(share * tokens)} for name, share in SHARES_OF_TEXT.items() if tokens},
     }
 

@@ -64,9 +64,11 @@ def distance(
     model, _, _ = weights.load_target(target, "cpu", "float32")
     embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     for name in heads:
-        head = load_head(zoo.resolve(target, name).head_folder(), networks=KNOWN.networks)
+        head = load_head(zoo.resolve(target, name).head_folder(), kinds=KNOWN.kinds)
         head.bind(embedding, output)
-        objective = ExitObjective(head) if isinstance(head, ExitHead) else objective_for(head, LossWeights())
+        objective = (
+            ExitObjective(head) if isinstance(head, ExitHead) else objective_for(head, LossWeights(), KNOWN.kinds)
+        )
         data = held_out(FeatureCache(features), range(rows), output)
         guesses = agreement(objective, data)
         for level, found in distances(objective, data).items():

@@ -21,7 +21,10 @@ from torch.nn import functional
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Target, Threads, option
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.networks import make_head
+from jakiro.heads.kind import Texts
+from jakiro.heads.kinds import make_head
+from jakiro.heads.layer_learning import layer_whitening, start_from_rows
+from jakiro.heads.learning import Rows, fit, randomise, whitening_matrix
 from jakiro.system import errors_as_one_sentence
 from jakiro.target.features import check_feature_layers
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
@@ -31,19 +34,10 @@ from jakiro.training.extract import extract
 from jakiro.training.features import Batch, FeatureCache
 from jakiro.training.kept_features import KeptFeatures
 from jakiro.training.losses import LossWeights, draft_index, learnable_positions, target_of
-from jakiro.training.optimizer import whitening_matrix
 from jakiro.training.parallel import ParallelObjective
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import in_order_of_content, refuse_rows_that_were_learned, write_manifest
-from jakiro.training.start import (
-    Rows,
-    continue_weights,
-    fit,
-    frequent_token_ids,
-    head_config,
-    input_whitening,
-    start_layer,
-)
+from jakiro.training.start import continue_weights, frequent_token_ids, head_config
 from jakiro.training.trainer import Trainer
 from jakiro.training.validation import HeldOut, agreement, held_out
 from jakiro.zoo import table as zoo
@@ -53,7 +47,7 @@ from lab.layers.exit_head import ExitHead, NestedHead, scaled
 
 DIVERGENCES = ("forward-kl", "total-variation", "labels")
 TAUGHT = ("exit", "s2d", "distillspec")
-START_SEQUENCES = 110
+START_TEXTS = 110
 log = logging.getLogger("jakiro")
 
 
@@ -91,7 +85,7 @@ class ExitObjective(ParallelObjective):
     """
 
     def __init__(self, head: ExitHead, divergence: str = DIVERGENCES[0]) -> None:
-        super().__init__(head, LossWeights(feature=0.0))
+        super().__init__(head, LossWeights(feature=0.0), exit_levels)
         self.divergence = divergence
 
     def forward(
@@ -125,29 +119,28 @@ class ExitObjective(ParallelObjective):
         columns[vocabulary.kept] = torch.arange(len(vocabulary.kept), device=places.device)
         return columns[places]
 
-    def levels(self, batch: Batch, noise: Tensor | None) -> Iterator[Tensor]:
-        """Yields what each exit in turn predicts, (batch, length − 1, hidden): row s the feature at s + 1."""
-        features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
-        embeddings = self.head.embed(batch.ids[:, :-1])
-        positions = torch.arange(embeddings.shape[1], device=embeddings.device)[None]
-        _, *lower = map(scaled, features.split(self.head.config.hidden_size, dim=-1))
-        if isinstance(self.head, NestedHead):
-            found = self.head.all_exits(embeddings, lower, positions)
-        else:
-            found = [self.head.block(embeddings, lower[-1], positions).features]
-        # A row of theirs is a token's own, where the others' predict the one after; the last one has none
-        yield from (torch.cat([rows[:, 1:], rows[:, -1:]], dim=1) for rows in found)
+
+def exit_levels(head: ExitHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
+    """What each exit in turn predicts, see `HeadKind.levels`."""
+    embeddings = head.embed(ids[:, :-1])
+    positions = torch.arange(embeddings.shape[1], device=embeddings.device)[None]
+    _, *lower = map(scaled, features.split(head.config.hidden_size, dim=-1))
+    if isinstance(head, NestedHead):
+        found = head.all_exits(embeddings, lower, positions)
+    else:
+        found = [head.block(embeddings, lower[-1], positions).features]
+    # A row of theirs is a token's own, where the others' predict the one after; the last one has none
+    yield from (torch.cat([rows[:, 1:], rows[:, -1:]], dim=1) for rows in found)
 
 
 @torch.no_grad()
-def exit_rows(head: ExitHead, cache: FeatureCache, first: int, num_sequences: int) -> tuple[Rows, Tensor]:
+def exit_rows(head: ExitHead, texts: Texts) -> tuple[Rows, Tensor]:
     """As `sample_rows`: [E[x_t]; the deepest lower state at t], h_t and h_{t+1}; and all lower states at t."""
     parts = []
-    for index in range(first, min(first + num_sequences, len(cache))):
-        batch = cache.batch([index])
-        features, lower = batch.features[0], batch.deeper[0, :-1].split(head.config.hidden_size, dim=-1)
-        lower = list(map(scaled, lower))
-        inputs = torch.cat([head.embed(batch.ids[0, :-1]), lower[-1]], dim=-1)
+    for ids, read in texts:
+        features, *lower = read.split(head.config.hidden_size, dim=-1)
+        lower = [scaled(each[:-1]) for each in lower]
+        inputs = torch.cat([head.embed(ids[:-1]), lower[-1]], dim=-1)
         parts.append((inputs, features[:-1], features[1:], torch.cat(lower, dim=-1)))
     *rows, lower = map(torch.cat, zip(*parts, strict=True))
     return tuple(rows), lower
@@ -156,7 +149,9 @@ def exit_rows(head: ExitHead, cache: FeatureCache, first: int, num_sequences: in
 @torch.no_grad()
 def start_exits(head: ExitHead, rows: Rows, lower: Tensor, seed: int) -> None:
     """The own layer starts as any head's, every further exit as the best linear guess of the last feature."""
-    start_layer(head, rows, seed, "least-squares")
+    torch.manual_seed(seed)
+    randomise(head)
+    start_from_rows(head, rows, "least-squares")
     if isinstance(head, NestedHead):
         for leave, own in zip(head.exits, lower.split(head.config.hidden_size, dim=-1), strict=True):
             fit(leave, own, rows[1])
@@ -166,12 +161,13 @@ class ExitTrainer(Trainer):
     """The product's loop with what such a head reads and learns by."""
 
     def __init__(self, head: ExitHead, cache: FeatureCache, options: TrainingOptions, divergence: str, *where, **more):
-        self._sampled = exit_rows(head, cache, options.num_validation, START_SEQUENCES)
-        super().__init__(head, cache, options, *where, objective=ExitObjective(head, divergence), **more)
+        self._sampled = exit_rows(head, cache.texts(options.num_validation, START_TEXTS, torch.device("cpu")))
+        objective = ExitObjective(head, divergence)
+        super().__init__(head, cache, options, *where, kinds=KNOWN.kinds, objective=objective, **more)
 
     def whitening(self) -> dict[str, Tensor]:
         rows, lower = self._sampled
-        found = input_whitening(self.head, rows)
+        found = layer_whitening(self.head, rows)
         if isinstance(self.head, NestedHead):
             read = lower.split(self.head.config.hidden_size, dim=-1)
             found |= {f"exits.{number}.weight": whitening_matrix(each) for number, each in enumerate(read)}
@@ -221,25 +217,25 @@ def train_exit(
     if init is not None:
         folder = zoo.resolve(target, init).head_folder()
         refuse_rows_that_were_learned(folder, rows, validation_rows)
-        trained = load_head(folder, networks=KNOWN.networks)
+        trained = load_head(folder, kinds=KNOWN.kinds)
         draft_vocab = draft_vocab or trained.config.draft_vocab_size
     model, _, sha256 = weights.load_target(target, "cpu", "float32")
     name, shape = target or zoo.DEFAULT_TARGET, KNOWN[method].trains
     text = model.config.get_text_config()
     check_feature_layers(shape["exit_layers"], text.num_hidden_layers)
-    config = head_config(
-        text, expert_width or text.hidden_size, draft_vocab, **shape, target_name=name, target_sha256=sha256 or ""
-    )
+    named = {"target_name": name, "target_sha256": sha256 or ""}
+    config = head_config(KNOWN[method].kind, text, expert_width, draft_vocab, **shape, **named)
     write_manifest(out, rows, validation_rows, name)
     extract(model, rows, work / "features", config.exit_layers, KeptFeatures((), sha256 or name), precision)
-    cache, head = FeatureCache(work / "features"), make_head(config, KNOWN.networks)
+    cache, head = FeatureCache(work / "features"), make_head(config, KNOWN.kinds)
     if config.draft_vocab_size:
         kept = frequent_token_ids(cache.learned_ids(validation_rows), config.vocab_size, config.draft_vocab_size)
         head.draft_token_ids.copy_(kept if trained is None else trained.draft_token_ids)
     output = model.get_output_embeddings().weight.detach().float()
     head.bind(model.get_input_embeddings().weight.detach().float(), output)
     if trained is None:
-        start_exits(head, *exit_rows(head, cache, validation_rows, START_SEQUENCES), seed)
+        texts = cache.texts(validation_rows, START_TEXTS, torch.device("cpu"))
+        start_exits(head, *exit_rows(head, texts), seed)
     else:
         continue_weights(head, trained)
     checked = held_out(cache, range(validation_rows), output)

@@ -17,7 +17,7 @@ from jakiro.config import LIMIT, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.drafting.trigrams import TrigramTable, find_table
 from jakiro.heads.checkpoint import load_head
-from jakiro.heads.gumiho import StagedHead
+from jakiro.heads.gumiho.network import GumihoHead
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods.aded import TrigramDrafter
 from jakiro.methods.gumiho import SERIAL, staged_drafter
@@ -94,7 +94,7 @@ def by_source(answers: Sequence[Answer], sampling: SamplingParams, table: Trigra
     ]
 
 
-def shared_line(head: StagedHead, target: TargetModel, answers: Sequence[Answer], sampling: SamplingParams) -> str:
+def shared_line(head: GumihoHead, target: TargetModel, answers: Sequence[Answer], sampling: SamplingParams) -> str:
     """What sharing the parallel levels' nodes would have changed."""
     counts = [shared_nodes(target, staged_drafter(head), each, sampling, TREE, SERIAL) for each in answers]
     steps, changed, leaves, other, accepted, shared = (
@@ -139,7 +139,7 @@ def family(
     draft_head.bind(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     draft_head.pack()
     scoring = TargetModel(model, tokenizer, names.target_name, sha256)
-    if isinstance(draft_head, StagedHead):
+    if isinstance(draft_head, GumihoHead):
         for answers, sampling in zip(written, samplings, strict=True):
             typer.echo(shared_line(draft_head, scoring, answers, sampling))
         return

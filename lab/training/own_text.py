@@ -36,7 +36,7 @@ def drafted(head: ExitHead, prompt: list[int], stop_ids: set[int], max_new_token
     noise, written = noise.over(head.draft_token_ids), []
     new = torch.tensor(prompt)
     while len(written) < max_new_tokens:
-        features = head.read(new, new, cache).features[0, -1]
+        features = head.extend(new, new, cache).features[0, -1]
         choice = (head.logits(features[None])[0].float() + noise.rows(cache.length, 1)[0]).argmax()
         new = head.draft_token_ids[choice][None]
         written.append(int(new))
@@ -59,7 +59,7 @@ def own_text(
     """Answer a corpus' messages with a draft alone, to teach it on its own text."""
     set_up(threads)
     pair = zoo.resolve(target, head)
-    draft_head = load_head(pair.head_folder(), networks=KNOWN.networks)
+    draft_head = load_head(pair.head_folder(), kinds=KNOWN.kinds)
     if not isinstance(draft_head, ExitHead):
         raise ValueError(f"{head} cannot write alone: it reads the target's last feature; give a head for exit.")
     model, tokenizer, sha256 = weights.load_target(target, "cpu", "float32")

@@ -98,7 +98,7 @@ def timed(target: TargetModel, found: Sequence[Subset]) -> tuple[list[float], li
     heads = [SkippingHead(target, LayerPlan(each.layers)).pack() for each in found]
     caches = [head.new_cache(TIMED_CONTEXT + 1) for head in heads]
     for head, rows in zip(heads, caches, strict=True):
-        head.read(ids, ids, rows)
+        head.extend(ids, ids, rows)
     times: list[list[float]] = [[] for _ in range(len(heads) + len(chains))]
     for _ in range(ROUNDS):
         for place, chain in enumerate(chains):
@@ -108,7 +108,7 @@ def timed(target: TargetModel, found: Sequence[Subset]) -> tuple[list[float], li
             cache.keep(TIMED_CONTEXT)
         for place, (head, rows) in enumerate(zip(heads, caches, strict=True), len(chains)):
             begun = time.perf_counter()
-            head.logits(head.read(ids[:1], ids, rows).features[0]).topk(8)
+            head.logits(head.extend(ids[:1], ids, rows).features[0]).topk(8)
             times[place].append(1000 * (time.perf_counter() - begun))
             rows.keep(TIMED_CONTEXT)
     middle = [median(each) for each in times]

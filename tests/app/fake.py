@@ -121,7 +121,9 @@ class FakeGenerator:
             "bit_identical": True, "notices": [],
         }  # fmt: skip
 
-    def num_prompt_tokens(self, messages) -> int:
+    def num_prompt_tokens(self, messages, raw=False, template_arguments=None) -> int:
+        if raw:
+            return len(messages.split())
         return sum(len(message["content"].split()) for message in messages)
 
     def stream(self, messages, params, method=DEFAULT.name, tree=None) -> FakeStream:
@@ -139,7 +141,13 @@ class FakeGenerator:
         nodes = 1 if method is PLAIN else tree.nodes
         return FakeStream(self, trace, self._steps(trace, pieces, params, nodes, tree.depth if tree else 0))
 
-    def race(self, messages, params, methods=(PLAIN.name, DEFAULT.name), tree=None, prefixes=None) -> FakeRace:
+    def race(
+        self, messages, params, methods=(PLAIN.name, DEFAULT.name), tree=None, raw=False, prefixes=None,
+        template_arguments=None,
+    ) -> FakeRace:  # fmt: skip
+        self.template_arguments = template_arguments
+        if raw:
+            messages = [{"role": "user", "content": messages}]
         return FakeRace({method: self.stream(messages, params, method, tree) for method in methods})
 
     def _header(self, messages, params, method, tree, pieces) -> Header:

@@ -16,7 +16,7 @@ from jakiro.cli import main as cli
 from jakiro.cli import plan
 from jakiro.cli.doctor import examine
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.zoo import embedded, placement, weights
 from jakiro.zoo import table as zoo
@@ -43,7 +43,7 @@ def test_a_good_pair_is_described_and_run(pair):
     assert all(finding.ok for finding in found)
     text = "\n".join(f"{finding.what}: {finding.found}" for finding in found)
     assert "target: llama, hidden size 64, 4 query and 2 key/value heads, vocabulary 260" in text
-    assert "head: 2 experts, summed fusion" in text and "from head.safetensors" in text
+    assert "head: Jakiro, summed fusion, 2 experts of inner width" in text and "from head.safetensors" in text
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
     assert re.search(r"run: Plain decoding: 32 tokens, \d+\.\d tokens/s$", text, re.M)
     assert re.search(r"run: Jakiro, trees of 16 nodes: 32 tokens, τ \d\.\d\d$", text, re.M), (
@@ -79,7 +79,7 @@ def changed_config(folder, **values):
 
 def another_head(pair, **values):
     fields = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 260}
-    save_head(LayerHead(DraftConfig(**(fields | {"expert_intermediate_size": 64} | values))), pair / "head")
+    save_head(LayerHead(JakiroConfig(**(fields | {"expert_intermediate_size": 64} | values))), pair / "head")
 
 
 def damaged_weights(pair):
@@ -188,7 +188,8 @@ def test_a_plan_says_what_fits_how_fast_and_where_only_fewer_bits_do(capsys):
     assert code == 1 and "not measured" in out
     assert "estimate: does not fit in float16, 17.8 GB of 16.0 GB; with --dtype 8bit it needs 12.0 GB" in out
     code, out = run(capsys, "doctor", "--plan", "vicuna-7b-v1.3", "--card", "h100")
-    assert code == 0 and "estimate: fits, 24.2 GB of 80.0 GB; bfloat16, numerics exact; plain 131 tokens/s" in out
+    assert code == 0 and "estimate: fits, 24.2 GB of 80.0 GB; bfloat16, numerics exact; a plain step 7.6 ms" in out
+    assert "faster from τ = 1." in out and "are assumed" in out
     huge = plan.Shape(16_384, 53_248, 126, 128, 8, 128, 128_256)
     found = plan.estimate(huge, plan.CARDS["h100"])
     assert not found.fits and found.fewer_bits is None
@@ -205,7 +206,7 @@ def test_the_docs_show_the_estimates_that_the_formulas_give():
     for target, *cells in rows:
         for cell, card in zip(cells, plan.CARDS.values(), strict=True):
             found = plan.estimate(plan.SHAPES[target], card)
-            said = f"{found.plain_speed:.0f} and {found.drafted_speed:.0f}, {found.numerics}"
+            said = f"{found.plain_ms:.1f} and {found.drafted_ms:.1f}, from τ {found.break_even:.1f}, {found.numerics}"
             assert cell == (said if found.fits else f"only in {found.fewer_bits} bits")
 
 

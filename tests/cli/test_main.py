@@ -14,6 +14,7 @@ from jakiro.bench.runner import FURTHER_LANES
 from jakiro.cli import doctor, loading, race_view
 from jakiro.cli import main as cli
 from jakiro.cli.race_view import race_table
+from jakiro.config import Grammar, SamplingParams
 from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from jakiro.zoo import table as zoo
@@ -58,6 +59,63 @@ def test_generate_passes_every_setting_on(generator, capsys):
     assert generator.calls[1][3] is None
 
 
+def test_generate_passes_on_what_changes_a_token_s_chances_and_the_form_of_the_answer(generator, capsys, tmp_path):
+    options = [
+        "--min-p",
+        "0.1",
+        "--repetition-penalty",
+        "1.1",
+        "--presence-penalty",
+        "0.5",
+        "--frequency-penalty",
+        "-1",
+    ]
+    options += ["--no-repeat-ngram-size", "3", "--logit-bias", "7=-2.5", "--logit-bias", "3=1", "--stop", "END"]
+    run(
+        capsys,
+        "generate",
+        "--prompt",
+        "hi",
+        *options,
+        "--suppress-tokens",
+        "4,8-9",
+        "--choice",
+        "yes",
+        "--choice",
+        "no",
+    )
+    sampling = generator.calls[0][1]
+    assert sampling == SamplingParams(
+        min_p=0.1, repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=-1, no_repeat_ngram_size=3,
+        logit_bias={7: -2.5, 3: 1}, suppress_tokens=(4, 8, 9), stop=("END",), grammar=Grammar("choice", ("yes", "no")),
+    )  # fmt: skip
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}', encoding="utf-8")
+    for number, (given, grammar) in enumerate([
+        (["--json-schema", str(schema)], Grammar("json_schema", '{"type": "object"}')),
+        (["--json-schema", '{"type": "null"}'], Grammar("json_schema", '{"type": "null"}')),
+        (["--json"], Grammar("json")),
+        (["--regex", "[a-z]+"], Grammar("regex", "[a-z]+")),
+        (["--lark", 'start: "a"'], Grammar("lark", 'start: "a"')),
+    ], start=1):  # fmt: skip
+        assert run(capsys, "generate", "--prompt", "hi", *given)[0] == 0
+        assert generator.calls[number][1].grammar == grammar
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--json", "--regex", "a"], "An answer has one form; you gave json and regex."),
+        (["--regex", "a("], "The grammar cannot be used"),
+        (["--logit-bias", "x=1"], "--logit-bias takes ID=BIAS, such as 42=-5; you gave 'x=1'."),
+        (["--min-p", "2"], "Min-p must be between 0 and 1; you gave 2.0."),
+    ],
+)
+def test_a_form_that_cannot_be_is_refused_before_a_model_is_loaded(generator, capsys, given, says):
+    code, _, err = run(capsys, "generate", "--prompt", "hi", *given)
+    assert code == 2 and says in " ".join(err.split()) and not generator.calls
+
+
 @pytest.mark.anywhere
 def test_a_trace_is_written_and_read_back(generator, capsys, tmp_path):
     code, _, _ = run(capsys, "generate", "--prompt", "hi", "--trace", str(tmp_path / "out.json"))
@@ -85,6 +143,20 @@ def test_a_race_runs_the_methods_that_are_named(generator, capsys):
     assert code == 0
     assert [call[2] for call in generator.calls] == ["plain", "jakiro", "context"]
     assert all(title in out for title in ("Plain decoding", "Jakiro", "Copied from context"))
+
+
+@pytest.mark.parametrize("name", ["jakiro", "gumiho"])
+def test_without_a_head_both_commands_answer_plainly_and_say_so(generator, capsys, monkeypatch, name):
+    monkeypatch.setitem(generator.status, "head", None)
+    for options in (
+        ["generate", "--method", name],
+        ["race", "--methods", f"plain,{name}"],
+        ["race", "--methods", name],
+    ):
+        generator.calls.clear()
+        code, _, err = run(capsys, *options, "--prompt", "hi")
+        assert (code, [call[2] for call in generator.calls]) in ((0, ["autoregressive"]), (0, ["plain"]))
+        assert f"No draft head fits this model, so {name} cannot run" in err.replace("\n", " ")
 
 
 def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(generator, capsys, monkeypatch, tmp_path):

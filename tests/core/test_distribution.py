@@ -3,13 +3,12 @@
 A choice is exact only if each of its parts is: the candidates' tokens, the bonus after a refusal, the bonus at a leaf.
 """
 
-import itertools
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
@@ -19,19 +18,14 @@ from jakiro.drafting.base import Resources
 from jakiro.engine.outcome import read_back
 from jakiro.generator import JakiroGenerator
 from jakiro.target.model import TargetModel
-from tests.support import DEVICE, tiny_head, tiny_model, tree_of, word_tokenizer
+from tests.support import DEVICE, processors, tiny_head, tiny_model, tree_of, warpers, word_tokenizer
 
 NUM_WORDS = 10
 
 
 def warped_probs(logits, sampling):
     """What transformers would sample from, in float64."""
-    scores = TemperatureLogitsWarper(sampling.temperature)(None, logits.float())
-    if sampling.top_k:
-        scores = TopKLogitsWarper(sampling.top_k)(None, scores)
-    if sampling.top_p < 1:
-        scores = TopPLogitsWarper(sampling.top_p)(None, scores)
-    return scores.double().softmax(-1)
+    return warpers(sampling)(None, logits.float()).double().softmax(-1)
 
 
 def assert_follows(counts, probs):
@@ -60,11 +54,19 @@ SAMPLINGS = {
     "temperature": SamplingParams(temperature=0.7),
     "nucleus": SamplingParams(temperature=1.4, top_p=0.8),
     "top-k and nucleus": SamplingParams(temperature=0.8, top_p=0.9, top_k=5),
+    "min-p": SamplingParams(temperature=1.4, min_p=0.3),
+}
+# What changes logits by the text before them
+PENALISED = {
+    "repetition": SamplingParams(1.1, min_p=0.05, repetition_penalty=1.8),
+    "presence and frequency": SamplingParams(1.2, presence_penalty=1.5, frequency_penalty=1.9),
+    "runs": SamplingParams(1.0, no_repeat_ngram_size=2),
+    "bias": SamplingParams(0.9, logit_bias={2: 1.5, 4: -2.0}, suppress_tokens=(7,), repetition_penalty=1.3),
 }
 
 
 def with_seed(sampling, seed, max_new_tokens=256):
-    return SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k, seed, max_new_tokens)
+    return replace(sampling, seed=seed, max_new_tokens=max_new_tokens)
 
 
 # A target whose logits depend on the last word only, and a tree that guesses likely and unlikely words.
@@ -146,20 +148,22 @@ PROMPT = "the small cat"
 
 @torch.no_grad()
 def enumerated_text(model, sampling, length):
-    """Probability of every text of so many words after the prompt, by a stock model."""
+    """Probability of every text of so many words by a stock model, transformers' processors and formulas."""
     prompt = word_tokenizer()(PROMPT)["input_ids"]
-    texts = list(itertools.product(range(NUM_WORDS), repeat=length))
-    ids = torch.tensor([[*prompt, *text] for text in texts], device=DEVICE)
-    probs = warped_probs(model(input_ids=ids).logits.flatten(0, 1), sampling).view(*ids.shape, NUM_WORDS)
-    joint = torch.ones(len(texts), dtype=torch.float64, device=DEVICE)
-    for index in range(length):
-        position = len(prompt) + index
-        joint *= probs[:, position - 1].gather(-1, ids[:, position : position + 1])[:, 0]
-    return {text: prob for text, prob in zip(texts, joint.tolist(), strict=True) if prob > 0}
+    joint = {(): 1.0}
+    for _ in range(length):
+        ids = torch.tensor([[*prompt, *text] for text in joint], device=DEVICE)
+        scores = processors(sampling)(ids, model(input_ids=ids).logits[:, -1].float())
+        counts = torch.tensor([[text.count(word) for word in range(NUM_WORDS)] for text in joint], device=DEVICE)
+        scores = scores - sampling.frequency_penalty * counts - sampling.presence_penalty * (counts > 0)
+        rows = zip(joint.items(), warped_probs(scores, sampling).tolist(), strict=True)
+        joint = {(*text, word): prob * p for (text, prob), row in rows for word, p in enumerate(row) if p > 0}
+    return joint
 
 
-def test_whole_answers_follow_the_enumerated_distribution(words):
-    (model, generator), sampling = words, SAMPLINGS["top-k and nucleus"]
+@pytest.mark.parametrize("sampling", [SAMPLINGS["top-k and nucleus"], *PENALISED.values()])
+def test_whole_answers_follow_the_enumerated_distribution(words, sampling):
+    model, generator = words
     tree, counts, steps = TreeConfig(width=3, depth=3, nodes=8), Counter(), []
     for seed in range(500):
         trace = generator.run(PROMPT, with_seed(sampling, seed, max_new_tokens=3), tree=tree, raw=True)
@@ -174,6 +178,15 @@ def test_whole_answers_follow_the_enumerated_distribution(words):
             single[text[place]] += prob
         assert_follows(Counter(text[place] for text in counts.elements()), single)
     assert any(step.accepted_path for step in steps) and any(not step.accepted_path for step in steps)
+
+
+def test_the_bound_notices_an_answer_without_its_penalties(words):
+    model, generator = words
+    free = SamplingParams(1.2, max_new_tokens=3)
+    answers = [generator.run(PROMPT, with_seed(free, seed, 3), raw=True).token_ids for seed in range(500)]
+    for sampling in PENALISED.values():
+        with pytest.raises(AssertionError):
+            assert_follows(Counter(map(tuple, answers)), enumerated_text(model, sampling, 3))
 
 
 def test_the_bound_notices_a_bonus_drawn_without_warping():

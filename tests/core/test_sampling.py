@@ -233,7 +233,7 @@ def test_a_row_with_one_possible_token_has_an_infinite_margin():
     assert choice.margins.tolist() == [math.inf]
 
 
-def test_a_reread_step_writes_the_reference_s_text_and_its_plan_says_so():
+def test_a_reread_step_writes_the_reference_s_text_and_its_plan_says_so(without_compiled_functions):
     flat = SamplingParams(temperature=2.0, top_p=0.99, seed=4, max_new_tokens=24)
     peaked = SamplingParams(temperature=0.3, top_p=0.9, seed=4, max_new_tokens=24)
     generator = scripted_generator(vocab_size=1500)

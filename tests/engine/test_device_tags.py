@@ -5,15 +5,14 @@ first answer, and an answer in ZeroGPU's way.
 """
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 
 from app.asking import Asking
-from app.devices import zero as zero_device
 from app.devices.local import LocalDevice
-from app.devices.zero import ZeroDevice
-from jakiro.config import AUTOMATIC_TREE, SamplingParams
+from jakiro.config import AUTOMATIC_TREE, Grammar, SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Slots
 from jakiro.graphs.slot import Slot
@@ -27,6 +26,9 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 
 GREEDY, SAMPLED = SamplingParams(max_new_tokens=5), SamplingParams(1.0, top_p=0.9, seed=3, max_new_tokens=5)
 LONG = SamplingParams(max_new_tokens=12)
+PENALISED = SamplingParams(
+    0.8, seed=3, max_new_tokens=5, min_p=0.02, repetition_penalty=1.3, frequency_penalty=0.5, suppress_tokens=(7, 9)
+)
 
 
 def loaded(tags, **more) -> JakiroGenerator:
@@ -38,7 +40,8 @@ def loaded(tags, **more) -> JakiroGenerator:
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
 def test_device_tag_loading_and_steps_wait_for_the_device_once(tags, numerics, monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 10**9)
-    plain = {sampling: tiny_generator().run(REPETITIVE, sampling, "autoregressive") for sampling in (GREEDY, SAMPLED)}
+    asked = (GREEDY, SAMPLED, PENALISED)
+    plain = {sampling: tiny_generator().run(REPETITIVE, sampling, "autoregressive") for sampling in asked}
     with tags:
         generator = loaded(tags, numerics=numerics)
         assert generator.status["device"] == "cuda:0" and generator.status["graphs"]["slots"] == 1
@@ -50,6 +53,27 @@ def test_device_tag_loading_and_steps_wait_for_the_device_once(tags, numerics, m
                     for _ in stream:
                         pass
                 assert stream.trace.token_ids == expected.token_ids
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [replace(GREEDY, no_repeat_ngram_size=1), replace(SAMPLED, grammar=Grammar("regex", "[a-f]{2,9}"))],
+    ids=["runs", "grammar"],
+)
+def test_device_tag_where_the_host_looks_at_each_tree_the_choice_is_made_outside_and_nothing_ahead(tags, sampling):
+    expected = tiny_generator().run(REPETITIVE, sampling, "autoregressive").token_ids
+    with tags:
+        generator = loaded(tags)
+        for method, tree in (("autoregressive", None), ("jakiro", TREE)):
+            stream = generator.stream(REPETITIVE, sampling, method, tree)
+            assert not stream._runner.drafts_ahead
+            drafter = generator.drafter(generator.known_methods.named(method))
+            needed = stream._runner.needed(drafter, sampling, TREE, 1, 40)
+            assert not [each for each in needed if each.function.func.__name__ == "verify_rows"]
+            for step in stream:
+                assert step.plan.why.endswith("so nothing is drafted ahead.")
+            assert stream.trace.token_ids == expected
+        assert generator.stream(REPETITIVE, GREEDY, tree=TREE)._runner.drafts_ahead
 
 
 def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
@@ -91,6 +115,9 @@ def test_device_tag_the_page_s_first_answer(tags):
 
 def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):
     """Read on the CPU, moved to the GPU by the process that answers, which captures graphs of its own."""
+    zero_device = pytest.importorskip(
+        "app.devices.zero", reason="the page's packages are not installed", exc_type=ImportError
+    )
     options = loading.LoadOptions(*tags.pair, "cpu", "float32", "exact", "full", capture_at_load=False)
     asking = Asking(({"role": "user", "content": "Why?"},), LONG, TREE, ("autoregressive", "jakiro"))
     captured, threads = [], torch.get_num_threads()
@@ -112,7 +139,7 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):
 
         return decorated
 
-    zero = ZeroDevice(lambda: loading.read_pair(options), gpu, "cuda")
+    zero = zero_device.ZeroDevice(lambda: loading.read_pair(options), gpu, "cuda")
     zero.load(lambda *_: None)
     expected = tiny_generator().run("Why?", LONG, "autoregressive")
     for _ in range(2):

@@ -27,6 +27,13 @@ SAMPLINGS = st.builds(
     top_k=st.sampled_from([0, 0, 1, 5, 40, 300]),
     seed=st.integers(0, 2**63 - 1),
     max_new_tokens=st.integers(1, 24),
+    min_p=st.sampled_from([0, 0, 0, 0.05, 0.5]),
+    repetition_penalty=st.sampled_from([1, 1, 1, 1.1, 1.9, 0.7]),
+    presence_penalty=st.sampled_from([0, 0, 0, 1.5, -0.5]),
+    frequency_penalty=st.sampled_from([0, 0, 0, 0.7, 2]),
+    no_repeat_ngram_size=st.sampled_from([0, 0, 0, 1, 2, 3]),
+    logit_bias=st.sampled_from([(), (), {5: 4.0, 77: -3.0}]),
+    suppress_tokens=st.sampled_from([(), (), tuple(range(0, 200, 3))]),
 )
 TREES = st.builds(
     TreeConfig,

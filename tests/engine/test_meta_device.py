@@ -57,7 +57,7 @@ def meta_by_default():
         yield
 
 
-def test_a_reread_step_makes_no_tensor_on_the_default_device():
+def test_a_reread_step_makes_no_tensor_on_the_default_device(without_compiled_functions):
     generator = scripted_generator(vocab_size=1500)
     stream = generator.stream("Tell me.", SamplingParams(2.0, top_p=0.99), method="autoregressive")
     with meta_by_default():
@@ -196,7 +196,7 @@ def test_a_step_of_copied_chains_alone_reads_once(generator, monkeypatch):
     assert reads_of_steps(stream, 4, monkeypatch) == [{"tolist": 1}] * 4
 
 
-def test_a_reread_step_reads_twice(monkeypatch):
+def test_a_reread_step_reads_twice(monkeypatch, without_compiled_functions):
     generator = scripted_generator(vocab_size=1500)
     stream = generator.stream("Tell me.", SamplingParams(2.0, top_p=0.99), method="autoregressive")
     assert reads_of_steps(stream, 2, monkeypatch) == [{"tolist": 2}] * 2

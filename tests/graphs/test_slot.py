@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import Grammar, SamplingParams, TreeConfig
 from jakiro.drafting.base import Proposal, Resources
 from jakiro.graphs.cache import columns_for
 from jakiro.methods import DEFAULT, PLAIN
@@ -98,6 +98,36 @@ def test_a_text_that_crosses_column_steps_and_fills_the_context_is_that_of_slice
     columns = {columns_for(trace.header.num_prompt_tokens + count, SMALL_COLUMNS) for count in range(150)}
     assert len(columns) > 1 and len(trace.token_ids) >= 120
     assert max(len(step.accepted_path) for step in trace.steps) > 1
+
+
+RULES = {
+    "counted": {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.3, "logit_bias": {7: 3.0}},
+    "filtered": {"min_p": 0.05, "suppress_tokens": tuple(range(0, 200, 3)), "top_k": 90},
+    "host": {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3},
+    "grammar": {"grammar": Grammar("regex", "[a-z ]{6,20}[.!]"), "suppress_tokens": (100,)},
+}
+
+
+@pytest.mark.parametrize("temperature", [0, 0.8])
+@pytest.mark.parametrize("rule", RULES)
+def test_every_setting_gives_the_trees_and_text_of_sliced_passes(rule, temperature, static, generator):
+    """One after another in one slot: nothing of one answer's counts is left for the next."""
+    sampling = SamplingParams(temperature, seed=3, max_new_tokens=16, **RULES[rule])
+    for method in ("jakiro", "autoregressive"):
+        expected = generator.run("Tell me.", sampling, method, TREE)
+        trace = static.run("Tell me.", sampling, method, TREE)
+        assert shape_of(trace) == shape_of(expected)
+        forbidden = [[node.forbidden_by for node in step.nodes] for step in trace.steps]
+        assert forbidden == [[node.forbidden_by for node in step.nodes] for step in expected.steps]
+        assert (
+            trace.token_ids
+            != generator.run("Tell me.", SamplingParams(temperature, seed=3, max_new_tokens=16)).token_ids
+        )
+
+
+@pytest.fixture(scope="module")
+def static():
+    return static_generator()
 
 
 def test_a_reread_step_is_that_of_sliced_passes():

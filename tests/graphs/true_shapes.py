@@ -7,6 +7,7 @@ tensors that an operation reads and writes, each once. Nothing here says how lon
 import functools
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from jakiro.drafting.heads import HeadDrafter
 from jakiro.graphs.capture import Graphs
 from jakiro.graphs.pool import SLOT_TOKENS
 from jakiro.graphs.slot import Slot
+from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods.plain import PlainDrafter
 from jakiro.target import model as targets
@@ -158,7 +160,7 @@ def target_on(device: torch.device, config, name: str, numerics: str, monkeypatc
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)
     target = TargetModel(model, nn.Module(), name, None, numerics)
     target.bucketed = True
-    target._wide_storage = torch.float64
+    target._ways = replace(target._ways, wide=torch.float64)
     return target
 
 
@@ -169,7 +171,7 @@ def head_of(target: TargetModel, fusion: str = "summed") -> LayerHead:
     torch.set_default_dtype(target.dtype)
     try:
         with target.device:
-            head = LayerHead(head_config(config, config.hidden_size, None, fusion)).eval().requires_grad_(False)
+            head = LayerHead(head_config(JAKIRO, config, fusion=fusion)).eval().requires_grad_(False)
     finally:
         torch.set_default_dtype(before)
     head.bind(target.embedding, target.output_weight).fuse()

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
-from dataclasses import asdict
 
 import pytest
 
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.eagle import EagleConfig
+from jakiro.heads.eagle3 import Eagle3Config
+from jakiro.heads.jakiro import JakiroConfig
+from jakiro.heads.kinds import config_from
 
 SIZES = {
     "hidden_size": 64,
@@ -19,20 +21,21 @@ SIZES = {
 
 def test_a_draft_config_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        DraftConfig(**SIZES).hidden_size = 3
+        JakiroConfig(**SIZES).hidden_size = 3
 
 
 def test_a_draft_config_survives_json():
-    config = DraftConfig(**SIZES, fusion="decoupled", draft_vocab_size=50, calibration={"main/1/greedy": 1.5})
+    config = JakiroConfig(**SIZES, fusion="decoupled", draft_vocab_size=50, calibration={"main/1/greedy": 1.5})
     assert config.head_dim == 16
-    assert DraftConfig.from_dict(json.loads(json.dumps(asdict(config)))) == config
+    assert config_from(json.loads(json.dumps(config.to_dict()))) == config
 
 
 @pytest.mark.parametrize(
     ("fusion", "num_experts", "contrastive"), [("summed", 2, True), ("summed", 1, False), ("decoupled", 2, False)]
 )
 def test_only_two_summed_experts_have_a_contrastive_branch(fusion, num_experts, contrastive):
-    assert DraftConfig(**SIZES, fusion=fusion, num_experts=num_experts).contrastive == contrastive
+    assert JakiroConfig(**SIZES, fusion=fusion, num_experts=num_experts).contrastive == contrastive
+    assert not EagleConfig(**SIZES).contrastive
 
 
 @pytest.mark.parametrize(
@@ -55,8 +58,9 @@ def test_only_two_summed_experts_have_a_contrastive_branch(fusion, num_experts, 
     ],
 )
 def test_a_draft_config_that_makes_no_sense_is_refused_by_field(change, parts):
+    kind = Eagle3Config if "feature_layers" in change else JakiroConfig
     values = {name: value for name, value in (SIZES | change).items() if value is not None}
     with pytest.raises(ValueError, match="Draft head config") as caught:
-        DraftConfig.from_dict(values)
+        kind.from_dict(values)
     for part in parts:
         assert part in str(caught.value)

@@ -101,7 +101,7 @@ def test_logits_are_those_of_speculators(name):
     last = len(ids) - 2
     cache = head.new_cache(len(ids) + 1)
     with torch.no_grad():
-        read = head.read(ids[: last + 1], features[: last + 1], cache)
+        read = head.extend(ids[: last + 1], features[: last + 1], cache)
         torch.testing.assert_close(
             head.logits(read.features)[0], golden["logits_0"][0, : last + 1], atol=1e-4, rtol=1e-4
         )

@@ -59,18 +59,21 @@ def test_eagles_form_has_eagles_names_and_config(target, tmp_path):
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ("summed", "mixes 2 experts, and no server reads such heads yet"),
-        ("decoupled", "mixes 2 experts, and no server reads such heads yet"),
+        ("summed", "Jakiro, summed fusion, 2 experts of inner width 64: EAGLE's format holds one dense layer alone"),
+        ("decoupled", "Jakiro, decoupled fusion, 2 experts .*, and no server reads others yet"),
         ("one expert, reduced", "scores 90 of the target's 260 tokens"),
-        ("mask tokens", "one dense layer with 2 mask tokens, as ParallelSpec's: EAGLE's format holds one layer alone"),
+        (
+            "mask tokens",
+            "one dense layer of inner width 64 with 2 mask tokens, as ParallelSpec's: EAGLE's format",
+        ),
     ],
 )
 def test_what_eagles_form_cannot_hold_is_said_and_nothing_is_written(target, head, words, tmp_path):
-    of_one = {
-        "one expert, reduced": {"draft_vocab_size": 90},
-        "mask tokens": {"network": "masks", "num_parallel": 2},
+    others = {
+        "one expert, reduced": {"kind": "eagle", "draft_vocab_size": 90},
+        "mask tokens": {"kind": "parallelspec", "num_masks": 2},
     }
-    values = HEADS.get(head) or {"num_experts": 1} | of_one[head]
+    values = HEADS.get(head) or others[head]
     with pytest.raises(ValueError, match=words):
         export_head(saved(target, tmp_path, **values), tmp_path / "out", "eagle")
     assert not (tmp_path / "out").exists()

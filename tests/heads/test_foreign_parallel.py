@@ -197,7 +197,7 @@ def test_published_heads_decode_to_plain_decodings_text(kind, precision, target,
     folder = medusa_folder(folder, medusa_tensors()) if kind == "medusa" else gumiho_folder(folder, gumiho_tensors())
     head = load_head(folder).bind(target.embedding, target.output_weight).pack(precision)
     generator = JakiroGenerator(Resources(target, head))
-    method = next(each for each in generator.methods if each.trains)
+    method = next(each for each in generator.methods if each.trains is not None)
     for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(1.0, seed=2, max_new_tokens=16)):
         assert (
             generator.run("Why?", sampling, method.name).token_ids

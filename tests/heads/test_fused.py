@@ -28,10 +28,10 @@ def test_a_fused_head_attends_by_groups_as_the_stock_layer_does(kind, monkeypatc
 
     for head in (stock, fused):
         cache = head.new_cache(BEFORE + ROWS)
-        head.read(ids[:BEFORE], features[:BEFORE], cache)
+        head.extend(ids[:BEFORE], features[:BEFORE], cache)
         with monkeypatch.context() as patch:
             patch.setattr(functional, "scaled_dot_product_attention", watched)
-            outputs.append(head.read(ids[BEFORE:], features[BEFORE:], cache))
+            outputs.append(head.extend(ids[BEFORE:], features[BEFORE:], cache))
     assert grouped == [True, False], "torch's fused kernel with a mask knows no grouped queries"
     for one, other in zip(*outputs, strict=True):
         assert (one is None) == (other is None)

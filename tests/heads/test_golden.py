@@ -13,7 +13,7 @@ from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import TreeLimits
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.checkpoint import fill_head
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from tests.support import committed, prompt_of
 
@@ -24,7 +24,7 @@ CASES = json.loads((DATA / "cases.json").read_text())
 def golden_head(case: dict) -> LayerHead:
     weights = load_file(DATA / f"case{case['case']}_weights.safetensors")
     embedding, output = weights.pop("embed_tokens.weight"), weights.pop("lm_head.weight")
-    config = DraftConfig(
+    config = JakiroConfig(
         hidden_size=case["hidden_size"],
         num_attention_heads=case["num_attention_heads"],
         num_key_value_heads=case["num_key_value_heads"],
@@ -88,7 +88,8 @@ def test_decoupled_features_equal_the_official_forward():
     weights = load_file(DATA / "star_weights.safetensors")
     embedding = weights.pop("embed_tokens.weight")
     weights.pop("lm_head.weight", None)
-    head = LayerHead(DraftConfig(64, 4, 2, embedding.shape[0], 96, fusion="decoupled")).eval()
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": embedding.shape[0]}
+    head = LayerHead(JakiroConfig(**sizes, expert_intermediate_size=96, fusion="decoupled")).eval()
     fill_head(head, weights)
     assert_gives_the_official_features(head.bind(embedding, embedding))
 

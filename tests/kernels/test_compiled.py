@@ -4,10 +4,13 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from jakiro.config import SamplingParams
@@ -19,6 +22,7 @@ from jakiro.drafting.growing import Experts
 from jakiro.kernels.compiled.library import library, why_not
 from jakiro.kernels.compiled.linear import CompiledInt8Linear, NativeLinear
 from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens
+from jakiro.kernels.compiled.sampling import filters as native_filters
 from jakiro.kernels.compiled.sampling import verify as native_verify
 from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.system import is_out_of_memory
@@ -42,9 +46,9 @@ def target_of(monkeypatch):
     ) -> TargetModel:
         monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: compiled)
         torch.manual_seed(0)
-        settings = {"hidden_size": 72, "intermediate_size": 96, "num_hidden_layers": 3} | config
+        sizes = {"hidden_size": 72, "intermediate_size": 96, "num_hidden_layers": 3} | config
         heads = {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 80}
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=260, **settings, **heads)).eval().requires_grad_(False)
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=260, **sizes, **heads)).eval().requires_grad_(False)
         for parameter in model.parameters():
             parameter.copy_(parameter * 8 if parameter.ndim == 2 else parameter + 0.3 * torch.randn(parameter.shape))
             if half:
@@ -190,10 +194,24 @@ def test_both_ways_write_the_same_text_with_and_without_drafting(sampling, monke
     assert len(texts) == 1
 
 
+CHOICES = [
+    SamplingParams(0),
+    SamplingParams(0.6),
+    SamplingParams(1.0),
+    SamplingParams(0.6, top_p=0.8),
+    SamplingParams(1.0, top_p=0.99, top_k=20),
+    SamplingParams(1.9, top_k=5),
+    SamplingParams(1.9, min_p=0.2),
+    SamplingParams(0.7, top_p=0.9, top_k=30, min_p=0.05),
+]
+
+
 @pytest.mark.parametrize("vocab_size", [9, 37, 4096, 5003])
-@pytest.mark.parametrize("temperature", [0, 0.6, 1.0])
-def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, temperature, monkeypatch):
-    sampling, vocabulary = SamplingParams(temperature, seed=2**63 - 5), torch.arange(vocab_size)
+@pytest.mark.parametrize(
+    "sampling", CHOICES, ids=lambda each: f"{each.temperature} {each.top_p} {each.top_k} {each.min_p}"
+)
+def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, sampling, monkeypatch):
+    sampling, vocabulary = replace(sampling, seed=2**63 - 5), torch.arange(vocab_size)
     noise = KeyedNoise(sampling.seed)
     rows, generator = NoiseRows(noise, vocabulary).rows(7, 17), torch.Generator().manual_seed(vocab_size)
     assert torch.equal(rows, noise.at(torch.arange(7, 24)[:, None], vocabulary))
@@ -206,7 +224,7 @@ def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, tempe
         for parent in parents[1:]:
             depths.append(depths[parent] + 1)
         depths = torch.tensor(depths)
-        choices = choose(logits, sampling, noise, depths + 7, rows, depths).token_ids.tolist()
+        choices = choose(logits, sampling, noise, depths + 7, rows, depths, vocab_size).token_ids.tolist()
         # Siblings differ: the first of them is right, unless the dice say that none is
         right = {parent: int(torch.randint(1, nodes + 1, (), generator=generator)) for parent in parents}
         first = {parent: parents.index(parent) for parent in parents}
@@ -215,7 +233,7 @@ def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, tempe
             for node, parent in enumerate(parents)
         ]
         tree = DraftTree.unscored(torch.tensor(tokens), torch.tensor(parents), depths, int(depths.max()))
-        asked = (tree, ancestor_mask(tree.parents, tree.max_depth), logits, sampling, noise, 6, rows)
+        asked = (tree, ancestor_mask(tree.parents, tree.max_depth), logits, sampling, noise, 6, rows, vocab_size)
         found = verify(*asked)
         with monkeypatch.context() as patch:
             patch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
@@ -235,8 +253,41 @@ def test_the_threads_of_a_verification_do_not_show(monkeypatch):
     logits, results = 4 * torch.randn(16, 5003), []
     for threads in (1, 2, 3, 24):
         monkeypatch.setattr("jakiro.kernels.compiled.sampling.num_threads", lambda threads=threads: threads)
-        results.append(native_verify(logits, 0.7, None, *asked)[2][1:])
+        results.append(native_verify(logits, 0.7, None, None, *asked)[2][1:])
+        dropped = native_filters(20, 0.9, -3.0, 7, 30)
+        results[-1] = torch.cat([results[-1], *native_verify(logits, 0.7, None, dropped, *asked)[:2]])
     assert all(torch.equal(results[0], each) for each in results[1:])
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from([7, 40, 700]),
+    st.sampled_from([0.3, 0.7, 1.0, 1.9]),
+    st.sampled_from([1.0, 0.95, 0.8, 0.5, 0.1, 1e-6]),
+    st.sampled_from([0, 1, 3, 20, 59, 900]),
+    st.sampled_from([0, 0, 0.1, 0.9, 1]),
+    st.sampled_from([0.3, 3.0, 40.0]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_a_filtered_choice_and_its_margin_are_those_of_torchs_operations_to_the_last_bit(
+    vocab_size, temperature, top_p, top_k, min_p, spread, ties, masked, seed
+):
+    """Also where many tokens tie, or a rule has left few of them."""
+    sampling, random = SamplingParams(temperature, top_p, top_k, seed, min_p=min_p), torch.Generator().manual_seed(seed)
+    logits = torch.randn((4, vocab_size), generator=random) * spread
+    logits = (2 * logits).round() / 2 if ties else logits
+    if masked:
+        logits[torch.rand(logits.shape, generator=random) < 0.8] = -torch.inf
+        logits[:, 3] = 0.0
+    tree = DraftTree.unscored(torch.tensor([1, 2, 3, 4]), torch.tensor([-1, 0, 0, 2]), torch.tensor([0, 1, 1, 2]), 2)
+    noise = KeyedNoise(seed)
+    rows = NoiseRows(noise, torch.arange(vocab_size)).rows(10, 3)
+    found = verify(tree, ancestor_mask(tree.parents, 2), logits, sampling, noise, 9, rows)
+    expected = choose(logits, sampling, noise, tree.depths + 10, prefix_length=vocab_size)
+    assert torch.equal(found.choices, expected.token_ids)
+    assert torch.equal(found.margins, expected.margins)
 
 
 @pytest.mark.parametrize(("tokens", "width"), [(9, 9), (37, 8), (5003, 8), (5003, 64)])

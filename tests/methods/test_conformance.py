@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import Grammar, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter, TreeLimits
 from jakiro.engine.costs import DeviceProfile
 from jakiro.heads.base import DraftHead
@@ -28,6 +28,22 @@ SAMPLINGS = {
     "nucleus": SamplingParams(0.7, top_p=0.9, seed=5, max_new_tokens=32),
     "sampled": SamplingParams(1.0, seed=5, max_new_tokens=32),
 }
+# Each setting that looks at the text before a token, and one that looks at all
+RULES = {
+    "min-p": {"min_p": 0.1},
+    "repetition": {"repetition_penalty": 1.3},
+    "presence": {"presence_penalty": 1.5},
+    "frequency": {"frequency_penalty": 0.8},
+    "runs": {"no_repeat_ngram_size": 1},
+    "bias": {"logit_bias": {101: 6.0, 32: -4.0}},
+    "suppressed": {"suppress_tokens": tuple(range(0, 240, 3))},
+    "grammar": {"grammar": Grammar("regex", "(the cat|a dog) [a-z]{2,9}( sat| ran)+[.!]")},
+    "all": {
+        "top_p": 0.95, "top_k": 60, "min_p": 0.01, "repetition_penalty": 1.1, "frequency_penalty": 0.2,
+        "presence_penalty": 0.1, "no_repeat_ngram_size": 3, "logit_bias": {101: 2.0}, "suppress_tokens": (100,),
+        "grammar": Grammar("regex", "[a-z ]+[.!]"),
+    },
+}  # fmt: skip
 FIXED, SIZED = TreeConfig(width=5, depth=4, nodes=18), TreeConfig(nodes=32, depth=6, policy="auto")
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
 # The methods that there are, and those of them that are asked
@@ -90,6 +106,21 @@ def at_fixed_addresses(known):
 
 
 @pytest.fixture(scope="module")
+def plain_under(generators):
+    """Settings with one of `RULES`, and plain decoding's text under them."""
+
+    @functools.cache
+    def asked(rule, temperature):
+        sampling = SamplingParams(temperature, seed=5, max_new_tokens=12, **RULES[rule])
+        text = generators["summed"].run(QUESTION, sampling, PLAIN.name).token_ids
+        free = generators["summed"].run(QUESTION, SamplingParams(temperature, seed=5, max_new_tokens=12), PLAIN.name)
+        assert text != free.token_ids or rule in ("min-p", "presence", "frequency"), "the setting changes the text"
+        return sampling, text
+
+    return asked
+
+
+@pytest.fixture(scope="module")
 def plain(generators):
     return {
         name: generators["summed"].run(QUESTION, sampling, PLAIN.name).token_ids for name, sampling in SAMPLINGS.items()
@@ -117,6 +148,19 @@ def test_it_writes_plain_decoding_s_text_in_trees_that_name_their_proposers(
     json.dumps(trace.to_dict(), allow_nan=False)
     if known[method] is not PLAIN:
         assert any(len(step.nodes) > 1 for step in trace.steps), "drafting took part"
+
+
+@pytest.mark.parametrize(
+    "temperature", [0, pytest.param(0.7, marks=pytest.mark.rare), pytest.param(1, marks=pytest.mark.rare)]
+)
+@pytest.mark.parametrize("rule", RULES)
+def test_every_setting_leaves_it_plain_decoding_s_text(method, head, rule, temperature, generators, plain_under):
+    sampling, text = plain_under(rule, temperature)
+    trace = generators[head].run(QUESTION, sampling, method, FIXED)
+    assert trace.token_ids == text
+    assert Trace.from_json(trace.to_json()) == trace
+    named = {node.forbidden_by for step in trace.steps for node in step.nodes}
+    assert named <= {None, "no_repeat_ngram_size", "suppress_tokens", "grammar"}
 
 
 def test_trees_that_size_themselves_write_it_too(method, head, measured, plain):

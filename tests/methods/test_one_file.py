@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from jakiro.heads.kinds import KINDS
 from jakiro.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
-# Where names may stand: a method's own file, their registration, and the words people read
+# Where names may stand: a method's own file, its kind of head, their registration, and the words people read
 WORDS = ("app/words/",)
+ROOMS = tuple(f"jakiro/heads/{name}/" for name in KINDS)
 # The package, its logger and its folder in the user's cache are called like its method, a kind of files like another
 PACKAGE = re.compile(
     r"package_versions|getLogger|prog_name|__version__|APPLICATION|speculators_model_type"
@@ -23,7 +25,7 @@ def sources():
     for top, ending in (("jakiro", "py"), ("app", "py"), ("assets/web", "js"), ("assets/web", "css")):
         for path in sorted((ROOT / top).rglob(f"*.{ending}")):
             name = path.relative_to(ROOT).as_posix()
-            if not name.startswith(("jakiro/methods/", *WORDS)):
+            if not name.startswith(("jakiro/methods/", *ROOMS, *WORDS)):
                 yield name, path.read_text(encoding="utf-8")
 
 

@@ -1,6 +1,7 @@
 """Families of targets: what each gives against its stock model, what is refused by name, what gets a notice."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from jakiro.drafting.base import Drafter, Resources
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import DEFAULT, PLAIN
-from jakiro.target.families import refuse_what_cannot_work
+from jakiro.target.families import refuse_what_cannot_work, stop_ids
 from jakiro.target.model import TargetModel
 from tests.support import (
     DEVICE,
@@ -160,7 +161,13 @@ def family_head(target):
     """A random head with the target's sizes; its rotary embedding is a plain one."""
     heads = target.config.num_attention_heads
     torch.manual_seed(1)
-    config = DraftConfig(target.hidden_size, heads, heads, target.vocab_size, 32)
+    config = JakiroConfig(
+        hidden_size=target.hidden_size,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        vocab_size=target.vocab_size,
+        expert_intermediate_size=32,
+    )
     head = LayerHead(config).to(target.device).eval().requires_grad_(False)
     return head.bind(target.embedding, target.output_weight)
 
@@ -188,6 +195,34 @@ def test_a_family_gives_the_stock_models_logits_and_text(name):
             if target.chains_only:
                 assert all(are_a_chain(step.nodes) for step in trace.steps)
     assert_drafting_took_part(drafted)
+
+
+@pytest.mark.parametrize("name", [*FAMILIES][:5])
+def test_greedy_text_under_every_setting_is_what_transformers_generate_writes(name):
+    model = family_model(name)
+    generator = JakiroGenerator(Resources(TargetModel(copy.deepcopy(model), byte_tokenizer())))
+    ids = torch.tensor([prompt_ids("Tell me. Tell me.")], device=DEVICE)
+    sampling = SamplingParams(
+        max_new_tokens=24,
+        repetition_penalty=1.3,
+        no_repeat_ngram_size=2,
+        logit_bias={7: 2.0, 9: -1.0},
+        suppress_tokens=tuple(range(40, 80)),
+    )
+    with torch.inference_mode():
+        expected = model.generate(
+            input_ids=ids,
+            do_sample=False,
+            max_new_tokens=24,
+            eos_token_id=sorted(generator.target.stop_ids),
+            pad_token_id=0,
+            repetition_penalty=1.3,
+            no_repeat_ngram_size=2,
+            sequence_bias=[[[7], 2.0], [[9], -1.0]],
+            suppress_tokens=list(range(40, 80)),
+        )
+    trace = generator.run("Tell me. Tell me.", sampling, PLAIN.name)
+    assert trace.token_ids == expected[0, ids.shape[1] :].tolist()
 
 
 def drafting_with(target: TargetModel, drafter: Drafter | None) -> JakiroGenerator:
@@ -335,3 +370,11 @@ def test_past_the_heads_training_length_decoding_is_plain_and_says_so():
             assert any(drafted) and any(paused)
         else:
             assert all(drafted)
+
+
+def test_a_turn_ends_at_every_id_that_anything_names():
+    model = tiny_model()
+    model.generation_config.eos_token_id = [1, 2]
+    model.config.eos_token_id, model.config.eot_token_id = 3, 4
+    tokenizer = SimpleNamespace(eos_token_id=5, eot_token_id=[6, 7], eom_token_id=8)
+    assert stop_ids(model, tokenizer) == {1, 2, 3, 4, 5, 6, 7, 8}

@@ -56,6 +56,6 @@ def test_layers_that_a_target_does_not_have_are_refused_by_number():
     target = tiny_target()
     with pytest.raises(ValueError, match=r"layer 2 were asked for, the target has 2 layers .* name layers from 1 to 1"):
         target.with_feature_layers((2,))
-    head = tiny_head(target, network="states", num_experts=1, num_states=2, feature_layers=(1, 5))
+    head = tiny_head(target, kind="eagle3", num_states=2, feature_layers=(1, 5))
     (sentence,) = misfits(head.config, target.config)
     assert "layer 5" in sentence

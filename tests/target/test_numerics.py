@@ -84,9 +84,8 @@ def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decodin
     """The target's own probe looks at a sliced cache, answers run in slots."""
     generator = static_generator(graphs=False)
     plain = generator.drafter(PLAIN)
-    generator.target.bit_identical = True
-    generator.slots.check(plain)
-    assert generator.target.bit_identical and len(generator.slots._free) == 1
+    generator.slots.target.bit_identical = True
+    assert generator.slots.settle(plain, plain).bit_identical and len(generator.slots._free) == 1
     score = Slot.score_rows
 
     def score_rows(slot, rows, live, *more):
@@ -96,5 +95,4 @@ def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decodin
 
     monkeypatch.setattr(Slot, "score_rows", score_rows)
     generator.slots._free.clear()
-    generator.slots.check(plain)
-    assert not generator.target.bit_identical
+    assert not generator.slots.settle(plain, plain).bit_identical and generator.target.bit_identical

@@ -10,14 +10,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from accelerate import PartialState
 
-from jakiro.heads.networks import make_head
-from jakiro.methods import METHODS
+from jakiro.heads.kinds import KINDS, make_head
+from jakiro.methods import DEFAULT, METHODS
 from jakiro.training.features import FeatureCache
 from jakiro.training.schedule import TrainingOptions
-from jakiro.training.start import head_config, start_weights
-from jakiro.training.start_parallel import start_parallel
+from jakiro.training.start import head_config
 from jakiro.training.trainer import Trainer
-from tests.training.tiny import tiny_cache, tiny_head, tiny_target
+from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
 
 OPTIONS = {"batch_tokens": 64, "warmup_steps": 3, "frequent_rows": 8, "sampled_rows": 8, "checkpoint_minutes": 1e-9}
 
@@ -27,7 +26,7 @@ def trainer(folder: Path, **options) -> Trainer:
     with PartialState(cpu=True).main_process_first():
         cache = FeatureCache(tiny_cache(folder / "features", target).folder)
     head = tiny_head(target, draft_vocab=30)
-    start_weights(head, cache, 0, "identity")
+    start(head, cache, how="identity")
     return Trainer(head, cache, TrainingOptions(**OPTIONS, **options), folder / "head", folder / "state")
 
 
@@ -37,14 +36,12 @@ def train_every_kind(folder: Path) -> None:
     with PartialState(cpu=True).main_process_first():
         cache = tiny_cache(folder / "features", target)
     embedding, output = target.get_input_embeddings().weight, target.lm_head.weight
-    shapes = {name: method.trains for name, method in METHODS.items() if method.trains}
-    shapes |= {"decoupled": {"fusion": "decoupled"}}
-    for name, shape in shapes.items():
-        head = make_head(head_config(target.config, 12, None, **{"fusion": "summed"} | shape)).bind(embedding, output)
-        if head.levels is None:
-            start_weights(head, cache, 0, "identity")
-        else:
-            start_parallel(head, None, cache, 0, "identity")
+    trained = [method for method in METHODS.values() if method.trains is not None]
+    shapes = {method.name: (method.needs.head[0], method.trains) for method in trained}
+    shapes |= {"decoupled": (DEFAULT.needs.head[0], {"fusion": "decoupled"})}
+    for name, (kind, shape) in shapes.items():
+        head = make_head(head_config(KINDS[kind], target.config, 12, **shape)).bind(embedding, output)
+        start(head, cache, how="identity")
         options = OPTIONS | {"checkpoint_minutes": 1e9, "unroll_from": 0.5}
         Trainer(head, cache, TrainingOptions(max_steps=3, num_validation=4, **options), folder / "head").run()
         say(f"trained {name}")

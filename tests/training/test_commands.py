@@ -17,7 +17,8 @@ from jakiro.cli.train import _optimizer, _weights
 from jakiro.heads.card import WRITTEN_BY_TRAINING
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.eagle3 import Eagle3Config, Eagle3Head
-from jakiro.heads.networks import make_head
+from jakiro.heads.kinds import make_head
+from jakiro.heads.layer_config import LayerConfig
 from jakiro.kernels.linear import packing_works
 from jakiro.methods import METHODS
 from jakiro.system import assets_folder
@@ -29,7 +30,7 @@ from jakiro.training.corpus import Row, write_part
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
 from jakiro.zoo import loading
-from tests.support import byte_tokenizer
+from tests.support import byte_tokenizer, with_own_head
 from tests.training.tiny import byte_target
 
 
@@ -79,7 +80,7 @@ def test_a_head_trained_by_the_command_drafts_for_its_target(first, target_folde
     assert drafted.token_ids == plain.token_ids
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.trains])
+@pytest.mark.parametrize("method", [method.name for method in with_own_head()])
 def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
     method, first, target_folder, corpus_folder, tmp_path, monkeypatch
 ):
@@ -91,7 +92,7 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
     head, start = load_head(tmp_path / "head"), load_head(first / "head")
     assert head.config.kind == METHODS[method].needs.head[0] and "main/1/greedy" in head.config.calibration
     assert torch.equal(head.draft_token_ids, start.draft_token_ids)
-    if head.config.num_layers:
+    if isinstance(head.config, LayerConfig):
         assert head.config.expert_intermediate_size == 32, "as many parameters as two experts of 16"
     few = ("--target", target_folder, "--texts", 3, "--max-new-tokens", 6)
     result = invoke("calibrate", tmp_path / "head", corpus_folder, *few)
@@ -113,7 +114,7 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
     drafted, plain = (generator.run("hi", sampling, method=name) for name in (method, "autoregressive"))
     assert drafted.token_ids == plain.token_ids
     # Other methods' heads are not there
-    other = next(name for name, each in METHODS.items() if each.trains and name != method and name != "eagle2")
+    other = next(each.name for each in with_own_head() if each.name not in (method, "eagle2"))
     refused = invoke("evaluate", "--head", small, "--target", target_folder, *measured, "--methods", other)
     assert "needs a draft head of its own, and there is none" in str(refused.exception)
 
@@ -201,7 +202,7 @@ def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder
         seen["timeout"] = given["timeout"]
         return PartialState(cpu=True)
 
-    def trainer(head, *_):
+    def trainer(head, *_, **options):
         gc.collect()
         seen["kept"] = seen["target"]() is not None
         seen["tables"] = {head.embedding.dtype, head.output_weight.dtype}

@@ -18,7 +18,7 @@ from jakiro.trace import acceptance_by_depth
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.evaluate import ALL, experts_on, scores
 from jakiro.training.replay import accepted_path, replay
-from tests.support import ALL_HEADS, byte_tokenizer, tiny_head, tiny_model, tiny_target
+from tests.support import ALL_HEADS, byte_tokenizer, head_fields, tiny_head, tiny_model, tiny_target
 
 QUESTIONS = [Question(str(number), "ab"[number % 2], (text,)) for number, text in enumerate(["hi", "why?", "tell me"])]
 TREES = [TreeConfig(width=6, depth=5, nodes=20), TreeConfig(width=4, depth=3, nodes=8)]
@@ -143,10 +143,10 @@ def test_categories_are_pooled_apart_and_together(model, target, tmp_path):
     [
         (ALL_HEADS["summed"], 3),
         (ALL_HEADS["decoupled"], 4),
-        (METHODS["eagle2"].trains, 4),
-        (METHODS["gumiho"].trains, 3),
-        (METHODS["parallelspec"].trains, 1),
-        (METHODS["medusa"].trains, 1),
+        (head_fields(METHODS["eagle2"]), 4),
+        (head_fields(METHODS["gumiho"]), 3),
+        (head_fields(METHODS["parallelspec"]), 1),
+        (head_fields(METHODS["medusa"]), 1),
     ],
 )
 def test_passes_that_follow_one_another_are_counted(model, target, tmp_path, trains, passes):

@@ -2,14 +2,14 @@ import pytest
 import torch
 from torch import nn
 
-from jakiro.heads.layer_head import HeadOutput
+from jakiro.heads.layers import HeadOutput
+from jakiro.heads.learning import unrolled_mask
 from jakiro.training.cross_entropy import MixtureCrossEntropy, SoftCrossEntropy, VocabularySlice
 from jakiro.training.losses import (
     LossWeights,
     Objective,
     learnable_positions,
     sample_vocabulary,
-    unrolled_mask,
 )
 from tests.training.tiny import HIDDEN, VOCAB_SIZE, tiny_cache, tiny_head, tiny_target
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from jakiro.training.optimizer import ROUTER_RATE, muon_and_adamw, orthogonalised, whitening_matrix
+from jakiro.heads.learning import whitening_matrix
+from jakiro.training.optimizer import ROUTER_RATE, muon_and_adamw, orthogonalised
 
 
 def rows_with_a_large_direction(count):

@@ -6,28 +6,28 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import TreeLimits
-from jakiro.heads.networks import make_head
+from jakiro.heads.kinds import KINDS, make_head
 from jakiro.methods import METHODS
 from jakiro.training.features import Batch
 from jakiro.training.losses import LossWeights
-from jakiro.training.parallel import ParallelObjective
+from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config
-from jakiro.training.start_parallel import start_parallel
 from jakiro.training.trainer import Trainer
 from tests.support import committed, prompt_of
 from tests.training.resuming import assert_resumed_equals_whole
 from tests.training.test_trainer import OPTIONS
-from tests.training.tiny import HIDDEN, tiny_cache, tiny_head, tiny_target
+from tests.training.tiny import HIDDEN, start, tiny_cache, tiny_head, tiny_target
 
 PARALLEL = [
-    name for name, method in METHODS.items() if method.trains and {"network", "num_parallel"} <= method.trains.keys()
+    name for name, method in METHODS.items() if method.trains is not None and KINDS[method.needs.head[0]].levels
 ]
 
 
 def head_of(method: str, target, draft_vocab: int | None = None):
     torch.manual_seed(2)
-    head = make_head(head_config(target.config, 12, draft_vocab, **METHODS[method].trains))
+    kind = KINDS[METHODS[method].needs.head[0]]
+    head = make_head(head_config(kind, target.config, 12, draft_vocab, **METHODS[method].trains))
     if draft_vocab:
         head.draft_token_ids.copy_(torch.arange(draft_vocab) + 2)
     return head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
@@ -37,7 +37,7 @@ def trainer(folder, method: str, **options) -> Trainer:
     target = tiny_target()
     cache = tiny_cache(folder / "features", target)
     head = head_of(method, target, draft_vocab=30)
-    start_parallel(head, tiny_head(target), cache, seed=0, start="least-squares", first=4)
+    start(head, cache, tiny_head(target), first=4)
     return Trainer(
         head, cache, TrainingOptions(**OPTIONS | options), folder / "head", folder / "state", clock=lambda: 0.0
     )
@@ -47,7 +47,7 @@ def trainer(folder, method: str, **options) -> Trainer:
 def test_drafting_gives_each_level_the_probabilities_that_training_teaches_along_that_text(method, tmp_path):
     target = tiny_target()
     head = head_of(method, target)
-    start_parallel(head, None, tiny_cache(tmp_path, target), seed=0, start="least-squares")
+    start(head, tiny_cache(tmp_path, target))
     for parameter in head.parameters():
         parameter.data.add_(0.05 * torch.randn_like(parameter))
     head.eval().requires_grad_(False)
@@ -63,7 +63,7 @@ def test_drafting_gives_each_level_the_probabilities_that_training_teaches_along
         session.observe(committed(new, features[len(ids) - 1 : len(ids) - 1 + len(new)]))
         ids = torch.cat([ids, new])
     batch = Batch(ids[None], features[None, : len(ids)], torch.tensor([len(ids)]), torch.tensor([0]), HIDDEN)
-    learned = list(ParallelObjective(head, LossWeights()).levels(batch, None))
+    learned = list(objective_for(head, LossWeights()).levels(batch, None))
     for row, depth, token_id, draft_prob in drafted:
         probs = head.logits(learned[depth - 1][0, row + depth - 1]).softmax(-1)
         assert draft_prob == pytest.approx(float(probs[token_id]), rel=1e-3)

@@ -12,9 +12,10 @@ from transformers import (
 )
 
 from jakiro.heads.checkpoint import misfits
+from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
-from jakiro.training.start import adopt_stream, check_output_function, head_config, start_weights
-from tests.training.tiny import tiny_cache, tiny_head, tiny_target
+from jakiro.training.start import check_output_function, head_config
+from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
 
 SIZES = {
     "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -45,7 +46,7 @@ def test_a_target_with_one_output_matrix_is_taken():
 def test_a_family_with_two_rotary_settings_gives_the_head_those_of_full_attention():
     model = Gemma3ForCausalLM(Gemma3TextConfig(**SIZES)).eval()
     check_output_function(model)
-    config = head_config(model.config, 12, None, "summed")
+    config = head_config(JAKIRO, model.config, 12)
     assert config.rope_parameters == dict(model.config.rope_parameters["full_attention"])
     assert misfits(config, model.config) == []
     LayerHead(config)
@@ -55,10 +56,10 @@ def test_a_head_of_the_other_fusion_keeps_the_stream_and_gets_experts_that_fit_i
     target = tiny_target()
     cache = tiny_cache(tmp_path, target)
     source, head = tiny_head(target, "summed"), tiny_head(target, "decoupled")
-    start_weights(source, cache, 0, "least-squares")
+    start(source, cache)
     with torch.no_grad():
         source.layers[0].self_attn.o_proj.weight.normal_(std=0.02)
-    adopt_stream(head, source, cache, seed=1)
+    start(head, cache, source, seed=1)
     batch = cache.batch([0])
     features = batch.features[:, 1:]
     with torch.no_grad():

@@ -6,13 +6,11 @@ import pytest
 import torch
 
 from jakiro.heads.checkpoint import load_head
-from jakiro.methods import METHODS
 from jakiro.training.features import epoch_batches
 from jakiro.training.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
-from jakiro.training.start import start_weights
 from jakiro.training.trainer import STATE_NAME, Trainer
 from tests.training.resuming import Killed, assert_resumed_equals_whole
-from tests.training.tiny import tiny_cache, tiny_head, tiny_target
+from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
 
 OPTIONS = {
     "batch_tokens": 64,
@@ -40,7 +38,7 @@ def trainer(folder, options, clock=Clock, **shape) -> Trainer:
     target = tiny_target()
     cache = tiny_cache(folder / "features", target)
     head = tiny_head(target, draft_vocab=30, **shape)
-    start_weights(head, cache, 0, "identity")
+    start(head, cache, how="identity")
     return Trainer(head, cache, options, folder / "head", folder / "state", clock=clock and clock())
 
 
@@ -60,7 +58,7 @@ def test_a_state_that_cannot_be_resumed_from_is_one_sentence(tmp_path, content):
     state = tmp_path / "state" / STATE_NAME
     if content == "another head":
         with pytest.raises(ValueError, match=r"state\.pt belongs to a head of another shape; resume with"):
-            trainer(tmp_path, options, num_experts=1).resume()
+            trainer(tmp_path, options, kind="eagle").resume()
         return
     state.write_bytes(state.read_bytes()[: state.stat().st_size // 2] if content == "half" else content)
     with pytest.raises(ValueError, match=r"state\.pt is not a readable training state; start") as told:
@@ -116,7 +114,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, optimizer, average_
     assert_resumed_equals_whole(lambda folder: trainer(folder, options), tmp_path, 6, 9)
 
 
-@pytest.mark.parametrize("shape", [{"fusion": "decoupled"}, METHODS["eagle2"].trains], ids=["decoupled", "eagle2"])
+@pytest.mark.parametrize("shape", [{"fusion": "decoupled"}, {"kind": "eagle"}], ids=["decoupled", "eagle2"])
 def test_so_does_one_of_experts_that_speak_for_themselves_or_of_a_dense_head(tmp_path, shape):
     options = TrainingOptions(max_steps=12, average_from=0.5, **OPTIONS)
     assert_resumed_equals_whole(lambda folder: trainer(folder, options, **shape), tmp_path, 5, 8)
@@ -199,7 +197,7 @@ def test_features_of_other_layers_are_refused(tmp_path):
     options = TrainingOptions(max_steps=1, **OPTIONS)
     subject = trainer(tmp_path, options)
     subject.cache.feature_layers, subject.cache.features = (1,), np.tile(subject.cache.features, 2)
-    with pytest.raises(ValueError, match=r"hold layers \[1\] beside the last, the head reads \[\]"):
+    with pytest.raises(ValueError, match=r"hold layers \[1\] beside the last, 32 numbers .*, the head reads 16"):
         Trainer(subject.head, subject.cache, options, tmp_path)
 
 
@@ -246,7 +244,7 @@ def test_the_least_squares_start_is_better_than_chance(tmp_path, fusion):
     target = tiny_target()
     cache = tiny_cache(tmp_path, target)
     head = tiny_head(target, fusion)
-    start_weights(head, cache, 0, "least-squares")
+    start(head, cache)
     batch = cache.batch([0, 1, 2])
     with torch.no_grad():
         output = head(head.embed(batch.ids[:, 1:]), batch.features[:, :-1], torch.arange(batch.ids.shape[1] - 1)[None])
@@ -263,7 +261,7 @@ def test_bfloat16_learns_like_float32(tmp_path, fusion):
         target = tiny_target()
         cache = tiny_cache(tmp_path / "features", target)
         head = tiny_head(target, fusion, draft_vocab=30)
-        start_weights(head, cache, 0, "identity")
+        start(head, cache, how="identity")
         options = TrainingOptions(max_steps=12, precision=precision, **OPTIONS)
         subject = Trainer(head, cache, options, tmp_path / precision)
         losses[precision] = []

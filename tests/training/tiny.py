@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.kinds import KINDS, make_head
 from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.start import head_config
 from tests.support import byte_tokenizer
@@ -75,10 +75,16 @@ def tiny_head(
     fusion: str = "summed",
     draft_vocab: int | None = None,
     seed: int = 2,
-    num_experts: int = 2,
+    kind: str = "jakiro",
 ):
     torch.manual_seed(seed)
-    head = LayerHead(head_config(target.config, 12, draft_vocab, fusion, num_experts=num_experts))
+    fields = {"fusion": fusion} if kind == "jakiro" else {}
+    head = make_head(head_config(KINDS[kind], target.config, 12, draft_vocab, **fields))
     if draft_vocab:
         head.draft_token_ids.copy_(torch.arange(draft_vocab) + 2)
     return head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
+
+
+def start(head, cache: FeatureCache, source=None, how: str = "least-squares", seed: int = 0, first: int = 0) -> None:
+    """First weights of a head as its kind gives them, from all texts that are not held out."""
+    KINDS[head.config.kind].start(head, cache.texts(first, len(cache), torch.device("cpu")), seed, source, how)

@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from jakiro.cli import main as cli
@@ -53,7 +54,32 @@ def without_weights(folder):
         path.unlink()
 
 
+def stored_as(kind, **scales):
+    """Turns the first shard's matrices into numbers of 8 bits, with scales beside them."""
+
+    def change(folder):
+        held = load_file(first_shard(folder))
+        name = next(name for name in held if name.endswith("_proj.weight"))
+        held[name] = held[name].to(kind)
+        further = {f"{name.removesuffix('weight')}{scale}": value.clone() for scale, value in scales.items()}
+        save_file(held | further, first_shard(folder), {"format": "pt"})
+
+    return change
+
+
+SCALE = torch.full((1,), 0.5)
 EARLY = {
+    "8-bit floats": (
+        stored_as(torch.float8_e4m3fn, weight_scale=SCALE),
+        "_proj.weight as F8_E4M3",
+        "how its weights are",
+    ),
+    "8-bit numbers": (stored_as(torch.int8, weight_scale=SCALE), "_proj.weight as I8", "or weights in 16 bits"),
+    "8-bit numbers without scales": (stored_as(torch.uint8), "_proj.weight as U8"),
+    "an unknown way of quantising": (
+        quantised(quant_method="modelopt"),
+        "its way of quantising cannot be read",
+    ),
     "a cut shard": (cut(5000), "is damaged (Error while deserializing header", "fetch or copy it again"),
     "a shard cut in its header": (cut(20), "is damaged (Error while deserializing header"),
     "an empty shard": (cut(0), "is damaged (Error while deserializing header"),
@@ -75,6 +101,11 @@ EARLY = {
     "a generation config that is no JSON": (text("generation_config.json", "{"), "generation_config.json is not JSON"),
 }
 LATE = {
+    "scales beside plain weights": (
+        stored_as(torch.float32, weight_scale=SCALE, input_scale=SCALE),
+        "its weights hold what its config says nothing of: model.layers.0.",
+        "input_scale, model.layers.0.",
+    ),
     "other sizes": (config(intermediate_size=96), "have other shapes than its config implies in model.layers.0.mlp."),
     "more layers": (config(num_hidden_layers=3), "its weights lack model.layers.2.", "and 6 more"),
     "AWQ without its package": (
@@ -111,6 +142,14 @@ def test_weights_that_transformers_refuses_or_would_make_up_are_one_sentence(nam
     damage(folder)
     sentence = refused(folder)
     assert all(each in sentence for each in words), sentence
+
+
+def test_what_older_checkpoints_hold_beside_their_weights_is_left(folder):
+    held = load_file(first_shard(folder))
+    buffer = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)}
+    save_file(held | buffer, first_shard(folder), {"format": "pt"})
+    model, _ = weights.load_model(str(folder), dtype="float32")
+    assert torch.equal(model.lm_head.weight, tiny_model().lm_head.weight)
 
 
 def test_a_broken_tokenizer_is_found_before_the_head_and_the_head_before_the_weights(folder, tmp_path, monkeypatch):

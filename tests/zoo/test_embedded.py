@@ -137,6 +137,7 @@ def with_other_bytes(path):
         ("hashes.json", lambda path: path.write_text("")),
         ("hashes.json", lambda path: path.write_text("[]")),
         ("hashes.json", lambda path: path.unlink()),
+        ("hashes.json", lambda path: path.write_text(path.read_text().replace('"rules"', '"other"'))),
     ],
 )
 def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, file, damage, caplog):
@@ -145,7 +146,7 @@ def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, fil
     with caplog.at_level(logging.WARNING):
         assert embedded.embedded_target() == folder
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings == [f"The converted model in {folder} is damaged or incomplete; converting it again."]
+    assert warnings == [f"The converted model in {folder} is damaged, incomplete or old; converting it again."]
     assert len(conversions) == 2 and embedded.damage(folder) is None
 
 
@@ -273,7 +274,7 @@ def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, e
     written(left / "converted")
     with caplog.at_level(logging.WARNING):
         folder = embedded.embedded_target()
-    assert caplog.messages == [f"The converted model in {left} is damaged or incomplete; converting it again."]
+    assert caplog.messages == [f"The converted model in {left} is damaged, incomplete or old; converting it again."]
     assert embedded.damage(folder) is None and list(folder.parent.iterdir()) == [folder]
 
 

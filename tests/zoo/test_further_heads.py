@@ -1,7 +1,7 @@
 """Heads of other kinds are found by their target, read on first use, and one sentence says what is missing."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
@@ -12,13 +12,14 @@ from jakiro.config import SamplingParams
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.heads.kinds import config_from
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import further_heads
-from tests.support import HEADS, shallow, tiny_head, tiny_target
+from tests.support import HEADS, head_fields, tiny_head, tiny_target, with_own_head
 from tests.support import further_heads as tiny_further_heads
 
-OWN = [method for method in METHODS.values() if method.trains]
+OWN = [DEFAULT, *with_own_head()]
 MLPS = METHODS["medusa"]
 
 
@@ -29,10 +30,10 @@ def assets(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "assets_folder", lambda: tmp_path)
     target = tiny_target()
     for number, method in enumerate(OWN):
-        head = tiny_head(target, **HEADS["decoupled"] | shallow(method.trains))
+        head = tiny_head(target, **head_fields(method))
         head.config = replace(head.config, target_name=zoo.DEFAULT_TARGET)
         save_head(head, tmp_path / "heads" / f"{number}-of-its-own", bits=8)
-    save_head(tiny_head(target, **MLPS.trains), tmp_path / "heads" / "0-of-another-target")
+    save_head(tiny_head(target, **head_fields(MLPS)), tmp_path / "heads" / "0-of-another-target")
     return tmp_path
 
 
@@ -53,7 +54,7 @@ def test_every_method_finds_its_head_among_those_of_its_target(assets):
 
 @pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
 def test_a_head_comes_back_from_16_and_8_bits(method, tmp_path):
-    head = tiny_head(tiny_target(), draft_vocab_size=90, **method.trains)
+    head = tiny_head(tiny_target(), draft_vocab_size=90, **head_fields(method))
     for bits in (16, 8):
         save_head(head, tmp_path / str(bits), bits)
         again = load_head(tmp_path / str(bits))
@@ -81,33 +82,32 @@ def test_a_method_whose_head_is_missing_says_what_to_do():
 
 def test_the_head_that_is_given_comes_before_a_shipped_one_of_its_kind():
     target = tiny_target()
-    given = tiny_head(target, **MLPS.trains)
+    given = tiny_head(target, **head_fields(MLPS))
     resources = Resources(target, given, {"name": "given"}, tiny_further_heads(target))
     assert resources.head_for(MLPS.needs) == (given, {"name": "given"})
     assert resources.head_for(OWN[1].needs)[1]["name"] == "tiny"
 
 
 def test_a_config_that_contradicts_itself_is_refused():
-    config = asdict(tiny_head(tiny_target(), **MLPS.trains).config)
+    config = tiny_head(tiny_target(), **head_fields(MLPS)).config.to_dict()
     json.dumps(config)
     for field, value, sentence in (
-        ("network", 3, "network must be a name, not 3"),
-        ("exit_layers", [1], "exit_layers must be ascending layer numbers from 1 on, and none for networks"),
-        ("num_parallel", 0, "num_parallel must be 0 for layers alone"),
-        ("fusion", "decoupled", "network mlps needs one expert and summed fusion, not 1 and decoupled"),
-        ("num_layers", 2, "num_layers must be 0 for MLPs alone"),
-        ("feature_layers", [1], "network mlps reads no feature_layers"),
+        ("kind", 3, "This draft head is of the kind 3, known are jakiro, eagle, eagle3"),
+        ("num_mlps", 0, "num_mlps must be 1 or more, not 0"),
+        ("published_blocks", -1, "published_blocks must be 0 or more, not -1"),
+        ("fusion", "decoupled", "unknown fields: fusion"),
+        ("feature_layers", [1], "unknown fields: feature_layers"),
     ):
         with pytest.raises(ValueError, match=sentence):
-            type(tiny_head(tiny_target()).config).from_dict(config | {field: value})
+            config_from(config | {field: value})
 
 
-def test_a_head_of_an_unknown_network_is_refused_with_those_that_are_known(tmp_path):
+def test_a_head_of_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path):
     save_head(tiny_head(tiny_target()), tmp_path)
     values = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(values | {"network": "chain"}))
+    (tmp_path / "config.json").write_text(json.dumps(values | {"kind": "chain"}))
     sentence = (
-        "This draft head is a network 'chain', known are layers, masks, staged, mlps, states; "
+        "This draft head is of the kind 'chain', known are jakiro, eagle, eagle3, parallelspec, gumiho, medusa; "
         "name the module that brings"
     )
     with pytest.raises(ValueError, match=sentence):
@@ -117,4 +117,4 @@ def test_a_head_of_an_unknown_network_is_refused_with_those_that_are_known(tmp_p
 def test_only_heads_of_the_default_method_make_a_pair(assets):
     save_head(tiny_head(tiny_target(), num_experts=2), assets / "heads" / "3-another-mixture")
     shipped = {pair.head for pair in known_pairs()} & set(zoo.head_names())
-    assert {zoo.config_of(name).kind for name in shipped} == {"mixture"} and "3-another-mixture" in shipped
+    assert {zoo.config_of(name).kind for name in shipped} == {"jakiro"} and "3-another-mixture" in shipped

@@ -1,18 +1,22 @@
 """Targets in GGUF files: converted once, the same model as the one written; what cannot be read is said."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from jakiro.cli.doctor import examine
+from jakiro.target.families import stop_ids
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from jakiro.zoo.gguf_model import read_gguf_model, stock_model
+from jakiro.zoo.loading import LoadOptions
 from jakiro.zoo.weights import load_config, load_target
 from tests.gguf_files import write_gguf
-from tests.support import tiny_model
+from tests.support import byte_tokenizer, tiny_model
 
 SIZES = {
     "vocab_size": 260, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -29,12 +33,32 @@ MODELS = {
     "llama, tied": ("llama", {"tie_word_embeddings": True}),
     "llama, biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
     "llama, wide heads": ("llama", {"head_dim": 32, "rms_norm_eps": 1e-3}),
+    "llama, Llama 3.1's rotary embedding": (
+        "llama",
+        {
+            "head_dim": 32, "max_position_embeddings": 16384,
+            "rope_parameters": {
+                "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+            },
+        },
+    ),
+    "llama, linear": ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}}),
     "qwen2": ("qwen2", {}),
+    "qwen2, YaRN": (
+        "qwen2",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64
+            }
+        },
+    ),
     "qwen3": ("qwen3", {"head_dim": 32}),
     "phi3": ("phi3", {"sliding_window": 8}),
     "phi3, half a head turns": (
-        "phi3", {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}}
+        "phi3", {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}},
     ),
+    "phi3, LongRoPE": ("phi3", {"rope_parameters": LONG, "original_max_position_embeddings": 128}),
     "granite": (
         "granite",
         {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.1, "logits_scaling": 4.0},
@@ -55,8 +79,8 @@ def random_model(name: str, **more) -> torch.nn.Module:
     return model
 
 
-def logits(model: torch.nn.Module) -> torch.Tensor:
-    ids = torch.randint(0, 256, (1, 200), generator=torch.Generator().manual_seed(1))
+def logits(model: torch.nn.Module, length: int = 200) -> torch.Tensor:
+    ids = torch.randint(0, 256, (1, length), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         return model(input_ids=ids).logits
 
@@ -102,6 +126,16 @@ def test_a_missing_matrix_is_named_and_nothing_is_made_up(tensor, cache, tmp_pat
     assert not list((cache / "models").glob("holes*"))
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_doctor_calls_no_incomplete_file_ok(parts, cache, tmp_path):
+    path = write_gguf(tmp_path / "model.gguf", tiny_model(), parts=parts, tensors={"blk.1.ffn_up.weight": None})
+    whole = write_gguf(tmp_path / "whole.gguf", tiny_model(), parts=3)
+    whole.with_name("whole-00002-of-00003.gguf").unlink()
+    for target, words in ((path, r"it lacks blk\.1\.ffn_up\.weight"), (whole, r"is one of 3 parts; beside it")):
+        *_, last = examine(LoadOptions(str(target), "none", "cpu", "float32"), smoke_run=False)
+        assert (last.what, last.ok) == ("target", False) and re.search(words, last.found)
+
+
 def test_a_tensor_that_no_weight_is_made_of_is_named(cache, tmp_path):
     further = {"blk.0.attn_q_norm.weight": np.ones(16, dtype=np.float32)}
     write_gguf(tmp_path / "more.gguf", tiny_model(), tensors=further)
@@ -133,6 +167,7 @@ def test_a_tensor_of_another_shape_is_named_with_both(cache, tmp_path):
         ({".attention.head_count_kv": [2, 1]}, r"llama\.attention\.head_count_kv differs between layers"),
         ({".rope.dimension_count": 8}, r"its rotary embedding turns 8 of a head's 16 numbers"),
         ({".rope.scaling.type": "longrope", ".rope.scaling.factor": 2.0}, "its rotary embedding is scaled by longrope"),
+        ({".rope.scaling.type": "yarn", ".rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor is 0.5, and only 1.0"),
         ({"general.type": "adapter"}, "it holds no model but: adapter"),
     ],
 )  # fmt: skip
@@ -140,6 +175,26 @@ def test_a_key_that_changes_the_model_is_read_or_named(keys, sentence, cache, tm
     write_gguf(tmp_path / "model.gguf", tiny_model(), keys=keys)
     with pytest.raises(ValueError, match=rf"model\.gguf cannot be read: .*{sentence}"):
         load_config(str(tmp_path / "model.gguf"))
+
+
+def test_factors_of_another_rotary_embedding_than_llama_3_1s_are_named(tmp_path):
+    factors = {"rope_freqs.weight": np.linspace(1, 8, 8, dtype=np.float32)}
+    path = write_gguf(tmp_path / "model.gguf", tiny_model(), tensors=factors)
+    with pytest.raises(ValueError, match=r"the factors in rope_freqs\.weight follow another rule than Llama 3\.1's"):
+        read_gguf_model(path)
+    same = {"rope_freqs.weight": np.ones(8, dtype=np.float32)}
+    path = write_gguf(tmp_path / "model.gguf", tiny_model(), tensors=same)
+    assert read_gguf_model(path).config["rope_parameters"]["rope_type"] == "default"
+    path = write_gguf(tmp_path / "model.gguf", tiny_model(), tensors={"rope_factors_long.weight": factors.popitem()[1]})
+    with pytest.raises(ValueError, match=r"it holds rope_factors_long\.weight alone"):
+        read_gguf_model(path)
+
+
+def test_every_id_that_ends_a_turn_is_read(tmp_path):
+    more = {"tokenizer.ggml.eot_token_id": 257, "tokenizer.ggml.eom_token_id": 258}
+    read = read_gguf_model(write_gguf(tmp_path / "model.gguf", tiny_model(), keys=more))
+    assert read.config["eos_token_id"] == [256, 257, 258]
+    assert stop_ids(stock_model(read, torch.float32), byte_tokenizer()) == {256, 257, 258}
 
 
 def test_a_key_of_equal_values_for_each_layer_is_one_value(tmp_path):

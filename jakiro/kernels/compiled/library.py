@@ -133,6 +133,18 @@ class Draft(ctypes.Structure):
     ]
 
 
+class Filters(ctypes.Structure):
+    """As `Filters` in sampling.c."""
+
+    _fields_ = [
+        ("top_k", _Long),
+        ("top_p", ctypes.c_double),
+        ("log_min_p", ctypes.c_float),
+        ("seed", ctypes.c_uint64),
+        ("first", _Long),
+    ]
+
+
 def num_threads() -> int:
     """Threads of a call: torch's number, or fewer where a container allows less processor time."""
     return usable_threads(torch.get_num_threads())
@@ -207,8 +219,12 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), *[_Pointer] * 3, _Long, _Long]
     library.jakiro_weigh.argtypes, library.jakiro_weigh.restype = [_Pointer, _Long], ctypes.c_double
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
-    library.jakiro_verify_bytes.argtypes = [_Long]
-    library.jakiro_verify.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 9, _Long]
+    library.jakiro_verify_bytes.argtypes = [_Long] * 3
+    library.jakiro_verify.argtypes = [
+        *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.POINTER(Filters)],
+        *[_Pointer] * 8,
+        _Long,
+    ]
     library.jakiro_best.argtypes = [
         *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
         *[_Pointer, _Pointer, _Pointer, _Long],

@@ -4,10 +4,12 @@ The same numbers as the torch operations there, which are what counts; here they
 instead of a dozen.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
-from jakiro.kernels.compiled.library import address, library, num_threads
+from jakiro.kernels.compiled.library import Filters, address, library, num_threads
 
 
 def works_on(rows: Tensor) -> bool:
@@ -28,13 +30,25 @@ def write_noise(seed: int, first: int, token_ids: Tensor, rows: Tensor) -> None:
     )
 
 
+def filters(top_k: int, top_p: float, log_min_p: float | None, seed: int, first: int) -> Filters:
+    """What drops tokens before one is drawn; noise is keyed by the seed and the position, `first` after the root."""
+    return Filters(top_k, top_p, -math.inf if log_min_p is None else log_min_p, seed, first)
+
+
 def verify(
-    logits: Tensor, temperature: float, noise: Tensor | None, token_ids: Tensor, parents: Tensor, depths: Tensor
+    logits: Tensor,
+    temperature: float,
+    noise: Tensor | None,
+    dropped: Filters | None,
+    token_ids: Tensor,
+    parents: Tensor,
+    depths: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
     """Compares a tree with the choices among logits over the temperature, plus noise where there is any.
 
     Args:
         logits: (num_nodes, vocab_size) float32. noise: (levels, vocab_size) float32, a row for each depth.
+        dropped: by which tokens are dropped, and noise is added to the others; None keeps all.
         token_ids, parents, depths: of the tree, see `NodeColumns`.
 
     Returns:
@@ -45,13 +59,16 @@ def verify(
     rows, vocab_size = logits.shape
     choices, on_path = torch.empty_like(token_ids), torch.empty_like(token_ids, dtype=torch.bool)
     margins, target_probs = logits.new_empty((2, rows)).unbind()
-    memory = logits.new_empty(library().jakiro_verify_bytes(rows), dtype=torch.uint8)
+    threads = num_threads()
+    needed = library().jakiro_verify_bytes(rows, vocab_size if dropped else 0, threads)
+    memory = logits.new_empty(needed, dtype=torch.uint8)
     end = library().jakiro_verify(
         logits.data_ptr(),
         rows,
         vocab_size,
         temperature,
         address(noise),
+        dropped,
         token_ids.data_ptr(),
         parents.data_ptr(),
         depths.data_ptr(),
@@ -60,7 +77,7 @@ def verify(
         target_probs.data_ptr(),
         on_path.data_ptr(),
         memory.data_ptr(),
-        num_threads(),
+        threads,
     )
     return choices, margins, target_probs, on_path, end
 

@@ -9,7 +9,7 @@ from jakiro.prompts import Question
 from lab import KNOWN
 from lab.arena.exits import answered, rules_for, table
 from lab.methods.s2d import METHOD, first_sure, proposers_of
-from tests.support import shallow, tiny_head, tiny_target
+from tests.support import head_fields, tiny_head, tiny_target
 
 QUESTIONS = [Question(str(number), "math", (text,)) for number, text in enumerate(("Why?", "the cat sat"))]
 TREE = TreeConfig(width=3, depth=3, nodes=8)
@@ -17,7 +17,7 @@ TREE = TreeConfig(width=3, depth=3, nodes=8)
 
 def tiny() -> tuple[Resources, list[str]]:
     """A tiny pair, and its exits' names."""
-    target, fields = tiny_target(), shallow(METHOD.trains)
+    target, fields = tiny_target(), head_fields(METHOD)
     names = [proposer.id for proposer in proposers_of(fields["exit_layers"])]
     return Resources(target, tiny_head(target, known=KNOWN, **fields), {"name": "tiny"}), names
 

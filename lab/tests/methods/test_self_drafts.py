@@ -21,7 +21,7 @@ from lab.layers.exit_head import scaled
 from lab.layers.plan import LayerPlan
 from lab.methods import s2d
 from lab.methods.skip import SkippingHead
-from tests.support import byte_tokenizer, committed, prompt_of, shallow, tiny_head, tiny_model, tiny_target
+from tests.support import byte_tokenizer, committed, head_fields, prompt_of, tiny_head, tiny_model, tiny_target
 
 TEXT = torch.arange(30) * 11 % 250
 GREEDY, CHAIN = SamplingParams(), TreeConfig(width=1, depth=3, nodes=4)
@@ -62,7 +62,7 @@ def test_skipped_layers_propose_what_a_model_of_the_others_says(kept_layers):
 @pytest.mark.parametrize("name", ["exit", "distillspec"])
 def test_an_exit_proposes_what_its_layer_says_of_the_first_layers_states(name):
     target, stock = tiny_target(), tiny_model()
-    head = tiny_head(target, known=KNOWN, **shallow(KNOWN[name].trains))
+    head = tiny_head(target, known=KNOWN, **head_fields(KNOWN[name]))
     drafter = KNOWN[name].load(Resources(target, head, {"name": "tiny"}))
 
     def probs_after(ids):
@@ -76,7 +76,7 @@ def test_an_exit_proposes_what_its_layer_says_of_the_first_layers_states(name):
 @pytest.mark.parametrize(("threshold", "number"), [(0.0, 0), (2.0, 2)])
 def test_a_step_of_s2d_leaves_at_the_first_exit_that_is_sure(threshold, number):
     target, stock = tiny_target(), tiny_model()
-    head = tiny_head(target, known=KNOWN, **shallow(KNOWN["s2d"].trains))
+    head = tiny_head(target, known=KNOWN, **head_fields(KNOWN["s2d"]))
     head.attach(target)
 
     def probs_after(ids):
@@ -100,7 +100,7 @@ def test_a_step_of_s2d_leaves_at_the_first_exit_that_is_sure(threshold, number):
 
 def test_two_models_run_mcsd_over_an_exit():
     target = tiny_target()
-    head = tiny_head(target, known=KNOWN, **shallow(KNOWN["exit"].trains))
+    head = tiny_head(target, known=KNOWN, **head_fields(KNOWN["exit"]))
     generator = JakiroGenerator(Resources(target, head, {"name": "tiny exit"}), methods=KNOWN)
     sampling = SamplingParams(1.0, seed=3, max_new_tokens=24)
     trace = generator.run("Why?", sampling, "mcsd_exit", TreeConfig(width=4, depth=3, nodes=12))
@@ -134,6 +134,6 @@ def test_a_plan_is_found_by_its_target_and_refused_where_it_does_not_fit(tmp_pat
 
 
 def test_a_head_on_more_layers_than_the_target_has_is_refused():
-    head = tiny_head(tiny_target(), known=KNOWN, **KNOWN["exit"].trains)
+    head = tiny_head(tiny_target(), known=KNOWN, kind="stacked", **KNOWN["exit"].trains)
     with pytest.raises(ValueError, match="The draft head stands on 4 layers, the target has 2; take another"):
         KNOWN["exit"].load(Resources(tiny_target(), head))

@@ -6,6 +6,7 @@ import torch
 
 from jakiro.heads.checkpoint import load_head
 from jakiro.training.features import FeatureCache
+from lab import KNOWN
 from lab.training.ablations import BASE, ablate, configured, merged, variants
 from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
 
@@ -21,7 +22,8 @@ def test_every_variant_is_a_training_of_its_own():
 def test_heads_of_equal_parameters_have_equal_parameters():
     def count(arguments):
         target = tiny_target()
-        head = tiny_head(target, arguments.get("fusion", "summed"), num_experts=arguments.get("experts", 2))
+        kind = KNOWN[arguments.get("method", "jakiro")].needs.head[0]
+        head = tiny_head(target, arguments.get("fusion", "summed"), kind=kind)
         matrices = 2 if head.config.fusion == "decoupled" else 3
         return matrices * head.config.num_experts * arguments["expert_width"]
 

@@ -22,7 +22,7 @@ def test_a_draft_writes_text_and_is_taught_on_it(target_folder, corpus_folder, t
     assert all(row.l0 == row.a0 < len(row.ids) <= row.a0 + 24 for row in rows)
     given |= {"validation_rows": 2, "init": str(first), "divergence": "total-variation", "method": "distillspec"}
     exits.train_exit([own], second, tmp_path / "again", **given)
-    config = load_head(second, networks=KNOWN.networks).config
+    config = load_head(second, kinds=KNOWN.kinds).config
     assert config.kind == "distilled"
     assert config.calibration["main/1/greedy"] == config.calibration["main/6/greedy"]
     with pytest.raises(ValueError, match="reads the target's last feature; give a head for exit"):

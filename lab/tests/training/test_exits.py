@@ -7,7 +7,7 @@ import torch
 
 from jakiro.drafting.base import Resources
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.networks import make_head
+from jakiro.heads.kinds import make_head
 from jakiro.target.features import features_of
 from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.schedule import TrainingOptions
@@ -15,7 +15,7 @@ from jakiro.training.start import head_config
 from jakiro.training.trainer import Trainer
 from jakiro.training.validation import held_out
 from lab import KNOWN, METHODS
-from tests.support import shallow
+from tests.support import head_fields
 from tests.support import tiny_head as bound_head
 from tests.support import tiny_target as whole_target
 from tests.training.resuming import assert_resumed_equals_whole
@@ -24,7 +24,7 @@ from tests.training.tiny import HIDDEN, tiny_cache, tiny_sequences, tiny_target
 
 own_text = import_module("lab.training.own_text")
 exits = import_module("lab.training.exits")
-EXITS = [method.name for method in METHODS if method.trains]
+EXITS = [method.name for method in METHODS if method.trains is not None]
 
 
 def layered_cache(folder, target, layers) -> FeatureCache:
@@ -40,12 +40,14 @@ def layered_cache(folder, target, layers) -> FeatureCache:
 def trainer(folder, method: str, divergence: str = "forward-kl", **options) -> Trainer:
     target = tiny_target()
     torch.manual_seed(2)
-    config = head_config(target.config, 12, 30, **shallow(KNOWN[method].trains))
-    head = make_head(config, KNOWN.networks)
+    fields = {name: value for name, value in head_fields(KNOWN[method]).items() if name != "kind"}
+    config = head_config(KNOWN[method].kind, target.config, 12, 30, **fields)
+    head = make_head(config, KNOWN.kinds)
     head.draft_token_ids.copy_(torch.arange(30) + 2)
     head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
-    cache = layered_cache(folder / "features", target, config.read_layers)
-    exits.start_exits(head, *exits.exit_rows(head, cache, 4, exits.START_SEQUENCES), seed=0)
+    cache = layered_cache(folder / "features", target, config.exit_layers)
+    texts = cache.texts(4, exits.START_TEXTS, torch.device("cpu"))
+    exits.start_exits(head, *exits.exit_rows(head, texts), seed=0)
     options = TrainingOptions(**OPTIONS | options)
     return exits.ExitTrainer(head, cache, options, divergence, folder / "head", folder / "state", clock=lambda: 0.0)
 
@@ -92,7 +94,7 @@ def test_the_own_layer_s_start_is_closer_than_chance(tmp_path):
 def test_features_of_other_layers_are_refused(tmp_path):
     subject = trainer(tmp_path, "exit", max_steps=1)
     cache = tiny_cache(tmp_path / "plain", tiny_target())
-    with pytest.raises(ValueError, match=r"hold layers \[\] beside the last, the head reads \[1\]"):
+    with pytest.raises(ValueError, match=r"hold layers \[\] beside the last, 16 numbers .*, the head reads 32"):
         Trainer(subject.head, cache, subject.options, tmp_path / "head")
 
 
@@ -118,14 +120,14 @@ def test_labels_are_the_text_s_next_tokens_where_they_have_a_row(tmp_path):
 
 def test_a_draft_writes_what_it_would_sample():
     target = whole_target()
-    head = bound_head(target, known=KNOWN, **shallow(KNOWN["exit"].trains))
+    head = bound_head(target, known=KNOWN, **head_fields(KNOWN["exit"]))
     KNOWN["exit"].load(Resources(target, head))
     prompt = [5, 9, 40, 41]
     whole = own_text.drafted(head, prompt, set(), 12, seed=3)
     assert len(whole) == 12 and whole != own_text.drafted(head, prompt, set(), 12, seed=4)
     # Read again in one pass, every token is the best after the noise at its place
     cache = head.new_cache(16)
-    features = head.read(torch.tensor(prompt + whole[:-1]), torch.zeros(0), cache).features[0, 3:]
+    features = head.extend(torch.tensor(prompt + whole[:-1]), torch.zeros(0), cache).features[0, 3:]
     noise = own_text.KeyedNoise(3).over(head.draft_token_ids).rows(4, 12)
     assert head.draft_token_ids[(head.logits(features) + noise).argmax(-1)].tolist() == whole
     stopped = own_text.drafted(head, prompt, {whole[5]}, 12, seed=3)
@@ -140,7 +142,7 @@ def test_distances_of_several_heads_are_those_on_the_same_rows(tmp_path, monkeyp
     command.distance(tmp_path / "features", [str(tmp_path / "saved")] * 2, rows=3)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6 and lines[:3] == lines[3:]
-    saved = load_head(tmp_path / "saved", networks=KNOWN.networks).bind(
+    saved = load_head(tmp_path / "saved", kinds=KNOWN.kinds).bind(
         target.get_input_embeddings().weight, target.lm_head.weight
     )
     expected = command.distances(exits.ExitObjective(saved), held_out(subject.cache, range(3), target.lm_head.weight))

@@ -16,7 +16,7 @@ from lab.training.acceptance import COUNTS, RULES, accepted_shares, pair, write_
 from lab.training.hits import Hits, hits_by_source
 from lab.training.shared_nodes import shared_nodes, shared_tails, written_by
 from lab.training.what_if import what_if
-from tests.support import tiny_head, tiny_model, tiny_target
+from tests.support import head_fields, tiny_head, tiny_model, tiny_target
 from tests.training.test_evaluation import answers_of, lucky
 
 TREE = TreeConfig(width=6, depth=3, nodes=11)
@@ -75,7 +75,7 @@ def test_shared_nodes_follow_the_leaves_of_shorter_paths():
 def test_real_nodes_write_the_text_and_shared_ones_another(temperature, tmp_path):
     model, target = tiny_model(), tiny_target()
     sampling = SamplingParams(temperature, seed=5, max_new_tokens=24)
-    drafter = staged_drafter(lucky(tiny_head(target, **GUMIHO.trains)))
+    drafter = staged_drafter(lucky(tiny_head(target, **head_fields(GUMIHO))))
     tree, changed = TreeConfig(width=6, depth=5, nodes=24), 0
     for answer in answers_of(model, tmp_path, sampling):
         steps = list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))

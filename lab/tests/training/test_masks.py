@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from jakiro.heads.checkpoint import file_sha256, load_head, save_head
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from lab.training import masks as module
 from lab.training.masks import app, elect, load_masks, masked_head, save_masks
@@ -21,7 +21,7 @@ def tiny_head(calibration=None, draft_vocab_size=None, seed=0, **sizes):
     torch.manual_seed(seed)
     sizes = {"hidden_size": 2, "vocab_size": 8, "expert_intermediate_size": 3} | sizes
     head = LayerHead(
-        DraftConfig(
+        JakiroConfig(
             num_attention_heads=1, num_key_value_heads=1, draft_vocab_size=draft_vocab_size,
             calibration=calibration or {}, **sizes,
         )

@@ -76,7 +76,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     assert focused(tab) == first
     token = tab.evaluate("document.activeElement.querySelector('.list-token').textContent")
     tab.keyboard.press("Enter")
-    assert token in tab.inner_text(".jk-card")
+    assert token.strip() in tab.inner_text(".jk-card")
     tab.keyboard.press("Escape")
     assert tab.is_hidden(".jk-card")
 

@@ -180,7 +180,9 @@ def test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers(mo
     monkeypatch.setattr(loading, "read_pair", asked.append)
     monkeypatch.setattr(zero_device, "is_here", lambda: True)
     monkeypatch.setitem(sys.modules, "spaces", argparse.Namespace(GPU=lambda **_: lambda task: task))
-    nothing = argparse.Namespace(workers=None, target=None, head=None, dtype=None, numerics=None)
+    nothing = argparse.Namespace(
+        workers=None, target=None, head=None, dtype=None, numerics=None, template_arguments=None
+    )
     device_for(nothing, object).load(lambda *_: None)
     (options,) = asked
     assert options.device == "cpu" and options.graphs and not options.capture_at_load

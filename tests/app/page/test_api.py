@@ -19,6 +19,8 @@ from tests.faults import ROOT
 
 DOCUMENT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 
+STATUS = FakeGenerator.status.fget
+
 
 @pytest.fixture(scope="module")
 def served():
@@ -109,6 +111,19 @@ def test_what_does_not_fit_is_an_error_of_one_sentence(served, connect, endpoint
     with pytest.raises(AppError) as refusal:
         connect(served[1]).predict(**values, api_name=endpoint)
     assert str(refusal.value) == sentence.format(known=", ".join(METHODS))
+
+
+def test_without_a_head_both_endpoints_answer_plainly_and_say_so(served, connect, monkeypatch):
+    _, address = served
+    monkeypatch.setattr(FakeGenerator, "status", property(lambda self: STATUS(self) | {"head": None}))
+    said = words.OTHERS_RAN.format(asked="jakiro", ran="autoregressive")
+    answer = connect(address).predict("Why?", 8, api_name="/generate")
+    assert (answer["state"], answer["num_tokens"], answer["message"]) == ("done", 8, said)
+    race = connect(address).predict("Why?", 8, api_name="/race")
+    assert list(race["lanes"]) == ["autoregressive"] and race["message"] == said
+    assert race["lanes"]["autoregressive"]["num_tokens"] == 8
+    alone = connect(address).predict("Why?", 8, method="autoregressive", api_name="/generate")
+    assert alone["message"] == ""
 
 
 def test_a_real_small_pair_answers_a_crowd_alike():

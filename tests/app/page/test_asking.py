@@ -45,6 +45,21 @@ def test_good_values_become_settings():
     assert found.methods == ("autoregressive", "jakiro")
 
 
+@pytest.mark.parametrize("given", [None, "", "  ", "{}", {}])
+def test_a_chat_template_is_told_nothing_by_an_empty_field(given):
+    assert asking(template_arguments=given).template_arguments is None
+
+
+def test_a_chat_template_is_told_what_the_field_says():
+    assert asking(template_arguments='{"enable_thinking": false}').template_arguments == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize("given", ["thinking", "[1]", "5", 5, [1], '{"a": "%s"}' % ("x" * 1000)])
+def test_what_is_no_small_object_is_refused(given):
+    with pytest.raises(ValueError, match=r"Template arguments are a JSON object.*; you gave .{1,90}\.$"):
+        asking(template_arguments=given)
+
+
 def test_automatic_trees_have_their_own_limits_and_plain_can_be_left_out():
     found = asking(tree=words.AUTOMATIC, alongside=False, candidates=1000, levels=None)
     assert found.tree == TreeConfig(policy="auto", nodes=64, depth=8)

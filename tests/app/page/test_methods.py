@@ -100,8 +100,8 @@ def test_a_method_with_a_head_of_its_own_is_offered_once_there_is_one(monkeypatc
         monkeypatch.setattr(zoo, "heads_of", lambda target: heads)
         return [method.name for method in offered_methods()]
 
-    own = [method for method in METHODS.values() if method.trains and method is not DEFAULT]
-    assert not {method.name for method in own} & set(offered("mixture"))
+    own = [method for method in METHODS.values() if method.trains is not None and method is not DEFAULT]
+    assert not {method.name for method in own} & set(offered("jakiro"))
     kinds = (kind for method in METHODS.values() for kind in method.needs.head[:1])
     assert offered(*kinds) == [*METHODS][1:]
     assert offered() == [name for name, method in METHODS.items() if method is not PLAIN and not method.needs.head]
@@ -109,8 +109,8 @@ def test_a_method_with_a_head_of_its_own_is_offered_once_there_is_one(monkeypatc
 
 def test_people_read_how_long_a_method_s_own_head_was_trained(tmp_path, monkeypatch):
     (tmp_path / "manifest.json").write_text(json.dumps({"minutes": 20.04}))
-    mixture = {"default": (tmp_path / "untold", SimpleNamespace(kind="mixture"))}
-    heads = mixture | {"dense": (tmp_path, SimpleNamespace(kind="dense"))}
+    mixture = {"default": (tmp_path / "untold", SimpleNamespace(kind="jakiro"))}
+    heads = mixture | {"dense": (tmp_path, SimpleNamespace(kind="eagle"))}
     monkeypatch.setattr(zoo, "heads_of", lambda target: heads)
     # Neither a head whose minutes are not known, nor a method that drafts with another one's head
     assert trained_methods() == {"eagle2": 20.04}

@@ -257,6 +257,8 @@ def test_logins_come_from_the_line_or_from_a_file(tmp_path):
     assert read_logins(None) is None
     assert read_logins("ada:engine") == [("ada", "engine")]
     assert read_logins(str(file)) == [("ada", "one:two"), ("charles", "engine")]
+    file.write_text("ada:one\ncharles:engine\n", encoding="utf-8-sig")
+    assert read_logins(str(file)) == [("ada", "one"), ("charles", "engine")]
     with pytest.raises(ValueError, match="no file “nowhere”"):
         read_logins("nowhere")
     file.write_text("ada\n", encoding="utf-8")

@@ -70,6 +70,22 @@ typedef struct {
     double sum;            /* of e to the logits less the largest of them, of a row that is a parent */
 } Part;
 
+/* A token that may be chosen, its logit over the temperature, and e to that less the row's largest one. */
+typedef struct {
+    float value;
+    int32_t id;
+    double chance;
+} Candidate;
+
+/* What drops tokens before one is drawn, and what keys the noise of those that are kept. */
+typedef struct {
+    int64_t top_k; /* 0 keeps all */
+    double top_p;  /* 1 keeps all */
+    float log_min_p; /* -infinity keeps all */
+    uint64_t seed;
+    int64_t first; /* the position that follows the root */
+} Filters;
+
 typedef struct {
     const float *logits; /* (rows, vocabulary) */
     int64_t rows, vocabulary;
@@ -79,7 +95,9 @@ typedef struct {
     int64_t *choices;
     float *margins, *target_probs;
     uint8_t *on_path;
-    Part *parts; /* (rows, PARTS) */
+    Part *parts;            /* (rows, PARTS) */
+    const Filters *filters; /* null where every token may be chosen */
+    Candidate *candidates;  /* (threads, vocabulary) */
 } Verification;
 
 static inline vec divided(vec x, float temperature) { return temperature == 1.0f ? x : x / temperature; }
@@ -169,38 +187,193 @@ static void choose(const Verification *work, int64_t row) {
     work->margins[row] = best - next;
 }
 
-/* The log of the sum of e to a parent's logits over the temperature. */
-static float total_of_parts(const Part *parts) {
+static float top_of(const Part *parts) {
     float top = -__builtin_inff();
     for (int at = 0; at < PARTS; at++)
         if (parts[at].top > top) top = parts[at].top;
+    return top;
+}
+
+/* ---- Filters ---- */
+
+/* All of a row's tokens whose logit over the temperature is `least` or more; returns how many. */
+static int64_t collect(const float *logits, int64_t count, float temperature, float least, Candidate *found) {
+    const float nothing = -__builtin_inff();
+    int64_t number = 0;
+    for (int64_t block = 0; block < count; block += BLOCK) {
+        const int64_t end = at_most(block + BLOCK, count);
+        vec highest = all_lanes(nothing);
+        for (int64_t place = block; place < end; place += LANES)
+            highest = larger(highest, loaded(logits, place, end, nothing));
+        if (divided(all_lanes(highest_of(highest)), temperature)[0] < least) continue;
+        for (int64_t place = block; place < end; place += LANES) {
+            const vec values = divided(loaded(logits, place, end, nothing), temperature);
+            for (int lane = 0; lane < LANES; lane++)
+                if (values[lane] >= least) found[number++] = (Candidate){values[lane], (int32_t)(place + lane), 1};
+        }
+    }
+    return number;
+}
+
+/* The sum of e to a row's logits over the temperature less the largest of them. */
+static double exact_sum(const float *logits, int64_t count, float temperature, float top) {
+    doubles sums = {0};
+    for (int64_t place = 0; place < count; place += LANES) {
+        const vec values = divided(loaded(logits, place, count, -__builtin_inff()), temperature);
+        half_vec halves[2];
+        memcpy(halves, &values, sizeof values);
+        for (int half = 0; half < 2; half++)
+            sums += exponential_doubles(__builtin_convertvector(halves[half], doubles) - (double)top);
+    }
+    return sum_of(sums);
+}
+
+/* Writes the chances of candidates; returns their sum. */
+static double weigh(Candidate *found, int64_t number, float top) {
+    double sum = 0;
+    for (int64_t begin = 0; begin < number; begin += DOUBLES) {
+        doubles values = {0};
+        const int64_t lanes = at_most(DOUBLES, number - begin);
+        for (int64_t lane = 0; lane < lanes; lane++) values[lane] = (double)found[begin + lane].value - (double)top;
+        const doubles chances = exponential_doubles(values);
+        for (int64_t lane = 0; lane < lanes; lane++) sum += found[begin + lane].chance = chances[lane];
+    }
+    return sum;
+}
+
+static void exchange_candidates(Candidate *a, Candidate *b) {
+    const Candidate held = *a;
+    *a = *b, *b = held;
+}
+
+/* The value of the first candidate, best first, with which the chances add up to `wanted`; moves candidates. */
+static float last_value(Candidate *found, int64_t number, double wanted) {
+    int64_t begin = 0, end = number;
+    while (begin < end) {
+        const float a = found[begin].value, b = found[(begin + end) / 2].value, c = found[end - 1].value;
+        const float pivot = a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b);
+        int64_t above = begin, at = begin, below = end;
+        double sum_above = 0, sum_equal = 0;
+        while (at < below) {
+            if (found[at].value < pivot) {
+                exchange_candidates(found + at, found + --below);
+            } else if (found[at].value > pivot) {
+                sum_above += found[at].chance;
+                exchange_candidates(found + at++, found + above++);
+            } else {
+                sum_equal += found[at++].chance;
+            }
+        }
+        if (sum_above >= wanted) {
+            end = above;
+        } else if (sum_above + sum_equal >= wanted) {
+            return pivot;
+        } else {
+            wanted -= sum_above + sum_equal;
+            begin = below;
+        }
+    }
+    return -__builtin_inff();
+}
+
+/* Moves the candidates from a value on to the front; returns how many they are. */
+static int64_t keep_from(Candidate *found, int64_t number, float value) {
+    int64_t kept = 0;
+    for (int64_t at = 0; at < number; at++)
+        if (found[at].value >= value) found[kept++] = found[at];
+    return kept;
+}
+
+/* The tokens of a row that top-k, top-p and min-p keep; returns how many. What ties with the last of them is kept too.
+ * Tokens far below the best one are looked at only where those before them are not enough. */
+static int64_t kept_of(const Verification *work, const float *logits, float top, Candidate *found) {
+    const Filters *filters = work->filters;
+    const int64_t count = work->vocabulary;
+    const int limits_k = filters->top_k > 0 && filters->top_k < count, limits_p = filters->top_p < 1;
+    const float lowest = top + filters->log_min_p;
+    double total = limits_p && !limits_k ? exact_sum(logits, count, work->temperature, top) : 0;
+    int64_t number = 0;
+    for (float depth = 6;; depth *= 2) {
+        const int all = depth > 100;
+        number = collect(logits, count, work->temperature, all ? -__FLT_MAX__ : top - depth, found);
+        const int enough = limits_k   ? number >= filters->top_k
+                           : limits_p ? weigh(found, number, top) > filters->top_p * total
+                                      : top - depth <= lowest;
+        if (enough || all) break;
+    }
+    if (limits_k) number = keep_from(found, number, last_value(found, number, (double)filters->top_k));
+    if (limits_k && limits_p) total = weigh(found, number, top);
+    if (limits_p) number = keep_from(found, number, last_value(found, number, filters->top_p * total));
+    return keep_from(found, number, lowest);
+}
+
+/* Writes a row's choice among the tokens that are kept, and its margin. */
+static void choose_among_kept(const Verification *work, int64_t row, Candidate *found) {
+    const Filters *filters = work->filters;
+    const float top = top_of(work->parts + row * PARTS);
+    if (!(top > -__builtin_inff())) return;
+    const int64_t kept = kept_of(work, work->logits + row * work->vocabulary, top, found);
+    const uint64_t position = mixed(mixed(filters->seed) + (uint64_t)(filters->first + work->depths[row]));
+    float best = -__builtin_inff(), next = best;
+    int64_t choice = 0;
+    for (int64_t begin = 0; begin < kept; begin += DOUBLES) {
+        words ids = {0};
+        for (int lane = 0; lane < DOUBLES; lane++) ids[lane] = (uint64_t)found[at_most(begin + lane, kept - 1)].id;
+        const half_vec noise = __builtin_convertvector(gumbel(ids, position), half_vec);
+        for (int lane = 0; lane < DOUBLES && begin + lane < kept; lane++) {
+            const float score = found[begin + lane].value + noise[lane];
+            const float lesser = score > best ? best : score;
+            if (lesser > next) next = lesser;
+            if (score > best || (score == best && found[begin + lane].id < choice)) choice = found[begin + lane].id;
+            if (score > best) best = score;
+        }
+    }
+    work->choices[row] = choice;
+    work->margins[row] = best - next;
+}
+
+static void choose_filtered(const void *context, int thread_id, int num_threads) {
+    const Verification *work = context;
+    for (int64_t row = thread_id; row < work->rows; row += num_threads)
+        choose_among_kept(work, row, work->candidates + thread_id * work->vocabulary);
+}
+
+/* The log of the sum of e to a parent's logits over the temperature. */
+static float total_of_parts(const Part *parts) {
+    const float top = top_of(parts);
     double sum = 0;
     for (int at = 0; at < PARTS; at++)
         sum += parts[at].sum * weight_of(all_lanes(parts[at].top), top, -__builtin_inff())[0];
     return top + log_of_sum((doubles){sum});
 }
 
-int64_t jakiro_verify_bytes(int64_t rows) { return rows * PARTS * (int64_t)sizeof(Part); }
+/* Bytes of memory for so many rows; `vocabulary` counts where tokens are filtered, else it is 0. */
+int64_t jakiro_verify_bytes(int64_t rows, int64_t vocabulary, int64_t threads) {
+    return rows * PARTS * (int64_t)sizeof(Part) + threads * vocabulary * (int64_t)sizeof(Candidate);
+}
 
-/* Each row's largest logit over the temperature plus noise, the lowest id, and its lead over the next; the chance that its
- * parent's logits give each node; which nodes are right together with all before them, and the last of these. */
+/* Each row's largest logit over the temperature plus noise, among all tokens or those that filters keep, the lowest id,
+ * and its lead over the next; the chance that its parent's logits give each node; which nodes are right together with all
+ * before them, and the last of these. */
 int64_t jakiro_verify(const float *logits, int64_t rows, int64_t vocabulary, float temperature, const float *noise,
-                      const int64_t *token_ids, const int64_t *parents, const int64_t *depths, int64_t *choices,
+                      const Filters *filters, const int64_t *token_ids, const int64_t *parents, const int64_t *depths, int64_t *choices,
                       float *margins, float *target_probs, uint8_t *on_path, void *memory, int64_t threads) {
     Verification work = {logits,  rows,    vocabulary,   temperature, noise, token_ids, parents, depths,
-                         choices, margins, target_probs, on_path,     memory};
+                         choices, margins, target_probs, on_path,     memory, filters};
+    work.candidates = (Candidate *)(work.parts + rows * PARTS);
     run_in_threads(look_at_parts, &work, at_most(threads, PARTS));
+    for (int64_t row = 0; row < rows; row++) choose(&work, row);
+    if (filters) run_in_threads(choose_filtered, &work, at_most(threads, rows));
     target_probs[0] = __builtin_nanf("");
     memset(on_path, 0, rows);
     on_path[0] = 1;
     int64_t end = 0;
     for (int64_t row = 0; row < rows; row++) {
-        choose(&work, row);
         const float total = has_children(&work, row) ? total_of_parts(work.parts + row * PARTS) : 0;
         for (int64_t child = row + 1; child < rows; child++) {
             if (parents[child] != row) continue;
             const vec logit = divided(all_lanes(logits[row * vocabulary + token_ids[child]]), temperature);
-            target_probs[child] = exponential(logit - total)[0];
+            target_probs[child] = weight_of(logit, total, -__builtin_inff())[0];
             on_path[child] = on_path[row] && token_ids[child] == choices[row];
             if (on_path[child] && depths[child] > depths[end]) end = child;
         }

@@ -119,6 +119,22 @@ static inline vec exponential(vec x) {
     return sum * (vec)((__builtin_convertvector(whole, ints) + 127) << 23);
 }
 
+/* e^x to about the last place, in 64 bits, for x from -700 to 0: as `exponential`. */
+static inline doubles exponential_doubles(doubles x) {
+    const doubles shift = all_doubles(0x1.8p52);
+    x = (doubles)(((longs)x & (x > -700.0)) | ((longs)all_doubles(-700.0) & ~(x > -700.0)));
+    const doubles whole = fused_doubles(x, all_doubles(1.4426950408889634), shift) - shift;
+    doubles rest = fused_doubles(whole, all_doubles(-0.693147180369123816490), x);
+    rest = fused_doubles(whole, all_doubles(-1.9082149292705877e-10), rest);
+    double factorial = 6227020800.0;
+    doubles sum = all_doubles(1 / factorial);
+    for (int term = 13; term > 0; term--) {
+        factorial /= term;
+        sum = fused_doubles(sum, rest, all_doubles(1 / factorial));
+    }
+    return sum * (doubles)((__builtin_convertvector(whole, longs) + 1023) << 52);
+}
+
 /* log x for normal x above 0, to about the last place: x = 2^e m with m around 1, log m as a series in (m - 1)/(m + 1). */
 static inline doubles natural_log(doubles x) {
     const words bits = (words)x;

@@ -1,0 +1,65 @@
+"""A kind of draft head and its method: one matrix for each level reads the target's last feature."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from jakiro.drafting.base import Needs
+from jakiro.drafting.heads import HeadDrafter, head_method
+from jakiro.drafting.parallel import ProductGrower, row_proposers
+from jakiro.heads.base import FeatureHead
+from jakiro.heads.config import DraftConfig
+from jakiro.heads.kind import HeadKind
+from jakiro.heads.learning import fit, later
+
+
+@dataclass(frozen=True, kw_only=True)
+class StraightConfig(DraftConfig):
+    num_levels: int = 3
+    kind = "straight"
+
+
+class StraightHead(FeatureHead):
+    def __init__(self, config):
+        super().__init__(config)
+        size = config.hidden_size
+        self.maps = nn.ModuleList(nn.Linear(size, size) for _ in range(config.num_levels))
+
+    @property
+    def levels(self):
+        return len(self.maps)
+
+    def forward(self, features):
+        return torch.stack([each(features) for each in self.maps])
+
+
+def levels(head, ids, features):
+    for number, found in enumerate(head(features)):
+        yield later(found, number)
+
+
+@torch.no_grad()
+def start(head, texts, seed, source, how):
+    count = head.levels
+    rows = torch.cat([features[:-count] for _, features in texts])
+    for number, each in enumerate(head.maps, start=1):
+        fit(each, rows, torch.cat([features[number : len(features) - count + number] for _, features in texts]))
+
+
+STRAIGHT = HeadKind(config=StraightConfig, network=StraightHead, levels=levels, start=start)
+PROPOSERS = row_proposers("map", "Matrix", "Guesses token {number} after the last one.", StraightConfig.num_levels)
+METHODS = [
+    head_method(
+        partial(HeadDrafter, grower=ProductGrower, proposers=PROPOSERS, has_evidence=False),
+        Needs(head=(STRAIGHT.name,)),
+        name="straight",
+        title="Straight",
+        sentence="One matrix for each level guesses all following tokens at once.",
+        paper=None,
+        proposers=PROPOSERS,
+        kind=STRAIGHT,
+        trains={},
+    )
+]

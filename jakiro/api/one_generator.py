@@ -1,0 +1,105 @@
+"""Answers on one generator, one after the other in the order of asking."""
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from math import ceil
+from pathlib import Path
+
+from jakiro.api.application import Caller
+from jakiro.api.arriving import Arriving, Event
+from jakiro.api.refusal import Refusal
+from jakiro.api.request import Wish
+from jakiro.engine.prefix import PrefixStore
+from jakiro.generator import JakiroGenerator
+from jakiro.system import is_out_of_memory
+
+QUEUE_LENGTH = 64
+
+
+class OneGenerator:
+    """What `jakiro serve` runs answers on, see `Backend`.
+
+    Args:
+        queue_length: answers that may wait.
+    """
+
+    def __init__(self, generator: JakiroGenerator, queue_length: int = QUEUE_LENGTH) -> None:
+        self._generator, self._queue_length, self.num_waiting = generator, queue_length, 0
+        self.model, self.most_tokens = Path(generator.target.name).name, generator.max_prompt_tokens
+        self._prefixes, self._turn = PrefixStore(), asyncio.Lock()
+        # Of the latest answer
+        self._seconds = 1.0
+
+    @property
+    def is_answering(self) -> bool:
+        return self._turn.locked()
+
+    async def answer(self, wish: Wish, caller: Caller) -> AsyncIterator[Event]:
+        if wish.own and wish.own.method:
+            try:
+                self._generator.known_methods.named(wish.own.method)
+            except ValueError as error:
+                raise Refusal(400, str(error), "jakiro.method") from error
+        if self.is_answering and self.num_waiting >= self._queue_length:
+            raise Refusal(429, "The queue is full; ask again later.", seconds=max(1, ceil(self._seconds)))
+        self.num_waiting += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self.num_waiting -= 1
+        events, halt = Arriving(), threading.Event()
+        work = self._work, (wish, caller, events, halt, asyncio.get_running_loop())
+        threading.Thread(target=work[0], args=work[1], name="answer", daemon=True).start()
+        try:
+            async for event in events:
+                if event[0] == "error":
+                    raise event[2]
+                if event[0] != "done":
+                    yield event
+        finally:
+            halt.set()
+
+    def _work(
+        self, wish: Wish, caller: Caller, events: Arriving, halt: threading.Event, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        start, last = time.monotonic(), ("done", None, None)
+        try:
+            self._decode(wish, caller, events, halt)
+        except Exception as error:  # noqa: BLE001 - a thread has no caller; the client must hear of it in words
+            last = ("error", None, _refusal(error))
+        self._seconds = time.monotonic() - start
+        events.put(last)
+        with suppress(RuntimeError):  # the server has ended
+            loop.call_soon_threadsafe(self._turn.release)
+
+    def _decode(self, wish: Wish, caller: Caller, events: Arriving, halt: threading.Event) -> None:
+        asked = wish.messages[0]["content"] if wish.raw else wish.messages
+        prefixes = self._prefixes.of((caller.key, wish.cache_key)) if caller.key else None
+        method = wish.own.method if wish.own else None
+        told = wish.template_arguments
+        stream = self._generator.stream(
+            asked, wish.sampling, method, raw=wish.raw, prefixes=prefixes, template_arguments=told
+        )
+        try:
+            events.put(("header", None, stream.trace.header))
+            for step in stream:
+                events.put(("step", None, step))
+                if halt.is_set():
+                    break
+        finally:
+            stream.close()
+        events.put(("end", None, stream.trace.end_reason))
+
+
+def _refusal(error: Exception) -> Refusal:
+    if is_out_of_memory(error):
+        return Refusal(503, "The device ran out of memory; shorten the prompt or the answer.")
+    if isinstance(error, ValueError):
+        return Refusal(400, str(error))
+    traceback.print_exception(error, file=sys.stderr)
+    return Refusal(500, f"Something went wrong while answering ({type(error).__name__}); ask again.")

@@ -1,0 +1,46 @@
+"""The command `serve`: OpenAI's interface without the page."""
+
+import importlib.util
+import os
+from typing import Annotated
+
+import typer
+
+from jakiro.cli import loading, options
+from jakiro.cli.fields import filled, options_from
+from jakiro.zoo.options import LoadOptions
+
+NEEDED = ("starlette", "uvicorn", "pydantic")
+_ENDING_SECONDS = 3
+
+
+@options_from(LoadOptions)
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    api_key: Annotated[
+        str | None, typer.Option(help="A key that every request must bring, or a file of them (JAKIRO_API_KEY).")
+    ] = None,
+    queue_length: Annotated[int, typer.Option(help="Answers that may wait.", min=0)] = 64,
+    methods_from: options.MethodsFrom = None,
+    **given,
+) -> None:
+    """Serve one pair with OpenAI's interface, at /v1; docs/api.md has examples. Needs the extra [api]."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(f"`serve` needs {', '.join(missing)}; run “pip install 'jakiro[api]'”.")
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    from jakiro.api.application import application, read_keys
+    from jakiro.api.one_generator import OneGenerator
+    from jakiro.methods import methods_from as found
+
+    keys = read_keys(api_key or os.environ.get("JAKIRO_API_KEY"))
+    generator = loading.load(filled(LoadOptions, given, methods=found(methods_from or ())))
+    loading.say_notices(generator)
+    backend = OneGenerator(generator, queue_length)
+    served = Starlette(routes=[Mount("/v1", application(backend, keys))])
+    loading.notes.print(f"{backend.model} at http://{host}:{port}/v1", highlight=False, soft_wrap=True)
+    uvicorn.run(served, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_ENDING_SECONDS)

@@ -1,0 +1,63 @@
+"""An EAGLE-3 head's config.json."""
+
+from dataclasses import dataclass
+
+from jakiro.config import is_ascending, is_count
+from jakiro.heads.config import need
+from jakiro.heads.layer_config import DecoderConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eagle3Config(DecoderConfig):
+    """An EAGLE-3 head's config.
+
+    Attributes:
+        feature_layers: layers of the target whose output it reads; empty for 2, L // 2 and L − 3 of L layers.
+        target_hidden_size: width of each of these states; hidden_size is the head's own.
+        own_embedding: it has embedding rows of its own; else it shares the target's.
+        qk_norm: queries and keys are normalised per head, as in Qwen3's layers.
+        norm_before_residual: the first layer's residual is h after its norm.
+        norm_before_fc: one norm over all states before `fc`. fc_norm: one for each of them.
+        norm_output: the state that is fed back is the one after the last norm (EAGLE-3.1).
+    """
+
+    num_layers: int = 1
+    feature_layers: tuple[int, ...] = ()
+    target_hidden_size: int | None = None
+    num_states: int = 3
+    own_embedding: bool = False
+    qk_norm: bool = False
+    norm_before_residual: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
+    kind = "eagle3"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        layers = self.feature_layers
+        need(is_ascending(layers, 1), f"feature_layers must be ascending layer numbers from 1 on, not {layers}")
+        object.__setattr__(self, "feature_layers", tuple(layers))
+        if self.target_hidden_size is None:
+            object.__setattr__(self, "target_hidden_size", self.hidden_size)
+        sizes = is_count(self.target_hidden_size, 1) and is_count(self.num_states, 1)
+        need(sizes, "target_hidden_size and num_states must be positive whole numbers")
+        need(
+            not (self.norm_before_fc and self.fc_norm),
+            "norm_before_fc and fc_norm exclude each other; use the config of these weights",
+        )
+        need(
+            self.own_embedding or self.target_hidden_size == self.hidden_size,
+            f"hidden_size {self.hidden_size} differs from the target's {self.target_hidden_size}, so the head needs "
+            "embedding rows of its own, and there are none",
+        )
+
+    def describe(self) -> str:
+        return f"{super().describe()} over {self.num_states} hidden states of the target, as EAGLE-3's"
+
+    @property
+    def feature_size(self) -> int:
+        return (1 + self.num_states) * self.target_hidden_size
+
+    def layers_of(self, num_layers: int) -> tuple[int, ...]:
+        return self.feature_layers or tuple(sorted({2, num_layers // 2, num_layers - 3}))

@@ -1,0 +1,134 @@
+"""The EAGLE-3 head: layers that read three hidden states of the target, and score a vocabulary of their own.
+
+A row pairs the embedding of token t + 1 with the target's states at t, which `fc` maps to the head's width, or with the
+head's own last state where it continues its draft. The first layer attends over [e; h]; its residual is h. EAGLE-3,
+arXiv 2503.01840, section 3; the norms that speculators' format adds are fields of `Eagle3Config`.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.heads.base import DraftHead, packing_for, precision_on
+from jakiro.heads.eagle3.config import Eagle3Config
+from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, SwiGLUExpert, pack_linears, row_output
+from jakiro.kernels.cache import PassCache
+from jakiro.kernels.linear import packed_linear, packing_works
+from jakiro.kernels.rotary import signed
+
+
+class Eagle3Layer(nn.Module):
+    """A decoder layer; the first one attends over [e; h]."""
+
+    def __init__(self, config: Eagle3Config, index: int) -> None:
+        super().__init__()
+        size, eps = config.hidden_size, config.rms_norm_eps
+        self.norm_before_residual = config.norm_before_residual
+        self.input_layernorm = nn.RMSNorm(size, eps=eps)
+        self.hidden_norm = None if index else nn.RMSNorm(size, eps=eps)
+        self.self_attn = HeadAttention(config, index, size if index else 2 * size, eps if config.qk_norm else None)
+        self.post_attention_layernorm = nn.RMSNorm(size, eps=eps)
+        self.mlp = SwiGLUExpert(size, config.expert_intermediate_size)
+
+    def forward(
+        self, embeddings: Tensor, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: PassCache | None
+    ) -> Tensor:
+        """(batch, rows, hidden) states to the layer's; embeddings of the same shape are read by the first layer."""
+        if self.hidden_norm is None:
+            read = self.input_layernorm(hidden)
+        else:
+            normed = self.hidden_norm(hidden)
+            read = torch.cat([self.input_layernorm(embeddings), normed], dim=-1)
+            hidden = normed if self.norm_before_residual else hidden
+        hidden = hidden + self.self_attn(read, angles, mask, cache)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+
+class Eagle3Head(DraftHead):
+    """Drafts with its own output rows over a draft vocabulary."""
+
+    def __init__(self, config: Eagle3Config) -> None:
+        from jakiro.heads.rotary import rotary_embedding
+
+        super().__init__(config)
+        size, states = config.hidden_size, config.num_states * config.target_hidden_size
+        eps = config.rms_norm_eps
+        self.embed_tokens = nn.Embedding(config.vocab_size, size) if config.own_embedding else None
+        self.input_norm = nn.RMSNorm(states, eps=eps) if config.norm_before_fc else None
+        self.fc_norm = None
+        if config.fc_norm:
+            self.fc_norm = nn.ModuleList(
+                nn.RMSNorm(config.target_hidden_size, eps=eps) for _ in range(config.num_states)
+            )
+        self.fc = nn.Linear(states, size, bias=False)
+        self.layers = nn.ModuleList(Eagle3Layer(config, index) for index in range(config.num_layers))
+        self.norm = nn.RMSNorm(size, eps=eps)
+        self.lm_head = nn.Linear(size, config.draft_vocab_size or config.vocab_size, bias=False)
+        self.rotary = rotary_embedding(config)
+
+    def bind(self, embedding: Tensor, output_weight: Tensor) -> "Eagle3Head":
+        """Shares the target's embedding rows, unless the head has its own.
+
+        Raises:
+            ValueError: the target's vocabulary or width is not the one the head was made for.
+        """
+        expected = (self.config.vocab_size, self.config.target_hidden_size)
+        if tuple(embedding.shape) != expected:
+            raise ValueError(
+                f"draft head was made for embedding rows of shape {expected}, the target has {tuple(embedding.shape)}; "
+                "choose a head trained for this target"
+            )
+        own = self.embed_tokens
+        self.embedding = (embedding if own is None else own.weight).detach()
+        self.output_weight = self.lm_head.weight.detach()
+        return self
+
+    def logits(self, features: Tensor) -> Tensor:
+        """(…, hidden) states as they are fed back → (…, draft vocabulary)."""
+        return self.lm_head(features if self.config.norm_output else self.norm(features))
+
+    def pack(self, precision: str = "int8") -> "Eagle3Head":
+        weight = self.fc.weight
+        if weight.device.type == "cuda":
+            self.fuse()
+        if not packing_works(weight.device, weight.dtype):
+            return self
+        self.precision = precision_on(weight.device, precision)
+        pack_linears(self.layers, packing_for(self.precision))
+        # Never rounded: the target's states are of very different sizes
+        self.fc = packed_linear(weight, None)
+        self.lm_head = packing_for(self.precision)(self.output_weight, None)
+        return self
+
+    def fuse(self) -> None:
+        """Fuses matrices that read the same rows, as on a GPU."""
+        for layer in self.layers:
+            layer.self_attn.fuse()
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        features: Tensor,
+        positions: Tensor,
+        mask: Tensor | None = None,
+        cache: PassCache | None = None,
+    ) -> HeadOutput:
+        """One pass over rows, with the arguments of `LayerHead.forward`.
+
+        Args:
+            features: (batch, rows, feature_size) of the target, or (batch, rows, hidden) of the head's own.
+        """
+        hidden = features if features.shape[-1] == self.config.hidden_size else self.fused(features)
+        cos, sin = self.rotary(hidden, positions)
+        for layer in self.layers:
+            hidden = layer(embeddings, hidden, (cos, signed(sin)), mask, cache)
+        return row_output(self.norm(hidden) if self.config.norm_output else hidden)
+
+    def fused(self, features: Tensor) -> Tensor:
+        """The target's features, its last state first, which is not read, to (…, hidden)."""
+        states = features[..., self.config.target_hidden_size :]
+        if self.input_norm is not None:
+            states = self.input_norm(states)
+        if self.fc_norm is not None:
+            parts = states.chunk(len(self.fc_norm), dim=-1)
+            states = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        return self.fc(states)

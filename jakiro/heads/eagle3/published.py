@@ -1,0 +1,123 @@
+"""EAGLE-3 heads in our own form: the official files (arXiv 2503.01840), and those in the format of vLLM's speculators.
+
+Both hold a draft vocabulary as `d2t`: draft id i means token i + d2t[i]. The official config.json has a head's sizes at
+its top; speculators' has them under `transformer_layer_config`, and only those that differ from that family's usual.
+"""
+
+import torch
+from torch import Tensor
+
+from jakiro.heads.config import rope_of
+from jakiro.heads.eagle3.config import Eagle3Config
+from jakiro.heads.official import require_sizes
+
+_FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+_SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
+_FAMILIES = ("llama", "qwen3")
+
+
+def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
+    """Whether these are an official head's; the others name their format."""
+    return any(name.startswith("midlayer.") for name in tensors)
+
+
+def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
+    """See `HeadKind.convert`."""
+    if "speculators_model_type" in values:
+        return from_speculators(values, tensors)
+    require_sizes(values)
+    return from_official(values, tensors)
+
+
+def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
+    """Config and tensors of an official head whose config has its sizes.
+
+    Raises:
+        ValueError: something in it is not supported.
+    """
+    layers = values.get("num_hidden_layers") or 1
+    if layers != 1:
+        raise ValueError(f"The EAGLE-3 head has {layers} decoder layers, official ones have 1; use another.")
+    fields = {name: values[name] for name in _SIZES if values.get(name)}
+    fields.setdefault("num_key_value_heads", values["num_attention_heads"])
+    fields |= {
+        "head_dim": values.get("head_dim"),
+        "rms_norm_eps": values.get("rms_norm_eps", 1e-6),
+        "max_position_embeddings": values.get("max_position_embeddings", 2048),
+        "rope_parameters": rope_of(values),
+    }
+    renamed = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in tensors.items()}
+    return _own_form(fields, values, values.get("hidden_act", "silu"), renamed)
+
+
+def from_speculators(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
+    """Config and tensors of a head in speculators' format.
+
+    Raises:
+        ValueError: a family of layers that is not supported, or a size is missing.
+    """
+    from transformers import AutoConfig
+
+    given = dict(values.get("transformer_layer_config") or {})
+    family = given.pop("model_type", "qwen3")
+    if family not in _FAMILIES:
+        raise ValueError(
+            f"The EAGLE-3 head has layers of {family}, Jakiro runs those of {' and '.join(_FAMILIES)}; choose a head "
+            "with such layers."
+        )
+    layer = AutoConfig.for_model(family, **given)
+    if getattr(layer, "attention_bias", False):
+        raise ValueError("The EAGLE-3 head asks for attention_bias, which Jakiro's heads lack; use a head without it.")
+    if "sliding_attention" in (getattr(layer, "layer_types", None) or ()):
+        raise ValueError("The EAGLE-3 head has layers with a sliding window; Jakiro runs those that see all positions.")
+    fields = {name: getattr(layer, name) for name in _SIZES} | {
+        "head_dim": getattr(layer, "head_dim", None),
+        "rms_norm_eps": layer.rms_norm_eps,
+        "max_position_embeddings": layer.max_position_embeddings,
+        "rope_parameters": rope_of({"rope_parameters": layer.rope_parameters}),
+        "num_layers": layer.num_hidden_layers,
+        "qk_norm": family == "qwen3",
+        "feature_layers": tuple(values.get("eagle_aux_hidden_state_layer_ids") or ()),
+    }
+    fields |= {name: bool(values.get(name)) for name in _FLAGS}
+    return _own_form(fields, values, layer.hidden_act, dict(tensors))
+
+
+def _own_form(
+    fields: dict, values: dict, activation: str, tensors: dict[str, Tensor]
+) -> tuple[Eagle3Config, dict[str, Tensor]]:
+    if activation not in ("silu", "swish"):
+        raise ValueError(f"The EAGLE-3 head asks for the activation {activation}; Jakiro's layers use silu.")
+    if "fc.weight" not in tensors or "lm_head.weight" not in tensors:
+        raise ValueError(
+            "The EAGLE-3 head lacks fc.weight or lm_head.weight; the file is incomplete; download it again."
+        )
+    tensors = {name: each for name, each in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
+    hidden_size, vocab_size = fields["hidden_size"], fields["vocab_size"]
+    target_size = values.get("target_hidden_size") or hidden_size
+    states, rest = divmod(tensors["fc.weight"].shape[1], target_size)
+    if rest:
+        raise ValueError(
+            f"The EAGLE-3 head's fc.weight reads {tensors['fc.weight'].shape[1]} numbers, no multiple of the target's "
+            f"hidden size {target_size}; use the config.json that was published with these weights."
+        )
+    drafted = tensors["lm_head.weight"].shape[0]
+    mapping, _ = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    if drafted != vocab_size:
+        if mapping is None or mapping.shape[0] != drafted:
+            found = "none" if mapping is None else mapping.shape[0]
+            raise ValueError(
+                f"The EAGLE-3 head scores {drafted} of {vocab_size} tokens, and its d2t names {found}; its file is not "
+                "whole, download it again."
+            )
+        token_ids, order = (torch.arange(drafted) + mapping.long()).sort()
+        tensors |= {"draft_token_ids": token_ids, "lm_head.weight": tensors["lm_head.weight"][order]}
+    config = Eagle3Config(
+        **{name: value for name, value in fields.items() if name != "intermediate_size"},
+        expert_intermediate_size=fields["intermediate_size"],
+        draft_vocab_size=drafted if drafted != vocab_size else None,
+        target_hidden_size=target_size,
+        num_states=states,
+        own_embedding="embed_tokens.weight" in tensors,
+    )
+    return config, tensors

@@ -1,0 +1,83 @@
+"""How a Gumiho head learns: its layers twice along a text, then its MLPs on what the layers would read next."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from jakiro.heads.base import DraftHead
+from jakiro.heads.gumiho.network import GumihoHead
+from jakiro.heads.kind import Texts
+from jakiro.heads.layer_learning import layer_whitening, start_layer, whiten_readers
+from jakiro.heads.learning import (
+    UnrolledRows,
+    later,
+    randomise,
+    ridge,
+    sample_rows,
+    unrolled_mask,
+    whitening_matrix,
+)
+
+# Texts that the MLPs start from, whose rows are twice as wide
+MLP_TEXTS = 60
+
+
+def levels(head: GumihoHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
+    """The layers' second pass is on their own features; see `HeadKind.levels`."""
+    embeddings = head.embed(ids[:, 1:])
+    length = embeddings.shape[1]
+    positions = torch.arange(length, device=ids.device)[None]
+    rows = UnrolledRows()
+    first = head(embeddings, features, positions, None, rows).features
+    yield first
+    own = torch.cat([features[:, :1].to(first.dtype), first[:, :-1]], dim=1)
+    second = head(embeddings, own, positions, unrolled_mask(length, 2, ids.device), rows).features
+    yield second
+    read = [head.fc(torch.cat([embeddings[:, 1:], each[:, :-1]], dim=-1)) for each in (first, second)]
+    # Row s of the second is at s + 1; the first level's token stands one place before the second's
+    further = head.further(later(read[0], 1), read[1], head.config.num_mlps)
+    for number, each in enumerate(further):
+        yield later(torch.cat([each[:, :1], each], dim=1), number)
+
+
+@torch.no_grad()
+def start(head: GumihoHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
+    """The first layer as any head's; those after it add nothing; MLPs correct their second row by what their random
+    readers allow.
+    """
+    start_layer(head, texts, seed, source, how)
+    torch.manual_seed(seed)
+    texts = texts[:MLP_TEXTS]
+    features = sample_rows(head, texts)[1]
+    for layer in list(head.layers)[1:]:
+        randomise(layer)
+        layer.self_attn.o_proj.weight.zero_()
+        whiten_readers(layer.mlp_moe.experts, layer.post_attention_layernorm(features))
+        for expert in layer.mlp_moe.experts:
+            list(expert.children())[-1].weight.zero_()
+    randomise(head.mlps)
+    pairs, wanted = zip(*(_pairs(head, *text) for text in texts), strict=True)
+    rows = torch.cat(pairs)
+    white = whitening_matrix(rows)
+    for number, mlp in enumerate(head.mlps):
+        mlp.read.weight.copy_(mlp.read.weight @ white)
+        features = torch.cat([each[number] for each in wanted])
+        mlp.write.weight.copy_(ridge(mlp.inner(rows), features - rows[:, head.config.hidden_size :]).T)
+
+
+def _pairs(head: GumihoHead, ids: Tensor, features: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """What the MLPs read along a text, with the target's features in place of the head's own, and what they predict."""
+    count = head.config.num_mlps
+    read = head.fc(torch.cat([head.embed(ids[1:]), features[:-1]], dim=-1))
+    rows = torch.cat([read[:-1], read[1:]], dim=-1)
+    # Row j holds the tokens at j + 1 and j + 2, from which the first MLP predicts the feature at j + 2
+    length = max(len(rows) - count + 1, 0)
+    return rows[:length], [features[number + 2 :][:length] for number in range(count)]
+
+
+def whitening(head: GumihoHead, texts: Texts) -> dict[str, Tensor]:
+    """See `HeadKind.whitening`."""
+    rows = sample_rows(head, texts)
+    pairs = whitening_matrix(torch.cat(rows[1:], dim=-1))
+    return layer_whitening(head, rows) | {f"mlps.{number}.read.weight": pairs for number in range(len(head.mlps))}

@@ -1,0 +1,39 @@
+"""A Jakiro head's config.json."""
+
+from dataclasses import dataclass
+
+from jakiro.config import is_count
+from jakiro.heads.config import need
+from jakiro.heads.layer_config import LayerConfig
+
+FUSIONS = ("summed", "decoupled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JakiroConfig(LayerConfig):
+    """One layer with a mixture of experts.
+
+    Attributes:
+        fusion: "summed" adds the experts and has a contrastive branch with two of them (arXiv 2502.06282); in
+            "decoupled" each expert has a distribution of its own.
+        num_experts: 2, or 1.
+    """
+
+    fusion: str = "summed"
+    num_experts: int = 2
+    kind = "jakiro"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        need(self.fusion in FUSIONS, f"fusion must be one of {FUSIONS}, not {self.fusion!r}")
+        experts = self.num_experts
+        need(is_count(experts, 1) and experts <= 2, f"num_experts must be 1 or 2, not {experts}")
+
+    @property
+    def contrastive(self) -> bool:
+        """Whether one pass also predicts one position further (CEPD)."""
+        return self.fusion == "summed" and self.num_experts == 2
+
+    def describe(self) -> str:
+        experts = "1 expert" if self.num_experts == 1 else f"{self.num_experts} experts"
+        return f"Jakiro, {self.fusion} fusion, {experts} of inner width {self.expert_intermediate_size}"

@@ -1,0 +1,30 @@
+"""Published Jakiro and Jakiro* heads, recognised by their experts' tensors."""
+
+from torch import Tensor
+
+from jakiro.heads.jakiro.config import JakiroConfig
+from jakiro.heads.official import layer_fields, layer_tensors
+
+_SWIGLU = ("gate_proj.weight", "up_proj.weight", "down_proj.weight")
+_GELU = (".fc.weight", ".proj.weight")
+
+
+def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
+    """Whether there are experts, most of them of one form."""
+    return _count(tensors, _SWIGLU) != _count(tensors, _GELU)
+
+
+def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[JakiroConfig, dict[str, Tensor]]:
+    """See `HeadKind.convert`."""
+    fields = layer_fields(values, tensors)
+    if _count(tensors, _SWIGLU) > _count(tensors, _GELU):
+        # The official SwiGLU experts are square, whatever their config's intermediate_size says
+        fields["expert_intermediate_size"] = fields["hidden_size"]
+    else:
+        fields["fusion"] = "decoupled"
+    config = JakiroConfig(**fields)
+    return config, layer_tensors(config, tensors)
+
+
+def _count(tensors: dict[str, Tensor], endings: tuple[str, ...]) -> int:
+    return sum(".mlp_moe.experts." in name and name.endswith(endings) for name in tensors)

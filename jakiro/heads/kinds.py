@@ -1,0 +1,52 @@
+"""The kinds of draft heads that there are; methods from outside bring further ones, see `Methods.kinds`."""
+
+from jakiro.config import require
+from jakiro.heads.base import DraftHead
+from jakiro.heads.config import KIND, DraftConfig
+from jakiro.heads.eagle import EAGLE
+from jakiro.heads.eagle3 import EAGLE3
+from jakiro.heads.gumiho import GUMIHO
+from jakiro.heads.jakiro import JAKIRO
+from jakiro.heads.kind import HeadKind, Kinds
+from jakiro.heads.medusa import MEDUSA
+from jakiro.heads.parallelspec import PARALLELSPEC
+
+KINDS: Kinds = {
+    kind.name: kind
+    for kind in (
+        JAKIRO,
+        EAGLE,
+        EAGLE3,
+        PARALLELSPEC,
+        GUMIHO,
+        MEDUSA,
+    )
+}
+
+
+def kind_named(name: object, kinds: Kinds = KINDS) -> HeadKind:
+    """Raises ValueError where there is no kind of this name."""
+    require(
+        isinstance(name, str) and name in kinds,
+        f"This draft head is of the kind {name!r}, known are {', '.join(kinds)}; name the module that brings it with "
+        "--methods-from.",
+    )
+    return kinds[name]
+
+
+def config_from(values: dict, kinds: Kinds = KINDS) -> DraftConfig:
+    """The config of a config.json in our own form.
+
+    Raises:
+        ValueError: there is no such kind, or the fields are not those of its config.
+    """
+    return kind_named(values.get(KIND), kinds).config.from_dict(values)
+
+
+def make_head(config: DraftConfig, kinds: Kinds = KINDS) -> DraftHead:
+    """A head with random weights.
+
+    Raises:
+        ValueError: there is no kind of the config's name.
+    """
+    return kind_named(config.kind, kinds).network(config)

@@ -1,0 +1,88 @@
+"""Configs of heads that have decoder layers."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from jakiro.config import is_count, is_number
+from jakiro.heads.config import DraftConfig, differences, need, rope_of
+from jakiro.target.families import num_kv_heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig(DraftConfig):
+    """Of a head with decoder layers of any form.
+
+    Attributes:
+        num_attention_heads, num_key_value_heads, head_dim: of these layers.
+        expert_intermediate_size: inner width of one expert, or of the MLP where there are no experts.
+        rope_parameters: the rotary settings, as transformers writes them.
+        num_layers: how many there are.
+    """
+
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int | None = None
+    expert_intermediate_size: int
+    rms_norm_eps: float = 1e-6
+    rope_parameters: dict = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
+    num_layers: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("num_attention_heads", "num_key_value_heads", "expert_intermediate_size", "num_layers"):
+            need(is_count(getattr(self, name), 1), f"{name} must be a positive whole number")
+        need(self.head_dim is None or is_count(self.head_dim, 1), "head_dim must be a positive whole number")
+        need(is_number(self.rms_norm_eps) and self.rms_norm_eps >= 0, "rms_norm_eps must be a number, not negative")
+        need(isinstance(self.rope_parameters, dict), "rope_parameters must be an object")
+        heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
+        need(heads % kv_heads == 0, f"{heads} query heads are no multiple of {kv_heads} key/value heads")
+        if self.head_dim is None:
+            sentence = f"hidden_size {self.hidden_size} is no multiple of {heads} heads and head_dim is missing"
+            need(self.hidden_size % heads == 0, sentence)
+            object.__setattr__(self, "head_dim", self.hidden_size // heads)
+
+    def describe(self) -> str:
+        layers = "one dense layer" if self.num_layers == 1 else f"{self.num_layers} dense layers"
+        return f"{layers} of inner width {self.expert_intermediate_size}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerConfig(DecoderConfig):
+    """Of a head whose layers read and write what the target's last layer does, as `LayerHead`'s do.
+
+    Attributes:
+        fc_bias: whether the input projection has a bias.
+    """
+
+    fc_bias: bool = True
+
+    def misfits(self, target_config, vocab_size: int) -> list[str]:
+        heads = differences(
+            ("number of attention heads", self.num_attention_heads, target_config.num_attention_heads),
+            ("number of key/value heads", self.num_key_value_heads, num_kv_heads(target_config)),
+        )
+        return super().misfits(target_config, vocab_size) + heads + _rope_misfits(self.rope_parameters, target_config)
+
+
+def _rope_misfits(ours: dict, target_config) -> list[str]:
+    theirs = getattr(target_config, "rope_parameters", None) or {}
+    theirs = theirs.get("full_attention", theirs) if "rope_theta" not in theirs else theirs
+    if not theirs.get("rope_theta"):
+        return []
+    ours = rope_of({"rope_parameters": ours.get("full_attention", ours)})
+    theirs = rope_of({"rope_parameters": theirs})
+    if ours["rope_theta"] != theirs["rope_theta"]:
+        return [
+            f"The draft head has RoPE base {ours['rope_theta']:,.0f}, the target {theirs['rope_theta']:,.0f}; choose a "
+            "head trained for this target, or correct rope_theta in the head's config.json if it is wrong there."
+        ]
+    always = {"rope_type", "factor"}
+    names = sorted(always & (set(ours) | set(theirs)) | (set(ours) & set(theirs)))
+    different = [name for name in names if ours.get(name) != theirs.get(name)]
+    if not different:
+        return []
+    said = [", ".join(f"{name} {side.get(name, 'none')}" for name in different) for side in (ours, theirs)]
+    return [
+        f"The draft head has RoPE scaling {said[0]}, the target {said[1]}; choose a head trained for this target, or "
+        "correct rope_scaling in the head's config.json if it is wrong there."
+    ]

@@ -1,0 +1,153 @@
+"""First weights of a head's layers (`LayerHead`), near a linear guess, and what whitens what they read."""
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.config import require
+from jakiro.heads.base import DraftHead
+from jakiro.heads.kind import Texts
+from jakiro.heads.layer_config import LayerConfig
+from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.learning import STARTS, Rows, fit, randomise, ridge, sample_rows, whitening_matrix
+
+
+@torch.no_grad()
+def start_layer(head: LayerHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
+    """Initialises the first layer of a bound head, as well as is possible without gradients.
+
+    Args:
+        source: a trained head, from which all before the experts is taken over, and experts are fitted behind it.
+        how: without a source, "least-squares" makes `fc` the best linear guess of h_{t+1} from [E[x_{t+1}]; h_t] and
+            the experts' last matrices the best correction of it that their random inner features allow, for both
+            branches at once; attention adds nothing. "identity" passes h_t through, adds the embedding at the
+            features' scale and leaves the experts random.
+
+    Raises:
+        ValueError: an unknown start, or a source that has no such layer.
+    """
+    require(how in STARTS, f"Start must be one of {', '.join(STARTS)}; you gave {how!r}.")
+    torch.manual_seed(seed)
+    if source is not None:
+        adopt_stream(head, texts, source)
+        return
+    randomise(head)
+    start_from_rows(head, sample_rows(head, texts), how)
+
+
+@torch.no_grad()
+def start_from_rows(head: LayerHead, rows: Rows, how: str) -> None:
+    """`start_layer` of a head whose layers are random, from what `sample_rows` found."""
+    inputs, now, ahead = rows
+    attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
+    stream = whitening_matrix(now)
+    for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+        projection.weight.copy_(projection.weight @ stream)
+    attention.o_proj.weight.zero_()
+    mixture.gate.weight.mul_(0.1)
+    hidden = head.config.hidden_size
+    if how == "identity":
+        scale = float(now.std() / inputs[:, :hidden].std())
+        head.fc.weight[:, :hidden].normal_(std=0.3 * scale * hidden**-0.5)
+        head.fc.weight[:, hidden:].copy_(torch.eye(hidden))
+        for expert in mixture.experts:
+            list(expert.children())[-1].weight.mul_(0.3 * now.std())
+        return
+    fit(head.fc, inputs, now)
+    _start_experts(head, head.fc(inputs), now, ahead)
+
+
+def adopt_stream(head: LayerHead, texts: Texts, source: DraftHead) -> None:
+    """Takes everything before the experts from a trained head with other ones, fits new experts by least squares."""
+    require(
+        isinstance(source.config, LayerConfig),
+        "The head to start from has no layer to take over; choose one with a layer, or leave it out.",
+    )
+    layer, read = head.layers[0], source.layers[0]
+    head.fc.load_state_dict(source.fc.state_dict())
+    layer.self_attn.load_state_dict(read.self_attn.state_dict())
+    layer.post_attention_layernorm.load_state_dict(read.post_attention_layernorm.state_dict())
+    randomise(layer.mlp_moe)
+    layer.mlp_moe.gate.weight.mul_(0.1)
+    parts = []
+    for text in texts:
+        inputs, now, ahead = sample_rows(head, [text])
+        hidden = head.fc(inputs)[None]
+        angles = head.angles(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
+        parts.append(((hidden + layer.self_attn(hidden, angles, None, None))[0], now, ahead))
+    _start_experts(head, *map(torch.cat, zip(*parts, strict=True)))
+
+
+def whiten_readers(experts: nn.ModuleList, rows: Tensor) -> None:
+    """Whitens the inputs of the experts' random matrices that read `rows`: all but the last of each."""
+    white = whitening_matrix(rows)
+    for expert in experts:
+        for reader in list(expert.children())[:-1]:
+            reader.weight.copy_(reader.weight @ white)
+
+
+@torch.no_grad()
+def layer_whitening(head: LayerHead, rows: Rows) -> dict[str, Tensor]:
+    """Of every matrix in the layers that reads features, by its name, from what `sample_rows` found."""
+    inputs, features, _ = rows
+    stream, hidden = whitening_matrix(features), head.config.hidden_size
+    matrices = {"fc.weight": whitening_matrix(inputs)}
+    for index, layer in enumerate(head.layers):
+        read = stream if layer.input_layernorm is None else whitening_matrix(layer.input_layernorm(features))
+        matrices |= {f"layers.{index}.self_attn.{name}_proj.weight": read for name in "qkv"}
+        normed = whitening_matrix(layer.post_attention_layernorm(features))
+        for name, parameter in layer.named_parameters(f"layers.{index}"):
+            if ".experts." in name and parameter.shape[1] == hidden:
+                matrices[name] = normed
+    return matrices
+
+
+def whitening(head: LayerHead, texts: Texts) -> dict[str, Tensor]:
+    """`layer_whitening` along texts."""
+    return layer_whitening(head, sample_rows(head, texts))
+
+
+def _start_experts(head: LayerHead, stream: Tensor, now: Tensor, ahead: Tensor) -> None:
+    """Whitens the inputs of the experts' random matrices and fits their last ones.
+
+    Args:
+        stream: (rows, hidden), to which the experts' outputs are added.
+        now, ahead: (rows, hidden), the features at t + 1 and t + 2.
+    """
+    normed = head.layers[0].post_attention_layernorm(stream)
+    experts = head.layers[0].mlp_moe.experts
+    whiten_readers(experts, normed)
+    readers = [list(expert.children())[:-1] for expert in experts]
+    inner = [expert.inner(*(read(normed) for read in own)) for expert, own in zip(experts, readers, strict=True)]
+    _fit_experts(head, inner, normed, now - stream, ahead - stream)
+
+
+def _fit_experts(head: LayerHead, inner: list[Tensor], normed: Tensor, main: Tensor, contrastive: Tensor) -> None:
+    """Solves for the experts' last matrices, which correct the main branch and, if there is one, the contrastive.
+
+    Args:
+        inner: (rows, inner) per expert, what its last matrix reads.
+        main, contrastive: (rows, hidden), what each branch has to add to the stream.
+    """
+    mixture = head.layers[0].mlp_moe
+    if head.config.contrastive:
+        # Without a lead the stronger expert of the contrastive pair would change from row to row. Normed features share
+        # a large mean, so a gate along that mean serves as the bias which the gate lacks.
+        mean = normed.mean(0)
+        mixture.gate.weight[-2:] += 1.5 * torch.stack([mean, -mean]) / mean.square().sum()
+    lasts = [list(expert.children())[-1] for expert in mixture.experts]
+    if head.config.fusion == "decoupled":
+        for last, features in zip(lasts, inner, strict=True):
+            last.weight.copy_(ridge(features, main).T)
+        return
+
+    def weighted(shares: Tensor) -> Tensor:
+        return torch.cat([share[:, None] * features for share, features in zip(shares.T, inner, strict=True)], dim=1)
+
+    router = mixture.gate(normed)
+    rows, wanted = weighted(router[:, : len(inner)].softmax(-1)), main
+    if head.config.contrastive:
+        pair = router[:, len(inner) :]
+        signed = pair.softmax(-1) * torch.where(pair >= pair.flip(-1), 1.0, -1.0)
+        rows, wanted = torch.cat([rows, weighted(signed)]), torch.cat([main, contrastive])
+    for last, part in zip(lasts, ridge(rows, wanted).split([last.in_features for last in lasts]), strict=True):
+        last.weight.copy_(part.T)

@@ -1,0 +1,39 @@
+"""How a Medusa head learns: its MLPs read the target's feature alone."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from jakiro.heads.base import DraftHead
+from jakiro.heads.kind import Texts
+from jakiro.heads.learning import fit, later, sample_rows, whitening_matrix
+from jakiro.heads.medusa.network import MedusaHead
+
+
+def levels(head: MedusaHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
+    """See `HeadKind.levels`."""
+    for number, each in enumerate(head(features)):
+        yield later(each, number)
+
+
+@torch.no_grad()
+def start(head: MedusaHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
+    """Residual blocks begin at zero, as in the paper; last matrices map a feature to the one of their level.
+
+    There is nothing to draw, nothing to take over, and one way to start.
+    """
+    count = head.config.num_mlps
+    known = [features for _, features in texts if len(features) > count]
+    rows = torch.cat([features[:-count] for features in known])
+    for number, mlp in enumerate(head.mlps, start=1):
+        mlp.block.linear.weight.zero_()
+        mlp.block.linear.bias.zero_()
+        wanted = torch.cat([features[number : len(features) - count + number] for features in known])
+        fit(mlp.write, rows, wanted)
+
+
+def whitening(head: MedusaHead, texts: Texts) -> dict[str, Tensor]:
+    """See `HeadKind.whitening`."""
+    stream = whitening_matrix(sample_rows(head, texts)[1])
+    return {name: stream for name, parameter in head.named_parameters() if parameter.ndim == 2}

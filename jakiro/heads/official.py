@@ -1,0 +1,169 @@
+"""What published heads share: one or more layers as in EAGLE's files, and MLPs of residual blocks.
+
+A published config.json says less than it seems to (its model_type is "llama" for all of them), so the tensors say what
+a head is and the config what its sizes are. Whatever is not understood is refused by name: the official loader reads
+with `strict=False` and only prints what did not fit.
+"""
+
+import re
+
+from torch import Tensor
+
+from jakiro.heads.config import rope_of
+from jakiro.heads.layer_config import LayerConfig
+from jakiro.heads.rotary import rotary_embedding
+
+_REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")
+_TYPES = {
+    "num_local_experts": int,
+    "num_hidden_layers": int,
+    "rms_norm_eps": (int, float),
+    "rope_theta": (int, float),
+    "rope_scaling": dict,
+    "rope_parameters": dict,
+}
+_ROTARY_BUFFERS = ("rotary_emb.inv_freq",)
+
+
+def layer_fields(values: dict, tensors: dict[str, Tensor], num_layers: int = 1) -> dict:
+    """The fields of a `LayerConfig` from a published config.json and its tensors.
+
+    Raises:
+        ValueError: something in them is not supported, or a size is missing.
+    """
+    _refuse_what_is_not_supported(values, tensors, num_layers)
+    require_sizes(values)
+    return {
+        "hidden_size": values["hidden_size"],
+        "num_attention_heads": values["num_attention_heads"],
+        "num_key_value_heads": values.get("num_key_value_heads") or values["num_attention_heads"],
+        "head_dim": values.get("head_dim"),
+        "vocab_size": values["vocab_size"],
+        "expert_intermediate_size": values["intermediate_size"],
+        "fc_bias": values.get("bias", True),
+        "rms_norm_eps": values.get("rms_norm_eps", 1e-6),
+        "rope_parameters": rope_of(values),
+        "max_position_embeddings": values.get("max_position_embeddings", 2048),
+    }
+
+
+def layer_tensors(config: LayerConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under our names, without what the target has; a dense MLP is the only expert of its layer.
+
+    A router over one expert always says 1, so its row is zero.
+    """
+    kept = _without_what_the_target_has(config, tensors)
+    if config.num_experts > 1:
+        return kept
+    renamed = {re.sub(r"^(layers\.\d+\.)mlp\.", r"\1mlp_moe.experts.0.", name): each for name, each in kept.items()}
+    router = next(iter(kept.values())).new_zeros((1, config.hidden_size))
+    return renamed | {f"layers.{number}.mlp_moe.gate.weight": router for number in range(config.num_layers)}
+
+
+def require_sizes(values: dict) -> None:
+    missing = [name for name in _REQUIRED if not isinstance(values.get(name), int) or isinstance(values[name], bool)]
+    if missing:
+        raise ValueError(
+            f"The draft head's config.json lacks {', '.join(missing)} as whole numbers; use the config.json that was "
+            "published with these weights."
+        )
+
+
+def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], num_layers: int) -> None:
+    for name, kind in _TYPES.items():
+        if values.get(name) is not None and (not isinstance(values[name], kind) or isinstance(values[name], bool)):
+            raise ValueError(
+                f"The draft head's config says {name} = {values[name]!r}; use the config of these weights."
+            )
+    num_experts = values.get("num_local_experts") or 2
+    if num_experts > 2 or any(".mlp_moe.experts.2." in name for name in tensors):
+        raise ValueError(
+            f"The draft head has {max(num_experts, 3)} experts, Jakiro runs 1 or 2 (the official code "
+            "silently uses the first two); use a head with two experts."
+        )
+    for name in ("qkv_bias", "attention_bias", "mlp_bias"):
+        if values.get(name):
+            raise ValueError(
+                f"The draft head's config asks for {name}, which Jakiro's heads do not have; use a head without it."
+            )
+    found = len({name.split(".")[1] for name in tensors if name.startswith("layers.")})
+    layers = max(values.get("num_hidden_layers") or 1, found)
+    if layers != num_layers:
+        raise ValueError(
+            f"The draft head has {layers} decoder layers, Jakiro runs {num_layers}; use a head with {num_layers}."
+        )
+    if values.get("hidden_act", "silu") not in ("silu", "swish"):
+        raise ValueError(
+            f"The draft head's config asks for the activation {values['hidden_act']}, Jakiro's experts use silu; use a "
+            "head with silu."
+        )
+    if not isinstance(values.get("bias", True), bool):
+        raise ValueError(f"The draft head's config says bias = {values['bias']!r}; expected true or false.")
+
+
+def _without_what_the_target_has(config: LayerConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Drops a stray copy of the target's embedding and stored rotary frequencies, if they are what they should be."""
+    kept = {}
+    for name, tensor in tensors.items():
+        if name == "embed_tokens.weight":
+            expected = (config.vocab_size, config.hidden_size)
+            if tuple(tensor.shape) != expected:
+                raise ValueError(
+                    f"The draft head's copy of the target's embedding has shape {tuple(tensor.shape)}, its config "
+                    f"means {expected}; use the config that belongs to these weights."
+                )
+        elif name.endswith(_ROTARY_BUFFERS):
+            _check_frequencies(config, name, tensor)
+        else:
+            kept[name] = tensor
+    return kept
+
+
+def _check_frequencies(config: LayerConfig, name: str, stored: Tensor) -> None:
+    meant = rotary_embedding(config).inv_freq
+    if stored.shape != meant.shape or not stored.float().allclose(meant, rtol=1e-2):
+        found = _base(stored, config.head_dim)
+        raise ValueError(
+            f"The draft head's {name} was made for RoPE base {found:,.0f}, its config implies "
+            f"{config.rope_parameters['rope_theta']:,.0f}; correct rope_theta in its config.json."
+        )
+
+
+def _base(frequencies: Tensor, head_dim: int) -> float:
+    """The base that gives these frequencies, from the last one: base^(−(d − 2) / d)."""
+    exponent = (head_dim - 2) / head_dim
+    return float(frequencies[-1].double()) ** (-1 / exponent)
+
+
+def mlp_chains(
+    pattern: re.Pattern, tensors: dict[str, Tensor], what: str
+) -> tuple[list[dict[int, dict[str, Tensor]]], int]:
+    """For each MLP the tensors of each place of its chain by the rest of their names, and its residual blocks.
+
+    Beside the blocks a chain has one place: Medusa's output rows at its end, Gumiho's reader at its beginning.
+    """
+    found: dict[int, dict[int, dict[str, Tensor]]] = {}
+    for name, tensor in tensors.items():
+        if match := pattern.fullmatch(name):
+            found.setdefault(int(match[1]), {}).setdefault(int(match[2]), {})[match[3]] = tensor
+    if sorted(found) != list(range(len(found))):
+        raise ValueError(
+            f"The {what} head's MLPs are numbered {sorted(found)}; the file is incomplete; download it again."
+        )
+    blocks = max(found[0])
+    if blocks < 1:
+        raise ValueError(f"The {what} head's MLPs have no residual block; Jakiro runs those with one or more.")
+    return [found[number] for number in sorted(found)], blocks
+
+
+def mlp_linear(
+    places: dict[int, dict[str, Tensor]], place: int, name: str, what: str, of_block: bool = False
+) -> dict[str, Tensor]:
+    """The linear layer of one place under its name in our form; `of_block` leaves the block's own name out."""
+    held = places.get(place, {})
+    if set(held) != {"linear.weight", "linear.bias"}:
+        raise ValueError(
+            f"The {what} head's MLPs hold {', '.join(sorted(held)) or 'nothing'} at place {place}, Jakiro expects "
+            "linear.weight and linear.bias there; it runs the MLPs that the paper's authors publish."
+        )
+    return {name + (each.removeprefix("linear.") if of_block else each): tensor for each, tensor in held.items()}

@@ -1,0 +1,1 @@
+"""What is measured by hand, on a quiet machine: the page, chats, prompts, starts, and other programs beside them."""

@@ -1,0 +1,135 @@
+"""Speed beside other programs, through library and page: `python -m lab.measuring.neighbours --out FILE`.
+
+Settings take turns in one process. Each is measured for plain decoding and Jakiro, by the library and through the
+page's endpoint, and for llama.cpp on the same weights in 16 bits where llama-cpp-python is installed. Run it where
+nothing else runs; three rounds take about five minutes.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gradio_client import Client
+
+from app.page import build as page
+from app.serving.limits import Limits
+from jakiro.bench.environment import environment
+from jakiro.bench.neighbours import busy_neighbours
+from jakiro.bench.peers.llama import WIDENED, LlamaCppRunner
+from jakiro.bench.runner import Lane
+from jakiro.config import SamplingParams
+from jakiro.prompts import load_questions
+from jakiro.system import num_cores, write_atomically
+from jakiro.zoo.embedded import EMBEDDED_TARGET
+from lab.measuring.page import Watched, speed
+
+# Two threads that wait for each other without ever sleeping, as many numeric programs do
+SPINS = "import torch; torch.set_num_threads(2); a = torch.ones(1 << 17)\nwhile True: a.add_(1)"
+QUIET, ONE, TWO, SPINNING = "quiet", "one busy loop", "two busy loops", "a program that spins"
+METHODS = ("autoregressive", "jakiro")
+
+
+@contextmanager
+def spinning_program() -> Iterator[None]:
+    """A torch program whose threads spin at every barrier, until the block ends."""
+    spinning = os.environ | {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "infinite"}
+    process = subprocess.Popen([sys.executable, "-c", SPINS], env=spinning)
+    time.sleep(4)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def beside(setting: str):
+    """The programs of a setting, as a context."""
+    if setting == SPINNING:
+        return spinning_program()
+    return busy_neighbours((QUIET, ONE, TWO).index(setting))
+
+
+def tokens_per_second(traces: list) -> float:
+    return sum(len(trace.token_ids) - 1 for trace in traces) / sum(trace.decode_seconds for trace in traces)
+
+
+def measure(device: Watched, client: Client, peer: LlamaCppRunner | None, length: int, questions: list) -> dict:
+    """Tokens per second of every way, by name; each over the same questions, at temperature 0."""
+    sampling, found = SamplingParams(max_new_tokens=length), {}
+    for method in METHODS:
+        traces = [device.generator.run(each.turns[0], sampling, method=method) for each in questions]
+        found[f"library, {method}"] = tokens_per_second(traces)
+        events = []
+        for each in questions:
+            client.predict(each.turns[0], max_new_tokens=length, method=method, api_name="/generate")
+            events += device.events
+        found[f"page, {method}"] = speed(events)
+    if peer is not None:
+        lane = Lane(WIDENED, None)
+        runs = [peer(lane, [{"role": "user", "content": each.turns[0]}], sampling, each, 0)[0] for each in questions]
+        found["llama.cpp, 16 bits"] = sum(len(run.token_ids) - 1 for run in runs) / sum(run.seconds for run in runs)
+    return found
+
+
+def table(rounds: list[dict[str, dict]]) -> str:
+    """Tokens per second by way and setting, medians over rounds, and the share of the quiet speed."""
+    medians = {
+        setting: {way: statistics.median(one[setting][way] for one in rounds) for way in rounds[0][setting]}
+        for setting in rounds[0]
+    }
+    lines = ["| | " + " | ".join(medians) + " |", "| --- " * (len(medians) + 1) + "|"]
+    for way, quiet in medians[QUIET].items():
+        cells = [f"{found[way]:.0f} ({100 * found[way] / quiet:.0f} %)" for found in medians.values()]
+        lines.append(f"| {way} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--length", type=int, default=48, help="tokens an answer")
+    parser.add_argument("--limit", type=int, default=4, help="questions, one a category")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="keeps every figure, as json")
+    arguments = parser.parse_args()
+
+    def load():
+        from jakiro import JakiroGenerator
+
+        return JakiroGenerator.from_pretrained()
+
+    device = Watched(load)
+    blocks = page.build(device, Limits(answers_per_minute=100_000, answers_per_minute_address=100_000))
+    address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    client = Client(address, verbose=False)
+    while device.generator is None:
+        time.sleep(0.5)
+    peer = None
+    if importlib.util.find_spec("llama_cpp") is not None:
+        peer = LlamaCppRunner(WIDENED, EMBEDDED_TARGET, num_cores())
+    questions = load_questions(limit=arguments.limit)
+    rounds = []
+    for _ in range(arguments.rounds):
+        rounds.append({})
+        for setting in (QUIET, ONE, TWO, SPINNING):
+            with beside(setting):
+                # Costs are known and threads have settled when it counts
+                measure(device, client, None, arguments.length, questions[:1])
+                rounds[-1][setting] = measure(device, client, peer, arguments.length, questions)
+    sys.stdout.write(f"Tokens per second of their own clocks, share of the quiet speed\n\n{table(rounds)}\n")
+    if arguments.out:
+        stamp = environment(device.generator.status)
+        write_atomically(arguments.out, json.dumps({"environment": stamp, "rounds": rounds}, indent=1) + "\n")
+    blocks.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""What watching costs, on this machine, each number beside its goal: `python -m lab.measuring.page`.
+
+Page, model and browser share the machine's cores. Run it where nothing else runs; it takes about five minutes and ends
+with 1 where a goal was missed.
+"""
+
+import argparse
+import operator
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from playwright.sync_api import sync_playwright
+
+from app.devices.base import Event
+from app.devices.local import LocalDevice
+from app.page import build as page
+from app.words import page as words
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.methods import DEFAULT
+from tests.app.conftest import BROWSERS, FLAGS
+
+GOALS = {
+    "drawn updates/s": (operator.ge, 5, "≥ 5"),
+    "drawn updates/s, recorded": (operator.ge, 10, "≥ 10"),
+    "frames/s, recorded": (operator.ge, 30, "≥ 30"),
+    "lag at the end, s": (operator.lt, 1, "< 1"),
+    "bytes per update": (operator.le, 6144, "≤ 6144"),
+    "speed watched, % of alone": (operator.ge, 85, "≥ 85"),
+    "server cost, % of alone": (operator.lt, 5, "< 5"),
+}
+QUESTION = "Write a long story about a lighthouse keeper, with as many details as you can."
+TREE = {"candidates": 23, "levels": 5}
+RECORDED_STEP_SECONDS = 0.03
+COUNT_FRAMES = """() => { window.frames = 0; window.longest = 0; let last = performance.now();
+  const count = now => { window.frames += 1; window.longest = Math.max(window.longest, now - last); last = now;
+    requestAnimationFrame(count); }; requestAnimationFrame(count); }"""
+DRAIN = """import sys, time
+from gradio_client import Client
+client = Client(sys.argv[1], verbose=False)
+values = [sys.argv[2], 0, 1, 0, 0, int(sys.argv[3]), sys.argv[4], 23, 5, "jakiro", False, [], "Exact", "", [], ""]
+job = client.submit(*values, api_name="/ask")
+print(len([update for update in job]))
+"""
+
+
+class Watched(LocalDevice):
+    """A local device that remembers when its last event came and how long the answer took."""
+
+    last_event = seconds = 0.0
+    events: list[Event]
+
+    def answer(self, asking, halt, prefixes=None) -> Iterator[Event]:
+        self.events, start = [], time.time()
+        for event in super().answer(asking, halt, prefixes):
+            self.events.append(event)
+            self.last_event = time.time()
+            yield event
+        self.seconds = self.last_event - start
+
+
+class Recorded:
+    """A device that gives the events of an answer again, at a steady pace, and computes nothing."""
+
+    places, costs, metered = 1, None, False
+
+    def __init__(self, events: list[Event], status: dict) -> None:
+        self.events, self.status, self.last_event = events, status, 0.0
+
+    def load(self, told) -> None:
+        return None
+
+    def answer(self, asking, halt: threading.Event, prefixes=None) -> Iterator[Event]:
+        for event in self.events:
+            time.sleep(RECORDED_STEP_SECONDS if event[0] == "step" else 0)
+            self.last_event = time.time()
+            yield event
+
+    def close(self) -> None:
+        return None
+
+
+def speed(events: list[Event]) -> float:
+    """Tokens after the first ÷ own decode seconds, of the answer whose events these are."""
+    steps = [payload for kind, _, payload in events if kind == "step"]
+    return sum(len(step.committed_ids) for step in steps) / sum(step.total_ms for step in steps) * 1000
+
+
+def watch(browser, address: str, device, length: int, frames: bool) -> dict:
+    """Asks in a browser and measures what is drawn; returns numbers by name.
+
+    Args:
+        frames: count frames too, which asks the browser for all it can draw and so costs the model.
+    """
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    tab = context.new_page()
+    received = []
+    network = context.new_cdp_session(tab)
+    network.send("Network.enable")
+    network.on("Network.dataReceived", lambda event: received.append(event["encodedDataLength"]))
+    tab.goto(address)
+    tab.wait_for_selector("#jk-chip.ready", timeout=300_000)
+    tab.click("#jk-settings")
+    tab.get_by_label(words.FIXED).check()
+    tab.get_by_label(words.ALONGSIDE).uncheck()
+    tab.fill("#length input", str(length))
+    for name, value in TREE.items():
+        tab.fill(f"#{name} input", str(value))
+    tab.keyboard.press("Tab")
+    tab.click("#close-settings")
+    tab.fill("#question textarea", QUESTION)
+    tab.click("#ask")
+    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)", timeout=60_000)
+    if frames:
+        tab.evaluate(COUNT_FRAMES)
+    received.clear()
+    ticks = tab.evaluate("Jakiro.moves.state.run.ticks")
+    before, start = int(tab.get_attribute(".jk-view", "data-drawn")), time.time()
+    tab.wait_for_selector('.jk-view[data-finished="true"]', timeout=400_000)
+    end = time.time()
+    now = tab.evaluate("Jakiro.moves.state.run.ticks")
+    counted = tab.evaluate("() => ({frames, longest})") if frames else None
+    drawn = int(tab.get_attribute(".jk-view", "data-drawn")) - before
+    context.close()
+    found = {
+        "drawn updates/s": drawn / (end - start),
+        "bytes per update": sum(received) / max(1, now - ticks),
+        "lag at the end, s": end - device.last_event,
+    }
+    if counted:
+        found |= {"frames/s": counted["frames"] / (end - start), "longest frame, ms": counted["longest"]}
+    return found
+
+
+def drain(address: str, length: int) -> int:
+    """Lets a program of its own read all updates; returns how many there were."""
+    command = [sys.executable, "-c", DRAIN, address, QUESTION, str(length), words.FIXED]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def alone(generator, length: int) -> list[Event]:
+    """The same answer as the command line makes it: no server, no browser.
+
+    In a thread that ends, as answers of the page are made: OpenMP keeps workers for every thread that lives, and where
+    there are more of them than cores none of them waits at barriers any more, which costs a fifth of the speed.
+    """
+    events: list[Event] = []
+    thread = threading.Thread(target=lambda: events.extend(_decoded(generator, length)))
+    thread.start()
+    thread.join()
+    return events
+
+
+def _decoded(generator, length: int) -> list[Event]:
+    tree = TreeConfig(nodes=TREE["candidates"] + 1, depth=TREE["levels"], policy="fixed")
+    messages = [{"role": "user", "content": QUESTION}]
+    stream = generator.stream(messages, SamplingParams(max_new_tokens=length), tree=tree)
+    return [("step", "jakiro", step) for step in stream]
+
+
+def show(title: str, numbers: dict[str, float]) -> bool:
+    """Prints numbers beside their goals; returns whether all goals were reached."""
+    reached, lines = [], []
+    for name, value in numbers.items():
+        meets, bound, goal = GOALS.get(name, (None, None, ""))
+        if meets:
+            reached.append(meets(value, bound))
+        verdict = f"{goal:>10}  {'yes' if reached[-1] else 'NO'}" if meets else ""
+        lines.append(f"  {name:<28}{value:>10.2f}{verdict}".rstrip())
+    sys.stdout.write("\n".join(["", title, *lines, ""]))
+    return all(reached)
+
+
+def typical(rounds: list[dict]) -> dict:
+    """Medians over rounds; of the lag at the end the longest."""
+    return {
+        name: (max if name.startswith("lag") else statistics.median)([one[name] for one in rounds])
+        for name in rounds[0]
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--length", type=int, default=900, help="tokens an answer; 900 are about 500 steps")
+    parser.add_argument("--rounds", type=int, default=2, help="how often each way of running is measured, in turn")
+    arguments = parser.parse_args()
+
+    def load():
+        from jakiro import JakiroGenerator
+
+        generator = JakiroGenerator.from_pretrained()
+        # What the page would time before its first answer
+        generator.profile_of(DEFAULT)
+        return generator
+
+    device = Watched(load)
+    blocks = page.build(device)
+    address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    while device.generator is None:
+        time.sleep(0.5)
+    live, speeds = [], {"alone": [], "drained": [], "watched": []}
+    path = next(found for name in BROWSERS if (found := shutil.which(name)))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
+        for _ in range(arguments.rounds):
+            speeds["alone"].append(speed(alone(device.generator, arguments.length)))
+            drain(address, arguments.length)
+            speeds["drained"].append(speed(device.events))
+            live.append(watch(browser, address, device, arguments.length, frames=False))
+            speeds["watched"].append(speed(device.events))
+        medians = {name: statistics.median(values) for name, values in speeds.items()}
+        share = {name: 100 * value / medians["alone"] for name, value in medians.items()}
+        steps = sum(kind == "step" for kind, _, _ in device.events)
+        together = typical(live) | {"speed watched, % of alone": share["watched"]}
+        reached = [show(f"Model, page and browser on the same cores, {steps} steps", together)]
+        reached.append(
+            show("A program that reads the same updates", {"server cost, % of alone": 100 - share["drained"]})
+        )
+        show("Tokens/s, own clock", medians)
+        blocks.close()
+        # As from a GPU: the page sends at its full pace where the model does not compute beside it
+        recorded = Recorded(device.events, device.status | {"device": "cuda"})
+        blocks = page.build(recorded)
+        address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+        fed = watch(browser, address, recorded, arguments.length, frames=True)
+        fed = {f"{name}, recorded": value for name, value in fed.items()}
+        reached.append(show(f"Browser fed with recorded steps, one every {1000 * RECORDED_STEP_SECONDS:.0f} ms", fed))
+        blocks.close()
+        browser.close()
+    return 0 if all(reached) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""How long the page takes to start here: from an empty cache, from a warm one, without a compiler, and two at once.
+
+`python -m lab.measuring.starts` starts the page of this checkout with caches of their own and asks it over HTTP as a
+visitor would, so nothing of the page is imported here.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from jakiro.methods import DEFAULT
+from jakiro.starting import CAPTURE, STEPS
+from jakiro.zoo.embedded import wheel_path
+
+ROOT = Path(__file__).resolve().parents[2]
+QUESTION = "Why is the sky blue?"
+MOST_SECONDS = 900
+_LOOK_SECONDS = 0.05
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Seconds from the start of the process until the page answered and the model was ready, and what took them.
+
+    Attributes:
+        first_token: seconds from a question to its first token, of the first answer after the start.
+        steps: seconds by step of the model's start.
+        most_memory: bytes.
+    """
+
+    page: float
+    ready: float
+    first_token: float
+    steps: dict[str, float]
+    most_memory: int | None
+
+    def __str__(self) -> str:
+        memory = "" if self.most_memory is None else f", at most {self.most_memory / 1e9:.2f} GB"
+        steps = ", ".join(f"{name} {self.steps[name]:.1f}" for name in STEPS if self.steps.get(name, 0) >= 0.05)
+        return (
+            f"page answers after {self.page:.1f} s, model ready after {self.ready:.1f} s, first token "
+            f"{self.first_token:.2f} s after the question{memory}" + (f" ({steps} s)" if steps else "")
+        )
+
+
+def _provide(cache: Path) -> None:
+    """Puts the model's file into a cache that has none, where it is here already."""
+    wheel = wheel_path()
+    kept = cache / "wheels" / wheel.name
+    if wheel.is_file() and not kept.is_file():
+        kept.parent.mkdir(parents=True)
+        shutil.copyfile(wheel, kept)
+
+
+def _together(pages: int, command: Sequence[str], environment: dict[str, str]) -> list[Start]:
+    """So many pages, started at the same moment; raises as `started`."""
+    with ThreadPoolExecutor(pages) as threads:
+        return list(threads.map(lambda _: started(command, environment), range(pages)))
+
+
+def started(command: Sequence[str], environment: dict[str, str]) -> Start:
+    """Starts a page, asks it one question and ends it.
+
+    Args:
+        command: takes `--host` and `--port`. environment: variables beside those of this process.
+
+    Raises:
+        OSError: it ended, failed to load its model, or took longer than `MOST_SECONDS`.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    begin = time.perf_counter()
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            env=os.environ | environment, stdout=said, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+        def alive() -> None:
+            if process.poll() is not None or time.perf_counter() - begin > MOST_SECONDS:
+                said.seek(0)
+                last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+                raise ConnectionError(f"the page did not start: {' '.join(last) or 'it said nothing'}")
+
+        try:
+            _until(lambda: _get(f"{address}/"), alive)
+            page = time.perf_counter() - begin
+            status = _until(lambda: _settled(address), alive)
+            ready = time.perf_counter() - begin
+            if status["state"] != "ready":
+                raise ConnectionError("the page could not load its model")
+            first_token = _first_token(address)
+            status = json.loads(_get(f"{address}/status"))
+        finally:
+            process.terminate()
+            process.wait()
+    steps = {name: seconds for name, seconds in status["seconds"].items() if name in STEPS and name != CAPTURE}
+    return Start(page, ready, first_token, steps, status["most_memory"])
+
+
+def _until(work: Callable[[], T | None], alive: Callable[[], None]) -> T:
+    """The first result that is no None; where nothing answers yet, it is asked again."""
+    while True:
+        alive()
+        try:
+            found = work()
+            if found is not None:
+                return found
+        except (OSError, ValueError):
+            pass
+        time.sleep(_LOOK_SECONDS)
+
+
+def _settled(address: str) -> dict | None:
+    status = json.loads(_get(f"{address}/status"))
+    return status if status["state"] in ("ready", "failed") else None
+
+
+def _first_token(address: str) -> float:
+    """Seconds from asking until the first text arrives."""
+    begin = time.perf_counter()
+    body = json.dumps({"data": [QUESTION, 8, 0.0, 1.0, 0, 0, DEFAULT.name, "", []]}).encode()
+    asked = urllib.request.Request(f"{address}/gradio_api/call/generate", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=60) as reply:
+        event = json.load(reply)["event_id"]
+    with urllib.request.urlopen(f"{address}/gradio_api/call/generate/{event}", timeout=60) as lines:
+        for line in lines:
+            if line.startswith(b"data:") and (told := json.loads(line[5:])) and told[0].get("text"):
+                return time.perf_counter() - begin
+    raise ConnectionError("the page gave no answer")
+
+
+def _get(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=10) as reply:
+        return reply.read()
+
+
+def main() -> None:
+    page = (sys.executable, str(ROOT / "app.py"), "--fixed-model")
+    with tempfile.TemporaryDirectory(prefix="jakiro-start-") as folder:
+        nothing = Path(folder) / "nothing"
+        nothing.mkdir()
+        without_compiler = {"PATH": str(nothing), "CC": ""}
+        for about, cache, environment, pages in (
+            ("empty cache", "first", {}, 1),
+            ("the same cache again", "first", {}, 1),
+            ("empty cache, no C compiler on the path", "second", without_compiler, 1),
+            ("two at once, one empty cache", "third", {}, 2),
+        ):
+            path = Path(folder) / cache
+            _provide(path)
+            for start in _together(pages, page, environment | {"JAKIRO_CACHE": str(path)}):
+                print(f"{about}: {start}", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

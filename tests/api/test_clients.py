@@ -1,0 +1,237 @@
+"""Real clients ask a tiny model: what they read is what the library decodes."""
+
+import asyncio
+import json
+import math
+
+import httpx
+import openai
+import pytest
+
+from jakiro.config import SamplingParams
+from tests.api.served import ASKED, Gated, served, wait_until
+from tests.support import tiny_generator
+
+PROMPT = ASKED["messages"][0]["content"]
+CHOSEN = {"temperature": 0.8, "top_p": 0.9, "seed": 7}
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return tiny_generator()
+
+
+@pytest.fixture(scope="module")
+def address(generator):
+    with served(generator) as (address, _):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(address):
+    with openai.OpenAI(base_url=address, api_key="any", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def trace(generator):
+    """What the library decodes."""
+    return generator.run(PROMPT, SamplingParams(0.8, top_p=0.9, seed=7, max_new_tokens=20, logprobs=3))
+
+
+def test_the_one_model_is_listed(client):
+    (model,) = client.models.list().data
+    assert (model.id, model.object) == ("tiny", "model")
+
+
+def test_the_same_seed_gives_the_librarys_text_tokens_and_logprobs(client, trace):
+    answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, logprobs=True, top_logprobs=3)
+    choice, header = answer.choices[0], trace.header
+    assert choice.message.content == trace.text and choice.message.role == "assistant"
+    assert (answer.object, answer.model, choice.finish_reason) == ("chat.completion", "tiny", "length")
+    expected = [header.first_logprobs, *(each for step in trace.steps for each in step.logprobs)]
+    for token, (chosen, *likeliest) in zip(choice.logprobs.content, expected, strict=True):
+        assert (bytes(token.bytes), token.logprob) == (chosen.piece, pytest.approx(chosen.logprob, abs=1e-6))
+        assert [bytes(each.bytes) for each in token.top_logprobs] == [each.piece for each in likeliest]
+        assert sum(math.exp(each.logprob) for each in token.top_logprobs) <= 1 + 1e-5
+
+
+def test_usage_counts_drafted_tokens_and_vllms_figures_follow(client, trace):
+    extra = {"jakiro": {"provenance": True}}
+    answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, extra_body=extra)
+    nodes = [len(step.nodes) - 1 for step in trace.steps]
+    accepted = [len(step.accepted_path) for step in trace.steps]
+    kept = sum(min(len(step.accepted_path), len(step.committed_ids)) for step in trace.steps)
+    usage = answer.usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (trace.header.num_prompt_tokens, 20)
+    assert usage.total_tokens == usage.prompt_tokens + 20 and kept > 0
+    assert usage.completion_tokens_details.accepted_prediction_tokens == kept
+    assert usage.completion_tokens_details.rejected_prediction_tokens == sum(nodes) - kept
+    figures = answer.metrics["speculative_decoding"]
+    assert figures["mean_acceptance_length"] == pytest.approx(trace.tau)
+    assert figures["draft_acceptance_rate"] == pytest.approx(sum(accepted) / sum(nodes))
+    assert figures["acceptance_histogram"] == [accepted.count(length) for length in range(max(accepted) + 1)]
+    assert (figures["num_spec_steps"], figures["num_draft_tokens"]) == (len(trace.steps), sum(nodes))
+    told = answer.jakiro
+    assert (told["method"], told["seed"]) == ("jakiro", 7)
+    proposers = [each["proposer"] for each in told["provenance"]]
+    assert len(proposers) == 20 and proposers[0] == "target"
+    assert sum(one != "target" for one in proposers) == kept
+    assert {one["id"] for one in trace.header.proposers} >= set(proposers) - {"target"}
+
+
+def test_a_stream_has_the_same_text_and_ends_once(client, trace):
+    chunks = list(client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == trace.text
+    assert [chunk.choices[0].finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
+    assert chunks[0].choices[0].delta.role == "assistant" and len({chunk.id for chunk in chunks}) == 1
+    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+    assert all(chunk.usage is None for chunk in chunks)
+
+
+def test_usage_is_a_last_chunk_only_where_it_was_asked_for(client, trace):
+    options = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True}
+    *chunks, last = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, **options)
+    assert last.choices == [] and last.usage.completion_tokens == 20
+    assert all(len(chunk.choices) == 1 and chunk.usage is None for chunk in chunks)
+    tokens = [
+        token for chunk in chunks for token in (chunk.choices[0].logprobs or ()) and chunk.choices[0].logprobs.content
+    ]
+    assert b"".join(bytes(token.bytes) for token in tokens).decode(errors="replace") == trace.text
+
+
+def test_the_streaming_helper_of_the_client_reads_it(client, trace):
+    stop = trace.text[-1]
+    with client.chat.completions.stream(**ASKED, **CHOSEN, max_tokens=20, stop=stop) as stream:
+        message = stream.get_final_completion().choices[0].message
+    assert message.content == trace.text[: trace.text.index(stop)]
+
+
+def test_what_is_sent_has_no_usage_that_is_null_and_ends_with_done(address):
+    body = ASKED | {"stream": True, "max_tokens": 3}
+    with httpx.stream("POST", f"{address}/chat/completions", json=body) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    assert all("usage" not in json.loads(line.removeprefix("data: ")) for line in lines[:-1])
+
+
+def test_a_text_is_continued_and_echoed(client, generator):
+    settings = SamplingParams(0, max_new_tokens=12, logprobs=2)
+    trace = generator.run("abcabc", settings, raw=True)
+    asked = {"model": "tiny", "prompt": "abcabc", "max_tokens": 12, "temperature": 0}
+    answer = client.completions.create(**asked, logprobs=2)
+    assert answer.choices[0].text == trace.text and answer.object == "text_completion"
+    found, first = answer.choices[0].logprobs, trace.header.first_logprobs
+    assert found.token_logprobs[0] == pytest.approx(first[0].logprob, abs=1e-6) and len(found.tokens) == 12
+    assert found.text_offset[:2] == [0, len(found.tokens[0])]
+    assert (
+        found.top_logprobs[0].items()
+        >= {first[1].piece.decode(errors="replace"): pytest.approx(first[1].logprob)}.items()
+    )
+    assert (
+        client.completions.create(**asked | {"prompt": ["abcabc"]}, echo=True).choices[0].text == "abcabc" + trace.text
+    )
+    chunks = client.completions.create(**asked, echo=True, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == "abcabc" + trace.text
+
+
+def test_a_stop_text_ends_an_answer_and_is_no_part_of_it(client, trace):
+    stop = next(letter for letter in map(chr, range(33, 127)) if letter in trace.text[3:])
+    answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, stop=stop)
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.choices[0].message.content == trace.text[: trace.text.index(stop)]
+
+
+def test_every_method_writes_the_same_text(client, trace, generator):
+    for method in generator.methods:
+        extra = {"jakiro": {"method": method.name}}
+        answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, extra_body=extra)
+        assert answer.choices[0].message.content == trace.text and answer.jakiro["method"] == method.name
+        drafted = answer.usage.completion_tokens_details.rejected_prediction_tokens > 0
+        assert ("metrics" in answer.model_extra) == drafted
+
+
+def test_without_a_seed_answers_differ(client):
+    texts = {client.chat.completions.create(**ASKED, max_tokens=12).choices[0].message.content for _ in range(3)}
+    assert len(texts) > 1
+
+
+def test_content_may_be_parts_and_a_developer_is_the_system(client, address):
+    given = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": PROMPT}]},
+    ]
+    same = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": PROMPT}]
+    texts = [
+        client.chat.completions.create(model="tiny", messages=messages, max_tokens=8, temperature=0).choices[0].message
+        for messages in (given, same)
+    ]
+    assert texts[0].content == texts[1].content
+
+
+def test_twenty_at_once_some_of_which_hang_up(generator):
+    gated = Gated(generator)
+
+    async def ask(client: openai.AsyncOpenAI, number: int) -> str | None:
+        """The whole text, or None where the client hung up after its first words."""
+        asked = ASKED | {"max_tokens": 16, "temperature": 1, "seed": number}
+        if number % 4 == 3:
+            with pytest.raises(openai.APITimeoutError):
+                await client.with_options(timeout=0.05).chat.completions.create(**asked)
+            return None
+        if number % 2:
+            return (await client.chat.completions.create(**asked)).choices[0].message.content
+        text, stream = "", await client.chat.completions.create(**asked, stream=True)
+        async for chunk in stream:
+            text += chunk.choices[0].delta.content or ""
+            if number % 4 == 2 and text:
+                await stream.close()
+                return None
+        return text
+
+    async def all_at_once(address: str) -> list[str | None]:
+        async with openai.AsyncOpenAI(base_url=address, api_key="any", max_retries=0) as client:
+            tasks = [asyncio.create_task(ask(client, number)) for number in range(20)]
+            await asyncio.sleep(0.3)
+            gated.gate.set()
+            return await asyncio.gather(*tasks)
+
+    with served(gated) as (address, backend):
+        for _ in range(2):
+            gated.gate.clear()
+            texts = asyncio.run(all_at_once(address))
+            for number, text in enumerate(texts):
+                if number % 4 < 2:
+                    assert text == generator.run(PROMPT, SamplingParams(1, seed=number, max_new_tokens=16)).text
+                else:
+                    assert text is None
+        wait_until(lambda: not backend.num_waiting and not backend.is_answering)
+
+
+def test_who_hangs_up_ends_the_answer(generator):
+    gated = Gated(generator)
+    with served(gated) as (address, backend):
+        for stream in (False, True):
+            gated.closed.clear()
+            gated.gate.clear()
+            with pytest.raises(httpx.ReadTimeout):
+                body = ASKED | {"max_tokens": 40, "stream": stream}
+                with httpx.stream("POST", f"{address}/chat/completions", json=body, timeout=0.5) as answer:
+                    for _ in answer.iter_bytes():
+                        pass
+            gated.gate.set()
+            wait_until(lambda: gated.closed)
+            assert gated.closed == ["stopped"] and not backend.is_answering
+
+
+def test_the_chat_template_is_told_what_a_request_says(generator, monkeypatch):
+    told = []
+    stream = type(generator).stream
+    monkeypatch.setattr(
+        type(generator), "stream", lambda *asked, **options: told.append(options) or stream(*asked, **options)
+    )
+    with served(generator) as (address, _):
+        body = ASKED | {"max_tokens": 1, "chat_template_kwargs": {"enable_thinking": False}}
+        assert httpx.post(f"{address}/chat/completions", json=body, timeout=20).status_code == 200
+    assert told[0]["template_arguments"] == {"enable_thinking": False}

@@ -1,0 +1,201 @@
+"""OpenAI's interface in the page's process: its queue, its limits, its guard, its logins, its numbers."""
+
+import asyncio
+import json
+import threading
+from contextlib import contextmanager
+
+import httpx
+import openai
+import pytest
+
+from app.devices.local import LocalDevice
+from app.page import build as app_page
+from app.serving.limits import Limits
+from app.words import page as words
+from jakiro.config import SamplingParams
+from tests.api.served import wait_until
+from tests.app.conftest import run_apart
+from tests.app.fake import FakeGenerator
+from tests.support import tiny_generator
+
+QUESTION = "the cat sat on the mat; the cat sat"
+
+
+@contextmanager
+def page(generator, keys=(), logins=None, **limits):
+    blocks = app_page.build(LocalDevice(lambda: generator), Limits(**limits))
+    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True, logins=logins, keys=keys).rstrip("/")
+    wait_until(lambda: blocks.service.settled)
+    yield blocks, address
+    blocks.close()
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    generator = tiny_generator()
+    with page(generator) as (_, address):
+        yield generator, address
+
+
+@pytest.fixture(scope="module")
+def fake():
+    generator = FakeGenerator(pace=0.02)
+    with page(generator, keys=("sesame",), queue_length=30, queue_length_address=18) as (blocks, address):
+        yield generator, blocks, address
+
+
+def asked(model: str = "Fake-135M", **further) -> dict:
+    return {"model": model, "messages": [{"role": "user", "content": QUESTION}]} | further
+
+
+def post(address: str, body: dict, **headers: str) -> httpx.Response:
+    return httpx.post(f"{address}/v1/chat/completions", json=body, headers=headers, timeout=20)
+
+
+def message_of(answer: httpx.Response) -> str:
+    return answer.json()["error"]["message"]
+
+
+def test_the_same_seed_gives_the_same_text_through_v1_the_page_and_the_library(tiny, connect):
+    generator, address = tiny
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0)
+    for temperature in (0, 1):
+        expected = generator.run(QUESTION, SamplingParams(temperature, seed=7, max_new_tokens=16)).text
+        chosen = {"temperature": temperature, "seed": 7, "max_tokens": 16}
+        answer = client.chat.completions.create(**asked("tiny"), **chosen, logprobs=True)
+        assert answer.choices[0].message.content == expected and len(answer.choices[0].logprobs.content) == 16
+        chunks = client.chat.completions.create(**asked("tiny"), **chosen, stream=True)
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == expected
+        lane = connect(address).predict(QUESTION, 16, temperature, 1, 0, 7, api_name="/generate")
+        assert lane["text"] == expected
+    continued = client.completions.create(model="tiny", prompt="abcabc", max_tokens=8, temperature=0)
+    assert continued.choices[0].text == generator.run("abcabc", SamplingParams(max_new_tokens=8), raw=True).text
+
+
+def test_errors_keep_openais_form_through_the_guard(tiny):
+    _, address = tiny
+    answer = post(address, asked("tiny", n=2))
+    assert (answer.status_code, message_of(answer)) == (400, "n should be 1; you gave 2.")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert post(address, asked("gpt")).json()["error"]["code"] == "model_not_found"
+    for path in ("/v1/embeddings", "/v1/", "/v1/chat"):
+        answer = httpx.get(address + path)
+        assert answer.status_code == 404 and answer.json()["error"]["type"] == "invalid_request_error", path
+    large = post(address, asked("tiny", user="x" * 600_000))
+    assert (large.status_code, message_of(large)) == (413, words.REQUEST_TOO_LARGE.format(limit=512))
+    long = post(address, asked("tiny") | {"messages": [{"role": "user", "content": "word " * 5000}]})
+    assert long.status_code == 400 and "characters" in message_of(long)
+    assert post(address, asked("tiny", max_tokens=5000)).status_code == 400
+    website = post(address, asked("tiny"), origin="https://evil.example")
+    assert website.status_code == 403 and post(address, asked("tiny"), host="evil.example").status_code == 403
+
+
+def test_programs_bring_a_key(fake):
+    _, _, address = fake
+    for headers in ({}, {"authorization": "Bearer open"}):
+        answer = post(address, asked(), **headers)
+        assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key"
+    assert httpx.get(f"{address}/v1/models", headers={"api-key": "sesame"}).json()["data"][0]["id"] == "Fake-135M"
+    assert httpx.get(f"{address}/").status_code == 200
+
+
+def test_a_page_with_logins_is_closed_to_programs_unless_there_is_a_key():
+    with page(FakeGenerator(), logins=[("ada", "engine")]) as (_, address):
+        answer = post(address, asked(), authorization="Bearer engine")
+        assert (answer.status_code, message_of(answer)) == (401, words.V1_CLOSED)
+    with page(FakeGenerator(), logins=[("ada", "engine")], keys=("sesame",)) as (_, address):
+        assert post(address, asked(max_tokens=4), authorization="Bearer sesame").status_code == 200
+        assert httpx.get(f"{address}/config").status_code == 401
+
+
+def test_twenty_at_once_wait_in_the_pages_queue_and_hang_ups_free_it(fake):
+    generator, blocks, address = fake
+
+    async def ask(client: openai.AsyncOpenAI, number: int) -> str:
+        try:
+            if number % 2:
+                answer = await client.chat.completions.create(**asked(max_tokens=16))
+                return answer.choices[0].message.content
+            stream, text = await client.chat.completions.create(**asked(max_tokens=16), stream=True), ""
+            async for chunk in stream:
+                text += chunk.choices[0].delta.content or ""
+                if number % 4 == 2 and text:
+                    await stream.close()
+                    return "left"
+            return text
+        except openai.RateLimitError as error:
+            assert int(error.response.headers["retry-after"]) >= 1
+            return error.body["message"]
+
+    async def crowd() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="sesame", max_retries=0) as client:
+            asking = [asyncio.create_task(ask(client, number)) for number in range(20)]
+            while blocks.service.turns.numbers()["waiting"] < 18:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.3)
+            generator.gate.set()
+            return await asyncio.gather(*asking)
+
+    whole = "".join(piece.decode() for piece in generator.pieces[:16])
+    for _ in range(2):
+        generator.gate.clear()
+        texts = run_apart(crowd())
+        full = [text for text in texts if text == words.QUEUE_FULL_ADDRESS.format(count=18)]
+        assert len(full) == 1 and set(texts) == {whole, "left", full[0]}
+    wait_until(lambda: not any(blocks.service.turns.numbers()[name] for name in ("running", "waiting")))
+    wait_until(lambda: not generator.active)
+    assert len(blocks.runs) == 0
+
+
+def test_who_hangs_up_while_waiting_leaves_the_queue(fake):
+    generator, blocks, address = fake
+    generator.gate.clear()
+    first = threading.Thread(target=post, args=(address, asked()), kwargs={"authorization": "Bearer sesame"})
+    first.start()
+    wait_until(lambda: blocks.service.turns.numbers()["running"])
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{address}/v1/chat/completions", json=asked(), headers={"api-key": "sesame"}, timeout=0.3)
+    wait_until(lambda: not blocks.service.turns.numbers()["waiting"])
+    generator.gate.set()
+    first.join()
+
+
+def test_an_end_of_the_server_is_told_inside_a_stream():
+    generator = FakeGenerator(pace=0.2)
+    with page(generator) as (blocks, address):
+        lines = []
+        with httpx.stream("POST", f"{address}/v1/chat/completions", json=asked(stream=True), timeout=20) as answer:
+            for line in filter(None, answer.iter_lines()):
+                lines.append(line)
+                if len(lines) == 3:
+                    blocks.service.closing = True
+                    blocks.runs.stop_all(words.SERVER_ENDING)
+        assert lines[-1] == "data: [DONE]"
+        error = json.loads(lines[-2].removeprefix("data: "))["error"]
+        assert (error["message"], error["type"]) == (words.SERVER_ENDING, "server_error")
+        refused = post(address, asked())
+        assert (refused.status_code, message_of(refused)) == (503, words.SERVER_ENDING)
+
+
+def test_who_asks_while_the_model_is_loaded_is_told_when_to_come_back():
+    begin = threading.Event()
+
+    def load():
+        begin.wait(20)
+        return FakeGenerator()
+
+    blocks = app_page.build(LocalDevice(load), Limits())
+    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True).rstrip("/")
+    answer = post(address, asked())
+    begin.set()
+    assert (answer.status_code, message_of(answer)) == (503, words.V1_LOADING) and answer.headers["retry-after"] == "5"
+    wait_until(lambda: post(address, asked(max_tokens=2)).status_code == 200)
+    blocks.close()
+
+
+def test_a_borrowed_gpu_is_for_the_pages_visitors(monkeypatch):
+    monkeypatch.setattr(LocalDevice, "metered", True)
+    with page(FakeGenerator()) as (_, address):
+        answer = post(address, asked())
+        assert (answer.status_code, message_of(answer)) == (403, words.V1_NOT_ON_ZERO_GPU)

@@ -1,0 +1,79 @@
+"""Logprobs of committed tokens: a stock model's over the same text, whatever drafted it; none unless asked for."""
+
+import pytest
+import torch
+
+from jakiro.config import SamplingParams
+from jakiro.methods import METHODS
+from jakiro.trace import Scored, Trace
+from tests.graphs.static import static_generator
+from tests.support import DEVICE, heads_of, prompt_ids, tiny_generator, tiny_model
+
+QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
+COUNT = 5
+
+
+def scored_tokens(trace: Trace) -> list[tuple[Scored, ...]]:
+    return [trace.header.first_logprobs, *(each for step in trace.steps for each in step.logprobs)]
+
+
+@torch.no_grad()
+def stock_logprobs(token_ids: list[int]) -> torch.Tensor:
+    """(tokens, V), a stock float32 model's at every token of an answer."""
+    prompt = prompt_ids(QUESTION)
+    ids = torch.tensor([[*prompt, *token_ids]], device=DEVICE)
+    return tiny_model()(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+
+
+@pytest.fixture(scope="module")
+def generators():
+    """Passes that grow with the text, compiled where they can be, and passes at fixed addresses."""
+    return [make(head) for head in ("summed", "eagle3") for make in (tiny_generator, static_generator)]
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("method", METHODS)
+def test_logprobs_are_a_stock_models_own_before_temperature_and_filters(generators, method, temperature):
+    sampling = SamplingParams(temperature, top_p=0.9, seed=5, max_new_tokens=24, logprobs=COUNT)
+    headed = generators[2:] if "eagle3" in heads_of(METHODS[method]) else generators[:2]
+    for generator in headed:
+        trace = generator.run(QUESTION, sampling, method=method)
+        assert [each[0].token_id for each in scored_tokens(trace)] == trace.token_ids
+        expected, tokens = stock_logprobs(trace.token_ids), scored_tokens(trace)
+        for row, (chosen, *likeliest) in zip(expected, tokens, strict=True):
+            assert chosen.logprob == pytest.approx(float(row[chosen.token_id]), abs=1e-3)
+            assert [each.logprob for each in likeliest] == pytest.approx(row.topk(COUNT).values.tolist(), abs=1e-3)
+            assert [each.logprob for each in likeliest] == pytest.approx(
+                [float(row[each.token_id]) for each in likeliest], abs=1e-3
+            )
+            assert len({each.token_id for each in likeliest}) == COUNT
+            assert sum(torch.tensor([each.logprob for each in likeliest]).exp()) <= 1 + 1e-5
+
+
+def test_an_answer_cut_at_a_stop_text_has_a_logprob_for_each_of_its_tokens():
+    generator = tiny_generator()
+    whole = generator.run(QUESTION, SamplingParams(1, seed=5, max_new_tokens=24))
+    stop = next(text for text in map(chr, range(33, 127)) if text in whole.text[3:])
+    cut = generator.run(QUESTION, SamplingParams(1, seed=5, max_new_tokens=24, stop=(stop,), logprobs=0))
+    assert cut.end_reason == "stop" and len(cut.token_ids) < len(whole.token_ids)
+    assert [[each.token_id for each in token] for token in scored_tokens(cut)] == [[i] for i in cut.token_ids]
+
+
+def test_nothing_is_computed_where_nothing_is_asked_for(monkeypatch):
+    for module in ("prepare", "stream"):
+        monkeypatch.setattr(f"jakiro.engine.{module}.scored", None)
+    trace = tiny_generator().run(QUESTION, SamplingParams(max_new_tokens=8))
+    assert len(trace.token_ids) == 8 and trace.header.first_logprobs == ()
+    assert all(step.logprobs == () for step in trace.steps) and "logprobs" not in str(trace.to_dict()["steps"])
+
+
+def test_a_file_keeps_logprobs():
+    trace = tiny_generator().run(QUESTION, SamplingParams(max_new_tokens=8, logprobs=2))
+    read = Trace.from_json(trace.to_json())
+    assert read.header.first_logprobs == trace.header.first_logprobs and read.steps == trace.steps
+
+
+@pytest.mark.parametrize("logprobs", [-1, 21, True, 1.5, "5"])
+def test_other_numbers_are_refused(logprobs):
+    with pytest.raises(ValueError, match=r"^Logprobs must be a whole number from 0 to 20; you gave "):
+        SamplingParams(logprobs=logprobs)

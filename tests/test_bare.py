@@ -1,0 +1,41 @@
+"""A machine with a GPU often has torch, transformers and little else: what runs there needs nothing of the page's."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MISSING = ("gradio", "gradio_client", "plotly", "ray", "spaces", "playwright", "pydantic", "platformdirs")
+BLOCK = f"""
+import sys
+
+class Missing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in {MISSING}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def run(tmp_path, *command):
+    """A command where these packages are missing."""
+    (tmp_path / "sitecustomize.py").write_text(BLOCK, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    return subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.rare
+def test_the_engine_s_tests_are_collected_without_the_page_s_packages(tmp_path):
+    (folders,) = re.findall(r"^ENGINE_TESTS := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    done = run(tmp_path, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", *folders.split())
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_what_a_gpu_is_let_do_runs_without_the_page_s_packages(tmp_path):
+    done = run(tmp_path, "-m", "tests.gpu_work", "environment")
+    assert done.returncode == 0 and "torch" in done.stdout, done.stderr[-3000:]

@@ -1,0 +1,61 @@
+"""A kind of head is one folder: a copy of the package without one of them works, and little else names it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+KIND = "medusa"
+# What else in the package names it: its lines where kinds and methods are registered, the file names of its weights
+# (looked for before torch is there), and two sentences about blocks that it shares with another kind
+NAMED_IN = {
+    "jakiro/heads/kinds.py",
+    "jakiro/methods/__init__.py",
+    "jakiro/heads/config.py",
+    "jakiro/heads/layers.py",
+    "jakiro/heads/official.py",
+}
+# Tests of what kinds share, of the other kinds, and of all methods that there are
+SUBSET = (
+    "tests/heads/test_checkpoint.py",
+    "tests/heads/test_config.py",
+    "tests/heads/test_eagle3.py",
+    "tests/heads/test_export.py",
+    "tests/heads/test_foreign.py",
+    "tests/methods/test_conformance.py",
+    "tests/training/test_parallel.py",
+    "tests/training/test_trainer.py",
+)
+
+
+def test_little_else_names_the_kind():
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "jakiro").rglob("*.py")
+        if KIND in path.read_text(encoding="utf-8").lower()
+    }
+    own = {name for name in found if name.startswith((f"jakiro/heads/{KIND}/", f"jakiro/methods/{KIND}.py"))}
+    assert own and found - own == NAMED_IN
+
+
+@pytest.mark.rare
+def test_the_package_works_without_the_kind(tmp_path):
+    for name in ("jakiro", "tests", "assets"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "app"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.rmtree(tmp_path / "jakiro" / "heads" / KIND)
+    (tmp_path / "jakiro" / "methods" / f"{KIND}.py").unlink()
+    for name in ("jakiro/heads/kinds.py", "jakiro/methods/__init__.py"):
+        path = tmp_path / name
+        kept = [line for line in path.read_text(encoding="utf-8").splitlines() if KIND not in line.lower()]
+        path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not rare", *SUBSET]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-1000:]
+    assert KIND not in told.stdout

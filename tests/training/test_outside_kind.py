@@ -1,0 +1,86 @@
+"""A kind of head from outside the package, the one of docs/straight.py, is trained, calibrated, measured and drafts."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from jakiro import JakiroGenerator, SamplingParams
+from jakiro.methods import METHODS, PLAIN, methods_from
+from jakiro.training.features import Batch
+from jakiro.training.losses import LossWeights
+from jakiro.training.parallel import objective_for
+from tests.support import TREE
+from tests.training.test_commands import TRAIN, corpus_folder, invoke, target_folder  # noqa: F401
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+OUTSIDE = ("--methods-from", "straight")
+
+
+@pytest.fixture
+def straight(monkeypatch, tmp_path):
+    """The kind's method, as `--methods-from straight` gives it."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    yield methods_from(["straight"])[0]
+    sys.modules.pop("straight")
+
+
+def test_a_kind_from_outside_is_trained_calibrated_measured_and_drafts(
+    straight,
+    target_folder,  # noqa: F811
+    corpus_folder,  # noqa: F811
+    tmp_path,
+):
+    head, numbers = tmp_path / "head", tmp_path / "tau.json"
+    folders = ("--target", target_folder, "--out", head, "--work", tmp_path / "work")
+    result = invoke("train", corpus_folder, *folders, *TRAIN, *OUTSIDE, "--method", straight.name)
+    assert result.exit_code == 0, result.exception
+    assert "a network of the kind “straight”" in (head / "README.md").read_text()
+    few = ("--target", target_folder, "--texts", 3, "--max-new-tokens", 6)
+    result = invoke("calibrate", head, corpus_folder, *few, *OUTSIDE)
+    assert result.exit_code == 0, result.exception
+    measured = ("--limit", 1, "--max-new-tokens", 8, "--nodes", 8, "--out", numbers, *OUTSIDE)
+    result = invoke("evaluate", "--head", head, "--target", target_folder, *measured)
+    assert result.exit_code == 0, result.exception
+    assert {score["method"] for score in json.loads(numbers.read_text())["scores"]} == {straight.name}
+    given = (str(target_folder), str(head), "cpu", "float32")
+    generator = JakiroGenerator.from_pretrained(*given, methods=[straight])
+    assert "main/1/sampled-0.7-kept" in json.loads((head / "config.json").read_text())["calibration"]
+    for sampling in (SamplingParams(max_new_tokens=12), SamplingParams(1.0, seed=2, max_new_tokens=12)):
+        drafted, plain = (generator.run("hi", sampling, name, TREE) for name in (straight.name, PLAIN.name))
+        assert drafted.token_ids == plain.token_ids
+        assert {node.proposer for step in drafted.steps for node in step.nodes} > {"root", "map_1"}
+    with pytest.raises(ValueError, match=r"is of the kind 'straight', known are jakiro, .* --methods-from"):
+        JakiroGenerator.from_pretrained(*given)
+
+
+def test_it_learns_what_it_drafts_and_starts_from_the_best_linear_guess(straight):
+    torch.manual_seed(0)
+    known, kind = METHODS.with_further([straight]), straight.kind
+    head = kind.network(kind.config(hidden_size=8, vocab_size=20))
+    head.bind(torch.randn(20, 8), torch.randn(20, 8))
+    turn = torch.linalg.qr(torch.randn(8, 8))[0]
+    features = [torch.randn(8)]
+    for _ in range(60):
+        features.append(turn @ features[-1])
+    ids, features = torch.randint(0, 20, (61,)), torch.stack(features)
+    kind.start(head, [(ids, features)] * 3, 0, None, "least-squares")
+    batch = Batch(ids[None], features[None], torch.tensor([61]), torch.tensor([0]), 8)
+    for number, found in enumerate(objective_for(head, LossWeights(), known.kinds).levels(batch, None)):
+        torch.testing.assert_close(found[0, number:], features[1 + number :], atol=0.02, rtol=0.02)
+
+
+def test_a_kind_that_brings_no_start_is_not_trained(straight, corpus_folder, tmp_path, monkeypatch):  # noqa: F811
+    module = sys.modules["straight"]
+    kind = type(straight.kind)(config=module.StraightConfig, network=module.StraightHead)
+    monkeypatch.setattr(module, "METHODS", [type(straight)(**{**_fields(straight), "kind": kind})])
+    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work")
+    result = invoke("train", corpus_folder, *folders, "--max-steps", 1, *OUTSIDE, "--method", straight.name)
+    assert "Heads of the kind straight cannot be trained here: it brings no start" in str(result.exception)
+
+
+def _fields(method) -> dict:
+    return {name: getattr(method, name) for name in method.__dataclass_fields__}
