@@ -65,17 +65,13 @@ function actions(run) {
     button("ask_again", () => askAgain(run), isFixed(run) && say("other_wording", { temperature: OTHER_TEMPERATURE })), button("edit", () => edit(run)));
 }
 
-// A turn's answer with its marks, drawn when somebody opens it
-function answerOf(turn) {
-  const host = h("div", { class: "turn-text" });
-  const view = new AnswerView(host);
-  const watched = new IntersectionObserver(([change]) => {
-    if (!change.isIntersecting) return;
-    watched.disconnect();
-    view.draw(turn.main, turn.main.tokens.length, { live: false, formatted: state.formatted });
-  });
-  watched.observe(host);
-  return host;
+// An earlier turn, whose answer is drawn with its marks when somebody opens it
+function turnOf(turn) {
+  const answer = h("div", { class: "turn-text" });
+  const open = () => answer.childNodes.length
+    || new AnswerView(answer).draw(turn.main, turn.main.tokens.length, { live: false, formatted: state.formatted });
+  return h("details", { class: "turn", ontoggle: open }, h("summary", { dir: "auto", onclick: open }, turn.question), answer,
+    h("div", { class: "turn-buttons" }, button("show_turn", () => show(turn)), turn.finished ? actions(turn) : null));
 }
 
 // Earlier turns stand above the answer, oldest first, a line each; under it what can be done with it
@@ -89,9 +85,7 @@ export function drawChat(parts, { run, turns, from, putAway }) {
   parts.turns.replaceChildren(...(at >= 0 && run.main && run.finished ? [actions(run)] : []));
   const others = turns.filter((turn, i) => turn.main && i !== at);
   parts.earlier.hidden = !others.length;
-  parts.earlier.replaceChildren(...others.map((turn) => h("details", { class: "turn" }, h("summary", { dir: "auto" }, turn.question),
-    answerOf(turn),
-    h("div", { class: "turn-buttons" }, button("show_turn", () => show(turn)), turn.finished ? actions(turn) : null))));
+  parts.earlier.replaceChildren(...others.map(turnOf));
   drawLine();
 }
 

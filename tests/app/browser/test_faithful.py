@@ -13,6 +13,11 @@ from tests.app.fake import FakeGenerator
 pytestmark = pytest.mark.browser
 QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 MOUNT = "Jakiro.mountView(document.querySelector('#host'), {}, null, null)"
+# What is on screen: the step of tree and counter, tokens of the answer, and those at the end of the plot's line
+DRAWN = """() => [Number(document.querySelector('svg.tree').dataset.step),
+  Number(/step (\\d+)/.exec(document.querySelector('.where').textContent)[1]) - 1,
+  new Set([...document.querySelectorAll('.answer-text [data-token]')].map((one) => one.dataset.token)).size,
+  document.querySelector('.columns .plot').data?.find((one) => one.name === 'Jakiro').y.at(-1)]"""
 # Draws steps × phases and reads the tree back from the document
 READ = """async ([indices, unfolded]) => {
   const drawn = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -248,6 +253,30 @@ def test_drawing_slows_down_by_itself_where_frames_come_late(updated):
     _, drawn = drawings(updated, 100, late=120)
     assert updated[0].evaluate("Jakiro.moves.state.run.main.steps.length") == 11
     assert 1 <= drawn <= 6
+
+
+def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
+    """Tree, step counter, text and plot show the same step, whichever updates came since the draw before."""
+    made, pairs = race(nodes=8)
+    modules.evaluate(MOUNT)
+    modules.wait_for_function("window.Plotly")
+    moments = modules.evaluate(
+        """async ticks => { const found = [], view = document.querySelector('.jk-view'), read = DRAWN;
+          new MutationObserver(() => {
+            const tree = document.querySelector('.tree-host:not([hidden]) svg.tree');
+            const plot = document.querySelector('.columns .plot').data;
+            if (tree && plot && view.dataset.finished === 'false') found.push([read(), Jakiro.lane().counts]);
+          }).observe(view, { attributeFilter: ['data-drawn'] });
+          for (let i = 0; i < 30; i += 1) {
+            Jakiro.receive({ run: 'd'.repeat(32), ticks: { [i]: ticks[i] } });
+            await new Promise((done) => setTimeout(done, 60));
+          }
+          return found.map(([[step, ...drawn], counts]) => [step, drawn, counts[step]]); }""".replace("DRAWN", DRAWN),
+        ticks_of(made, pairs),
+    )
+    assert len({step for step, *_ in moments}) > 3
+    for step, drawn, written in moments:
+        assert drawn == [step, written, written]
 
 
 def test_a_growing_plot_is_drawn_with_all_the_rest_while_it_is_seen(modules):

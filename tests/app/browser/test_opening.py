@@ -4,8 +4,9 @@ import pytest
 
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.conftest import ask, run_until, serve, wait_for_frames, wait_until_finished
-from tests.app.fake import FakeGenerator, default_answer
+from tests.app.browser.test_faithful import DRAWN
+from tests.app.conftest import ask, run_until, wait_for_frames, wait_until_finished
+from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
 
@@ -26,11 +27,6 @@ def opening(tab, **options) -> None:
 
 
 STATE = "(({index, phase, playing}) => [index, phase, playing])(Jakiro.moves.state)"
-# What is on screen: the step of tree and counter, tokens of the answer, and those at the end of the plot's line
-DRAWN = """() => [Number(document.querySelector('svg.tree').dataset.step),
-  Number(/step (\\d+)/.exec(document.querySelector('.where').textContent)[1]) - 1,
-  new Set([...document.querySelectorAll('.answer-text [data-token]')].map((one) => one.dataset.token)).size,
-  document.querySelector('.columns .plot').data?.find((one) => one.name === 'Jakiro').y.at(-1)]"""
 
 
 def test_it_opens_slowly_phase_by_phase_and_goes_on_at_the_normal_pace(timed):
@@ -71,38 +67,6 @@ def test_whoever_moves_ends_the_replay(timed):
     timed.clock.run_for(6000)
     assert timed.get_attribute("svg.tree", "data-step") == "7"
     assert timed.evaluate(STATE) == [7, 3, False], "no further phase is shown"
-
-
-@pytest.fixture(scope="module")
-def long_address():
-    blocks, address = serve(lambda: FakeGenerator(default_answer() * 3, pace=0.05))
-    yield address
-    blocks.close()
-
-
-def test_each_update_of_a_live_answer_is_one_moment_everywhere(open_tab, long_address):
-    tab = open_tab(long_address)
-    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
-    tab.wait_for_function("window.Plotly")
-    ask(tab, "Why?")
-    moments = tab.evaluate(
-        """async () => { const found = []; let last = null;
-          const view = document.querySelector('.jk-view').dataset;
-          while (view.finished !== 'true') {
-            await new Promise((done) => requestAnimationFrame(done));
-            if (view.drawn === last || !document.querySelector('.tree-host:not([hidden]) svg.tree')) continue;
-            last = view.drawn;
-            const counts = Jakiro.lane().counts;
-            const read = DRAWN;
-            const [tree, where, tokens, plot] = read();
-            found.push({ tree, where, tokens, plot, counts: counts[tree] });
-          }
-          return found; }""".replace("DRAWN", DRAWN)
-    )
-    growing = [one for one in moments[:-1] if one["plot"]]
-    assert len(growing) > 3
-    for one in growing:
-        assert one["tree"] == one["where"] and one["tokens"] == one["counts"] == one["plot"], one
 
 
 def test_small_trees_of_a_processor_are_explained_and_a_big_one_is_a_click_away(open_tab, fake_address):
