@@ -18,7 +18,7 @@ with importing():
     from app.serving.server import read_logins
     from jakiro.api.application import read_keys
     from jakiro.methods import METHODS, methods_from
-    from jakiro.text import read_arguments
+    from jakiro.text import read_arguments as read_template_arguments
 
 
 def read_arguments() -> argparse.Namespace:
@@ -75,7 +75,7 @@ def main() -> None:
                 numerics=arguments.numerics,
                 side_by_side=2,
                 methods=further,
-                template_arguments=read_arguments(arguments.template_arguments),
+                template_arguments=read_template_arguments(arguments.template_arguments),
             )
 
         return load
@@ -85,7 +85,7 @@ def main() -> None:
     if arguments.pairs is not None and not arguments.pairs.is_dir():
         sys.exit(f"The page could not start: there is no folder {arguments.pairs}; give --pairs a folder of models.")
     try:
-        read_arguments(arguments.template_arguments)  # refused now, and not after a minute
+        read_template_arguments(arguments.template_arguments)  # refused now, and not after a minute
         logins = read_logins(arguments.auth or os.environ.get("JAKIRO_AUTH"))
         keys = read_keys(arguments.api_key or os.environ.get("JAKIRO_API_KEY"))
         further = methods_from(arguments.methods_from)

@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from jakiro.bench import raw
 from jakiro.bench.report import OVERALL, Group, Lead, lead, summarise
 from jakiro.bench.runner import Lane
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import assets_folder, write_atomically
+from lab import raw
 
 NAMES = {
     PLAIN.name: "plain decoding, exact numerics",

@@ -91,15 +91,6 @@ def _narrower(interval):
     return wrong
 
 
-def _typed_tokens_count(encode):
-    def wrong(tokenizer, text, contents):
-        for mark, content in contents.items():
-            text = text.replace(mark, content)
-        return encode(tokenizer, text, {})
-
-    return wrong
-
-
 def _a_tie_is_kept(warp):
     def wrong(logits, sampling, *more):
         if isinstance(sampling.top_p, float) and sampling.top_p < 1:
@@ -167,7 +158,12 @@ FAULTS = (
     Fault(
         "a-text-is-cut-within-bytes", "jakiro.text:TokenText.is_byte", value(lambda *_: False), ("tests/test_text.py",)
     ),
-    Fault("a-typed-token-ends-a-turn", "jakiro.text:_encode_around", _typed_tokens_count, ("tests/test_text.py",)),
+    Fault(
+        "a-typed-token-ends-a-turn",
+        "jakiro.text:_Typed.masked",
+        value(lambda typed, text: text),
+        ("tests/test_text.py",),
+    ),
     Fault("prefix-of-another-visitor", "jakiro.engine.prefix:PrefixStore._of", _of_anybody, (PREFIXED,)),
     Fault("prefix-with-a-row-too-many", "jakiro.engine.prefix:Prefix.first", _a_row_too_many, (PREFIXED,)),
     Fault("nobody-helps", "sections.c:is_over_soon", "(void)visit; return 1;", (SECTIONS,)),
@@ -244,9 +240,9 @@ FAULTS = (
     ),
     Fault(
         "a-run-is-judged-on-what-it-learned",
-        "jakiro.training.train:refuse_rows_that_were_learned",
+        "jakiro.training.split:refuse_rows_that_were_learned",
         nothing,
-        ("tests/training/test_split.py", "tests/training/test_commands.py"),
+        ("tests/training/test_split.py",),
     ),
     Fault("a-page-counts-as-one-request", "app.serving.guard:DEAR", value(1), ("tests/app/serving/test_guard.py",)),
     Fault(
@@ -271,7 +267,7 @@ FAULTS = (
         "gpu-a-pass-reads-the-host",
         "jakiro.core.verify:accepted_node",
         _reading_the_host,
-        ("tests/graphs/test_fake_cuda.py",),
+        ("tests/graphs/test_capture.py",),
     ),
     Fault("gpu-graphs-are-never-dropped", "jakiro.graphs.capture:PassBook.open", nothing, (MEMORY,)),
     Fault("gpu-a-refusal-is-forgotten", "jakiro.graphs.capture:capture_was_refused", nothing, (MEMORY,)),

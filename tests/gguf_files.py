@@ -31,7 +31,7 @@ def write_gguf(
         keys: further ones, or others, by name; one of the architecture begins with a dot; None leaves one out.
         tensors: likewise.
         architecture: what the file says it is.
-        kind: of the numbers of matrices.
+        kind: of the numbers of matrices; random ones where the package gguf writes no such type.
         parts: how many files it is split into.
     """
     config, values = model.config, _keys(model.config)
@@ -46,12 +46,30 @@ def write_gguf(
             _add(writer, key.replace("%", architecture, 1), value)
     for name, value in held.items():
         number = gguf.GGMLQuantizationType[kind if value.ndim > 1 else "F32"]
-        writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(value), number), raw_dtype=number)
+        if kind.endswith("_K") and value.ndim > 1:
+            stored = random_blocks(kind, *value.shape, scale=0.02)
+        else:
+            stored = gguf.quants.quantize(np.ascontiguousarray(value), number)
+        writer.add_tensor(name, stored, raw_dtype=number)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path if parts == 1 else path.with_name(f"{path.stem}-00001-of-{parts:05}{path.suffix}")
+
+
+def random_blocks(kind: str, outputs: int, inputs: int, scale: float = 1.0) -> np.ndarray:
+    """(outputs, bytes of a row) of a quantized type: any bits, and scales around one that would be used."""
+    numbers, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    generator = np.random.default_rng(0)
+    blocks = generator.integers(0, 256, (outputs, inputs // numbers, size), dtype=np.uint8)
+    places = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}.get(kind, (0,))
+    # Of sub-blocks' scales, up to 63 or 127, and numbers around 16
+    divisor = {"Q4_K": 512, "Q5_K": 1024, "Q6_K": 2048}.get(kind, 1)
+    for place in places:
+        scales = scale * generator.standard_normal((outputs, inputs // numbers, 1)) / divisor
+        blocks[..., place : place + 2] = scales.astype(np.float16).view(np.uint8)
+    return blocks.reshape(outputs, -1)
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value) -> None:

@@ -10,12 +10,12 @@ import sys
 import pytest
 import torch
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
 from jakiro.target.families import unapplied
 from jakiro.target.model import TargetModel
-from tests.support import TREE, byte_tokenizer, prompt_ids, tiny_generator, tiny_head, tiny_model, tiny_target
+from tests.support import TREE, byte_tokenizer, prompt_ids, tiny_head, tiny_model, tiny_target
 
 QUESTION, SAMPLING = "Why?", SamplingParams(max_new_tokens=6)
 
@@ -51,10 +51,6 @@ def test_a_question_that_is_none_is_refused_and_the_next_one_is_answered(generat
     assert generator.run(QUESTION, SAMPLING, method=method, tree=TREE).token_ids == expected
 
 
-def test_an_empty_raw_prompt_is_refused(generator):
-    assert_refused(lambda: generator.run("", SAMPLING, raw=True), "Type a question first.")
-
-
 def test_a_prompt_longer_than_the_context_is_refused_with_both_lengths(generator, expected):
     question = "a" * 300
     length = len(prompt_ids(question))
@@ -69,36 +65,6 @@ def test_an_unknown_method_is_refused_with_the_known_ones(generator, expected, m
     assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"temperature": -1},
-        {"temperature": float("nan")},
-        {"temperature": float("inf")},
-        {"temperature": True},
-        {"top_p": 0},
-        {"seed": -1},
-        {"seed": 2**63},
-        {"max_new_tokens": 0},
-    ],
-    ids=str,
-)
-def test_impossible_settings_are_refused_before_anything_runs(generator, expected, values):
-    value = next(iter(values.values()))
-    assert_refused(lambda: generator.run(QUESTION, SamplingParams(**values)), f"you gave {value}.")
-    assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
-
-
-def test_an_impossible_tree_is_refused(generator):
-    assert_refused(lambda: generator.run(QUESTION, SAMPLING, tree=TreeConfig(nodes=0)), "you gave 0.")
-
-
-def test_without_a_head_only_plain_decoding_is_offered(expected):
-    generator = tiny_generator(None)
-    assert_refused(lambda: generator.run(QUESTION, SAMPLING), "No draft head fits this model")
-    assert generator.run(QUESTION, SAMPLING, method="autoregressive").token_ids == expected
-
-
 def test_a_head_of_another_hidden_size_is_refused_with_both_sizes():
     target = tiny_target()
     small = TargetModel(tiny_model(hidden_size=32), byte_tokenizer())
@@ -111,13 +77,6 @@ def test_a_head_of_another_vocabulary_is_refused_with_both_sizes():
     target, other = tiny_target(), tiny_target(vocab_size=300)
     head = tiny_head(other, bind=False)
     assert_refused(lambda: head.bind(target.embedding, target.output_weight), "(300, 64)", "(260, 64)")
-
-
-@pytest.mark.parametrize("numerics", ["", "precise", "Exact", 3])
-def test_unknown_numerics_are_refused_with_the_known_ones(generator, numerics):
-    parts = (repr(numerics), "exact", "fast")
-    assert_refused(lambda: TargetModel(tiny_model(), byte_tokenizer(), numerics=numerics), *parts)
-    assert_refused(lambda: generator.target.with_numerics(numerics), *parts)
 
 
 @pytest.fixture

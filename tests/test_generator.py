@@ -6,22 +6,17 @@ import json
 import pytest
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Resources
 from jakiro.engine.budget import TreeBudget
 from jakiro.engine.costs import DeviceProfile
-from jakiro.generator import JakiroGenerator
-from jakiro.methods import DEFAULT, WITH_COPIES
+from jakiro.methods import WITH_COPIES
 from jakiro.text import IncrementalDecoder
 from jakiro.trace import Trace
 from tests.support import (
     TREE,
-    ScriptedDrafter,
     prompt_ids,
     reference_answer,
-    scripted_generator,
     tiny_generator,
     tiny_model,
-    tiny_target,
 )
 
 QUESTION = "Why is the sky blue?"
@@ -62,12 +57,6 @@ def cut_inside_a_block(trace):
     return bool(trace.steps) and len(trace.steps[-1].committed_ids) < len(trace.steps[-1].accepted_path) + 1
 
 
-@pytest.fixture(scope="module")
-def certain():
-    """A drafter that never errs: every block is as long as the tree is deep."""
-    return scripted_generator(error_rate=0.0)
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled", "nucleus"])
 def test_the_token_limit_cuts_ids_text_and_metrics_together_inside_a_block(scripted, sampling):
     whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling_of(sampling, LENGTH)), 0
@@ -96,30 +85,6 @@ def test_a_stop_token_ends_the_answer_with_itself_wherever_in_a_block_it_comes(s
             assert bool(trace.steps) == (index > 0 and token_id != whole[0])
             inside += cut_inside_a_block(trace)
     assert inside > 3
-
-
-def test_of_several_stop_tokens_in_one_block_the_first_one_ends_the_answer(certain, monkeypatch):
-    whole = certain.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
-    block = whole.steps[1].committed_ids
-    stops = {block[4], block[2], block[3]} - set(whole.token_ids[: whole.token_ids.index(block[2])])
-    monkeypatch.setattr(certain.target, "stop_ids", frozenset(stops | {999}))
-    trace = certain.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
-    assert trace.steps[-1].committed_ids == block[:3]
-    assert len(trace.steps[-1].accepted_path) == 5
-    assert trace.end_reason == "eos"
-    assert_consistent(trace, certain)
-
-
-def test_the_end_of_text_token_leaves_no_text(certain, monkeypatch):
-    """Where the chosen byte token is also a special one, ids hold it and the text does not."""
-    whole = certain.run(QUESTION, SamplingParams(max_new_tokens=8), tree=TREE)
-    stop = whole.token_ids[5]
-    monkeypatch.setitem(certain.token_text.special_tokens, stop, "<stop>")
-    monkeypatch.setattr(certain.target, "stop_ids", frozenset({stop}))
-    trace = certain.run(QUESTION, SamplingParams(max_new_tokens=8), tree=TREE)
-    first = whole.token_ids.index(stop)
-    assert trace.token_ids == whole.token_ids[: first + 1]
-    assert trace.text == certain.token_text.decode(trace.token_ids[:-1])
 
 
 @pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
@@ -204,26 +169,6 @@ def test_streams_side_by_side_do_not_disturb_each_other(scripted):
     assert [stream.trace.token_ids for stream in streams] == alone
 
 
-@pytest.mark.parametrize(("error_rate", "depth", "tau"), [(0.0, 5, 6.0), (0.0, 2, 3.0), (1.0, 4, 1.0)])
-def test_tau_is_accepted_tokens_over_steps_plus_one(error_rate, depth, tau):
-    drafter = ScriptedDrafter(tiny_model(), error_rate)
-    generator = JakiroGenerator(Resources(tiny_target()), {DEFAULT.name: drafter})
-    trace = generator.run(QUESTION, SamplingParams(max_new_tokens=20), tree=TreeConfig(3, depth, 30))
-    assert trace.tau == tau
-    assert all(len(step.accepted_path) == tau - 1 for step in trace.steps)
-    # Twenty tokens, the first of them the prefill's; the last block may be cut, which tau does not see.
-    assert len(trace.steps) == -(-19 // tau)
-
-
-def test_tau_counted_by_hand_and_plain_decoding_has_one(scripted):
-    trace = scripted.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
-    accepted = [len(step.accepted_path) for step in trace.steps]
-    assert trace.tau == pytest.approx(1 + sum(accepted) / len(accepted))
-    assert len(set(accepted)) > 1
-    plain = scripted.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), method="autoregressive")
-    assert plain.tau == 1.0 and [len(step.nodes) for step in plain.steps] == [1] * (LENGTH - 1)
-
-
 def test_the_header_says_what_ran(generator):
     sampling, messages = SamplingParams(0.5, 0.9, 7, 11, 5), [{"role": "user", "content": QUESTION}]
     before = copy.deepcopy(messages)
@@ -284,15 +229,6 @@ def test_steps_are_plain_data(scripted):
         return {type(value)}
 
     assert types(trace.to_dict()) <= {int, float, str, bool, type(None)}
-
-
-def test_an_answer_that_guesses_well_is_given_large_trees():
-    generator = scripted_generator(error_rate=0.1)
-    generator.profile = DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 0.1), (8, 0.8)))
-    sampling = SamplingParams(1.0, seed=3, max_new_tokens=60)
-    trace = generator.run(QUESTION, sampling, tree=TreeConfig(width=4, depth=6, nodes=24, policy="auto"))
-    assert trace.token_ids == generator.run(QUESTION, sampling, method="autoregressive").token_ids
-    assert trace.tau > 3 and max(step.plan.levels for step in trace.steps) > 3
 
 
 def test_a_step_teaches_the_sizes_what_its_own_tree_brought_and_nothing_where_the_tree_was_another(monkeypatch):

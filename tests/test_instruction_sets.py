@@ -56,6 +56,7 @@ def _called(value: str | bool) -> str:
 
 TESTS = (
     "test_linear.py",
+    "test_blocks.py",
     "test_compiled.py",
     "test_numerics.py",
     "test_lossless.py::test_jakiro_with_a_head_equals_plain_decoding[decoupled]",

@@ -3,13 +3,12 @@
 import gc
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 
 from jakiro import starting
-from jakiro.starting import CHECK, COMPILE, CONVERT, FETCH, READ, process_seconds, reporting_to, step, timed
+from jakiro.starting import CHECK, COMPILE, CONVERT, FETCH, READ, reporting_to, step, timed
 from jakiro.system import one_process_at_a_time
 
 
@@ -47,15 +46,6 @@ def test_a_step_that_fails_is_over():
             assert list(seconds) == [READ]
 
 
-def test_another_thread_s_steps_are_not_told():
-    told = []
-    with reporting_to(lambda step, share, _: told.append((step, share))):
-        thread = threading.Thread(target=lambda: step(COMPILE).__enter__())
-        thread.start()
-        thread.join()
-    assert not told
-
-
 def test_what_was_made_during_imports_is_never_looked_through_for_garbage():
     before = gc.get_freeze_count()
     try:
@@ -73,15 +63,6 @@ def test_what_was_made_during_imports_is_never_looked_through_for_garbage():
     finally:
         gc.enable()
         gc.unfreeze()
-
-
-def test_the_age_of_a_process_grows_with_the_clock():
-    before, start = process_seconds(), time.monotonic()
-    if before is None:
-        return
-    while time.monotonic() - start < 0.05:
-        pass
-    assert before > 0 and process_seconds() - before >= 0.03
 
 
 WORK = """

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import jakiro
 from jakiro.system import (
     atomic_file,
     bound_waiting,
@@ -21,7 +20,6 @@ from jakiro.system import (
     is_out_of_memory,
     num_cores,
     one_process_at_a_time,
-    package_versions,
     usable_threads,
     write_atomically,
 )
@@ -33,15 +31,6 @@ def test_memory_that_runs_out_is_known_by_what_python_and_torch_say():
     for error in (caught.value, MemoryError(), torch.OutOfMemoryError("CUDA out of memory.")):
         assert is_out_of_memory(error)
     assert not is_out_of_memory(RuntimeError("expected all tensors on one device"))
-
-
-def test_a_file_is_written_whole_and_its_folder_made(tmp_path):
-    path = tmp_path / "made" / "notes.txt"
-    write_atomically(path, "Größe\n")
-    assert path.read_bytes() == "Größe\n".encode()
-    write_atomically(path, b"\x00\xff")
-    assert path.read_bytes() == b"\x00\xff"
-    assert [each.name for each in path.parent.iterdir()] == ["notes.txt"]
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -168,14 +157,6 @@ def test_the_cache_follows_the_environment(monkeypatch):
     assert cache_folder() == Path("/caches/jakiro")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == Path.home() / ".cache" / "jakiro"
-
-
-def test_versions_are_named_also_of_what_is_not_installed():
-    versions = package_versions("jakiro", "torch", "no-such-package")
-    assert list(versions) == ["python", "jakiro", "torch", "no-such-package"]
-    assert versions["python"] == platform.python_version()
-    assert versions["jakiro"] == jakiro.__version__
-    assert versions["torch"] and versions["no-such-package"] is None
 
 
 @pytest.mark.parametrize(

@@ -120,13 +120,6 @@ def test_sentencepiece_pieces_know_spaces_and_bytes():
     assert [token_text.piece(index) for index in (1, 2, 3, 4)] == [b" hi", b"there", b" ", b"\xc3"]
 
 
-def test_special_names_are_told_from_ordinary_tokens():
-    token_text = TokenText(byte_level_tokenizer())
-    assert token_text.special_name(8) == "<end>"
-    assert token_text.special_name(6) is None
-    assert token_text.special_name(0) is None
-
-
 def test_an_unfinished_character_waits_for_the_token_that_completes_it():
     decoder = IncrementalDecoder(TokenText(byte_level_tokenizer()))
     assert decoder.push([0, 1]) == "a"
@@ -138,16 +131,6 @@ def test_what_never_becomes_a_character_is_flushed_as_a_replacement():
     decoder = IncrementalDecoder(TokenText(byte_level_tokenizer()))
     assert decoder.push([0, 4, 5]) == "a"
     assert decoder.finish() == "\N{REPLACEMENT CHARACTER}"
-
-
-@pytest.mark.parametrize(
-    "tokenizer", [byte_level_tokenizer(), sentencepiece_tokenizer()], ids=["bytes", "sentencepiece"]
-)
-def test_pushes_joined_equal_the_decoding_of_all_ids(tokenizer):
-    token_text, rng = TokenText(tokenizer), random.Random(5)
-    for _ in range(500):
-        token_ids = [rng.randrange(len(tokenizer)) for _ in range(rng.randint(0, 12))]
-        assert pushed(token_text, token_ids, rng) == token_text.decode(token_ids), token_ids
 
 
 @pytest.mark.parametrize("tokenizer", SPACES.values(), ids=SPACES)
@@ -179,21 +162,6 @@ def test_only_the_newest_tokens_of_a_sentencepiece_text_are_decoded(monkeypatch)
     for _ in range(50):
         decoder.push(token_text._tokenizer.convert_tokens_to_ids(["▁hi", "there"]))
     assert max(lengths) <= 3
-
-
-def test_pushes_joined_equal_the_decoding_on_the_default_tokenizer(default_tokenizer):
-    token_text, rng = TokenText(default_tokenizer), random.Random(7)
-    samples = ["Grüße, 世界! 🧪🇫🇷 — “quoted”\n\tx = 3", "עברית и русский язык, naïve café", "a\u200db 👩‍🔬"]
-    sequences = [default_tokenizer(text)["input_ids"] for text in samples]
-    sequences += [[rng.randrange(len(default_tokenizer)) for _ in range(40)] for _ in range(200)]
-    for token_ids in sequences:
-        assert pushed(token_text, token_ids, rng) == token_text.decode(token_ids)
-
-
-def test_pieces_of_the_default_tokenizer_joined_are_the_text(default_tokenizer):
-    token_text = TokenText(default_tokenizer)
-    text = "Grüße, 世界! 🧪 def f(x):\n    return x**2"
-    assert b"".join(token_text.piece(token) for token in default_tokenizer(text)["input_ids"]).decode() == text
 
 
 @pytest.mark.parametrize("tokenizer", INSIDE.values(), ids=INSIDE)

@@ -13,7 +13,7 @@ from app.words import page as words
 from jakiro.heads.config import WEIGHTS_NAMES, named_target
 from jakiro.system import assets_folder
 from jakiro.zoo import table as zoo
-from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
+from jakiro.zoo.embedded import embedded_here, wheel_is_installed
 from jakiro.zoo.hub import cached_folder
 
 HERE, FETCH, UNFIT = "here", "fetch", "unfit"
@@ -129,7 +129,8 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
 def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
     """Why these two can never work here, as far as configs and files say; None where nothing speaks against it."""
     folder = _target_folder(target)
-    for path, weights in ((folder, ("*.safetensors", "*.bin", _GGUF)), (_head_folder(head), WEIGHTS_NAMES)):
+    held = None if zoo.is_embedded(target) else folder
+    for path, weights in ((held, ("*.safetensors", "*.bin", _GGUF)), (_head_folder(head), WEIGHTS_NAMES)):
         if path is not None and not any(found for name in weights for found in path.glob(name)):
             return words.PAIR_NO_WEIGHTS.format(folder=path.name)
     target_config = _config(folder)
@@ -160,8 +161,7 @@ def _too_large(folder: Path | None) -> str | None:
 def _target_folder(target: str) -> Path | None:
     """Where a target's files lie on this machine, None where they do not."""
     if zoo.is_embedded(target):
-        folder = embedded_folder()
-        return folder if (folder / "config.json").is_file() else None
+        return embedded_here()
     file = zoo.file_of(target)
     if file is not None:
         return file.here and file.here.parent

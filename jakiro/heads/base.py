@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.kernels.cache import RowCache
-from jakiro.kernels.compiled.linear import CompiledInt8Linear
-from jakiro.kernels.linear import Packing, native_works, packed_linear
+from jakiro.kernels.compiled.linear import BlockLinear, CompiledInt8Linear
+from jakiro.kernels.linear import Packing, looked_up, native_works, packed_linear
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.target.model import TargetModel
 
@@ -67,13 +67,13 @@ class DraftHead(nn.Module):
         self._output_layer: nn.Module | None = None
         self.precision = "full"
 
-    def bind(self, embedding: Tensor, output_weight: Tensor) -> "DraftHead":
-        """Shares the target's raw embedding rows and output rows, both (vocab_size, hidden_size).
+    def bind(self, embedding: Tensor | BlockLinear, output_weight: Tensor | BlockLinear) -> "DraftHead":
+        """Shares the target's raw embedding rows and output rows, both (vocab_size, hidden_size), see `looked_up`.
 
         Raises:
             ValueError: the target's sizes are not those the head was made for.
         """
-        expected = (self.config.vocab_size, self.config.hidden_size)
+        expected = (self.config.vocab_size, self.config.target_hidden_size)
         for name, weight in (("embedding", embedding), ("output", output_weight)):
             if tuple(weight.shape) != expected:
                 raise ValueError(
@@ -81,10 +81,10 @@ class DraftHead(nn.Module):
                     "choose a head trained for this target"
                 )
         parameter = next(self.parameters())
-        self.embedding = embedding.detach()
-        output_weight = output_weight.detach().to(device=parameter.device, dtype=parameter.dtype)
-        reduced = self.config.draft_vocab_size is not None
-        self.output_weight = output_weight[self.draft_token_ids] if reduced else output_weight
+        self.embedding = embedding.detach() if isinstance(embedding, Tensor) else embedding
+        if self.config.draft_vocab_size is not None or not isinstance(output_weight, Tensor):
+            output_weight = looked_up(output_weight, self.draft_token_ids.to(output_weight.device))
+        self.output_weight = output_weight.detach().to(device=parameter.device, dtype=parameter.dtype)
         self.mean_output_row = self.output_weight.float().mean(0).to(parameter.dtype)
         return self
 
@@ -96,7 +96,7 @@ class DraftHead(nn.Module):
         """
 
     def embed(self, token_ids: Tensor) -> Tensor:
-        return torch.nn.functional.embedding(token_ids.to(self.embedding.device), self.embedding).to(
+        return looked_up(self.embedding, token_ids.to(self.embedding.device)).to(
             device=self.output_weight.device, dtype=self.output_weight.dtype
         )
 

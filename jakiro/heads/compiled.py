@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from jakiro.heads.layers import HeadLayer, HeadOutput, fused
 from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.library import Draft, Head, HeadPass, Matrix, address, library, num_threads
-from jakiro.kernels.compiled.linear import NativeLinear
+from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear
 from jakiro.kernels.linear import Packing
 from jakiro.kernels.rotary import AngleTable
 
@@ -137,7 +137,7 @@ class NativeHeadLayer(nn.Module):
     def grow(
         self,
         output: NativeLinear,
-        embedding: Tensor,
+        embedding: Tensor | BlockLinear,
         draft_token_ids: Tensor,
         directions: tuple[Tensor, Tensor] | None,
         token_ids: Tensor,
@@ -148,7 +148,8 @@ class NativeHeadLayer(nn.Module):
         """Reads committed tokens into the cache and grows a tree on them.
 
         Args:
-            output: of the draft vocabulary, whose ids are `draft_token_ids`. embedding: (tokens, hidden) float32.
+            output: of the draft vocabulary, whose ids are `draft_token_ids`. embedding: (tokens, hidden)
+                float32, see `looked_up`.
             directions: (draft vocabulary, hidden) and (hidden,) float32, the output function's rows and their mean, of
                 which evidence is made; None for none.
             token_ids: (rows,) int64, at most `MOST_ROWS`; features: (rows, …) the target's one position before each.
@@ -169,7 +170,8 @@ class NativeHeadLayer(nn.Module):
         draft = Draft(
             ctypes.pointer(self._structure),
             ctypes.pointer(output.matrix),
-            embedding.data_ptr(),
+            address(embedding) if isinstance(embedding, Tensor) else None,
+            None if isinstance(embedding, Tensor) else ctypes.pointer(embedding.matrix),
             draft_token_ids.data_ptr(),
             *map(address, directions or (None, None)),
             angles.data_ptr(),

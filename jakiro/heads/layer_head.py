@@ -14,7 +14,7 @@ from jakiro.heads.compiled import MOST_ROWS, Growth, NativeHeadLayer
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
-from jakiro.kernels.compiled.linear import NativeLinear
+from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
 from jakiro.kernels.quantized import QuantizedLinear
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
@@ -117,7 +117,8 @@ class LayerHead(DraftHead):
             and self.levels is None
             and isinstance(self._output_layer, NativeLinear)
             and all(
-                rows.dtype == torch.float32 and rows.is_contiguous() for rows in (self.embedding, self.output_weight)
+                isinstance(rows, BlockLinear) or (rows.dtype == torch.float32 and rows.is_contiguous())
+                for rows in (self.embedding, self.output_weight)
             )
         )
 

@@ -5,7 +5,9 @@ a head is and the config what its sizes are. Whatever is not understood is refus
 with `strict=False` and only prints what did not fit.
 """
 
+import logging
 import re
+from collections.abc import Collection
 
 from torch import Tensor
 
@@ -23,6 +25,17 @@ _TYPES = {
     "rope_parameters": dict,
 }
 _ROTARY_BUFFERS = ("rotary_emb.inv_freq",)
+# Fields of a published config.json that every kind reads, and those that change nothing that a head computes
+_READ = {
+    *_REQUIRED, *_TYPES, "num_key_value_heads", "head_dim", "max_position_embeddings", "hidden_act", "draft_vocab_size",
+    "bias", "qkv_bias", "attention_bias", "mlp_bias", "layer_types", "use_sliding_window",
+}  # fmt: skip
+_IDLE = {
+    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "bos_token_id", "eos_token_id",
+    "pad_token_id", "use_cache", "initializer_range", "pretraining_tp", "attention_dropout", "tie_word_embeddings",
+    "auto_map", "_name_or_path", "name_or_path", "sliding_window", "max_window_layers", "num_experts_per_tok",
+}  # fmt: skip
+log = logging.getLogger("jakiro")
 
 
 def layer_fields(values: dict, tensors: dict[str, Tensor], num_layers: int = 1) -> dict:
@@ -33,6 +46,8 @@ def layer_fields(values: dict, tensors: dict[str, Tensor], num_layers: int = 1) 
     """
     _refuse_what_is_not_supported(values, tensors, num_layers)
     require_sizes(values)
+    refuse_windows(values)
+    name_unread(values)
     return {
         "hidden_size": values["hidden_size"],
         "num_attention_heads": values["num_attention_heads"],
@@ -133,6 +148,28 @@ def _base(frequencies: Tensor, head_dim: int) -> float:
     """The base that gives these frequencies, from the last one: base^(−(d − 2) / d)."""
     exponent = (head_dim - 2) / head_dim
     return float(frequencies[-1].double()) ** (-1 / exponent)
+
+
+def name_unread(values: dict, read: Collection[str] = ()) -> None:
+    """Says which fields of a published config.json nobody here reads, so that none changes a head in silence.
+
+    Args:
+        read: those that this kind reads besides.
+    """
+    unread = {name: value for name, value in values.items() if value and name not in {*_READ, *_IDLE, *read}}
+    if unread:
+        said = ", ".join(f"{name} = {value!r}" for name, value in sorted(unread.items()))
+        log.warning(
+            "Nothing here reads these fields of the draft head's config.json: %s. If one of them changes what the head "
+            "computes, fewer candidates are accepted; the text stays the target's own.",
+            said,
+        )
+
+
+def refuse_windows(values: dict) -> None:
+    """Raises ValueError where a published config.json asks for layers that do not see all positions."""
+    if values.get("use_sliding_window") or "sliding_attention" in (values.get("layer_types") or ()):
+        raise ValueError("The draft head has layers with a sliding window; Jakiro runs those that see all positions.")
 
 
 def mlp_chains(

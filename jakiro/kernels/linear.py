@@ -8,6 +8,7 @@ that were tried on this one and came out alike.
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.kernels.compiled.library import library
-from jakiro.kernels.compiled.linear import NativeLinear, lossless_exponent
+from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear, StoredBlocks
+from jakiro.kernels.rounding import rounded_to_blocks
 
 # Makes a packed layer from weight and bias
 Packing = Callable[[Tensor, Tensor | None], nn.Module]
@@ -29,6 +31,9 @@ _MOST_ADDED = 4
 # The largest matrix, in weights, of which all outputs are tried; and the fewest results compared per row: a single one
 # may round to the same bits by chance
 _TRIED_WEIGHTS, _TRIED_RESULTS = 2**20, 64
+_LARGEST_HALF = 65504.0
+# Numbers of a matrix that are looked at together: too few for torch to wake a second thread
+_PART = 2**15
 
 
 class PackedLinear(nn.Module):
@@ -103,9 +108,9 @@ def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
     """
     if weight.dtype == torch.bfloat16:
         return PackedLinear(weight, bias)
-    exponent = lossless_exponent(weight.detach())
     if native_works():
-        return NativeLinear(weight, bias, exponent)
+        return NativeLinear(weight, bias)
+    exponent = lossless_exponent(weight.detach())
     shape = (*weight.shape, bias is not None)
     if exponent is not None and _works(_HALF):
         counts = alike_counts(_HALF, *shape)
@@ -153,6 +158,11 @@ def _longest_gap(counts: Sequence[int]) -> int:
     return max(after - before for before, after in pairwise((0, *counts, _TRIED_ROWS + 1))) - 1
 
 
+def looked_up(table: Tensor | BlockLinear, ids: Tensor) -> Tensor:
+    """(…,) int64 numbers of rows → (…, width), the rows of an embedding or an output function."""
+    return nn.functional.embedding(ids, table) if isinstance(table, Tensor) else table.rows(ids)
+
+
 def packing_works(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether this build of torch packs weights for this device and dtype, tried on a small matrix."""
     if device.type != "cpu" or dtype != torch.float32:
@@ -169,7 +179,41 @@ def packs_bfloat16(device: torch.device, dtype: torch.dtype) -> bool:
 @functools.cache
 def native_works() -> bool:
     """Whether there are compiled functions, and they multiply as they should."""
-    return library() is not None and all(_works(partial(NativeLinear, exponent=each)) for each in (0, None))
+    return library() is not None and _works(NativeLinear) and _blocks_work()
+
+
+def _blocks_work() -> bool:
+    """Whether products of 8-bit blocks have the bits of what `dots.h` says, computed number by number."""
+    generator = torch.Generator().manual_seed(0)
+    bytes_of = torch.randint(0, 256, (40, 3, 16), generator=generator, dtype=torch.uint8)
+    about = torch.randn((40, 3, 2), generator=generator).half()
+    stored = torch.cat([about.view(torch.uint8), bytes_of], dim=-1).flatten(1)
+    layer = BlockLinear([StoredBlocks("Q4_1", stored.numpy())], 96)
+    numbers, hidden = torch.cat([bytes_of & 15, bytes_of >> 4], dim=-1), torch.randn((5, 96), generator=generator)
+    expected = block_products(numbers, *about.float().unbind(-1), hidden)
+    return torch.equal(layer(hidden), expected)
+
+
+def block_products(numbers: Tensor, scales: Tensor, minima: Tensor, hidden: Tensor) -> Tensor:
+    """What `BlockLinear` computes, in torch's own operations.
+
+    Args:
+        numbers: (outputs, blocks, block) whole numbers of at most 8 bits; scales, minima: (outputs, blocks) float32.
+        hidden: (rows, blocks · block) float32.
+    """
+    outputs, blocks, block = numbers.shape
+    read = hidden.view(-1, blocks, block)
+    largest = read.abs().amax(-1).clamp_min(1e-30)
+    # Of a number over a tensor torch makes a reciprocal and a product
+    most = torch.full_like(largest, 32767)
+    whole = (read * (most / largest)[..., None]).round().double()
+    row_scales, result = largest / most, torch.zeros(len(hidden), outputs)
+    sums = row_scales * whole.sum(-1).float()
+    for at in range(blocks):
+        products = (whole[:, at] @ numbers[:, at].double().T).float()
+        result = result + products * (scales[:, at] * row_scales[:, at, None])
+        result = result + minima[:, at] * sums[:, at, None]
+    return result
 
 
 def _works(layer: Packing) -> bool:
@@ -197,13 +241,50 @@ def packed_itemsize(module: nn.Module, dtype: torch.dtype) -> int:
     return min((each.itemsize for each in module.modules() if isinstance(each, kinds)), default=dtype.itemsize)
 
 
-def pack_linears(module: nn.Module) -> int:
+def pack_linears(module: nn.Module, packing: Packing = packed_linear) -> int:
     """Replaces every `nn.Linear` below `module` by a packed one, in place; returns how many."""
     count = 0
     for name, child in module.named_children():
         if type(child) is nn.Linear:
-            setattr(module, name, packed_linear(child.weight, child.bias))
+            setattr(module, name, packing(child.weight, child.bias))
             count += 1
         else:
-            count += pack_linears(child)
+            count += pack_linears(child, packing)
     return count
+
+
+@torch.inference_mode()
+def round_linears(module: nn.Module) -> None:
+    """Rounds the weights of every `nn.Linear` below `module` in place to what `BlockLinear.rounded` keeps of them."""
+    for child in module.modules():
+        if type(child) is nn.Linear:
+            scales, numbers = rounded_to_blocks(child.weight)
+            child.weight.copy_((scales.float() * numbers).flatten(1)[:, : child.in_features])
+
+
+def lossless_exponent(weight: Tensor) -> int | None:
+    """The power of two by which a weight is to be multiplied so that float16 holds it exactly; None where none does."""
+    largest = _largest(weight)
+    if not math.isfinite(largest):
+        return None
+    if largest == 0 or _survives_half(weight, 0):
+        return 0
+    exponent = largest_exponent(weight)
+    return exponent if _survives_half(weight, exponent) else None
+
+
+def largest_exponent(weight: Tensor) -> int:
+    """The largest power of two by which a finite weight may be multiplied without leaving float16's range."""
+    return math.floor(math.log2(_LARGEST_HALF / max(_largest(weight), 2.0**-60)))
+
+
+def _largest(weight: Tensor) -> float:
+    smallest, largest = weight.aminmax()
+    return float(torch.maximum(-smallest, largest))
+
+
+def _survives_half(weight: Tensor, exponent: int) -> bool:
+    """Looks at one row, which mostly settles it, and then at parts that stay in the processor's cache."""
+    parts = (weight[:1], *weight.split(max(_PART // weight.shape[1], 1)))
+    scaled = (part * 2.0**exponent for part in parts)
+    return all(torch.equal(part.half().float(), part) for part in scaled)

@@ -8,7 +8,8 @@ consist of, and only if a trial pass gives what the stock modules give; every ot
 there are compiled functions (`jakiro.kernels.compiled`), exact passes run all layers in one call of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -17,7 +18,8 @@ from torch.nn import functional
 
 from jakiro.kernels.attention import additive_mask, attend_exactly, attend_grouped
 from jakiro.kernels.cache import PassCache, RowCache
-from jakiro.kernels.linear import packed_linear
+from jakiro.kernels.compiled.linear import BlockLinear
+from jakiro.kernels.linear import Packing, looked_up, packed_linear
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 from jakiro.target.compiled import NativeDecoder
 
@@ -27,7 +29,7 @@ _MLP_MODULES = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 _TRIAL_TOKENS = 12
 
 
-def _fused(linears: list[nn.Linear], packed: bool) -> Callable[[Tensor], Tensor]:
+def _fused(linears: list[nn.Linear], packing: Packing | None) -> Callable[[Tensor], Tensor]:
     """Linear layers over the same input as one matrix product.
 
     Where nothing is packed, they become views of the fused matrix: a large model is never held twice.
@@ -40,39 +42,72 @@ def _fused(linears: list[nn.Linear], packed: bool) -> Callable[[Tensor], Tensor]
         bias = torch.cat(
             [z if each.bias is None else each.bias.detach() for each, z in zip(linears, zeros, strict=True)]
         )
-    if packed:
-        return packed_linear(weight, bias)
+    if packing is not None:
+        return packing(weight, bias)
     for linear, part in zip(linears, weight.split([len(each) for each in weights]), strict=True):
         linear.weight = nn.Parameter(part, requires_grad=False)
     return partial(functional.linear, weight=weight, bias=bias)
 
 
-class _Layer:
-    def __init__(self, stock: nn.Module, packed: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer of Llama's shape; products are functions of rows, norms are weights with what keeps them finite."""
+
+    query_key_value: Callable[[Tensor], Tensor]
+    output: Callable[[Tensor], Tensor]
+    gate_up: Callable[[Tensor], Tensor]
+    down: Callable[[Tensor], Tensor]
+    input_norm: Tensor
+    input_eps: float
+    middle_norm: Tensor
+    middle_eps: float
+    inner_size: int
+
+    @classmethod
+    def of(cls, stock: nn.Module, packing: Packing | None) -> "Layer":
         attention, mlp = stock.self_attn, stock.mlp
-        self.query_key_value = _fused([attention.q_proj, attention.k_proj, attention.v_proj], packed)
-        self.output = _fused([attention.o_proj], packed)
-        self.gate_up = _fused([mlp.gate_proj, mlp.up_proj], packed)
-        self.down = _fused([mlp.down_proj], packed)
-        self.input_norm, self.input_eps = stock.input_layernorm.weight.detach(), stock.input_layernorm.variance_epsilon
-        self.middle_norm = stock.post_attention_layernorm.weight.detach()
-        self.middle_eps = stock.post_attention_layernorm.variance_epsilon
-        self.inner_size = mlp.gate_proj.out_features
+        before, middle = stock.input_layernorm, stock.post_attention_layernorm
+        return cls(
+            _fused([attention.q_proj, attention.k_proj, attention.v_proj], packing),
+            _fused([attention.o_proj], packing),
+            _fused([mlp.gate_proj, mlp.up_proj], packing),
+            _fused([mlp.down_proj], packing),
+            before.weight.detach(),
+            before.variance_epsilon,
+            middle.weight.detach(),
+            middle.variance_epsilon,
+            mlp.gate_proj.out_features,
+        )
 
 
 class FusedLlama:
-    """The decoder stack without its output function; made by `build`."""
+    """The decoder stack without its output function; `build` makes it of a stock model.
 
-    def __init__(self, base: nn.Module, config, packed: bool) -> None:
-        self.embedding = base.embed_tokens.weight.detach()
-        self.rotary, self.angles = base.rotary_emb, AngleTable(base.rotary_emb)
-        self.norm, self.eps = base.norm.weight.detach(), base.norm.variance_epsilon
-        self.layers = [_Layer(layer, packed) for layer in base.layers]
-        attention = base.layers[0].self_attn
-        self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.head_dim, self.scaling = attention.head_dim, attention.scaling
-        self.packed = packed
+    Args:
+        embedding: (vocab_size, hidden_size), a tensor or rows that are looked up by number.
+        rotary: transformers' rotary embedding.
+        norm, eps: of the last norm.
+        heads: query heads, key/value heads, and numbers of a head. scaling: of attention's scores.
+        packed: whether layers are packed for passes of few rows.
+    """
+
+    def __init__(
+        self,
+        embedding: Tensor | BlockLinear,
+        rotary: nn.Module,
+        norm: Tensor,
+        eps: float,
+        layers: Sequence[Layer],
+        heads: tuple[int, int, int],
+        scaling: float,
+        packed: bool,
+    ) -> None:
+        self.embedding, self.rotary, self.angles = embedding, rotary, AngleTable(rotary)
+        self.norm, self.eps, self.layers, self.packed = norm, eps, layers, packed
+        (self.num_heads, self.num_kv_heads, self.head_dim), self.scaling = heads, scaling
         self.native: NativeDecoder | None = None
+        if self.is_static and NativeDecoder.fits(layers):
+            self.native = NativeDecoder(layers, *heads, scaling)
 
     @property
     def is_static(self) -> bool:
@@ -86,17 +121,23 @@ class FusedLlama:
 
     @classmethod
     @torch.inference_mode()
-    def build(cls, model: nn.Module, packed: bool) -> "FusedLlama | None":
+    def build(cls, model: nn.Module, packed: bool, packing: Packing = packed_linear) -> "FusedLlama | None":
         """A lean decoder over the model's weights, or None where the model has another shape.
 
         Args:
             model: a stock causal language model.
             packed: pack matrices, see `jakiro.kernels.linear` (float32 on a CPU, or bfloat16 where it packs that).
+            packing: how.
         """
         base, config = model.base_model, model.config.get_text_config()
         if not _has_llama_shape(base, config):
             return None
-        lean = cls(base, config, packed)
+        attention = base.layers[0].self_attn
+        heads = config.num_attention_heads, config.num_key_value_heads, attention.head_dim
+        layers = [Layer.of(layer, packing if packed else None) for layer in base.layers]
+        embedding, norm = base.embed_tokens.weight.detach(), base.norm
+        last = norm.weight.detach(), norm.variance_epsilon
+        lean = cls(embedding, base.rotary_emb, *last, layers, heads, attention.scaling, packed)
         # Ordinary tokens: after special ones some models' states are so large that 16 bits give another pass.
         start = config.vocab_size // 2
         token_ids = (start + torch.arange(_TRIAL_TOKENS, device=lean.embedding.device)) % config.vocab_size
@@ -111,8 +152,7 @@ class FusedLlama:
         positions = torch.arange(_TRIAL_TOKENS, device=token_ids.device)
         if not gives_the_same(lean(token_ids, positions, visible, cache, exact=False), stock):
             return None
-        if lean.is_static and NativeDecoder.fits(lean.layers):
-            lean.native = NativeDecoder(lean.layers, lean.num_heads, lean.num_kv_heads, lean.head_dim, lean.scaling)
+        if lean.native is not None:
             half = _TRIAL_TOKENS // 2
             cache.keep(half, [])
             rows = lean(token_ids[half:], positions[half:], visible[half:], cache, exact=True)
@@ -126,7 +166,7 @@ class FusedLlama:
         Returns:
             (rows, (1 + feature_layers) · hidden_size) features, those after the final norm first.
         """
-        hidden, deeper = self.run(functional.embedding(token_ids, self.embedding), *rows, **options)
+        hidden, deeper = self.run(looked_up(self.embedding, token_ids), *rows, **options)
         last = self.normed(hidden)
         return torch.cat([last, *deeper], dim=-1) if deeper else last
 

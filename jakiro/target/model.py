@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.kernels.cache import PassCache, RowCache
-from jakiro.kernels.linear import pack_linears, packed_itemsize, packing_works
+from jakiro.kernels.compiled.linear import BlockLinear
+from jakiro.kernels.linear import pack_linears, packed_itemsize, packed_linear, packing_works
 from jakiro.target.families import (
     EAGER,
     EXACT,
@@ -33,8 +34,11 @@ from jakiro.target.families import (
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.target.llama import FusedLlama
 from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, root_and_copies
+from jakiro.target.stored import StoredModel
 
 NUMERICS = ("exact", "fast")
+# Says of a model that `round_linears` rounded its weights, which compiled code then keeps in 8 bits
+ROUNDED = "rounded_to_blocks"
 PREFILL_CHUNK = 512
 # Of a prompt in compiled code, the first rows, whole chunks, attend exactly: further ones would be read a fifth slower
 EXACT_ROWS = 2048
@@ -82,7 +86,8 @@ class TargetModel:
 
     Args:
         model: a transformers `AutoModelForCausalLM`, already on its device and in its dtype. It is taken over: layers
-            of Llama's shape move into a `FusedLlama`, linear layers are packed on a CPU in float32.
+            of Llama's shape move into a `FusedLlama`, linear layers are packed on a CPU in float32. Or a model in a
+            file's own bits.
         tokenizer: its tokenizer.
         name, sha256: what traces call it; a function of the hash where it may not be known yet.
         numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows; where a
@@ -90,6 +95,7 @@ class TargetModel:
             are exact whatever is asked: there that costs nothing.
 
     Attributes:
+        embedding, output_weight: (vocab_size, hidden_size), see `looked_up`.
         device: of trees and logits: that of the output function. A model that is spread over devices moves what it
             needs by itself.
         weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
@@ -106,7 +112,7 @@ class TargetModel:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | StoredModel,
         tokenizer,
         name: str = "",
         sha256: str | Callable[[], str | None] | None = None,
@@ -117,28 +123,37 @@ class TargetModel:
         refuse_what_cannot_work(model.config, type(model))
         self.model, self.tokenizer, self.name, self._sha256 = model, tokenizer, name, sha256
         self.config = model.config.get_text_config()
-        self.embedding = weight_of(model.get_input_embeddings())
-        self.output_weight = weight_of(model.get_output_embeddings())
+        if isinstance(model, StoredModel):
+            self.embedding, self.output_weight = model.embedding, model.output_weight
+        else:
+            self.embedding = weight_of(model.get_input_embeddings())
+            self.output_weight = weight_of(model.get_output_embeddings())
         self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
         self.bucketed = self.device.type == "cuda"
         self.quantized = getattr(model, "quantization_method", None) is not None
         self.feature_layers: tuple[int, ...] = ()
-        trial = Trial(model, self.vocab_size, self.device)
-        packed = packing_works(self.device, self.dtype) and not is_split(model)
-        self.lean = FusedLlama.build(model, packed)
-        if self.lean is not None:
-            model.base_model.layers = nn.ModuleList()
-        if packed:
-            pack_linears(model)
-        self.weight_itemsize = packed_itemsize(model, self.dtype)
-        self.logits = output_function(model, self.output_weight)
+        trial = None
+        if isinstance(model, StoredModel):
+            self.lean, self.logits, self.weight_itemsize = model.lean, model.output, model.output.itemsize
+        else:
+            trial = Trial(model, self.vocab_size, self.device)
+            packed = packing_works(self.device, self.dtype) and not is_split(model)
+            packing = BlockLinear.rounded if getattr(model, ROUNDED, False) else packed_linear
+            self.lean = FusedLlama.build(model, packed, packing)
+            if self.lean is not None:
+                model.base_model.layers = nn.ModuleList()
+            if packed:
+                pack_linears(model, packing)
+            self.weight_itemsize = packed_itemsize(model, self.dtype)
+            self.logits = output_function(model, self.output_weight)
+            self._takes_positions = takes_positions(model.base_model)
         self.stop_ids = stop_ids(model, tokenizer)
         self.makers_settings = makers_settings(getattr(model, "generation_config", None))
         self.max_positions, positions_notice = readable_positions(self.config)
         self._notices = [positions_notice] if positions_notice else []
         self.window = getattr(self.config, "sliding_window", None)
-        self._takes_positions = takes_positions(model.base_model)
-        self._ways = self._tried(trial)
+        # Compiled passes are tried once a build, and what a stored model computes is known
+        self._ways = Ways(wide=torch.float64) if trial is None else self._tried(trial)
         self._decide(numerics)
 
     def with_numerics(self, numerics: str) -> "TargetModel":
@@ -280,7 +295,7 @@ class TargetModel:
         """An empty cache."""
         if self.compiled:
             layers, kv_heads, head_dim = self.lean.cache_shape
-            return RowCache(layers, capacity, rows=self.embedding.new_zeros((layers, 2, kv_heads, capacity, head_dim)))
+            return RowCache(layers, capacity, rows=torch.zeros(layers, 2, kv_heads, capacity, head_dim))
         storage = None if self.cache_dtype == self.dtype else self.cache_dtype
         return RowCache(self.config.num_hidden_layers, capacity, storage, together=not is_split(self.model))
 

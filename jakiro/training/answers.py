@@ -1,7 +1,7 @@
 """Answers that plain decoding writes once, kept with the target's features in a folder for all heads to come.
 
-A file holds one answer. Its name is a hash of all that the answer depends on: the target's weights and dtype, the
-prompt's ids, temperature, seed and length.
+A file holds one answer, see `features.py`. Its name is a hash of all that the answer depends on: the target's weights
+and dtype, the prompt's ids, temperature, seed and length.
 """
 
 import hashlib
@@ -13,17 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from jakiro.config import SamplingParams
-from jakiro.heads.checkpoint import write_tensors
 from jakiro.prompts import Question
-from jakiro.system import atomic_file
 from jakiro.target.families import stop_ids
 from jakiro.target.features import features_of
 from jakiro.text import encode_messages
+from jakiro.training.features import DamagedFeatures, FeatureFile, Text, write_file
 from jakiro.training.writing import TextRequest, write_texts
 
 # Deeper than any tree: the tokens after an answer's end show what its last tree got right.
@@ -76,26 +73,25 @@ class AnswerFolder:
     def answers_to_ids(self, prompts: Sequence[list[int]], sampling: SamplingParams) -> list[Answer]:
         """The same for prompts as token ids, the start of the answer included."""
         paths = [self._path(prompt, sampling) for prompt in prompts]
-        missing = [number for number, path in enumerate(paths) if not _is_whole(path)]
+        found = [_read(path) for path in paths]
+        missing = [number for number, answer in enumerate(found) if answer is None]
         settings = sampling.seed, sampling.temperature, sampling.max_new_tokens
         queue = deque(TextRequest(number, prompts[number], *settings, overhang=OVERHANG) for number in missing)
         texts = write_texts(self.model, queue, self.batch_size, self.stop_ids)
         for done, (request, ids, _) in enumerate(texts, start=1):
             self._store(paths[request.number], request.ids + ids, len(request.ids), sampling)
+            found[request.number] = _read(paths[request.number])
             log.info("Answer %d of %d at temperature %g written.", done, len(missing), sampling.temperature)
-        return [_read(path) for path in paths]
+        return found
 
     @torch.inference_mode()
     def _store(self, path: Path, ids: list[int], start: int, sampling: SamplingParams) -> None:
-        tensor = torch.tensor(ids, device=self.model.device)
-        inputs = {"input_ids": tensor[None], "use_cache": False}
+        inputs = {"input_ids": torch.tensor([ids], device=self.model.device), "use_cache": False}
         features = features_of(self.model.base_model, self.feature_layers, **inputs)[0]
         longest = ids[start : start + sampling.max_new_tokens]
         stops = [index for index, token in enumerate(longest) if token in self.stop_ids]
         end = start + (stops[0] if stops else len(longest) - 1)
-        tensors = {"ids": tensor.int(), "features": features.contiguous(), "span": torch.tensor([start, end])}
-        with atomic_file(path) as unfinished:
-            write_tensors({name: value.cpu() for name, value in tensors.items()}, unfinished)
+        write_file(path, [Text(ids, features, (start, end))])
 
     def _path(self, prompt: list[int], sampling: SamplingParams) -> Path:
         settings = [
@@ -105,19 +101,13 @@ class AnswerFolder:
         return self.folder / f"{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]}.safetensors"
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether there is a file of an answer that can be read."""
+def _read(path: Path) -> Answer | None:
+    """The answer in a file; None where there is none that can be read."""
     try:
-        with safe_open(path, "numpy") as file:
-            return {"ids", "features", "span"} <= set(file.keys())
+        ids, features, (start, end) = FeatureFile(path).text(0)
     except FileNotFoundError:
-        return False
-    except (OSError, SafetensorError) as error:
-        log.warning("The answer in %s can't be read and is written again: %s", path, error)
-        return False
-
-
-def _read(path: Path) -> Answer:
-    tensors = load_file(path)
-    start, end = tensors["span"].tolist()
-    return Answer(None, tensors["ids"].long(), tensors["features"], start, end)
+        return None
+    except DamagedFeatures as error:
+        log.warning("%s The answer is written again.", error)
+        return None
+    return Answer(None, torch.from_numpy(ids).long(), features, start, end)

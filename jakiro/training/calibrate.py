@@ -44,8 +44,7 @@ from jakiro.system import cache_folder
 from jakiro.training.answers import Answer, AnswerFolder
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.extract import extract, target_dtype
-from jakiro.training.features import Batch, FeatureCache
-from jakiro.training.kept_features import KeptFeatures
+from jakiro.training.features import Batch, FeatureCache, KeptFeatures
 from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions
 from jakiro.training.parallel import objective_for
 from jakiro.training.replay import ReplayedStep, replay
@@ -148,7 +147,8 @@ def _read(config: CalibrateConfig) -> _Pair:
             f"{folder} holds a head in another project's form, whose config has no place for a calibration; write it "
             "in ours first, with export --format hub."
         )
-    head, corpus = load_head(folder, device, kinds=known.kinds), read_corpus(list(map(Path, config.corpora)))
+    head = load_head(folder, device, kinds=known.kinds)
+    corpus = read_corpus(list(map(Path, config.corpora)), head.config.vocab_size)
     target = config.target or head.config.target_name
     if not target:
         raise ValueError(f"The config of {folder} names no target; give the one that the head was trained for.")

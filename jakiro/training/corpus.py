@@ -1,7 +1,7 @@
 """A corpus that the target writes: answers to prompts, or to messages that it wrote too (Magpie, arXiv 2406.08464).
 
 Rows are JSON lines with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made.
-Features that were computed on the way lie beside their part, see `kept_features.py`. The text itself comes from
+Features that were computed on the way lie beside their part, see `features.py`. The text itself comes from
 `writing.py` or `endpoint.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings both
 together.
 """
@@ -14,21 +14,21 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 from torch import Tensor
 
-from jakiro.config import DEVICE, DTYPE, MAX_NEW_TOKENS, TARGET, SamplingParams, is_number, require, setting
+from jakiro.config import DEVICE, DTYPE, MAX_NEW_TOKENS, TARGET, SamplingParams, is_count, is_number, require, setting
 from jakiro.kernels.linear import packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
 from jakiro.target.families import stop_ids
 from jakiro.target.llama import FusedLlama
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
-from jakiro.training.kept_features import features_path, write_kept
+from jakiro.training.features import Text, features_path, write_file
 from jakiro.training.messages import made_messages
 from jakiro.training.writing import TextRequest, Written, write_texts
 from jakiro.zoo import table as zoo
@@ -37,6 +37,7 @@ from jakiro.zoo.loading import choose_device, choose_dtype, read_target
 
 MANIFEST_NAME = "manifest.json"
 SELF_WRITTEN = "magpie"
+ROW_FIELDS = ("ids", "kind", "temp", "a0", "l0")
 REPORT_SECONDS = 10.0
 # Words of a text that is worth a summary
 _SHORTEST_PASSAGE = 40
@@ -125,6 +126,7 @@ class Row:
         temp: temperature of the answer.
         a0: index of the first answer token.
         l0: first index to learn from.
+        place: file and line that it was read from.
     """
 
     ids: list[int]
@@ -132,10 +134,24 @@ class Row:
     temp: float
     a0: int
     l0: int
+    place: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.ids) if isinstance(self.ids, list) else 0
+        whole = count > 0 and set(map(type, self.ids)) == {int} and min(self.ids) >= 0
+        require(whole, "its ids are no list of token numbers")
+        require(isinstance(self.kind, str), f"its kind is {self.kind!r}, no text")
+        require(is_number(self.temp) and self.temp >= 0, f"its temperature is {self.temp!r}, no number from 0 on")
+        for name in ("a0", "l0"):
+            value = getattr(self, name)
+            require(is_count(value, 0) and value <= count, f"its {name} is {value!r}, no place among {count} ids")
 
 
-def read_corpus(paths: Sequence[Path]) -> list[Row]:
+def read_corpus(paths: Sequence[Path], vocab_size: int | None = None) -> list[Row]:
     """The rows of corpus files, and of all parts in corpus folders.
+
+    Args:
+        vocab_size: of the target; None where it is not known.
 
     Raises:
         FileNotFoundError: a path does not exist, or no file was found.
@@ -149,7 +165,7 @@ def read_corpus(paths: Sequence[Path]) -> list[Row]:
     if not files:
         found = ", ".join(map(str, paths))
         raise FileNotFoundError(f"No *.jsonl.gz in {found}; write a corpus with the corpus command.")
-    parts = {file: read_part(file) for file in files}
+    parts = {file: read_part(file, vocab_size) for file in files}
     for folder in filter(Path.is_dir, paths):
         counted = read_manifest(folder).get("counts", {}).get("rows", 0)
         found = sum(len(rows) for file, rows in parts.items() if file.parent == folder)
@@ -161,24 +177,32 @@ def read_corpus(paths: Sequence[Path]) -> list[Row]:
     return [row for rows in parts.values() for row in rows]
 
 
-def read_part(file: Path) -> list[Row]:
+def read_part(file: Path, vocab_size: int | None = None) -> list[Row]:
     """The rows of one corpus file.
 
     Raises:
         DamagedPart: it is empty or cut off, or a line is no corpus row.
+        ValueError: a token is not in a vocabulary of this size.
     """
     rows = []
     try:
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             for line in lines:
                 values = json.loads(line)
-                rows.append(Row(values["ids"], values["kind"], values["temp"], values["a0"], values["l0"]))
+                place = f"{file}, line {len(rows) + 1}"
+                rows.append(Row(**{name: values[name] for name in ROW_FIELDS}, place=place))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DamagedPart(f"{file} is damaged ({error}); run corpus again, which writes it again.") from error
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedPart(
             f"{file}, line {len(rows) + 1}: not a corpus row ({error}); run corpus again, which writes it again."
         ) from error
+    for row in rows if vocab_size is not None else ():
+        if max(row.ids) >= vocab_size:
+            raise ValueError(
+                f"{row.place}: token {max(row.ids)} is not among the target's {vocab_size:,}; give the target that "
+                "wrote this corpus."
+            )
     # A part of which no row was kept has gzip's header at least
     if not file.stat().st_size:
         raise DamagedPart(f"{file} is empty; run corpus again, which writes it again.")
@@ -190,7 +214,7 @@ class DamagedPart(ValueError):
 
 
 def read_manifest(folder: Path) -> dict:
-    """What a folder's manifest says; empty where there is none.
+    """What the manifest of a corpus or a head says; empty where there is none.
 
     Raises:
         ValueError: it is no manifest.
@@ -199,9 +223,21 @@ def read_manifest(folder: Path) -> dict:
     if not path.is_file():
         return {}
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        values = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is damaged: it is no JSON object; remove it.") from error
+    for name, (fits, wanted) in _MANIFEST.items():
+        require(name not in values or fits(values[name]), f"{path} is damaged: {name} is not {wanted}; remove it.")
+    return values
+
+
+# What training and writing read of a manifest, and what each must be
+_MANIFEST = {
+    "counts": (lambda value: isinstance(value, dict) and all(is_count(each, 0) for each in value.values()), "counts"),
+    "settings": (lambda value: isinstance(value, dict) and is_count(value.get("part_rows"), 1), "a corpus' settings"),
+    "held_out": (lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value), "hashes"),
+    "minutes": (lambda value: is_number(value) and value >= 0, "a number of minutes"),
+}
 
 
 def write_corpus(config: CorpusConfig) -> int:
@@ -235,15 +271,20 @@ def write_corpus(config: CorpusConfig) -> int:
         key = read_api_key(config.api_key_file)
         write = Endpoint(config.endpoint, tokenizer, config.batch_size, api_key=key).write_texts
     if config.made:
-        passages = [] if config.passages is None else _passages(read_corpus([Path(config.passages)]), tokenizer)
+        passages = (
+            []
+            if config.passages is None
+            else _passages(read_corpus([Path(config.passages)], len(tokenizer)), tokenizer)
+        )
         prompts = made_messages(config.rows, config.options.seed, passages)
     out, options = Path(config.out), config.options
     writer = CorpusWriter(write, ends, tokenizer, out, options, prompts, target, sha256, excluded, features_of)
     return writer.write(config.rows)
 
 
-def _passages(rows: Sequence[Row], tokenizer) -> list[str]:
-    """The answers that are long enough to be summarised, without the template."""
+def _passages(corpus: Path, tokenizer) -> list[str]:
+    """A corpus' answers that are long enough to be summarised, without the template."""
+    rows = read_corpus([corpus], len(tokenizer))
     texts = [tokenizer.decode(row.ids[row.a0 :], skip_special_tokens=True).strip() for row in rows]
     return [text for text in texts if len(text.split()) >= _SHORTEST_PASSAGE]
 
@@ -339,9 +380,9 @@ class CorpusWriter:
             while missing and all(number in done for number in missing[0][1]):
                 path, numbers = missing.popleft()
                 kept = [pair for number in numbers if self._worth_keeping((pair := done.pop(number))[0])]
-                with_features = [(row.ids, features) for row, features in kept if features is not None]
-                if with_features:
-                    write_kept(features_path(path), with_features, self.features_of)
+                texts = [Text(row.ids, features) for row, features in kept if features is not None]
+                if texts:
+                    write_file(features_path(path), texts, {"target": self.features_of})
                 write_part(path, [row for row, _ in kept])
                 self._count([row for row, _ in kept])
                 self._write_manifest()
@@ -440,4 +481,4 @@ def write_part(part: Path, rows: Sequence[Row]) -> None:
     """Writes a corpus file, whole or not at all."""
     with atomic_file(part) as unfinished, gzip.open(unfinished, "wt") as file:
         for row in rows:
-            file.write(json.dumps(asdict(row)) + "\n")
+            file.write(json.dumps({name: getattr(row, name) for name in ROW_FIELDS}) + "\n")

@@ -9,8 +9,7 @@ import torch
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.target.features import features_of
 from jakiro.training.corpus import Row
-from jakiro.training.features import write_features
-from jakiro.training.kept_features import KeptFeatures
+from jakiro.training.features import KeptFeatures, NotFinite, write_features
 from jakiro.zoo.loading import gpu_computes_bfloat16
 
 log = logging.getLogger("jakiro")
@@ -48,5 +47,11 @@ def extract(
 
     # Kept features are those of the last layer alone.
     known = (lambda ids: None) if feature_layers else kept.of
-    for done in write_features(folder, sequences, hidden_size, run, feature_layers, known, target=kept.target):
-        log.info("Features of %d of %d sequences.", done, len(sequences))
+    try:
+        for done in write_features(folder, sequences, hidden_size, run, feature_layers, known, target=kept.target):
+            log.info("Features of %d of %d sequences.", done, len(sequences))
+    except NotFinite as error:
+        raise ValueError(
+            f"The target's features of {rows[error.index].place} are not finite in float16: its weights are damaged, "
+            "or its numbers too large to train a head on."
+        ) from error

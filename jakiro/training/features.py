@@ -1,19 +1,19 @@
-"""A cache of the target's features of a corpus: one file, written front to back.
+"""The target's features of texts, in files: beside a corpus as it is written, as a cache for training, with an answer.
 
-Its folder holds `features.f16` (one float16 row per token), `index.safetensors` (`ids`; `offsets`: sequence i is
-ids[offsets[i]:offsets[i + 1]]; `starts`: first indices to learn from; and, as metadata, whose features they are: the
-target's hash or name, its width, and the layers whose hidden states a row holds after the last one's) and `progress`,
-which counts the sequences that are finished.
+A file holds texts one after the other: `ids`, `features`, the `lengths` of the texts, their `marks` (numbers such as
+where learning begins), and `sums`, a checksum of each text with its features; its metadata says whose features they
+are. A flipped bit is noticed when the text is read.
 """
 
 import errno
 import json
 import logging
-import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,12 +22,148 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from jakiro.heads.checkpoint import write_tensors
-from jakiro.system import atomic_file, write_atomically
+from jakiro.system import atomic_file
 from jakiro.zoo.placement import gigabytes
 
-FEATURES_NAME, INDEX_NAME, PROGRESS_NAME = "features.f16", "index.safetensors", "progress"
-_ARRAYS, _SOURCE = ("ids", "offsets", "starts"), ("target", "hidden_size", "feature_layers")
+SUFFIX = ".safetensors"
+# Sequences and bytes in one file of a cache, at most; a stopped extraction loses the unfinished file
+GROUP, GROUP_BYTES = 256, 2**28
+_SHARD = "features-{:05d}" + SUFFIX
 log = logging.getLogger(__name__)
+
+
+class Text(NamedTuple):
+    """A text with the target's features.
+
+    Attributes:
+        ids: the whole text. features: (ids, feature_size), of any dtype.
+        marks: whole numbers about it; all texts of a file have equally many.
+    """
+
+    ids: Sequence[int]
+    features: Tensor
+    marks: tuple[int, ...] = ()
+
+
+class DamagedFeatures(ValueError):
+    """A file of features that cannot be read, or whose content is not what was written; the message is one sentence."""
+
+
+def write_file(path: Path, texts: Sequence[Text], source: Mapping[str, object] = {}) -> None:
+    """Writes at least one text, the file whole or not at all."""
+    tensors = {
+        "ids": torch.cat([torch.tensor(text.ids, dtype=torch.int32) for text in texts]),
+        "lengths": torch.tensor([len(text.ids) for text in texts]),
+        "marks": torch.tensor([text.marks for text in texts], dtype=torch.int64),
+        "features": torch.cat([text.features.cpu() for text in texts]),
+        "sums": torch.tensor([_checksum(*text) for text in texts]),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as unfinished:
+        write_tensors(tensors, unfinished, {"source": json.dumps(dict(source))})
+
+
+def _checksum(ids: Sequence[int], features: Tensor, marks: Sequence[int]) -> int:
+    numbers = np.asarray([*ids, *marks], dtype=np.int64).tobytes()
+    return zlib.crc32(features.cpu().contiguous().view(torch.uint8).numpy(), zlib.crc32(numbers))
+
+
+class NotFinite(ValueError):
+    """Features that hold no numbers, of the sequence at `index`."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"The target's features of sequence {index + 1} are not finite in float16.")
+        self.index = index
+
+
+class FeatureFile:
+    """Reads a file of texts with features.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedFeatures: it is no such file, or its parts contradict each other.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = safe_open(path, "pt")
+            self.source: dict = json.loads(self._file.metadata()["source"])
+            names = ("ids", "lengths", "marks", "sums")
+            self._ids, lengths, marks, sums = (self._file.get_tensor(name) for name in names)
+            self._features = self._file.get_slice("features")
+        except FileNotFoundError:
+            raise
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise DamagedFeatures(f"{path} is no file of features ({error}).") from error
+        self.offsets = np.concatenate([[0], lengths.numpy().cumsum()])
+        self._marks, self._sums = marks.tolist(), sums.tolist()
+        whole = len(self._ids) == self.offsets[-1] == self._features.get_shape()[0] and (lengths >= 0).all()
+        if not whole or not len(lengths) == len(self._marks) == len(self._sums):
+            raise DamagedFeatures(f"{path} is no file of features (its parts have different lengths).")
+
+    def __len__(self) -> int:
+        """Texts."""
+        return len(self._sums)
+
+    def ids(self, index: int) -> np.ndarray:
+        """int32; unlike what `text` returns, not checked."""
+        return self._ids[self.offsets[index] : self.offsets[index + 1]].numpy()
+
+    def text(self, index: int) -> Text:
+        """One text as it was written.
+
+        Raises:
+            DamagedFeatures: it is not what was written.
+        """
+        place = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        text = Text(self.ids(index), self._features[place], tuple(self._marks[index]))
+        if _checksum(*text) != self._sums[index]:
+            raise DamagedFeatures(f"{self.path} is damaged: text {index + 1} is not what was written.")
+        return text
+
+
+def features_path(part: Path) -> Path:
+    """The file of features that belongs to a corpus' file of rows."""
+    return part.with_name(part.name.removesuffix(".jsonl.gz") + SUFFIX)
+
+
+class KeptFeatures:
+    """Finds the features that were kept when a corpus was written, by a row's ids.
+
+    So parts may be filtered, shuffled and merged; a row that is not found, or is damaged, is read by the target again.
+
+    Args:
+        corpora: corpus files or folders; other files in the folders are not looked at.
+        target: the hash of the target's weights, or its name where that is unknown; features of other weights are left
+            aside, as are files that can't be read.
+    """
+
+    def __init__(self, corpora: Sequence[Path], target: str) -> None:
+        self.target = target
+        self._places: dict[bytes, tuple[FeatureFile, int]] = {}
+        for corpus in corpora:
+            parts = sorted(corpus.glob("*.jsonl.gz")) if corpus.is_dir() else [corpus]
+            for path in filter(Path.is_file, map(features_path, parts)):
+                try:
+                    file = FeatureFile(path)
+                except DamagedFeatures as error:
+                    log.warning("%s They are computed again.", error)
+                    continue
+                if file.source.get("target") == target:
+                    self._places |= {file.ids(index).tobytes(): (file, index) for index in range(len(file))}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def of(self, ids: Sequence[int]) -> Tensor | None:
+        """The (ids, hidden) features of a row, or None where none were kept."""
+        file, index = self._places.get(np.asarray(ids, dtype=np.int32).tobytes(), (None, 0))
+        try:
+            return None if file is None else file.text(index).features
+        except DamagedFeatures as error:
+            log.warning("%s It is computed again.", error)
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,64 +200,52 @@ class Batch:
 
 
 class FeatureCache:
-    """Reads a cache folder.
+    """Reads the files of features that `write_features` wrote into a folder.
 
     Raises:
-        FileNotFoundError: a file of the cache is missing.
-        ValueError: a file of the cache is damaged, or it does not hold the features of every sequence.
+        FileNotFoundError: there are none.
+        ValueError: one is damaged, or they do not hold the features of every sequence.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        for name in (FEATURES_NAME, INDEX_NAME, PROGRESS_NAME):
-            if not (self.folder / name).is_file():
-                raise FileNotFoundError(
-                    f"No feature cache in {self.folder}: {name} is missing; extract features first."
-                )
-        source, (self.ids, self.offsets, self.loss_start) = _index(self.folder)
-        finished = _progress(self.folder, len(self))
-        if finished < len(self):
-            raise ValueError(f"{self.folder} has the features of {finished} of {len(self)} sequences; extract all.")
-        self.feature_layers, self.hidden_size = tuple(source["feature_layers"]), source["hidden_size"]
-        features = np.memmap(self.folder / FEATURES_NAME, dtype=np.float16, mode="r")
-        width = (1 + len(self.feature_layers)) * self.hidden_size
-        if features.size != len(self.ids) * width:
+        files = [FeatureFile(path) for path in _shards(self.folder)]
+        if not files:
+            raise FileNotFoundError(f"No features in {self.folder}: {_SHARD.format(0)} is missing; extract them first.")
+        source = files[0].source
+        self._places = [(file, index) for file in files for index in range(len(file))]
+        if len(self) < source["sequences"]:
             raise ValueError(
-                f"{self.folder / FEATURES_NAME} holds {features.size} numbers, {len(self.ids)} tokens have {width} "
-                "each; extract the features again."
+                f"{self.folder} has the features of {len(self)} of {source['sequences']} sequences; extract all."
             )
-        self.features = features.reshape(len(self.ids), width)
+        self.hidden_size, self.feature_layers = source["hidden_size"], tuple(source["feature_layers"])
+        self.feature_size = (1 + len(self.feature_layers)) * self.hidden_size
+        self.lengths = np.concatenate([np.diff(file.offsets) for file in files])
 
     def __len__(self) -> int:
         """Sequences."""
-        return len(self.loss_start)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.diff(self.offsets)
+        return len(self._places)
 
     def learned_ids(self, num_held_out: int) -> np.ndarray:
         """The ids of all sequences but the first ones, which are held out."""
-        return self.ids[self.offsets[num_held_out] :]
+        return np.concatenate([file.ids(index) for file, index in self._places[num_held_out:]])
 
-    def rows(self, place: slice) -> Tensor:
-        """Features of these tokens, (tokens, feature_size) float32."""
-        return torch.from_numpy(self.features[place].astype(np.float32))
-
-    def texts(self, first: int, count: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    def texts(self, first: int, count: int, device: torch.device | str = "cpu") -> list[tuple[Tensor, Tensor]]:
         """(tokens,) ids and (tokens, feature_size) features of up to `count` sequences from the first one on."""
         batches = [self.batch([index]).to(device) for index in range(first, min(first + count, len(self)))]
         return [(batch.ids[0], batch.inputs[0]) for batch in batches]
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """The named sequences, padded to the longest."""
-        indices = list(indices)
-        places = [slice(self.offsets[index], self.offsets[index + 1]) for index in indices]
-        ids = [torch.from_numpy(self.ids[place].astype(np.int64)) for place in places]
-        inputs = [self.rows(place) for place in places]
-        lengths, starts = (torch.from_numpy(each[indices].astype(np.int64)) for each in (self.lengths, self.loss_start))
-        padded = (pad_sequence(each, batch_first=True) for each in (ids, inputs))
-        return Batch(*padded, lengths, starts, self.hidden_size)
+        """The named sequences, padded to the longest.
+
+        Raises:
+            DamagedFeatures: one is not what was written.
+        """
+        texts = [file.text(index) for file, index in (self._places[index] for index in indices)]
+        ids = pad_sequence([torch.from_numpy(text.ids.astype(np.int64)) for text in texts], batch_first=True)
+        inputs = pad_sequence([text.features.float() for text in texts], batch_first=True)
+        starts = torch.tensor([text.marks[0] for text in texts])
+        return Batch(ids, inputs, torch.tensor([len(text.ids) for text in texts]), starts, self.hidden_size)
 
 
 def write_features(
@@ -130,13 +254,13 @@ def write_features(
     hidden_size: int,
     features_of: Callable[[Tensor], Tensor],
     feature_layers: Sequence[int] = (),
-    kept: Callable[[Sequence[int]], np.ndarray | None] = lambda ids: None,
+    kept: Callable[[Sequence[int]], Tensor | None] = lambda ids: None,
     *,
     target: str = "",
     batch_tokens: int = 2048,
-    group: int = 256,
+    group: int = GROUP,
 ) -> Iterator[int]:
-    """Fills a cache folder, continuing where an earlier call stopped; yields the number of finished sequences.
+    """Fills a folder, continuing where an earlier call stopped; yields the number of finished sequences.
 
     Args:
         folder: made if missing; an unfinished cache of the same sequences is continued.
@@ -144,73 +268,94 @@ def write_features(
         hidden_size: the target's.
         features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
         feature_layers: the further layers whose hidden states these features hold.
-        kept: features of a sequence that are known already, (length, feature_size) float16, or None.
+        kept: features of a sequence that are known already, (length, feature_size), or None.
         target: the hash of the target's weights, or its name where that is unknown.
         batch_tokens: padded tokens in one pass of the target.
-        group: sequences between two updates of the progress file.
+        group: sequences in one file.
 
     Raises:
-        ValueError: the folder holds a cache of other sequences, layers or weights, or a damaged one.
+        ValueError: the folder holds features of other sequences, layers or weights.
+        NotFinite: a feature is no number.
         OSError: there is no room for the features.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    offsets = np.cumsum([0] + [len(ids) for ids, _ in sequences])
-    all_ids = np.concatenate([np.asarray(ids, dtype=np.int32) for ids, _ in sequences])
-    progress, path = folder / PROGRESS_NAME, folder / FEATURES_NAME
     source = {"target": target, "hidden_size": hidden_size, "feature_layers": list(feature_layers)}
+    source["sequences"] = len(sequences)
     row_bytes = 2 * (1 + len(feature_layers)) * hidden_size
-    if progress.is_file():
-        held, (held_ids, held_offsets, _) = _index(folder)
-        if not (np.array_equal(held_ids, all_ids) and np.array_equal(held_offsets, offsets)):
-            raise ValueError(f"The feature cache in {folder} belongs to another corpus; name an empty folder.")
-        for name, asked in source.items():
-            if held[name] != asked:
-                raise ValueError(
-                    f"The feature cache in {folder} was made with {name.replace('_', ' ')} {held[name]}, not {asked}; "
-                    "name an empty folder."
-                )
-        done = _progress(folder, len(sequences))
-        held_bytes = path.stat().st_size if path.is_file() else 0
-        if held_bytes < len(all_ids) * row_bytes:
-            done = min(done, int(np.searchsorted(offsets, held_bytes // row_bytes, side="right")) - 1)
-            log.warning("%s is cut off after %d sequences; the others are computed again.", path, done)
-    else:
-        path.unlink(missing_ok=True)
-        done = 0
-    arrays = zip(_ARRAYS, (all_ids, offsets, np.array([start for _, start in sequences])), strict=True)
-    with atomic_file(folder / INDEX_NAME) as unfinished:
-        tensors = {name: torch.from_numpy(array) for name, array in arrays}
-        write_tensors(tensors, unfinished, {"source": json.dumps(source)})
-    size, missing_bytes = len(all_ids) * row_bytes, int(offsets[-1] - offsets[done]) * row_bytes
-    if shutil.disk_usage(folder).free < missing_bytes:
-        raise OSError(_no_room(folder, missing_bytes))
+    groups = _groups([row_bytes * len(ids) for ids, _ in sequences], group)
+    paths = [folder / _SHARD.format(number) for number in range(len(groups))]
+    whole = {path for path, own in zip(paths, groups, strict=True) if _is_whole(path, sequences, own, source)}
+    if further := set(_shards(folder)) - set(paths):
+        raise ValueError(f"{min(further)} belongs to another corpus; name an empty folder.")
+    missing = [own for path, own in zip(paths, groups, strict=True) if path not in whole]
+    num_bytes = row_bytes * sum(len(sequences[index][0]) for own in missing for index in own)
+    folder.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(folder).free < num_bytes:
+        raise OSError(_no_room(folder, num_bytes))
+    for path, own in zip(paths, groups, strict=True):
+        if path in whole:
+            continue
+        features = dict(_rows_of(sequences, own, features_of, kept, batch_tokens))
+        for index, rows in features.items():
+            if not torch.isfinite(rows).all():
+                raise NotFinite(index)
+        texts = [Text(sequences[index][0], features[index], (sequences[index][1],)) for index in own]
+        try:
+            write_file(path, texts, source)
+        except OSError as error:
+            if error.errno in (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise OSError(_no_room(folder, num_bytes)) from error
+            raise
+        yield own.stop
+
+
+def _groups(sizes: Sequence[int], most: int) -> list[range]:
+    """Sequences one after the other in groups, from their sizes in bytes."""
+    groups, start, total = [], 0, 0
+    for index, size in enumerate(sizes):
+        if index > start and (index - start == most or total + size > GROUP_BYTES):
+            groups.append(range(start, index))
+            start, total = index, 0
+        total += size
+    return [*groups, range(start, len(sizes))]
+
+
+def _shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob(_SHARD.replace("{:05d}", "*")))
+
+
+def _is_whole(path: Path, sequences: Sequence[tuple[Sequence[int], int]], own: range, source: dict) -> bool:
+    """Whether a file has the features of these sequences; a damaged one is told and made anew.
+
+    Raises:
+        ValueError: it is of other sequences, or was made otherwise.
+    """
     try:
-        with path.open("ab") as file:
-            file.truncate(size)
-        write_atomically(progress, f"{done}\n")
-        for start in range(done, len(sequences), group):
-            stop = min(start + group, len(sequences))
-            with path.open("r+b") as file:
-                for index, rows in _rows_of(sequences, range(start, stop), features_of, kept, batch_tokens):
-                    file.seek(int(offsets[index]) * row_bytes)
-                    file.write(np.ascontiguousarray(rows, np.float16).data)
-                file.flush()
-                os.fsync(file.fileno())
-            write_atomically(progress, f"{stop}\n")
-            yield stop
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise OSError(_no_room(folder, missing_bytes)) from error
-        raise
+        file = FeatureFile(path)
+        texts = [file.text(index) for index in range(len(file))]
+    except FileNotFoundError:
+        return False
+    except DamagedFeatures as error:
+        log.warning("%s It is made anew.", error)
+        return False
+    for name in ("target", "hidden_size", "feature_layers"):
+        if file.source.get(name) != source[name]:
+            raise ValueError(
+                f"The features in {path.parent} were made with {name.replace('_', ' ')} {file.source.get(name)}, not "
+                f"{source[name]}; name an empty folder."
+            )
+    wanted = [(list(ids), (start,)) for ids, start in (sequences[index] for index in own)]
+    if [(text.ids.tolist(), text.marks) for text in texts] != wanted or file.source["sequences"] != len(sequences):
+        raise ValueError(f"{path} belongs to another corpus; name an empty folder.")
+    return True
 
 
 def _rows_of(
     sequences: Sequence[tuple[Sequence[int], int]],
     indices: Sequence[int],
     features_of: Callable[[Tensor], Tensor],
-    kept: Callable[[Sequence[int]], np.ndarray | None],
+    kept: Callable[[Sequence[int]], Tensor | None],
     batch_tokens: int,
-) -> Iterator[tuple[int, np.ndarray]]:
+) -> Iterator[tuple[int, Tensor]]:
     """Index and (length, feature_size) float16 features of these sequences, the known ones first."""
     missing = []
     for index in indices:
@@ -221,7 +366,7 @@ def _rows_of(
             yield index, known
     for bucket in length_buckets(np.array([len(ids) for ids, _ in sequences]), missing, batch_tokens):
         ids = pad_sequence([torch.tensor(sequences[index][0]) for index in bucket], batch_first=True)
-        rows = features_of(ids).to(device="cpu", dtype=torch.float16).numpy()
+        rows = features_of(ids).to(device="cpu", dtype=torch.float16)
         for index, own in zip(bucket, rows, strict=True):
             yield index, own[: len(sequences[index][0])]
 
@@ -232,35 +377,6 @@ def _no_room(folder: Path, num_bytes: int) -> str:
         f"There is no room for the features in {folder}: {gigabytes(num_bytes)} are needed, {gigabytes(free)} are "
         "free; free some, or name another folder with --features."
     )
-
-
-def _index(folder: Path) -> tuple[dict, list[np.ndarray]]:
-    """Whose features a folder holds, and ids, offsets and starts, see the module.
-
-    Raises:
-        ValueError: the index is missing or damaged.
-    """
-    path = folder / INDEX_NAME
-    try:
-        with safe_open(path, "numpy") as file:
-            source = json.loads(file.metadata()["source"])
-            return {name: source[name] for name in _SOURCE}, [file.get_tensor(name) for name in _ARRAYS]
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} is missing or damaged; remove the folder, and its features are computed again."
-        ) from error
-
-
-def _progress(folder: Path, num_sequences: int) -> int:
-    """How many sequences are finished."""
-    path = folder / PROGRESS_NAME
-    try:
-        found = int(path.read_text(encoding="utf-8").split()[0])
-    except (ValueError, IndexError):
-        found = -1
-    if not 0 <= found <= num_sequences:
-        raise ValueError(f"{path} is damaged; remove it, and the features are computed again.")
-    return found
 
 
 def length_buckets(lengths: np.ndarray, indices: Sequence[int], batch_tokens: int) -> list[list[int]]:

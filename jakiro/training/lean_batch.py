@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jakiro.kernels.cache import RowCache
-from jakiro.kernels.linear import packed_linear
+from jakiro.kernels.linear import looked_up, packed_linear
 from jakiro.kernels.rotary import apply_rotary
 from jakiro.target.llama import FusedLlama
 
@@ -80,7 +80,7 @@ class LeanBatch:
         positions, places = torch.tensor(self.lengths), torch.arange(count)
         columns = max(self.lengths) + 1
         mask = (torch.arange(columns) <= positions[:, None])[:, None, None]
-        hidden = functional.embedding(torch.tensor([row.written[-1] for row in self.rows]), lean.embedding)
+        hidden = looked_up(lean.embedding, torch.tensor([row.written[-1] for row in self.rows]))
         cos, sin = (each[:, None].to(hidden.dtype) for each in lean.angles.at(positions, columns))
         heads = lean.num_heads + lean.num_kv_heads
         for layer, (all_keys, all_values) in zip(lean.layers, self.store, strict=True):

@@ -26,11 +26,10 @@ from jakiro.methods import DEFAULT, METHODS, Methods
 from jakiro.methods import methods_from as methods_of
 from jakiro.plots import MISSING
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
-from jakiro.training.corpus import Row, read_corpus
+from jakiro.training.corpus import Row, read_corpus, read_manifest
 from jakiro.training.curves import write_curves
 from jakiro.training.extract import extract, target_dtype
-from jakiro.training.features import FeatureCache
-from jakiro.training.kept_features import KeptFeatures
+from jakiro.training.features import FeatureCache, KeptFeatures
 from jakiro.training.losses import LossWeights, Objective
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import (
@@ -50,6 +49,7 @@ from jakiro.training.trainer import Trainer
 from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, held_out, report
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, read_target
+from jakiro.zoo.weights import load_config
 
 LONGEST_WAIT = timedelta(days=2)
 # Held-out texts that every checkpoint is judged on
@@ -168,7 +168,8 @@ def planned(config: TrainConfig) -> Plan:
     """Reads the corpus and the head to start from, and refuses what cannot work before anything is computed."""
     known, num_held_out = METHODS.with_further(methods_of(config.methods_from)), config.options.num_validation
     kind, fields = _shape_of(config, known)
-    rows = in_order_of_content(read_corpus(list(map(Path, config.corpora))), config.max_tokens)
+    vocab_size = load_config(config.target).get_text_config().vocab_size
+    rows = in_order_of_content(read_corpus(list(map(Path, config.corpora)), vocab_size), config.max_tokens)
     require(
         len(rows) > num_held_out,
         f"The corpus has {len(rows)} rows and {num_held_out} are held out; write more or hold out fewer.",
@@ -247,7 +248,7 @@ def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
     write_training_card(trainer.head, out, sections)
     earlier = 0.0
     if plan.source is not None and is_continued(plan.source[0].config, material.shape):
-        earlier = zoo.trained_minutes(plan.source[1]) or 0.0
+        earlier = read_manifest(plan.source[1]).get("minutes", 0.0)
     add_minutes(out, earlier + trainer.elapsed / 60)
     if config.logdir:
         draw_curves(Path(config.logdir))

@@ -3,9 +3,11 @@
 import logging
 import math
 import pickle
+import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import reduce
 from pathlib import Path
 
 import torch
@@ -13,6 +15,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType, GradientAccumulationPlugin, broadcast_object_list
 from torch import Tensor
 
+from jakiro.config import require
 from jakiro.heads.base import DraftHead
 from jakiro.heads.checkpoint import save_head
 from jakiro.heads.kind import Kinds
@@ -73,9 +76,9 @@ class Trainer:
                 f"The features are {cache.hidden_size} wide, the head {config.target_hidden_size}; "
                 "extract the features with the head's own target."
             )
-        if cache.features.shape[1] != config.feature_size:
+        if cache.feature_size != config.feature_size:
             raise ValueError(
-                f"The features hold layers {list(cache.feature_layers)} beside the last, {cache.features.shape[1]} "
+                f"The features hold layers {list(cache.feature_layers)} beside the last, {cache.feature_size} "
                 f"numbers for each token, the head reads {config.feature_size}; extract those of the head's own layers."
             )
         if len(cache) <= options.num_validation:
@@ -132,9 +135,8 @@ class Trainer:
         return frequent, draft_index(self.head)
 
     def _feature_deviation(self) -> float:
-        first = self.options.num_validation
-        start, stop = self.cache.offsets[[first, min(len(self.cache), first + 16)]]
-        return float(self.cache.rows(slice(start, stop)).std())
+        texts = self.cache.texts(self.options.num_validation, 16)
+        return float(torch.cat([features for _, features in texts]).std())
 
     @property
     def progress(self) -> float:
@@ -306,8 +308,8 @@ class Trainer:
             self.writer.add_scalar(prefix + name, value, self.step)
 
     def state_dict(self) -> dict:
-        """Everything that a resumed run needs to continue as if it had never stopped."""
-        return {
+        """Everything that a resumed run needs to continue as if it had never stopped, and a checksum of it."""
+        state = {
             "head": self.head.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "options": self._options(),
@@ -315,6 +317,7 @@ class Trainer:
             "elapsed": self.elapsed,
             "average": self.average,
         }
+        return state | {"checksum": checksum(state)}
 
     def _options(self) -> dict:
         return asdict(self.options) | {"processes": self.accelerator.num_processes}
@@ -335,6 +338,7 @@ class Trainer:
             self.step, self.epoch, self.batches, self.next_batch = position
             self.elapsed, average = float(state["elapsed"]), dict(state["average"])
             tensors, kept = dict(state["head"]), list(state["optimizers"])
+            require(state.pop("checksum") == checksum(state), "it is not what was written")
         except (OSError, EOFError, pickle.UnpicklingError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{path} is not a readable training state; start without --resume, and with --init FOLDER to "
@@ -380,6 +384,17 @@ def _accelerator(device: torch.device) -> Accelerator:
             "`accelerate config`, or launch with --multi_gpu."
         )
     return accelerator
+
+
+def checksum(value: object, before: int = 0) -> int:
+    """A number that another value would hardly have: of tensors, and of dictionaries and lists of plain values."""
+    if isinstance(value, Tensor):
+        return zlib.crc32(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy(), before)
+    if isinstance(value, dict):
+        return checksum(list(value.items()), before)
+    if isinstance(value, (list, tuple)):
+        return reduce(lambda found, each: checksum(each, found), value, zlib.crc32(b"%d" % len(value), before))
+    return zlib.crc32(repr(value).encode(), before)
 
 
 def _write_state(state: dict, path: Path) -> None:

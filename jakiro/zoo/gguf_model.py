@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from jakiro.gguf_file import GgufFile, GgufTensor, Value, open_gguf
+from jakiro.zoo.refusals import one_sentence
 
 # Of a long list so many are named
 _SHOWN = 3
@@ -25,10 +26,9 @@ _SIZES = {
 }
 # Keys that change nothing with these values, and are refused with others
 _NEUTRAL = {
-    "attention.causal": (True,), "attention.clamp_kqv": (0.0,), "attention.max_alibi_bias": (0.0,),
-    "expert_count": (0,), "expert_used_count": (0,), "pooling_type": (0,), "use_parallel_residual": (False,),
-    "rope.scaling.yarn_ext_factor": (1.0,), "rope.scaling.yarn_attn_factor": (1.0,),
-    "rope.scaling.yarn_log_multiplier": (0.0,),
+    "attention.causal": True, "attention.clamp_kqv": 0.0, "attention.max_alibi_bias": 0.0, "expert_count": 0,
+    "expert_used_count": 0, "pooling_type": 0, "use_parallel_residual": False, "rope.scaling.yarn_ext_factor": 1.0,
+    "rope.scaling.yarn_attn_factor": 1.0, "rope.scaling.yarn_log_multiplier": 0.0,
 }  # fmt: skip
 # How a file came about, and not what it computes
 _ABOUT = {"rope.scaling.finetuned", "tensor_data_layout"}
@@ -196,12 +196,13 @@ def stock_model(read: GgufModel, dtype):
     """transformers' model with a file's weights, rounded to a torch dtype.
 
     Raises:
-        ValueError: the file was cut meanwhile, or has blocks that cannot be read.
+        ValueError: transformers refuses the config, the file was cut meanwhile, or has blocks that cannot be read.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**read.config), dtype=dtype).eval()
+    with one_sentence("target model", str(read.file.path), "GGUF file"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**read.config), dtype=dtype).eval()
     weights = model.state_dict()
     tied = {"lm_head.weight"} if read.config["tie_word_embeddings"] else set()
     assert weights.keys() - tied == read.weights.keys(), "a table here differs from transformers' names"
@@ -234,9 +235,14 @@ def _keys(file: GgufFile, kind: _Architecture) -> dict[str, Value]:
             if len(set(value)) != 1:
                 raise _refusal(file, f"{prefix}{key} differs between layers")
             keys[key] = value[0]
-        if key in _NEUTRAL and value not in _NEUTRAL[key]:
-            raise _refusal(file, f"{prefix}{key} is {value}, and only {_NEUTRAL[key][0]} is understood")
-    missing = [f"{prefix}{key}" for key in (*_SIZES, "attention.layer_norm_rms_epsilon") if not keys.get(key)]
+        if key in _NEUTRAL and keys[key] != _NEUTRAL[key]:
+            raise _refusal(file, f"{prefix}{key} is {value}, and only {_NEUTRAL[key]} is understood")
+        counts = key in _SIZES or key in _HEADS
+        if counts and (type(keys[key]) is not int or keys[key] <= 0):
+            raise _refusal(file, f"{prefix}{key} is {value}, which is no whole number above 0")
+        if isinstance(keys[key], str) and key not in _ABOUT and key != "rope.scaling.type":
+            raise _refusal(file, f"{prefix}{key} is the text {value}, which is no number")
+    missing = [f"{prefix}{key}" for key in (*_SIZES, "attention.layer_norm_rms_epsilon") if key not in keys]
     if missing:
         raise _refusal(file, f"it lacks {_some(missing)}")
     return keys

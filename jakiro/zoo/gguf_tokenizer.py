@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from jakiro.gguf_file import Value
+from jakiro.zoo.refusals import one_sentence
 
 _LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -111,7 +112,8 @@ def tokenizer_of(metadata: Mapping[str, Value], path) -> object:
             raise refusal(f"has {name} {token_id:,} and {len(tokens):,} tokens")
     special = {f"{name}_token": tokens[token_id] for name, token_id in ids.items() if token_id is not None}
     build = _byte_level if kind == "gpt2" else _sentence_piece
-    backend = build(keys, special)
+    with one_sentence("target model", str(path), "tokenizer"):
+        backend = build(keys, special)
     ends = [keys.get(f"{name}_token_id") for name in ("eot", "eom")]
     named = {*special.values(), *(tokens[token_id] for token_id in ends if token_id is not None)}
     _add_whole_tokens(backend, tokens, types, named)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from jakiro.gguf_file import parts_of
 from jakiro.system import cache_folder, write_atomically
 from jakiro.zoo.files import opened
 
@@ -21,7 +22,7 @@ PATIENCE_SECONDS = 1.0
 
 
 def weights_sha256(folder: Path) -> str | None:
-    """The hash of the safetensors weights in a folder, see `hash_weights`; None where it has no such files.
+    """The hash of a folder's safetensors weights or of a GGUF file, see `hash_weights`; None where there are none.
 
     Raises:
         ValueError: a file was cut, or is no safetensors file.
@@ -79,13 +80,13 @@ def hashed_folders() -> Iterator[Path]:
     """The folders whose hashes are remembered, as far as they are still there."""
     for kept in sorted((cache_folder() / "hashes").glob("*.json")):
         known = _read(kept)
-        if known is not None and Path(known["folder"]).is_dir():
+        if known is not None and Path(known["folder"]).exists():
             yield Path(known["folder"])
 
 
 def _stamp(folder: Path) -> list[list]:
     """Real path, size and time of each file."""
-    files = sorted(folder.glob("*.safetensors"))
+    files = parts_of(folder) if folder.is_file() else sorted(folder.glob("*.safetensors"))
     return [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
 
 
@@ -109,12 +110,20 @@ def _read(kept: Path) -> dict | None:
 
 def hash_weights(folder: Path) -> str:
     """Of names, types, shapes and bytes, in order of the names: it doesn't depend on how tensors are spread over files.
+    Of a GGUF file it is the SHA-256 of its bytes.
 
     Raises:
         ValueError: a file was cut, or is no safetensors file.
     """
     import torch
 
+    if folder.is_file():
+        digest = hashlib.sha256()
+        for part in parts_of(folder):
+            with part.open("rb") as file:
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+        return digest.hexdigest()
     files = [opened(path, "pt") for path in sorted(folder.glob("*.safetensors"))]
     holders = {name: file for file in files for name in file.keys()}  # noqa: SIM118 - it is no dictionary
     digest = hashlib.sha256()

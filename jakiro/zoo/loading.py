@@ -22,10 +22,12 @@ from jakiro.heads.checkpoint import head_sha256, load_head, misfits
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS
 from jakiro.kernels.compiled.library import begin_building
+from jakiro.kernels.linear import native_works, packing_works, round_linears
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
-from jakiro.target.model import NUMERICS, TargetModel
+from jakiro.target.model import NUMERICS, ROUNDED, TargetModel
+from jakiro.target.stored import SHAPES, StoredModel
 from jakiro.text import checked_arguments, left_out, read_arguments, told_template
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
@@ -53,7 +55,7 @@ class LoadedModels:
     """
 
     names: zoo.Pair
-    model: nn.Module
+    model: nn.Module | StoredModel
     tokenizer: object
     sha256: str | Callable[[], str | None] | None
     head: DraftHead | None
@@ -160,11 +162,25 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
             if options.target is not None or zoo.named_in(pair.head_path) is not None:
                 raise
             raise ValueError(f"{error} The head's config names no target: give the target, too.") from error
-    place = place_target(options, pair.target_name, config, device, dtype)
-    model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
+    if reads_stored(pair, options, config, device, dtype):
+        model, sha256 = weights.load_stored(pair.target_name, config, hashed_aside)
+    else:
+        in_blocks = options.dtype == "8bit" and packing_works(device, dtype) and native_works()
+        placed = replace(options, dtype=None) if in_blocks else options
+        place = place_target(placed, pair.target_name, config, device, dtype)
+        model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
+        if in_blocks:
+            round_linears(model)
+            setattr(model, ROUNDED, True)
     options = replace(options, draft_precision=draft_precision)
     hashed = None if draft_head is None else head_sha256(pair.head_path)
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, head_sha256=hashed)
+
+
+def reads_stored(pair: zoo.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a GGUF target is read in its own bits: on a CPU with compiled code that runs such layers."""
+    fits = config.model_type in SHAPES and dtype == torch.float32 and options.dtype != "4bit"
+    return weights.is_gguf(pair) and fits and packing_works(device, dtype) and native_works()
 
 
 def _check_template(tokenizer, arguments: str | None) -> None:
@@ -195,7 +211,9 @@ def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progr
     pair, model, draft_head = read.names, read.model, read.head
     # cuDNN's attention spends tens of milliseconds on planning for each new number of keys
     torch.backends.cuda.enable_cudnn_sdp(False)
-    numerics, notice = choose_numerics(read.options.numerics, model.get_output_embeddings().weight.device)
+    stored = isinstance(model, StoredModel)
+    where = torch.device("cpu") if stored else model.get_output_embeddings().weight.device
+    numerics, notice = choose_numerics(read.options.numerics, where)
     target_model, notices = _target_of(read, model, numerics)
     notices += [notice] if notice else []
     precision, known = read.options.draft_precision, read.options.known_methods
@@ -299,9 +317,16 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
         target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, numerics)
     except ValueError:
         # Damaged weights compute something, and then it is no matter of the model or the dtype
+        if isinstance(model, StoredModel):
+            raise
         weights.refuse_damage(read.names.target_name)
         raise
     notices = list(target.notices)
+    if weights.is_gguf(read.names) and not isinstance(model, StoredModel) and target.dtype == torch.float32:
+        notices.append(
+            "The file's weights are rounded to bfloat16 here: its own bits are read on a CPU in float32, by compiled "
+            f"code, for {' and '.join(SHAPES)}."
+        )
     spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
     if spread:
         notices.append(spread)

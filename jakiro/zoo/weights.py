@@ -6,8 +6,9 @@ transformers are imported by the functions that need them.
 
 from pathlib import Path
 
-from jakiro.zoo.embedded import converted_gguf, embedded_target
+from jakiro.zoo.embedded import EMBEDDED_SHA256, converted_gguf, described_gguf, embedded_file, embedded_target
 from jakiro.zoo.files import check_files
+from jakiro.zoo.gguf_model import read_gguf_model
 from jakiro.zoo.hashes import damaged_since, weights_sha256
 from jakiro.zoo.hub import split_revision
 from jakiro.zoo.progress import counted
@@ -58,7 +59,7 @@ def check_target(name: str | None = None) -> None:
     pair = resolve(name, NO_HEAD)
     source, _ = _prepared(pair)
     quantised = getattr(load_config(name), "quantization_config", None)
-    if Path(source).is_dir():
+    if Path(source).is_dir() and not is_gguf(pair):
         check_files(Path(source), quantised is not None)
     if quantised is not None:
         _refuse_another_way_of_quantising(pair, quantised)
@@ -87,12 +88,48 @@ def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=
     disable_progress_bar()
     with counted():
         model, found = _read(
-            pair, "weights", AutoModelForCausalLM, dtype=dtype, output_loading_info=True,
+            pair, "weights", AutoModelForCausalLM, whole=True, dtype=dtype, output_loading_info=True,
             ignore_mismatched_sizes=True, **options,
         )  # fmt: skip
     _refuse_what_differs(pair, found)
     model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
     return model, hashing(_local_folder(pair))
+
+
+def load_stored(name: str | None, config, hashing=weights_sha256):
+    """A GGUF target's weights in the file's own bits, for compiled code on a CPU.
+
+    Args:
+        name: as in `resolve`.
+        config: what `load_config` gives.
+        hashing: as in `load_model`.
+
+    Returns:
+        (stored model, sha256: of the embedded default's weights as converted ones have it, else of the file).
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    from jakiro.target.stored import StoredModel
+
+    pair = resolve(name, NO_HEAD)
+    embedded, path = is_embedded(pair.target_name), gguf_path(pair)
+    with one_sentence("target model", pair.target_path_or_hub_id, "weights"):
+        return StoredModel(config, read_gguf_model(path).weights), EMBEDDED_SHA256 if embedded else hashing(path)
+
+
+def is_gguf(pair: Pair) -> bool:
+    """Whether a target is a GGUF file, as the embedded default is."""
+    known = is_embedded(pair.target_name) or file_of(pair.target_name) is not None
+    return known or Path(pair.target_path_or_hub_id).is_file()
+
+
+def gguf_path(pair: Pair) -> Path | None:
+    """Where a GGUF target's file lies, fetched where it is missing; None for other targets."""
+    if is_embedded(pair.target_name):
+        return embedded_file()[1]
+    file, path = file_of(pair.target_name), Path(pair.target_path_or_hub_id)
+    return file.fetched() if file is not None else path if path.is_file() else None
 
 
 def refuse_damage(name: str | None = None) -> None:
@@ -147,12 +184,12 @@ def _refuse_what_differs(pair: Pair, found: dict) -> None:
             )
 
 
-def _read(pair: Pair, part: str, kind, **options):
+def _read(pair: Pair, part: str, kind, whole: bool = False, **options):
     """What one of transformers' auto classes reads from a target's folder or Hub id.
 
     Code that lies beside the files never runs, and nobody is asked on standard input whether it may.
     """
-    source, revision = _prepared(pair)
+    source, revision = _prepared(pair, whole)
     with one_sentence("target model", pair.target_path_or_hub_id, part):
         return kind.from_pretrained(source, revision=revision, trust_remote_code=False, **options)
 
@@ -161,21 +198,19 @@ def _local_folder(pair: Pair) -> Path:
     """Where the files of a loaded target lie."""
     from transformers.utils import cached_file
 
-    source, revision = _prepared(pair)
+    source, revision = _prepared(pair, whole=True)
     return Path(source) if Path(source).is_dir() else Path(cached_file(source, "config.json", revision=revision)).parent
 
 
-def _prepared(pair: Pair) -> tuple[str, str]:
+def _prepared(pair: Pair, whole: bool = False) -> tuple[str, str]:
     """What transformers can load, and its revision: for the embedded default and GGUF files a folder of the cache, made
-    on first use.
+    on first use, with their weights if it is to be whole.
     """
     if is_embedded(pair.target_name):
-        return str(embedded_target()), "main"
-    file = file_of(pair.target_name)
-    if file is not None:
-        return str(converted_gguf(file.fetched())), "main"
+        return str(embedded_target() if whole else embedded_file()[0]), "main"
+    path = gguf_path(pair)
+    if path is not None:
+        return str((converted_gguf if whole else described_gguf)(path)), "main"
     source = pair.target_path_or_hub_id
-    if Path(source).is_file():
-        return str(converted_gguf(Path(source))), "main"
     hub_id, revision = (source, None) if Path(source).exists() else split_revision(source)
     return hub_id, revision or "main"

@@ -8,22 +8,24 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from jakiro.bench import counts, raw
 from jakiro.bench.report import OVERALL, lead
-from jakiro.bench.standings import (
+from jakiro.methods import DEFAULT, PLAIN
+from jakiro.system import write_atomically
+from lab import raw
+from lab.arena import counts
+from lab.arena.standings import (
     OWN_SIZE,
     SAME_NODES,
     NodesStanding,
     SpeedStanding,
+    boards,
     nodes_standings,
     speed_standings,
 )
-from jakiro.methods import DEFAULT, PLAIN
-from jakiro.system import write_atomically
 from lab.figures import brackets, folder, lead_sentence, markdown, put, table_options, where
 from lab.methods import best
 
-UNMEASURED = "Not measured yet."
+UNMEASURED, LEADERBOARD = "Not measured yet.", "leaderboard.json"
 
 
 def path_of(discipline: str) -> Path:
@@ -111,6 +113,11 @@ def block(name: str) -> str:
     return make() if path_of(discipline).is_file() else UNMEASURED
 
 
+def leaderboard() -> str:
+    """What the page shows, as JSON."""
+    return json.dumps(boards(folder()), ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
 def take(discipline: str, bench: Path) -> None:
     """Makes a discipline's raw data from the folder of a `bench`."""
     values = json.loads((bench / "bench.json").read_text(encoding="utf-8"))
@@ -148,6 +155,8 @@ def main() -> None:
         if bench is not None:
             take(discipline, bench)
     put({name: block(name) for name in BLOCKS}, chosen.write)
+    if chosen.write:
+        write_atomically(path_of(LEADERBOARD), leaderboard())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jakiro.bench import raw
 from jakiro.bench.environment import environment
 from jakiro.bench.report import resampled_interval
 from jakiro.engine import costs
@@ -19,6 +18,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
 from jakiro.plots import Look, plain, write_report
 from jakiro.system import write_atomically
+from lab import raw
 from lab.arena.tables import speed_tables
 from lab.charts import share_lines
 from lab.figures import brackets, folder, markdown, put, table_options

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 
-from jakiro.bench import raw
 from jakiro.bench.environment import environment
 from jakiro.bench.peers.llama import WIDENED, LlamaCppRunner
 from jakiro.prompts import load_questions
@@ -22,6 +21,7 @@ from jakiro.system import assets_folder, comma_list, write_atomically
 from jakiro.target.model import TargetModel
 from jakiro.zoo import weights
 from jakiro.zoo.embedded import EMBEDDED_TARGET
+from lab import raw
 
 OURS, STOCK = "Jakiro", "transformers"
 LENGTHS = (30, 500, 3800)

@@ -31,8 +31,7 @@ from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import read_corpus
 from jakiro.training.cross_entropy import SoftCrossEntropy, VocabularySlice
 from jakiro.training.extract import extract
-from jakiro.training.features import Batch, FeatureCache
-from jakiro.training.kept_features import KeptFeatures
+from jakiro.training.features import Batch, FeatureCache, KeptFeatures
 from jakiro.training.losses import LossWeights, draft_index, learnable_positions, target_of
 from jakiro.training.parallel import ParallelObjective
 from jakiro.training.schedule import TrainingOptions

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import math
+from typing import Literal
 
 import httpx
 import openai
 import pytest
+from pydantic import BaseModel
 
 from jakiro.config import SamplingParams
 from tests.api.served import ASKED, Gated, served, wait_until
@@ -235,3 +237,42 @@ def test_the_chat_template_is_told_what_a_request_says(generator, monkeypatch):
         body = ASKED | {"max_tokens": 1, "chat_template_kwargs": {"enable_thinking": False}}
         assert httpx.post(f"{address}/chat/completions", json=body, timeout=20).status_code == 200
     assert told[0]["template_arguments"] == {"enable_thinking": False}
+
+
+class Answer(BaseModel):
+    colour: Literal["red", "blue"]
+    warm: bool
+
+
+@pytest.mark.parametrize("method", ["autoregressive", "jakiro"])
+def test_structured_output_is_parsed_by_the_client(client, method):
+    extra = {"jakiro": {"method": method}}
+    for temperature in (0, 1):
+        asked = ASKED | {"temperature": temperature, "seed": 3, "max_tokens": 150}
+        answer = client.chat.completions.parse(**asked, response_format=Answer, extra_body=extra)
+        assert isinstance(answer.choices[0].message.parsed, Answer) and answer.choices[0].finish_reason == "stop"
+        with client.chat.completions.stream(**asked, response_format=Answer, extra_body=extra) as stream:
+            assert stream.get_final_completion().choices[0].message == answer.choices[0].message
+    choice = {"jakiro": {"method": method, "grammar": {"kind": "choice", "source": ["left", "right"]}}}
+    answer = client.chat.completions.create(**ASKED, max_tokens=20, extra_body=choice)
+    assert answer.choices[0].message.content in ("left", "right")
+    asked = ASKED | {"max_tokens": 4, "response_format": {"type": "json_object"}}
+    answer = client.chat.completions.create(**asked, temperature=0)
+    assert answer.choices[0].message.content.lstrip()[:1] in ("{", "[", '"', "-", *"0123456789tfn")
+
+
+def test_a_schema_that_is_none_is_refused_before_an_answer_begins(client):
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "colour"}}}
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError):
+            client.chat.completions.create(**ASKED, response_format=schema, stream=stream)
+
+
+def test_settings_of_the_library_have_their_own_names_here(client, generator):
+    settings = {"min_p": 0.1, "repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.5, "top_k": 40}
+    sampling = SamplingParams(1, seed=2, max_new_tokens=16, logit_bias={65: 4.0}, **settings)
+    extra = {name: settings.pop(name) for name in ("min_p", "repetition_penalty", "top_k")}
+    answer = client.chat.completions.create(
+        **ASKED, **settings, temperature=1, seed=2, max_tokens=16, logit_bias={"65": 4.0}, extra_body=extra
+    )
+    assert answer.choices[0].message.content == generator.run(PROMPT, sampling).text

@@ -134,7 +134,7 @@ def test_only_an_object_of_json_is_read(address, content, kind, status, sentence
 
 
 def test_no_website_asks_a_machine_at_home(address, locked):
-    for host in ("evil.example", "evil.example:8000", "localhost.evil.example"):
+    for host in ("evil.example", "evil.example:8000", "localhost.evil.example", "[", "a@evil.example"):
         answer = httpx.get(f"{address}/models", headers={"host": host})
         assert answer.status_code == 403 and "ask for localhost" in error_of(answer)["message"]
     for host in ("localhost", "127.0.0.1:8000", "[::1]:8000", "desk", "desk.local", "host.docker.internal"):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from jakiro.bench.identical import check_identical, margin_at, read_log
+from jakiro.bench.identical import check_identical, read_log
 from jakiro.bench.runner import BenchSettings
 from jakiro.prompts import Question
-from tests.bench.scripted import ScriptedGenerator, trace
+from tests.bench.scripted import ScriptedGenerator
 
 QUESTIONS = [Question(str(number), "math", ("ask",)) for number in range(3)]
 SETTINGS = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0, 1.0), seeds=(0, 1), nodes=(8, 24))
@@ -53,29 +53,9 @@ def test_a_goal_of_tokens_goes_on_with_further_seeds_where_they_matter(tmp_path)
     assert len(list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log, target_tokens=215))) == 4
 
 
-def test_a_goal_that_greedy_decoding_cannot_reach_ends_with_its_prompts(tmp_path):
-    greedy = BenchSettings(temperatures=(0.0,), seeds=(0,), nodes=(8,))
-    assert len(list(check_identical(ScriptedGenerator(), QUESTIONS, greedy, tmp_path / "log.jsonl", 10**6))) == 3
-
-
 def test_another_setup_is_compared_anew(tmp_path):
     log = tmp_path / "log.jsonl"
     list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log))
     other = ScriptedGenerator()
     other.status["dtype"] = "bfloat16"
     assert len(list(check_identical(other, QUESTIONS, SETTINGS, log))) == 24
-
-
-def test_the_margin_of_the_prefills_token_is_unknown():
-    plain = trace("autoregressive", 1, [(2,)], margins=[0.5])
-    assert margin_at(plain, None) is None
-    assert margin_at(plain, 0) is None
-    assert margin_at(plain, 1) == 0.5
-    assert margin_at(plain, 2) is None
-
-
-def test_a_log_that_is_something_else_is_refused(tmp_path):
-    log = tmp_path / "log.jsonl"
-    log.write_text('{"a": 1}\n', encoding="utf-8")
-    with pytest.raises(ValueError, match="is not a log of comparisons"):
-        read_log(log)

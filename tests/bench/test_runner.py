@@ -2,8 +2,7 @@
 
 import pytest
 
-from jakiro.bench.runner import WARM_UP_TOKENS, Bench, BenchSettings, Lane, Run, loadable
-from jakiro.config import TreeConfig
+from jakiro.bench.runner import Bench, BenchSettings, Lane, Run, loadable
 from jakiro.methods import METHODS
 from jakiro.prompts import Question, load_questions
 from tests.bench.scripted import ScriptedGenerator
@@ -26,46 +25,10 @@ def test_lanes_take_turns_in_going_first():
     assert first == ["autoregressive", "jakiro", "autoregressive"]
 
 
-def test_node_budgets_reach_the_generator():
-    generator = ScriptedGenerator()
-    settings = BenchSettings(methods=("jakiro",), temperatures=(0.7,), seeds=(5,), nodes=(8,), tree=TreeConfig(depth=3))
-    list(Bench(generator, settings).runs([Question("1", "a", ("x",))]))
-    _, sampling, method, tree = generator.calls[0]
-    assert (sampling.temperature, sampling.seed, method) == (0.7, 5, "jakiro")
-    assert (tree.nodes, tree.depth) == (8, 3)
-
-
-def test_an_automatic_lane_lets_measured_costs_choose():
-    generator = ScriptedGenerator()
-    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=("auto",))
-    runs = list(Bench(generator, settings).runs([Question("1", "a", ("x",))]))
-    assert [run.lane.name for run in runs] == ["autoregressive", "jakiro · auto"]
-    assert generator.calls[0][3] is None
-    assert generator.calls[1][3].policy == "auto"
-
-
-def test_copied_chains_run_alone_and_beside_the_head():
-    generator = ScriptedGenerator()
-    settings = BenchSettings(methods=("context", "jakiro+context"), temperatures=(0.0,), nodes=(8,))
-    runs = list(Bench(generator, settings).runs([Question("1", "a", ("x",))]))
-    assert [run.lane.name for run in runs] == ["prompt_lookup", "jakiro+prompt_lookup · 8 nodes"]
-    assert [(method, tree and tree.nodes) for _, _, method, tree in generator.calls] == [
-        ("prompt_lookup", None),
-        ("jakiro+prompt_lookup", 8),
-    ]
-
-
 def test_an_alias_is_measured_under_the_method_s_own_name_and_only_once():
     assert BenchSettings(methods=("plain", "jakiro")).lanes[0] == Lane("autoregressive")
     with pytest.raises(ValueError, match="none of them twice"):
         BenchSettings(methods=("context", "prompt_lookup"))
-
-
-def test_all_stands_for_every_registered_method():
-    settings = BenchSettings(methods=("all", "hf-generate"), nodes=(8,))
-    assert settings.methods == (*METHODS, "hf-generate")
-    with pytest.raises(ValueError, match="none of them twice"):
-        BenchSettings(methods=("all", "jakiro"))
 
 
 def test_methods_that_cannot_be_loaded_are_left_out_with_a_sentence():
@@ -86,14 +49,6 @@ def test_later_turns_see_the_same_history_in_every_lane():
     histories = [call[0] for call in generator.calls[2:]]
     assert histories[0] == histories[1]
     assert [message["role"] for message in histories[0]][:3] == ["user", "assistant", "user"]
-
-
-def test_warming_up_runs_every_lane_shortly():
-    generator = ScriptedGenerator()
-    settings = BenchSettings(methods=("autoregressive", "jakiro"), nodes=(24,))
-    Bench(generator, settings).warm_up(Question("1", "a", ("x",)))
-    assert [call[2] for call in generator.calls] == ["autoregressive", "jakiro"]
-    assert {call[1].max_new_tokens for call in generator.calls} == {WARM_UP_TOKENS}
 
 
 def test_fast_plain_decoding_and_transformers_need_their_own_runners():
@@ -132,20 +87,6 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         BenchSettings(**settings)
 
 
-def test_our_own_prompts_are_many_and_of_many_kinds():
-    questions = load_questions()
-    assert len(questions) >= 96
-    assert len({question.category for question in questions}) == 8
-    assert len({question.question_id for question in questions}) == len(questions)
-    assert len({question.turns for question in questions}) == len(questions)
-
-
-def test_a_limit_still_covers_every_category():
-    questions = load_questions(limit=10)
-    assert len(questions) == 10
-    assert len({question.category for question in questions}) == 8
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -161,8 +102,3 @@ def test_a_file_in_another_form_is_refused_with_its_line(tmp_path, line, message
     path.write_text(line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         load_questions(path)
-
-
-def test_a_missing_prompt_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"There is no prompt file .*nothing\.jsonl"):
-        load_questions(tmp_path / "nothing.jsonl")

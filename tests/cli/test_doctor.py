@@ -162,21 +162,6 @@ def test_a_target_too_large_is_named_with_both_numbers(pair, monkeypatch):
     assert last.what == "memory" and "needs about" in last.found and "cpu has 0.4 MB free" in last.found
 
 
-def test_the_command_reports_a_pair_and_fails_for_a_broken_one(pair, capsys):
-    arguments = ["doctor", "--target", str(pair / "target"), "--head", str(pair / "head"), "--device", "cpu"]
-    assert run(capsys, *arguments, "--no-run")[0] == 0
-    another_head(pair, vocab_size=300)
-    code, out = run(capsys, *arguments)
-    assert code == 1 and "problem pair: " in out and "vocabulary 300, the target 260" in out
-
-
-def test_the_command_exports(pair, capsys):
-    arguments = ["export", "--head", str(pair / "head"), "--out", str(pair / "out"), "--format"]
-    assert run(capsys, *arguments, "eagle")[0] == 2
-    assert run(capsys, *arguments, "hub")[0] == 0
-    assert (pair / "out" / "README.md").is_file()
-
-
 def run(capsys, *arguments):
     with pytest.raises(SystemExit) as exit_info:
         cli.main(list(arguments))

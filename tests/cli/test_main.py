@@ -1,5 +1,6 @@
 """The command line: text to stdout, numbers to stderr, one sentence for what goes wrong."""
 
+import asyncio
 import io
 import json
 import subprocess
@@ -7,19 +8,18 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
-from rich.console import Console
 
 from jakiro.bench.runner import FURTHER_LANES
 from jakiro.cli import doctor, loading, race_view
 from jakiro.cli import main as cli
-from jakiro.cli.race_view import race_table
 from jakiro.config import Grammar, SamplingParams
 from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from tests.bench.scripted import ScriptedGenerator, trace
+from tests.support import tiny_generator
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -123,26 +123,12 @@ def test_a_trace_is_written_and_read_back(generator, capsys, tmp_path):
     assert code == 0 and written.token_ids == [1, 2, 3, 4, 9] and written.tau == 2.0
 
 
-def test_an_answer_that_ends_with_the_prefill_is_still_written(generator, capsys, monkeypatch):
-    monkeypatch.setattr(generator, "run", lambda *arguments: trace("jakiro", 9, []))
-    code, out, err = run(capsys, "generate", "--prompt", "hi")
-    assert (code, out) == (0, "x\n")
-    assert "1 token · prefill 5 ms" in err
-
-
 def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
     code, out, _ = run(capsys, "race", "--prompt", "hi")
     assert code == 0
     assert "Plain decoding" in out and "Jakiro" in out
     frame = next(line for line in out.splitlines() if "tokens/s ·" in line)
     assert frame.endswith("╯"), "the table goes on in the frame's last line"
-
-
-def test_a_race_runs_the_methods_that_are_named(generator, capsys):
-    code, out, _ = run(capsys, "race", "--prompt", "hi", "--methods", "plain,jakiro,context")
-    assert code == 0
-    assert [call[2] for call in generator.calls] == ["plain", "jakiro", "context"]
-    assert all(title in out for title in ("Plain decoding", "Jakiro", "Copied from context"))
 
 
 @pytest.mark.parametrize("name", ["jakiro", "gumiho"])
@@ -201,28 +187,6 @@ def test_methods_from_a_module_of_this_folder_are_listed_and_run(generator, caps
     code, out, _ = run(capsys, "race", "--prompt", "hi", "--methods-from", "echo", "--methods", "autoregressive,echo")
     assert code == 0 and "Echo" in out
     sys.modules.pop("echo")
-
-
-def test_a_module_with_a_mistake_is_its_writers_matter(capsys, monkeypatch, tmp_path):
-    (tmp_path / "mistaken.py").write_text("METHODS = [\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    code, _, err = run(capsys, "methods", "--methods-from", "mistaken")
-    assert code == 2 and "--methods-from mistaken: the module cannot be imported (SyntaxError: " in err
-
-
-def test_a_race_table_compares_with_the_first_lane():
-    scripted = ScriptedGenerator()
-    console = Console(width=160)
-    with console.capture() as capture:
-        console.print(
-            race_table({method: scripted.run("hi", method=method) for method in ("autoregressive", "jakiro")})
-        )
-    text = capture.get()
-    assert "250.0" in text and "2.50×" in text and "yes" in text
-    other = trace("jakiro", 1, [(2, 7)], candidates=1)
-    with console.capture() as capture:
-        console.print(race_table({"autoregressive": scripted.run("hi", method="autoregressive"), "jakiro": other}))
-    assert "no, from token 2" in capture.get()
 
 
 def test_bench_prints_tables_and_writes_its_results(generator, capsys, tmp_path):
@@ -349,22 +313,6 @@ def test_a_terminal_that_lacks_a_character_shows_the_rest_of_the_answer(generato
     assert not ended.value.code and written.getvalue().strip() == b"a ? ? b"
 
 
-def test_a_trace_that_cannot_be_written_is_named(generator, capsys, monkeypatch, tmp_path):
-    def full(path, data):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    monkeypatch.setattr(Path, "write_text", full)
-    code, out, err = run(capsys, "generate", "--prompt", "hi", "--trace", str(tmp_path / "t.json"))
-    assert code == 2 and out == "xxxxx\n"
-    assert f"{tmp_path / 't.json'} cannot be written: No space left on device; free space there." in err
-
-
-def test_a_missing_option_is_a_usage_error(capsys):
-    code, _, err = run(capsys, "generate")
-    assert code == 2 and "--prompt" in err
-
-
 def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_path):
     stream = generator.stream("hi")
     steps = iter([next(stream)])
@@ -381,13 +329,6 @@ def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_pat
     code, out, err = run(capsys, "generate", "--prompt", "hi", "--trace", str(tmp_path / "t.json"))
     assert (code, out) == (130, "xxxx\n") and "ended: stopped" in err
     assert (tmp_path / "t.json").is_file()
-
-
-def test_doctor_reports_without_loading_a_model(capsys, monkeypatch):
-    monkeypatch.setattr(weights, "load_model", lambda *arguments: pytest.fail("a model was loaded"))
-    code, out, _ = run(capsys, "doctor")
-    assert code in (0, 1)
-    assert "target smollm2-135m-instruct" in out and "96 of our own" in out
 
 
 def test_doctor_names_a_head_for_other_weights(tmp_path, monkeypatch):
@@ -407,14 +348,6 @@ def test_the_command_line_starts_without_torch():
     assert result.stdout.split() == ["False", "False"]
 
 
-@pytest.mark.anywhere
-def test_python_m_jakiro_shows_its_commands():
-    result = subprocess.run([sys.executable, "-m", "jakiro", "--help"], cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0
-    for name in ("generate", "race", "bench", "methods", "corpus", "train", "evaluate", "doctor", "export"):
-        assert name in result.stdout
-
-
 @pytest.mark.parametrize("name", ["corpus", "train"])
 def test_training_commands_keep_their_own_options(name, capsys, monkeypatch):
     called = []
@@ -427,3 +360,29 @@ def test_training_commands_keep_their_own_options(name, capsys, monkeypatch):
     assert called == [(5, "there")]
     code, out, _ = run(capsys, name, "--help")
     assert code == 0 and "--out" in out
+
+
+def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):
+    monkeypatch.setattr(loading, "load", lambda options: tiny_generator())
+    monkeypatch.setenv("JAKIRO_API_KEY", "sesame")
+    served = []
+    monkeypatch.setattr("uvicorn.run", lambda app, **options: served.append((app, options)))
+    code, _, err = run(capsys, "serve", "--port", "8123")
+    (app, options) = served[0]
+    assert code == 0 and "tiny at http://127.0.0.1:8123/v1" in err
+    assert (options["host"], options["port"]) == ("127.0.0.1", 8123)
+
+    async def ask(**headers) -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            body = {"model": "tiny", "prompt": "abc", "max_tokens": 3}
+            return await client.post("/v1/completions", json=body, headers=headers)
+
+    assert asyncio.run(ask()).status_code == 401
+    assert asyncio.run(ask(authorization="Bearer sesame")).json()["usage"]["completion_tokens"] == 3
+
+
+def test_serve_says_which_extra_it_needs(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, _, err = run(capsys, "serve")
+    assert code == 2 and "`serve` needs starlette, uvicorn, pydantic; run “pip install 'jakiro[api]'”." in err

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Resources, TreeLimits
 from jakiro.drafting.heads import HeadDrafter
-from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
 from tests.support import (
@@ -101,31 +100,6 @@ def test_features_left_pending_over_several_steps_are_read_in_one_pass(target):
     assert at_once.cache.length == NUM_PROMPT + 9
 
 
-def test_proposing_twice_gives_the_same_tree_and_leaves_the_cache_alone(target):
-    session = started(tiny_head(target))
-    first = session.propose(LIMITS).tree
-    keys = session.cache.store.rows[..., :NUM_PROMPT, :].clone()
-    assert session.cache.length == NUM_PROMPT
-    assert_same_tree(session.propose(LIMITS).tree, first)
-    assert torch.equal(session.cache.store.rows[..., :NUM_PROMPT, :], keys)
-
-
-def test_the_root_is_the_last_committed_token(target):
-    session = started(tiny_head(target))
-    assert session.propose(LIMITS).tree.token_ids[0] == ids_of(NUM_PROMPT + 1)[-1]
-    session.observe(committed(torch.tensor([7, 8], device=DEVICE), features_of(2)))
-    assert session.propose(LIMITS).tree.token_ids[0] == 8
-
-
-def test_a_wide_tree_makes_the_cache_grow_without_changing_the_proposal(target):
-    head, wide = tiny_head(target), TreeLimits(TreeConfig(width=12, depth=8, nodes=60))
-    small = started(head, sampling=SamplingParams(max_new_tokens=1))
-    large = started(head, sampling=SamplingParams(max_new_tokens=500))
-    assert small.cache.capacity < NUM_PROMPT + 12 * 6
-    assert_same_tree(small.propose(wide).tree, large.propose(wide).tree)
-    assert_same_cache(small.cache, large.cache)
-
-
 def test_a_head_of_another_dtype_than_the_target_s_drafts_all_the_same():
     target = tiny_target(dtype=torch.bfloat16)
     head = tiny_head(target).float()
@@ -135,23 +109,6 @@ def test_a_head_of_another_dtype_than_the_target_s_drafts_all_the_same():
     if target.bit_identical:
         assert trace.token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
     assert all(len(step.nodes) == TREE.nodes for step in trace.steps)
-
-
-@pytest.mark.parametrize("draft_ms", [0.01, 30.0, 500.0], ids=["cheap", "dear", "hopeless"])
-def test_a_tree_that_sizes_itself_writes_plain_decoding_s_text(draft_ms):
-    generator = tiny_generator("decoupled")
-    costs = DeviceProfile(((1, 10.0), (64, 10.0 + draft_ms)), ((1, draft_ms), (8, 2 * draft_ms)))
-    generator.profile = costs
-    sampling = SamplingParams(1.0, seed=4, max_new_tokens=60)
-    trace = generator.run("Why?", sampling, tree=TreeConfig(width=8, depth=6, nodes=48, policy="auto"))
-    assert trace.token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
-    sizes = {len(step.nodes) for step in trace.steps}
-    assert all(step.plan.nodes == len(step.nodes) for step in trace.steps)
-    assert trace.header.device_profile.items() >= costs.to_dict().items()
-    if draft_ms == 0.01:
-        assert max(sizes) > 8
-    if draft_ms == 500.0:
-        assert sum(len(step.nodes) == 1 for step in trace.steps) > len(trace.steps) / 2
 
 
 def test_a_session_that_went_back_proposes_what_it_proposed_then(target):

@@ -4,7 +4,7 @@ import pytest
 
 from jakiro.config import TreeConfig
 from jakiro.engine.budget import FADE, LEARN, NONE, START, Size, TreeBudget, sizes_for
-from jakiro.engine.costs import DeviceProfile, interpolate
+from jakiro.engine.costs import DeviceProfile
 
 # As on two cores with AVX-512, and as on a device where rows and levels cost next to nothing
 CPU = DeviceProfile(((1, 10.5), (4, 11.8), (12, 16.0), (24, 28.4)), ((1, 1.2), (4, 4.5)))
@@ -25,16 +25,6 @@ def drive(budget: TreeBudget, steps: int, right: int, context: int = 0) -> list[
     return chosen
 
 
-@pytest.mark.parametrize(("x", "y"), [(0, 10.0), (1, 10.0), (2, 15.0), (3, 20.0), (5, 30.0)])
-def test_costs_are_interpolated_and_extended(x, y):
-    assert interpolate(((1, 10.0), (3, 20.0)), x) == y
-
-
-def test_one_point_costs_the_same_everywhere_and_none_nothing():
-    assert interpolate(((5, 2.0),), 1) == interpolate(((5, 2.0),), 9) == 2.0
-    assert interpolate((), 3) == 0.0
-
-
 def test_sizes_follow_from_costs():
     assert sizes_for(CPU, BOUNDS) == (NONE, SMALL)
     # Another row costs 0.525 ms, or 0.075 tokens where a pass of 10.5 ms writes 1.5: the fifth guess brings 0.1, the
@@ -43,17 +33,6 @@ def test_sizes_follow_from_costs():
     assert sizes_for(cheaper, BOUNDS)[1].levels > SMALL.levels, "a cheaper draft is a deeper one"
     wider = sizes_for(DeviceProfile(((1, 10.5), (24, 12.5)), CPU.draft_ms), BOUNDS)[1]
     assert wider.nodes > 2 * SMALL.nodes, "cheaper rows make wider trees"
-
-
-def test_sizes_keep_to_their_bounds():
-    assert sizes_for(FREE, TreeConfig(nodes=32, depth=4, policy="auto"))[-1] == Size(4, 32)
-    assert sizes_for(FREE, TreeConfig(nodes=2, depth=8, policy="auto")) == (NONE, Size(1, 2))
-    assert all(size.nodes > size.levels for size in sizes_for(DEAR, BOUNDS))
-
-
-def test_what_promises_little_is_given_up_within_eight_steps_and_what_is_accepted_goes_on():
-    assert drive(TreeBudget(CPU, (NONE, SMALL)), 8, right=0) == [SMALL] * 7 + [NONE]
-    assert drive(TreeBudget(CPU, (NONE, SMALL)), 100, right=1) == [SMALL] * 100
 
 
 def test_where_nothing_is_right_drafting_stops_is_tried_rarely_and_comes_back():
@@ -134,19 +113,3 @@ def test_chances_come_back_where_nothing_is_drafted():
     plan, before = budget.choose(), budget.choose().curve[1][1]
     budget.observe(plan, 0, 0.0, CPU.verify(1), 0.5)
     assert before < budget.choose().curve[1][1] < before * (1 + 10 * FADE)
-
-
-def test_a_plan_says_what_it_expects():
-    budget = TreeBudget(CPU, sizes_for(CPU, BOUNDS))
-    plan = budget.choose()
-    assert plan.why == "5 guesses: about 2.0 tokens in 15 ms, the best rate on this machine."
-    assert [nodes for nodes, _ in plan.curve] == [1, 6]
-    assert (6, pytest.approx(1000 * plan.expected_tokens / plan.expected_ms)) in plan.curve
-    none = TreeBudget(CPU, (NONE,)).choose()
-    assert (none.levels, none.nodes, none.expected_tokens) == (0, 1, 1.0)
-    assert none.why == "No draft this step: checking one token was faster here."
-
-
-def test_a_candidate_without_a_draft_is_worth_its_row():
-    # Eight rows more cost 3.4 ms, a pass 10.5: at 1.5 tokens a pass that is 0.061 tokens a row
-    assert TreeBudget(CPU, (NONE,)).least_chance == pytest.approx(1.5 * (CPU.verify(9) - 10.5) / 8 / 10.5)

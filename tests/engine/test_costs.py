@@ -97,12 +97,6 @@ def test_more_work_never_takes_less(clock):
     assert profile.draft_ms == ()
 
 
-def test_a_model_that_reads_no_long_texts_is_timed_after_short_ones(clock):
-    generator = tiny_generator()
-    generator.target.max_positions = 200
-    assert measure(generator.target, generator.drafter(PLAIN), drafts=False).further_ms == ()
-
-
 def test_a_method_is_measured_once_for_each_number_of_threads(monkeypatch):
     measured, generator = [], tiny_generator()
     generator = JakiroGenerator(generator._resources, measures=True)

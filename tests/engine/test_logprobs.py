@@ -33,8 +33,9 @@ def generators():
 
 @pytest.mark.parametrize("temperature", [0, 1])
 @pytest.mark.parametrize("method", METHODS)
-def test_logprobs_are_a_stock_models_own_before_temperature_and_filters(generators, method, temperature):
-    sampling = SamplingParams(temperature, top_p=0.9, seed=5, max_new_tokens=24, logprobs=COUNT)
+def test_logprobs_are_a_stock_models_own_before_temperature_filters_and_rules(generators, method, temperature):
+    rules = {"repetition_penalty": 1.3, "logit_bias": {65: 5.0}}
+    sampling = SamplingParams(temperature, top_p=0.9, seed=5, max_new_tokens=24, logprobs=COUNT, **rules)
     headed = generators[2:] if "eagle3" in heads_of(METHODS[method]) else generators[:2]
     for generator in headed:
         trace = generator.run(QUESTION, sampling, method=method)

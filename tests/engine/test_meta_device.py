@@ -12,10 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import SamplingParams
 from jakiro.drafting.heads import HeadSession
-from jakiro.engine.costs import DeviceProfile
-from tests.support import HEADS, TREE, scripted_generator, tiny_generator
+from tests.support import TREE, scripted_generator
 
 SAMPLINGS = {
     "greedy": SamplingParams(max_new_tokens=24),
@@ -25,19 +24,6 @@ SAMPLINGS = {
 
 
 REPETITIVE = "one two three one two three one two three one two"
-OTHER_TREES = {
-    "auto": ("jakiro", TreeConfig(width=8, depth=6, nodes=48, policy="auto")),
-    "copies": ("jakiro+prompt_lookup", TreeConfig(width=4, depth=4, nodes=16)),
-    "auto with copies": ("jakiro+prompt_lookup", TreeConfig(width=8, depth=6, nodes=48, policy="auto")),
-}
-
-
-def measured_generator():
-    """A generator whose costs are given, so that trees size themselves."""
-    generator = tiny_generator("summed")
-    costs = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
-    generator.profile = costs
-    return generator
 
 
 class NoMetaTensors(TorchDispatchMode):
@@ -55,13 +41,6 @@ class NoMetaTensors(TorchDispatchMode):
 def meta_by_default():
     with torch.device("meta"), NoMetaTensors():
         yield
-
-
-def test_a_reread_step_makes_no_tensor_on_the_default_device(without_compiled_functions):
-    generator = scripted_generator(vocab_size=1500)
-    stream = generator.stream("Tell me.", SamplingParams(2.0, top_p=0.99), method="autoregressive")
-    with meta_by_default():
-        assert next(stream).plan.reread
 
 
 def test_the_load_probe_makes_no_tensor_on_the_default_device(generator):
@@ -158,42 +137,6 @@ def reads_of_steps(stream, count, monkeypatch):
             next(stream)
         counted.append({name: number for name, number in counter.reads.items() if number})
     return counted
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-@pytest.mark.parametrize("head", HEADS)
-def test_a_step_reads_from_the_device_once_and_makes_no_tensor_on_the_default_one(head, sampling, monkeypatch):
-    generator = tiny_generator(head)
-    with meta_by_default():
-        stream = generator.stream("Tell me.", sampling, tree=TREE)
-        steps = [next(stream) for _ in range(2)]
-    assert all(len(step.nodes) == TREE.nodes for step in steps)
-    assert reads_of_steps(stream, 2, monkeypatch) == [{"tolist": 1}] * 2
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-@pytest.mark.parametrize(("method", "tree"), OTHER_TREES.values(), ids=OTHER_TREES)
-def test_so_do_steps_whose_trees_size_themselves_or_copy_from_the_context(method, tree, sampling, monkeypatch):
-    stream = measured_generator().stream(REPETITIVE, sampling, method, tree)
-    with meta_by_default():
-        steps = [next(stream) for _ in range(4)]
-    assert any(len(step.nodes) > 1 for step in steps)
-    assert reads_of_steps(stream, 4, monkeypatch) == [{"tolist": 1}] * 4
-
-
-@pytest.mark.parametrize("numerics", ["exact", "fast"])
-def test_so_does_plain_decoding(numerics, monkeypatch):
-    generator = tiny_generator(None, numerics=numerics)
-    for sampling in SAMPLINGS.values():
-        with meta_by_default():
-            stream = generator.stream("Tell me.", sampling, method="autoregressive")
-            assert [len(next(stream).nodes) for _ in range(2)] == [1, 1]
-        assert reads_of_steps(stream, 2, monkeypatch) == [{"tolist": 1}] * 2
-
-
-def test_a_step_of_copied_chains_alone_reads_once(generator, monkeypatch):
-    stream = generator.stream(REPETITIVE, SAMPLINGS["greedy"], method="context")
-    assert reads_of_steps(stream, 4, monkeypatch) == [{"tolist": 1}] * 4
 
 
 def test_a_reread_step_reads_twice(monkeypatch, without_compiled_functions):

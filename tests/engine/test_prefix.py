@@ -95,18 +95,6 @@ def test_only_the_first_rows_of_a_long_text_are_taken_over(monkeypatch, generato
 
 
 WITH_HEADS = [(head, method.name) for method in METHODS.values() for head in heads_of(method)]
-CHATS = [(*each, SAMPLINGS[each[0] == "decoupled"]) for each in WITH_HEADS]
-
-
-@pytest.mark.parametrize(("head", "method", "sampling"), CHATS, ids=lambda each: each if isinstance(each, str) else "")
-def test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, head, method, sampling):
-    either = mixing[head]
-    prefixes, messages, before = PrefixStore().of(), asked("Why is it so?"), 0
-    for turn in range(3):
-        trace = assert_same_with_and_without(either, prefixes, messages, sampling, method)
-        assert trace.header.num_reused_tokens >= (before if either.max_reusable_tokens else 0)
-        before = trace.header.num_prompt_tokens
-        messages += asked("", trace.text)[1:] + asked(f"And {turn}?")
 
 
 def test_whatever_is_asked_next_the_answer_is_the_same(generator):
@@ -230,14 +218,6 @@ def test_nobody_finds_what_is_another_s(generator):
     assert store.num_bytes == len(store) == 0
 
 
-def test_other_targets_read_for_themselves(generator):
-    prefixes, other = PrefixStore().of(), tiny_generator("summed", seed=4)
-    for each in (generator, other):
-        trace = each.run("Which one is it?", SAMPLINGS[0], tree=TREE, prefixes=prefixes)
-        assert trace.header.num_reused_tokens == 0
-        assert trace.token_ids == each.run("Which one is it?", SAMPLINGS[0], tree=TREE).token_ids
-
-
 def test_many_conversations_take_no_more_than_they_may(generator):
     store = PrefixStore(max_bytes=300_000)
     most = []
@@ -296,13 +276,6 @@ def test_an_owner_keeps_few_texts_those_used_last():
     assert len(store) == 2 * MOST_TEXTS
     found = [store.of("ada").find("target", [first, 5, 6, 7]) is not None for first in (0, 1, 2, 9)]
     assert found == [True, False, True, True]
-
-
-def test_a_text_too_large_for_the_store_is_not_kept(generator):
-    store = PrefixStore(max_bytes=1000)
-    for _ in range(2):
-        trace = generator.run("Far too long for it.", SAMPLINGS[0], prefixes=store.of())
-        assert (store.num_bytes, trace.header.num_reused_tokens) == (0, 0)
 
 
 def test_passes_at_fixed_addresses_read_prompts_whole(without_compiled_functions):

@@ -46,19 +46,3 @@ def test_every_method_ends_at_the_same_token_with_the_same_text(temperature):
         assert (drafted.text, drafted.token_ids, drafted.end_reason) == (plain.text, plain.token_ids, "stop")
         assert Trace.from_json(drafted.to_json()) == drafted
         assert SamplingParams(**drafted.header.sampling) == ending
-
-
-def test_a_stop_that_never_comes_changes_nothing():
-    generator = scripted_generator()
-    sampling = SamplingParams(max_new_tokens=40)
-    whole = generator.run("Why?", sampling, DEFAULT.name, TREE)
-    # Its beginning is the text's end, which waits until the answer is over
-    other = SamplingParams(max_new_tokens=40, stop=(whole.text[-2:] + "\0never",))
-    same = generator.run("Why?", other, DEFAULT.name, TREE)
-    assert (same.text, same.token_ids, same.end_reason) == (whole.text, whole.token_ids, whole.end_reason)
-
-
-@pytest.mark.parametrize("stop", ["a", ("",), ("a",) * 9, ("a" * 65,), (1,), None])
-def test_what_is_no_short_list_of_short_texts_is_refused(stop):
-    with pytest.raises(ValueError, match="Stop must be at most 8 texts of 1 to 64 characters; you gave"):
-        SamplingParams(stop=stop)

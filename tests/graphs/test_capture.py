@@ -12,8 +12,7 @@ from jakiro.drafting.base import Resources
 from jakiro.engine.costs import measure
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
-from jakiro.zoo.loading import LoadOptions, slots_for
-from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
+from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
 from tests.graphs.static import COSTS, bucketed_target, in_slots, shape_of, static_generator, usual_drafters
 from tests.support import TREE, tiny_generator
@@ -48,15 +47,6 @@ def test_a_pass_is_warmed_up_aside_then_captured_and_then_only_replayed(cuda):
         assert target.tolist() == [2 * value] * 3
     graphed.prepare()
     assert len(counted) == WARM_UPS + 1 and cuda.graphs[0].replays == 2
-
-
-def test_without_graphs_the_same_function_runs_at_every_call():
-    counted = []
-    graphed = GraphedPass(PassBook(Graphs(CPU, False)), lambda: counted.append(1))
-    graphed.prepare()
-    graphed()
-    graphed()
-    assert len(counted) == 2
 
 
 @pytest.mark.parametrize(
@@ -103,14 +93,6 @@ def test_trees_that_size_themselves_replay_what_was_captured_at_load(cuda):
             assert trace.token_ids == plain.token_ids
     assert generator.slots.graphs.num_captured == captured
     assert not cuda.eager
-
-
-def test_nothing_is_made_on_the_default_device_while_capturing(cuda):
-    generator = static_generator(graphs=True)
-    slot = generator.slots._take()
-    with meta_by_default():
-        slot.open(generator.drafter(WITH_COPIES), SamplingParams(0.7, top_p=0.9, top_k=50), TREE, 10, 100)
-    assert generator.slots.graphs.num_captured > 8
 
 
 def test_other_numerics_are_captured_anew(cuda):
@@ -220,12 +202,6 @@ def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_time
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=20, depth=3))
     # The best twenty candidates may all lie above the deepest level that was drafted
     assert {len(step.nodes) for step in trace.steps} <= {1, 20} and max(step.plan.levels for step in trace.steps) <= 3
-
-
-def test_on_a_cpu_there_are_no_slots_and_nothing_to_say():
-    notices = []
-    assert slots_for(bucketed_target(), [], LoadOptions(), None, notices) is None
-    assert not notices
 
 
 def test_what_lies_in_the_buffers_does_no_harm_to_the_next_captures(cuda):

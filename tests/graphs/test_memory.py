@@ -3,7 +3,6 @@
 import gc
 import threading
 import weakref
-from dataclasses import replace
 
 import pytest
 import torch
@@ -73,24 +72,6 @@ def test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget(cuda)
     assert first.nodes and beside.trace.text == sliced.run("Why?", SAMPLED, tree=TREE).text
 
 
-def test_what_one_answer_needs_beyond_the_budget_runs_eagerly(cuda):
-    generator = static_generator(graphs=True)
-    generator.slots.graphs.budget = GRAPH_BYTES
-    trace = generator.run("Why?", SHORT, tree=TREE)
-    assert shape_of(trace) == shape_of(tiny_generator().run("Why?", SHORT, tree=TREE))
-    assert len(cuda.graphs) == 2 and cuda.eager
-
-
-def test_one_capture_serves_every_top_p_and_top_k(cuda):
-    generator, sliced = static_generator(graphs=True), tiny_generator()
-    captured = set()
-    for top_p, top_k in ((0.9, 50), (0.5, 50), (0.7, 3), (0.99, 259)):
-        sampling = replace(SAMPLED, top_p=top_p, top_k=top_k)
-        assert shape_of(generator.run("Why?", sampling, tree=TREE)) == shape_of(sliced.run("Why?", sampling, tree=TREE))
-        captured.add(generator.status["graphs"]["captured"])
-    assert len(captured) == 1
-
-
 def test_bytes_count_the_captures_of_answers_too(cuda):
     generator = static_generator(graphs=True, tokens=40)
     generator.slots.prepare(usual_drafters(generator))
@@ -127,15 +108,6 @@ def test_angles_that_captured_passes_read_stay_where_they_are_when_texts_get_lon
     read = table._tables[-1]
     assert all(map(torch.equal, before, table.at(positions, 5000)))
     assert any(each is read for each in table._tables) and table._tables[-1] is not read
-
-
-def test_giving_a_slot_back_never_waits_for_the_device(cuda):
-    """It may happen in a finaliser, while another thread captures."""
-    generator = static_generator(graphs=True, tokens=40)
-    stopped = generator.stream("Why?", SHORT, tree=TREE)
-    cuda.log.clear()
-    stopped.close()
-    assert not cuda.log and len(generator.slots._free) == 1
 
 
 @pytest.mark.parametrize("method", ["__init__", "open"])

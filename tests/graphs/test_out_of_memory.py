@@ -136,24 +136,6 @@ def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_a
 
 
 @EXTENTS
-def test_memory_that_runs_out_anywhere_in_making_slots_is_told_and_loading_again_works(no_collection, extent):
-    device = LocalDevice(loaded)
-    # What tests share is made once
-    device.load(lambda *_: None)
-    with Scarce() as watching:
-        device.load(lambda *_: None)
-    expected = text_of(device)
-    places = [place for place in watching.places if place]
-    assert len(places) > 10 and any(place.startswith("graphs/slot.py") for place in places)
-    for place in extent(places):
-        with Scarce(place), pytest.raises(ValueError, match="Memory ran out"):
-            device.load(lambda *_: None)
-        assert text_of(device) == expected, "what was loaded before goes on"
-    device.load(lambda *_: None)
-    assert text_of(device) == expected
-
-
-@EXTENTS
 def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothing_behind(tags, frozen, extent):
     """On a pretended GPU: reading, moving, trying, binding and checking the pair, and its first slots."""
 

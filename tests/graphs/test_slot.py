@@ -1,22 +1,20 @@
 """Passes at fixed addresses give what sliced ones give, node for node, and stay where they are."""
 
 import pytest
-import torch
 
 from jakiro.config import Grammar, SamplingParams, TreeConfig
-from jakiro.drafting.base import Proposal, Resources
+from jakiro.drafting.base import Proposal
 from jakiro.graphs.cache import columns_for
-from jakiro.methods import DEFAULT, PLAIN
-from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default, reads_of_steps
+from jakiro.methods import DEFAULT
+from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.static import (
     COSTS,
     SMALL_COLUMNS,
-    in_slots,
     shape_of,
     static_generator,
     static_scripted_generator,
 )
-from tests.support import DEVICE, HEADS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
+from tests.support import HEADS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
 
 pytestmark = pytest.mark.usefixtures("without_compiled_functions")
 
@@ -75,19 +73,6 @@ def test_trees_that_size_themselves_or_copy_from_the_context_are_those_of_sliced
         assert any(len(step.nodes) > 1 for step in trace.steps)
         texts.append(trace.text)
     assert len(set(texts)) == 2
-
-
-@pytest.mark.parametrize("measured", [False, True])
-def test_copied_chains_alone_are_those_of_sliced_passes(measured):
-    sampling, sliced = SamplingParams(max_new_tokens=60), tiny_generator()
-    if measured:
-        sliced.profile = COSTS
-    trace = static_generator(measured=measured).run(REPETITIVE, sampling, method="context")
-    expected = sliced.run(REPETITIVE, sampling, method="context")
-    assert shape_of(trace)[1:] == shape_of(expected)[1:]
-    if not measured:
-        assert shape_of(trace) == shape_of(expected)
-    assert any(len(step.nodes) > 1 for step in trace.steps)
 
 
 def test_a_text_that_crosses_column_steps_and_fills_the_context_is_that_of_sliced_passes():
@@ -161,22 +146,6 @@ def test_every_step_works_on_the_same_addresses_and_shapes():
     assert len(sizes) > 1
 
 
-@pytest.mark.skipif(DEVICE.type == "cuda", reason="test_cuda.py lets CUDA itself watch")
-@pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_a_step_reads_once_and_makes_no_tensor_on_the_default_device(sampling, method, monkeypatch):
-    stream = static_generator().stream("Tell me.", sampling, method=method, tree=TREE)
-    assert reads_of_steps(stream, 2, monkeypatch) == [{"tolist": 1}] * 2
-    with meta_by_default():
-        next(stream)
-    if method == "jakiro":
-        generator = static_generator()
-        with meta_by_default():
-            copying = generator.stream(REPETITIVE, sampling, *TREES["copies"])
-            next(copying)
-        assert reads_of_steps(copying, 2, monkeypatch) == [{"tolist": 1}] * 2
-
-
 def test_slots_that_race_do_not_touch_one_another_and_are_given_back():
     generator = static_generator()
     alone = {method: generator.run("Why?", SAMPLED, method, TREE) for method in ("autoregressive", "jakiro")}
@@ -217,16 +186,6 @@ def test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_s
     assert told.status["notices"] == generator.status["notices"], "whatever numerics an answer asked for"
 
 
-def test_other_numerics_get_slots_of_their_own():
-    exact = static_generator()
-    fast = exact.with_numerics("fast")
-    assert fast.slots is not exact.slots and fast.slots.target.numerics == "fast"
-    sampling = SamplingParams(max_new_tokens=8)
-    expected = tiny_generator(numerics="fast").run("Why?", sampling, tree=TREE)
-    assert shape_of(fast.run("Why?", sampling, tree=TREE)) == shape_of(expected)
-    assert (fast.status["numerics"], exact.status["numerics"]) == ("fast", "exact")
-
-
 def test_steps_left_pending_over_many_plain_steps_reach_the_head():
     """More root-only steps than one pass takes in, then a tree: it is the one of a head that read along."""
     generator = static_generator()
@@ -241,11 +200,3 @@ def test_steps_left_pending_over_many_plain_steps_reach_the_head():
     step, expected = next(plain), next(sliced)
     assert len(step.nodes) == TREE.nodes
     assert [node.token_id for node in step.nodes] == [node.token_id for node in expected.nodes]
-
-
-def test_slots_without_a_head_serve_plain_decoding():
-    generator = in_slots(Resources(static_generator(None).target), graphs=False)
-    with torch.inference_mode():
-        generator.slots.prepare([generator.drafter(PLAIN)])
-    assert generator.run("Why?", SamplingParams(max_new_tokens=4), "autoregressive").steps
-    assert generator.status["graphs"]["graphs"] is False

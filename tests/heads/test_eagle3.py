@@ -67,6 +67,30 @@ def test_trees_equal_the_published_ones_over_three_rounds(case, form, tmp_path):
     embedding = load_file(DATA / f"{case}_target.safetensors")["model.embed_tokens.weight"]
     head.bind(embedding, embedding)
     assert list(head.config.layers_of(about["layers"])) == about["taps"]
+    assert_grows_the_published_trees(head, case)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_head_without_output_rows_scores_with_the_target_s(case, tmp_path):
+    """The published head's own rows as the target's, each at its token's place."""
+    about = CASES[case]
+    tensors = load_file(DATA / f"{case}_weights.safetensors")
+    rows = tensors.pop("lm_head.weight")
+    head = load_head(write_folder(tmp_path / "head", tensors, official_config(about), "model.safetensors"))
+    assert not head.config.own_output and head.config.draft_vocab_size in (None, len(rows))
+    embedding = load_file(DATA / f"{case}_target.safetensors")["model.embed_tokens.weight"]
+    output = torch.full_like(embedding, torch.nan)
+    output[head.draft_token_ids] = rows[(head.draft_token_ids[:, None] == drafted_ids(tensors, rows)).int().argmax(1)]
+    assert_grows_the_published_trees(head.bind(embedding, output), case)
+
+
+def drafted_ids(tensors: dict, rows: torch.Tensor) -> torch.Tensor:
+    """The token of each of the published output rows."""
+    return torch.arange(len(rows)) + tensors.get("d2t", torch.zeros(len(rows), dtype=torch.int64))
+
+
+def assert_grows_the_published_trees(head, case):
+    about = CASES[case]
     golden = load_file(DATA / f"{case}_golden.safetensors")
     tree_config = TreeConfig(width=about["top_k"], depth=about["depth"] + 1, nodes=about["total"])
     session, known = None, 0
@@ -111,3 +135,42 @@ def test_logits_are_those_of_speculators(name):
         torch.testing.assert_close(
             head.logits(going_on.features)[0, 0], golden["logits_1"][0, last], atol=1e-4, rtol=1e-4
         )
+
+
+def folder_of(tmp_path, **values):
+    case = next(iter(CASES))
+    tensors = load_file(DATA / f"{case}_weights.safetensors")
+    return write_folder(tmp_path / "head", tensors, official_config(CASES[case]) | values, "model.safetensors")
+
+
+LAYERS = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4], "norm_before_residual": True, "use_last_layernorm": True}
+
+
+@pytest.mark.parametrize("values", [LAYERS, {"eagle_config": LAYERS}], ids=["top", "eagle_config"])
+def test_layers_and_norms_that_an_official_config_names_are_read(values, tmp_path, caplog):
+    config = load_head(folder_of(tmp_path, **values)).config
+    assert config.layers_of(32) == (1, 3, 4) and config.norm_before_residual and not config.norm_output
+    assert not caplog.text
+
+
+def test_a_field_that_nobody_reads_is_named(tmp_path, caplog):
+    load_head(folder_of(tmp_path, residual_scale=0.5, tie_word_embeddings=True, novelty=None))
+    assert "reads these fields of the draft head's config.json: residual_scale = 0.5." in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"eagle_aux_hidden_state_layer_ids": [1, 3]}, r"names layers \[1, 3\] of the target, its fc.weight reads 3"),
+        ({"eagle_aux_hidden_state_layer_ids": [3, 1, 4]}, r"ascending layer numbers from 1 on, not \(3, 1, 4\)"),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, "says use_aux_hidden_state = False, Jakiro runs True"),
+        ({"eagle_config": {"parallel_draft_step": 4}}, "says parallel_draft_step = 4, Jakiro runs 1"),
+        ({"use_mtp_layernorm": True}, "says use_mtp_layernorm = True"),
+        ({"layer_types": ["sliding_attention"]}, "a sliding window"),
+        ({"use_sliding_window": True}, "a sliding window"),
+        ({"norm_before_fc": True}, r"missing \['input_norm.weight'\]"),
+    ],
+)
+def test_what_an_official_config_asks_for_and_nobody_runs_is_refused(values, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        load_head(folder_of(tmp_path, **values))

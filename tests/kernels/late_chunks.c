@@ -35,7 +35,7 @@ static void publish(const void *context, int64_t section, int64_t chunk, const v
     if (chunk == 2) __atomic_store_n(pass->published + section, 1, __ATOMIC_RELEASE);
 }
 
-static const Sections sections = {CHUNKS, cut, nothing, nothing, compute, publish};
+static const Sections sections = {CHUNKS, cut, nothing, compute, publish};
 
 static void work(const void *context, int thread_id, int num_threads) {
     Workspace workspace = {0};

@@ -361,7 +361,7 @@ def test_after_a_broken_compiler_another_one_takes_over_and_what_it_built_once_i
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_numbers_of_another_dtype_are_refused_instead_of_read_as_float32(dtype):
     weight = torch.randn(40, 24)
-    for layer in (NativeLinear(weight, None, None), CompiledInt8Linear(weight, None)):
+    for layer in (NativeLinear(weight, None), CompiledInt8Linear(weight, None)):
         with pytest.raises(ValueError, match=f"multiply float32; these numbers are {dtype}"):
             layer(torch.randn(2, 24).to(dtype))
 

@@ -27,7 +27,7 @@ COMPILED = [
 ]
 
 
-# What holds the weights without loss; tiles multiply those of bfloat16 where the processor has some
+# What holds the weights without loss
 KINDS = [pytest.param(None, id="32"), torch.float16, torch.bfloat16]
 
 
@@ -79,17 +79,6 @@ def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, co
     for rows in (*range(1, 34), 38, 50, 64, 65, 121, 128, 255):
         assert torch.equal(packed(hidden[:rows]), together[:rows]), f"{rows} rows"
         assert torch.equal(packed(hidden[-rows:]), together[-rows:]), f"last {rows} rows"
-
-
-@pytest.mark.skipif(library() is None, reason="no compiled functions here")
-@pytest.mark.parametrize(("inner", "outer"), [(63, 260), (576, 96)])
-def test_bfloat16_needs_no_tiles(inner, outer, packed_pair, monkeypatch):
-    monkeypatch.setattr(library(), "jakiro_tiles", lambda: 0)
-    layer, packed = packed_pair(inner, outer, True, torch.bfloat16)
-    assert torch.equal(packed(torch.eye(inner)), layer.weight.T)
-    together = packed(hidden := torch.randn(40, inner))
-    for rows in range(1, 40):
-        assert torch.equal(packed(hidden[:rows]), together[:rows]), f"{rows} rows"
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

@@ -48,7 +48,7 @@ def compiled(source: str, result: Path, *further: str) -> Path:
 
 @pytest.mark.parametrize("threads", [2, 3, 7])
 def test_a_chunk_whose_thread_does_not_come_back_is_computed_by_another(threads, tmp_path):
-    sources = Path(building.__file__).parent / "csrc"
+    sources = building._FOLDER
     both = [str(sources / name) for name in ("sections.c", "threads.c")]
     late = ctypes.CDLL(str(compiled("late_chunks.c", tmp_path / "late.so", f"-I{sources}", *both)))
     give_threads(late)

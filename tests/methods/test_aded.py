@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.noise import KeyedNoise, gumbel_of
+from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Committed, Context, TreeLimits
 from jakiro.drafting.trigrams import TrigramTable, fingerprint
-from jakiro.methods import METHODS, PLAIN
+from jakiro.methods import METHODS
 from jakiro.methods.aded import LIVE, TABLE, TrigramDrafter
 from tests.support import assert_is_a_tree, tiny_generator
 
@@ -84,32 +84,6 @@ def test_at_temperatures_above_zero_the_target_s_own_noise_ranks_the_candidates(
         expected = (ranked.sort(descending=True).indices[:3] + 3).tolist()
         order = tree.scores[1:].sort(descending=True).indices
         assert tree.token_ids[1:][order].tolist() == expected
-
-
-def test_noise_on_the_host_is_the_noise_on_the_device():
-    token_ids = torch.arange(200)
-    for seed, position in ((0, 0), (7, 12), (-3, 4095), (2**62, 1)):
-        found = torch.tensor(gumbel_of(seed, position, range(200)))
-        torch.testing.assert_close(found, KeyedNoise(seed).at(torch.tensor(position), token_ids))
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_table_of_its_own_text_is_accepted_and_the_text_stays(temperature):
-    generator = tiny_generator("summed")
-    sampling = SamplingParams(temperature, seed=5, max_new_tokens=32)
-    plain = generator.run(QUESTION, sampling, PLAIN.name)
-    table = TrigramTable.counted([plain.token_ids], generator.target.vocab_size, least_count=1)
-    generator._drafters["aded"] = TrigramDrafter(table)
-    trace = generator.run(QUESTION, sampling, "aded", TreeConfig(width=4, depth=4, nodes=16))
-    assert trace.token_ids == plain.token_ids
-    assert len(trace.steps) < len(plain.steps), "candidates were accepted"
-
-
-def test_the_search_is_repeated_alike():
-    first, second = (
-        session([[1, 2, 3, 4, 5], [1, 2, 4, 5, 6], [2, 3, 5, 1]], 1, 2).propose(LIMITS).tree for _ in range(2)
-    )
-    assert all(torch.equal(first.columns[name], second.columns[name]) for name in ("token_ids", "parents", "scores"))
 
 
 def test_a_table_of_another_tokenizer_is_refused_and_other_methods_go_on(tmp_path, monkeypatch):

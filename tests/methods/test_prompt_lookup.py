@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.candidates import MAX_CHAIN
-from jakiro.engine.costs import DeviceProfile
 from jakiro.methods import WITH_COPIES
 from jakiro.methods.prompt_lookup import Copier, SuffixAutomaton
 from tests.support import TREE, tiny_generator
@@ -47,11 +45,6 @@ def test_the_chain_is_the_earlier_continuation_and_its_estimate_the_hit_rate():
     assert copier.propose() == ([], [])
 
 
-def test_a_chain_never_exceeds_its_limit():
-    ids = list(range(30))
-    assert len(Copier([*ids, 0, 1]).propose()[0]) == MAX_CHAIN
-
-
 @settings(max_examples=25)
 @given(
     st.sampled_from(["context", WITH_COPIES.name]),
@@ -77,23 +70,6 @@ def test_copied_chains_are_accepted_where_the_text_repeats():
     trace = generator.run(REPEATING, sampling, method="context")
     copied = [step.nodes[index].proposer for step in trace.steps for index in step.accepted_path]
     assert copied and set(copied) == {"copied"}
-
-
-@settings(max_examples=10)
-@given(st.sampled_from([0.0, 1.0]), st.sampled_from(["jakiro", WITH_COPIES.name]), st.floats(0.1, 10))
-def test_trees_that_size_themselves_leave_the_text_alone(temperature, method, cost):
-    generator = tiny_generator()
-    profile = DeviceProfile(
-        verify_ms=((1, 10.0), (8, 10 + cost), (64, 10 + 20 * cost)), draft_ms=((1, cost), (4, 3 * cost))
-    )
-    generator.profile = profile
-    sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=32)
-    tree = TreeConfig(nodes=32, depth=6, policy="auto")
-    trace = generator.run(REPEATING, sampling, method, tree)
-    assert trace.token_ids == generator.run(REPEATING, sampling, method="autoregressive").token_ids
-    assert trace.header.device_profile == {"device": generator.device_name} | profile.to_dict()
-    for step in trace.steps:
-        assert step.plan.expected_ms or step.plan.why.startswith(("Copied from", "Nothing to copy"))
 
 
 def test_chains_beside_a_head_s_tree_go_back_with_it(scripted):

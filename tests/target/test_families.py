@@ -1,6 +1,7 @@
 """Families of targets: what each gives against its stock model, what is refused by name, what gets a notice."""
 
 import copy
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Drafter, Resources
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.limited import LimitedDrafter
@@ -378,3 +380,28 @@ def test_a_turn_ends_at_every_id_that_anything_names():
     model.config.eos_token_id, model.config.eot_token_id = 3, 4
     tokenizer = SimpleNamespace(eos_token_id=5, eot_token_id=[6, 7], eom_token_id=8)
     assert stop_ids(model, tokenizer) == {1, 2, 3, 4, 5, 6, 7, 8}
+
+
+def test_passes_under_two_numerics_at_once_attend_each_in_its_own_way():
+    exact = TargetModel(family_model("Qwen 3"), byte_tokenizer())
+    fast, ids = exact.with_numerics("fast"), torch.arange(12, device=DEVICE)
+    tree = DraftTree.root_only(ids[-1:])
+
+    def scored(target):
+        cache = target.new_cache(80)
+        target.prefill(ids[:-1], cache)
+        return target.score(tree, cache).logits
+
+    expected, last = scored(exact), exact.model.base_model.layers[-1]
+
+    def meanwhile(*_):
+        hook.remove()
+        thread = threading.Thread(target=scored, args=(fast,))
+        thread.start()
+        thread.join()
+
+    cache = exact.new_cache(80)
+    exact.prefill(ids[:-1], cache)
+    hook = last.register_forward_pre_hook(meanwhile)
+    assert torch.equal(exact.score(tree, cache).logits, expected)
+    assert not torch.equal(scored(fast), expected), "or the test could not fail"

@@ -275,7 +275,7 @@ def test_a_gpu_is_taken_where_there_is_one_and_gets_the_weights_straight(
     # Nothing can be put on a GPU that is not here
     shipped = load_head(SHIPPED)
     for module in ("evaluate", "calibrate"):
-        monkeypatch.setattr(f"jakiro.training.{module}.load_head", lambda *_: shipped)
+        monkeypatch.setattr(f"jakiro.training.{module}.load_head", lambda *_, **kinds: shipped)
     assert isinstance(invoke(command, *arguments, "--target", target_folder).exception, FarEnough)
     place = "cuda:1" if command == "train" else "cuda"
     assert seen == {"device": torch.device(place), "dtype": dtype, "device_map": {"": place}}

@@ -13,9 +13,9 @@ from jakiro.kernels.linear import packing_works
 from jakiro.prompts import load_questions
 from jakiro.target.families import stop_ids
 from jakiro.target.llama import FusedLlama
-from jakiro.training.corpus import CorpusOptions, CorpusWriter, distinct_share, read_corpus
+from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, distinct_share, read_corpus, write_part
 from jakiro.training.exclusion import evaluation_runs, word_runs
-from jakiro.training.kept_features import KeptFeatures
+from jakiro.training.features import KeptFeatures, Text, features_path, write_file
 from jakiro.training.writing import write_texts
 from tests.support import byte_tokenizer
 from tests.training.tiny import byte_target
@@ -181,8 +181,8 @@ def test_kept_features_are_those_of_the_stock_target(writer_of_text, tmp_path):
         with torch.inference_mode():
             stock = model.model(input_ids=torch.tensor([row.ids]), use_cache=False).last_hidden_state[0]
         found = kept.of(row.ids)
-        assert found.dtype == np.float16
-        np.testing.assert_allclose(found, stock.half().numpy(), rtol=2e-3, atol=2e-3)
+        assert found.dtype == torch.float16
+        np.testing.assert_allclose(found.numpy(), stock.half().numpy(), rtol=2e-3, atol=2e-3)
     assert kept.of([*rows[0].ids, 5]) is None
     assert len(KeptFeatures([tmp_path], "other weights")) == 0
     assert len(KeptFeatures([tmp_path / "part-00001.jsonl.gz"], "some weights")) < len(rows)
@@ -192,7 +192,7 @@ def test_a_file_of_features_that_is_damaged_is_left_aside(writer_of_text, tmp_pa
     writer(writer_of_text, tmp_path).write(6)
     (tmp_path / "part-00000.safetensors").write_bytes(b"no features")
     assert len(KeptFeatures([tmp_path], "some weights")) == 0
-    assert "part-00000.safetensors can't be read" in caplog.text
+    assert "part-00000.safetensors is no file of features" in caplog.text
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"rubbish"])
@@ -248,3 +248,86 @@ def test_features_that_cannot_be_written_are_one_sentence(tmp_path):
     """safetensors has an error of its own for what the system refuses."""
     with pytest.raises(OSError, match=r"^No tensors could be written to .*missing \(.*\); is the disk full\?$"):
         write_tensors({"ids": torch.zeros(5)}, tmp_path / "missing" / "part-00000.safetensors")
+
+
+ROW = {"ids": [3, 4, 5, 6], "kind": "prompts", "temp": 0.0, "a0": 2, "l0": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ids": []}, "its ids are no list of token numbers"),
+        ({"ids": "text"}, "its ids are no list of token numbers"),
+        ({"ids": [3, 4.0]}, "its ids are no list of token numbers"),
+        ({"ids": [3, -1]}, "its ids are no list of token numbers"),
+        ({"ids": [3, True]}, "its ids are no list of token numbers"),
+        ({"kind": 3}, "its kind is 3, no text"),
+        ({"temp": float("nan")}, "its temperature is nan, no number from 0 on"),
+        ({"temp": "0"}, "its temperature is '0', no number from 0 on"),
+        ({"a0": 5}, "its a0 is 5, no place among 4 ids"),
+        ({"l0": -1}, "its l0 is -1, no place among 4 ids"),
+        ({"l0": None}, "its l0 is None, no place among 4 ids"),
+    ],
+)
+def test_a_row_of_wrong_values_is_named_by_file_and_line(change, words, tmp_path):
+    path = tmp_path / "part-00000.jsonl.gz"
+    with gzip.open(path, "wt") as file:
+        file.write("".join(json.dumps(each) + "\n" for each in (ROW, ROW | change)))
+    with pytest.raises(ValueError) as told:
+        read_corpus([tmp_path])
+    assert str(told.value).startswith(f"{path}, line 2: not a corpus row ({words})")
+
+
+def test_a_token_that_the_target_lacks_is_named_by_file_and_line(tmp_path):
+    path = tmp_path / "part-00000.jsonl.gz"
+    write_part(path, [Row(**ROW), Row(**ROW | {"ids": [3, 4, 7, 6]})])
+    assert [row.place for row in read_corpus([path], 8)] == [f"{path}, line 1", f"{path}, line 2"]
+    with pytest.raises(ValueError, match=r"part-00000.jsonl.gz, line 2: token 7 is not among the target's 7; give"):
+        read_corpus([path], 7)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"counts": [1]}, {"counts": {"rows": "many"}}, {"counts": {"rows": -1}}, {"settings": 3},
+        {"settings": {"part_rows": 0}}, {"held_out": "all"}, {"held_out": [1]}, {"minutes": "ten"}, {"minutes": -1},
+    ],
+)  # fmt: skip
+def test_a_manifest_of_wrong_values_is_named(values, tmp_path):
+    write_part(tmp_path / "part-00000.jsonl.gz", [Row(**ROW)])
+    (tmp_path / "manifest.json").write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=r"manifest.json is damaged: (counts|settings|held_out|minutes) is not "):
+        read_corpus([tmp_path])
+
+
+def test_a_corpus_that_was_killed_has_the_same_rows_and_features_that_differ_by_rounding_alone(
+    writer_of_text, tmp_path
+):
+    """What docs/training.md promises: texts do not depend on their batch; features do, in their last bits."""
+    model, _ = writer_of_text
+    lean = FusedLlama.build(model, packed=packing_works(model.device, model.dtype))
+    given = {"lean": lean, "features_of": "some weights"}
+    writer(writer_of_text, tmp_path / "whole", **given).write(12)
+    writer(writer_of_text, tmp_path / "killed", **given).write(12)
+    for path in (tmp_path / "killed").glob("part-00001.*"):
+        path.unlink()
+    writer(writer_of_text, tmp_path / "killed", **given).write(12)
+    whole, killed = (read_corpus([tmp_path / name]) for name in ("whole", "killed"))
+    assert [row.ids for row in whole] == [row.ids for row in killed]
+    ours, theirs = (KeptFeatures([tmp_path / name], "some weights") for name in ("killed", "whole"))
+    for row in whole:
+        torch.testing.assert_close(ours.of(row.ids), theirs.of(row.ids), atol=4e-3, rtol=4e-3)
+
+
+def test_kept_features_in_which_a_bit_is_flipped_are_computed_again(tmp_path, caplog):
+    part = tmp_path / "part-00000.jsonl.gz"
+    texts = [Text([1, 2, 3], torch.ones(3, 4).half()), Text([4, 5], torch.ones(2, 4).half())]
+    write_file(features_path(part), texts, {"target": "w"})
+    assert torch.equal(KeptFeatures([part], "w").of([1, 2, 3]), texts[0].features)
+    data = bytearray(features_path(part).read_bytes())
+    place = data.index(texts[1].features.numpy().tobytes() + b"", len(data) // 4)
+    data[place + 3] ^= 1
+    features_path(part).unlink()
+    features_path(part).write_bytes(data)
+    kept = KeptFeatures([part], "w")
+    assert [kept.of(ids) is None for ids in ([1, 2, 3], [4, 5])].count(True) == 1 and "is damaged: text" in caplog.text

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from jakiro.target.features import features_of as stock_features
+from jakiro.training import features
 from jakiro.training.features import FeatureCache, epoch_batches, length_buckets, write_features
 from tests.training.tiny import HIDDEN, features_of, tiny_cache, tiny_sequences, tiny_target
 
@@ -41,7 +42,7 @@ def test_an_interrupted_extraction_is_continued_not_repeated(tmp_path):
     assert list(write_features(tmp_path, tiny_sequences(), HIDDEN, watched, **options)) == [16, 24]
     assert sum(seen) - before == 16
     whole = tiny_cache(tmp_path.with_name("whole"), target)
-    assert np.array_equal(FeatureCache(tmp_path).features, whole.features)
+    assert_equal_features(FeatureCache(tmp_path), whole)
 
 
 def test_features_that_are_known_are_not_computed(tmp_path):
@@ -51,7 +52,7 @@ def test_features_that_are_known_are_not_computed(tmp_path):
         seen.append(len(ids))
         return features_of(target)(ids)
 
-    known = {tuple(ids): np.full((len(ids), HIDDEN), 3, np.float16) for ids, _ in tiny_sequences()[::2]}
+    known = {tuple(ids): torch.full((len(ids), HIDDEN), 3, dtype=torch.float16) for ids, _ in tiny_sequences()[::2]}
     list(write_features(tmp_path, tiny_sequences(), HIDDEN, watched, kept=lambda ids: known.get(tuple(ids))))
     cache = FeatureCache(tmp_path)
     assert sum(seen) == len(tiny_sequences()) - len(known)
@@ -87,12 +88,12 @@ def test_rows_of_further_layers_follow_the_last_one_s(tmp_path):
 
 def test_a_cache_of_other_layers_is_refused(tmp_path):
     tiny_cache(tmp_path, tiny_target())
-    with pytest.raises(ValueError, match=r"was made with feature layers \[\], not \[1\]"):
+    with pytest.raises(ValueError, match=r"were made with feature layers \[\], not \[1\]"):
         next(write_features(tmp_path, tiny_sequences(), HIDDEN, None, (1,)))
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"features\.f16 is missing"):
+    with pytest.raises(FileNotFoundError, match=r"features-00000\.safetensors is missing"):
         FeatureCache(tmp_path)
 
 
@@ -112,39 +113,70 @@ def test_an_epoch_is_a_pure_function_of_seed_and_number():
 
 
 @pytest.mark.parametrize(("hidden_size", "target", "sentence"), [
-    (HIDDEN, "other weights", "was made with target these weights, not other weights"),
-    (2 * HIDDEN, "these weights", f"was made with hidden size {HIDDEN}, not {2 * HIDDEN}"),
+    (HIDDEN, "other weights", "were made with target these weights, not other weights"),
+    (2 * HIDDEN, "these weights", f"were made with hidden size {HIDDEN}, not {2 * HIDDEN}"),
 ])  # fmt: skip
 def test_a_cache_of_another_target_is_refused_and_left_as_it_is(tmp_path, hidden_size, target, sentence):
     """Other weights of the same width, and a wider target whose rows would make the file longer."""
     list(write_features(tmp_path, tiny_sequences(), HIDDEN, features_of(tiny_target()), target="these weights"))
-    before = (tmp_path / "features.f16").read_bytes()
+    path = tmp_path / "features-00000.safetensors"
+    before = path.read_bytes()
     with pytest.raises(ValueError, match=sentence):
         next(write_features(tmp_path, tiny_sequences(), hidden_size, None, target=target))
-    assert (tmp_path / "features.f16").read_bytes() == before
+    assert path.read_bytes() == before
 
 
-def test_features_that_are_cut_off_are_computed_again_from_there(tmp_path):
-    target, whole = tiny_target(), tiny_cache(tmp_path / "whole", tiny_target())
-    cut = tiny_cache(tmp_path / "cut", target)
-    path = tmp_path / "cut" / "features.f16"
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(ValueError, match=r"features.f16 holds \d+ numbers, \d+ tokens have 16 each; extract"):
-        FeatureCache(tmp_path / "cut")
-    list(write_features(tmp_path / "cut", tiny_sequences(), HIDDEN, features_of(target)))
-    assert len(FeatureCache(tmp_path / "cut")) == len(tiny_sequences())
-    np.testing.assert_allclose(FeatureCache(cut.folder).features, whole.features, atol=2e-3)
+def assert_equal_features(ours, theirs, **tolerances):
+    assert len(ours) == len(theirs) == len(tiny_sequences())
+    for (ids, found), (others, expected) in zip(ours.texts(0, len(ours)), theirs.texts(0, len(theirs)), strict=True):
+        assert torch.equal(ids, others)
+        torch.testing.assert_close(found, expected, **(tolerances or {"atol": 0, "rtol": 0}))
 
 
-@pytest.mark.parametrize("name", ["index.safetensors", "progress"])
-@pytest.mark.parametrize("content", [b"", b"garbage"])
-def test_a_damaged_file_of_a_cache_is_named(tmp_path, name, content):
-    tiny_cache(tmp_path, tiny_target())
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=f"{name} is (missing or )?damaged"):
-        next(write_features(tmp_path, tiny_sequences(), HIDDEN, None))
-    with pytest.raises(ValueError, match=f"{name} is (missing or )?damaged"):
-        FeatureCache(tmp_path)
+def damaged(path, where):
+    """Flips a bit, cuts the file, or writes something else."""
+    data = bytearray(path.read_bytes())
+    if isinstance(where, float):
+        data[int(where * (len(data) - 1))] ^= 4
+    path.unlink()
+    path.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "junk": b"junk"}.get(where, data))
+
+
+@pytest.mark.parametrize("where", [*np.linspace(0.0, 1.0, 9).tolist(), "cut", "empty", "junk"])
+def test_a_file_that_is_not_what_was_written_is_refused_and_made_anew(tmp_path, where, caplog):
+    target = tiny_target()
+    whole = tiny_cache(tmp_path / "whole", target)
+    damaged(tiny_cache(tmp_path / "cut", target).folder / "features-00001.safetensors", where)
+    with pytest.raises(
+        ValueError, match=r"features-00001.safetensors is (no file of features|damaged: text \d+)|sequences"
+    ):
+        cache = FeatureCache(tmp_path / "cut")
+        cache.texts(0, len(cache))
+    try:
+        assert_equal_features(tiny_cache(tmp_path / "cut", target), whole)
+        assert "It is made anew." in caplog.text
+    except ValueError as error:
+        # What says whose features they are was changed
+        assert "name an empty folder" in str(error)
+
+
+def test_texts_are_put_in_files_by_number_and_size(monkeypatch):
+    monkeypatch.setattr(features, "GROUP_BYTES", 10)
+    assert features._groups([4, 4, 4, 20, 1, 1, 1], 2) == [
+        range(0, 2),
+        range(2, 3),
+        range(3, 4),
+        range(4, 6),
+        range(6, 7),
+    ]
+
+
+def test_features_that_are_no_numbers_are_named(tmp_path):
+    def broken(ids):
+        return features_of(tiny_target())(ids) / 0
+
+    with pytest.raises(features.NotFinite, match=r"features of sequence \d+ are not finite in float16"):
+        next(write_features(tmp_path, tiny_sequences(), HIDDEN, broken))
 
 
 def test_features_for_which_there_is_no_room_are_one_sentence_before_any_is_computed(tmp_path, monkeypatch):

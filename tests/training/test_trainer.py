@@ -1,16 +1,15 @@
 import math
 import time
 
-import numpy as np
 import pytest
 import torch
 
 from jakiro.heads.checkpoint import load_head
-from jakiro.training.features import epoch_batches
+from jakiro.training.features import FeatureCache, epoch_batches, write_features
 from jakiro.training.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
-from jakiro.training.trainer import STATE_NAME, Trainer
+from jakiro.training.trainer import STATE_NAME, Trainer, checksum
 from tests.training.resuming import Killed, assert_resumed_equals_whole
-from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
+from tests.training.tiny import HIDDEN, features_of, start, tiny_cache, tiny_head, tiny_sequences, tiny_target
 
 OPTIONS = {
     "batch_tokens": 64,
@@ -64,6 +63,29 @@ def test_a_state_that_cannot_be_resumed_from_is_one_sentence(tmp_path, content):
     with pytest.raises(ValueError, match=r"state\.pt is not a readable training state; start") as told:
         trainer(tmp_path, options).resume()
     assert "\n" not in str(told.value)
+
+
+def test_a_state_in_which_a_bit_is_flipped_is_refused_and_one_that_is_whole_is_not(tmp_path):
+    options = TrainingOptions(max_steps=2, average_from=0.5, **OPTIONS)
+    trainer(tmp_path, options).run()
+    path = tmp_path / "state" / STATE_NAME
+    whole, refused = path.read_bytes(), 0
+    state = torch.load(path, weights_only=True)
+    for part in range(1, 40):
+        data = bytearray(whole)
+        data[part * len(data) // 40] ^= 16
+        path.write_bytes(data)
+        try:
+            trainer(tmp_path, options).resume()
+        except ValueError as error:
+            assert "is not a readable training state" in str(error)
+            refused += 1
+        else:
+            # Bytes between the parts of the file, which nobody reads
+            assert checksum(torch.load(path, weights_only=True)) == checksum(state)
+    assert refused > 20
+    path.write_bytes(whole)
+    trainer(tmp_path, options).resume()
 
 
 def test_another_number_of_processes_neither_skips_nor_repeats_texts(tmp_path, monkeypatch):
@@ -188,7 +210,7 @@ def test_a_loss_that_is_not_finite_stops_with_one_sentence(tmp_path):
 def test_features_of_another_width_are_refused(tmp_path):
     options = TrainingOptions(max_steps=1, **OPTIONS)
     subject = trainer(tmp_path, options)
-    subject.cache.features, subject.cache.hidden_size = subject.cache.features[:, :8], 8
+    subject.cache.hidden_size = 8
     with pytest.raises(ValueError, match="8 wide, the head 16"):
         Trainer(subject.head, subject.cache, options, tmp_path)
 
@@ -196,7 +218,7 @@ def test_features_of_another_width_are_refused(tmp_path):
 def test_features_of_other_layers_are_refused(tmp_path):
     options = TrainingOptions(max_steps=1, **OPTIONS)
     subject = trainer(tmp_path, options)
-    subject.cache.feature_layers, subject.cache.features = (1,), np.tile(subject.cache.features, 2)
+    subject.cache.feature_layers, subject.cache.feature_size = (1,), 32
     with pytest.raises(ValueError, match=r"hold layers \[1\] beside the last, 32 numbers .*, the head reads 16"):
         Trainer(subject.head, subject.cache, options, tmp_path)
 
@@ -219,15 +241,21 @@ def test_options_under_which_a_run_would_fail_later_are_refused(name, value):
 def test_what_is_learned_and_counted_is_not_held_out(tmp_path):
     """Ids 38 and 39 stand in no text that is learned from, and held-out features are a hundred times as large."""
     target = tiny_target()
-    cache = tiny_cache(tmp_path, target)
-    start = cache.offsets[4]
-    cache.ids = np.concatenate([np.full(start, 39, cache.ids.dtype), np.clip(cache.ids[start:], 0, 37)])
-    cache.features = cache.features.copy()
-    cache.features[:start] *= 100
+    sequences = [
+        ([39] * len(ids) if number < 4 else [min(token, 37) for token in ids], start)
+        for number, (ids, start) in enumerate(tiny_sequences())
+    ]
+
+    def run(ids):
+        return features_of(target)(ids) * torch.where(ids == 39, 100.0, 1.0)[..., None]
+
+    for _ in write_features(tmp_path, sequences, HIDDEN, run):
+        pass
+    cache = FeatureCache(tmp_path)
     head = tiny_head(target)
     subject = Trainer(head, cache, TrainingOptions(max_steps=1, **OPTIONS | {"frequent_rows": 36}), tmp_path)
     assert not subject.frequent[38:].any() and subject.noise_width == pytest.approx(
-        0.25 * float(cache.rows(slice(start, cache.offsets[20])).std())
+        0.25 * float(torch.cat([features for _, features in cache.texts(4, 16)]).std())
     )
 
 

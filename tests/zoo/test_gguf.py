@@ -100,8 +100,10 @@ def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, cache, tmp_p
     name = str(tmp_path / "models" / ("tiny.gguf" if named == "file" else ""))
     for _ in range(2):
         model, tokenizer, sha256 = load_target(name, dtype="float32")
-    assert len([line for line in caplog.messages if "Converting tiny-" in line]) == 1
-    assert sha256 == weights.weights_sha256(next((cache / "models").iterdir()))
+    # Config and tokenizer, which a target in its own bits needs alone; then all of it, for transformers
+    assert len([line for line in caplog.messages if "Converting tiny-" in line]) == 2
+    described, whole = sorted((cache / "models").iterdir(), key=lambda folder: not folder.name.endswith("-tokenizer"))
+    assert not list(described.glob("*.safetensors")) and sha256 == weights.weights_sha256(whole)
     ids = tokenizer("Hi the sky")["input_ids"]
     assert tokenizer.decode(ids) == "Hi the sky"
     for name, tensor in written.state_dict().items():
@@ -160,6 +162,11 @@ def test_a_tensor_of_another_shape_is_named_with_both(cache, tmp_path):
         ({".attention.causal": False}, r"llama\.attention\.causal is False"),
         ({".attention.layer_norm_rms_epsilon": None}, r"it lacks llama\.attention\.layer_norm_rms_epsilon"),
         ({".block_count": None}, r"it lacks llama\.block_count"),
+        ({".block_count": 0}, r"llama\.block_count is 0, which is no whole number above 0"),
+        ({".attention.head_count_kv": 0}, r"llama\.attention\.head_count_kv is 0, which is no whole number above 0"),
+        ({".embedding_length": "wide"}, r"llama\.embedding_length is wide, which is no whole number above 0"),
+        ({".rope.freq_base": "high"}, r"llama\.rope\.freq_base is the text high, which is no number"),
+        ({".feed_forward_length": 0.5}, r"llama\.feed_forward_length is 0\.5, which is no whole number above 0"),
         ({".block_count": 3}, r"it lacks blk\.2\.attn_k\.weight, .* and 6 more"),
         ({".block_count": 1}, r"it also holds blk\.1\.attn_k\.weight, .* and 6 more"),
         ({".vocab_size": 270}, r"vocab_size is 270, where the rest of it means 260"),

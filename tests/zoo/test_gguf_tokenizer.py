@@ -157,6 +157,11 @@ def test_what_is_not_known_of_a_tokenizer_is_named(more, sentence):
         tokenizer_of(small(**more), "small.gguf")
 
 
+def test_merges_of_no_tokens_are_one_sentence():
+    with pytest.raises(ValueError, match=r"small\.gguf could not be loaded: its tokenizer cannot be read"):
+        tokenizer_of(small(merges=["no token"]), "small.gguf")
+
+
 def test_a_file_whose_tokenizer_is_not_known_is_no_target(tmp_path, monkeypatch):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     path = write_gguf(tmp_path / "odd.gguf", tiny_model(), keys={"tokenizer.ggml.pre": "my-own"})

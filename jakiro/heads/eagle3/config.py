@@ -14,7 +14,7 @@ class Eagle3Config(DecoderConfig):
     Attributes:
         feature_layers: layers of the target whose output it reads; empty for 2, L // 2 and L − 3 of L layers.
         target_hidden_size: width of each of these states; hidden_size is the head's own.
-        own_embedding: it has embedding rows of its own; else it shares the target's.
+        own_embedding, own_output: it has embedding rows or output rows of its own; else it shares the target's.
         qk_norm: queries and keys are normalised per head, as in Qwen3's layers.
         norm_before_residual: the first layer's residual is h after its norm.
         norm_before_fc: one norm over all states before `fc`. fc_norm: one for each of them.
@@ -26,6 +26,7 @@ class Eagle3Config(DecoderConfig):
     target_hidden_size: int | None = None
     num_states: int = 3
     own_embedding: bool = False
+    own_output: bool = True
     qk_norm: bool = False
     norm_before_residual: bool = False
     norm_before_fc: bool = False
@@ -46,11 +47,12 @@ class Eagle3Config(DecoderConfig):
             not (self.norm_before_fc and self.fc_norm),
             "norm_before_fc and fc_norm exclude each other; use the config of these weights",
         )
-        need(
-            self.own_embedding or self.target_hidden_size == self.hidden_size,
-            f"hidden_size {self.hidden_size} differs from the target's {self.target_hidden_size}, so the head needs "
-            "embedding rows of its own, and there are none",
-        )
+        for own, what in ((self.own_embedding, "embedding rows"), (self.own_output, "output rows")):
+            need(
+                own or self.target_hidden_size == self.hidden_size,
+                f"hidden_size {self.hidden_size} differs from the target's {self.target_hidden_size}, so the head "
+                f"needs {what} of its own, and there are none",
+            )
 
     def describe(self) -> str:
         return f"{super().describe()} over {self.num_states} hidden states of the target, as EAGLE-3's"

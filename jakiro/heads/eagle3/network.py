@@ -62,29 +62,28 @@ class Eagle3Head(DraftHead):
         self.fc = nn.Linear(states, size, bias=False)
         self.layers = nn.ModuleList(Eagle3Layer(config, index) for index in range(config.num_layers))
         self.norm = nn.RMSNorm(size, eps=eps)
-        self.lm_head = nn.Linear(size, config.draft_vocab_size or config.vocab_size, bias=False)
+        self.lm_head = None
+        if config.own_output:
+            self.lm_head = nn.Linear(size, config.draft_vocab_size or config.vocab_size, bias=False)
         self.rotary = rotary_embedding(config)
 
     def bind(self, embedding: Tensor, output_weight: Tensor) -> "Eagle3Head":
-        """Shares the target's embedding rows, unless the head has its own.
+        """Shares the target's embedding and output rows, unless the head has its own.
 
         Raises:
             ValueError: the target's vocabulary or width is not the one the head was made for.
         """
-        expected = (self.config.vocab_size, self.config.target_hidden_size)
-        if tuple(embedding.shape) != expected:
-            raise ValueError(
-                f"draft head was made for embedding rows of shape {expected}, the target has {tuple(embedding.shape)}; "
-                "choose a head trained for this target"
-            )
-        own = self.embed_tokens
-        self.embedding = (embedding if own is None else own.weight).detach()
-        self.output_weight = self.lm_head.weight.detach()
+        super().bind(embedding, output_weight)
+        if self.embed_tokens is not None:
+            self.embedding = self.embed_tokens.weight.detach()
+        if self.lm_head is not None:
+            self.output_weight = self.lm_head.weight.detach()
         return self
 
     def logits(self, features: Tensor) -> Tensor:
         """(…, hidden) states as they are fed back → (…, draft vocabulary)."""
-        return self.lm_head(features if self.config.norm_output else self.norm(features))
+        features = features if self.config.norm_output else self.norm(features)
+        return super().logits(features) if self.lm_head is None else self.lm_head(features)
 
     def pack(self, precision: str = "int8") -> "Eagle3Head":
         weight = self.fc.weight
@@ -96,7 +95,11 @@ class Eagle3Head(DraftHead):
         pack_linears(self.layers, packing_for(self.precision))
         # Never rounded: the target's states are of very different sizes
         self.fc = packed_linear(weight, None)
-        self.lm_head = packing_for(self.precision)(self.output_weight, None)
+        output = packing_for(self.precision)(self.output_weight, None)
+        if self.lm_head is None:
+            self._output_layer = output
+        else:
+            self.lm_head = output
         return self
 
     def fuse(self) -> None:

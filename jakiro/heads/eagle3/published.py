@@ -9,11 +9,25 @@ from torch import Tensor
 
 from jakiro.heads.config import rope_of
 from jakiro.heads.eagle3.config import Eagle3Config
-from jakiro.heads.official import require_sizes
+from jakiro.heads.official import name_unread, refuse_windows, require_sizes
 
+_LAYERS = "eagle_aux_hidden_state_layer_ids"
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 _SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
 _FAMILIES = ("llama", "qwen3")
+# Fields whose only value that is run here is this one, at the top of a config.json or under "eagle_config"
+_ONLY = {
+    "use_aux_hidden_state": True,
+    "use_input_layernorm_in_first_layer": True,
+    "use_last_layernorm": True,
+    "use_mtp_layernorm": False,
+    "parallel_draft_step": 1,
+}
+_NESTED, _FORMAT = ("eagle_config", "transformer_layer_config"), ("speculators_model_type", "speculators_config")
+_READ = {
+    *_FLAGS, *_ONLY, *_NESTED, *_FORMAT, _LAYERS, "target_hidden_size", "speculators_version", "has_lm_head",
+    "embed_requires_grad",
+}  # fmt: skip
 
 
 def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
@@ -23,6 +37,14 @@ def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
 
 def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
     """See `HeadKind.convert`."""
+    values = values | (values.get("eagle_config") or {})
+    for name, only in _ONLY.items():
+        if values.get(name, only) != only:
+            raise ValueError(
+                f"The EAGLE-3 head's config.json says {name} = {values[name]!r}, Jakiro runs {only!r} alone; use "
+                "another head."
+            )
+    name_unread(values, _READ)
     if "speculators_model_type" in values:
         return from_speculators(values, tensors)
     require_sizes(values)
@@ -35,6 +57,7 @@ def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Confi
     Raises:
         ValueError: something in it is not supported.
     """
+    refuse_windows(values)
     layers = values.get("num_hidden_layers") or 1
     if layers != 1:
         raise ValueError(f"The EAGLE-3 head has {layers} decoder layers, official ones have 1; use another.")
@@ -68,8 +91,7 @@ def from_speculators(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Co
     layer = AutoConfig.for_model(family, **given)
     if getattr(layer, "attention_bias", False):
         raise ValueError("The EAGLE-3 head asks for attention_bias, which Jakiro's heads lack; use a head without it.")
-    if "sliding_attention" in (getattr(layer, "layer_types", None) or ()):
-        raise ValueError("The EAGLE-3 head has layers with a sliding window; Jakiro runs those that see all positions.")
+    refuse_windows({"layer_types": getattr(layer, "layer_types", None)})
     fields = {name: getattr(layer, name) for name in _SIZES} | {
         "head_dim": getattr(layer, "head_dim", None),
         "rms_norm_eps": layer.rms_norm_eps,
@@ -77,9 +99,7 @@ def from_speculators(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Co
         "rope_parameters": rope_of({"rope_parameters": layer.rope_parameters}),
         "num_layers": layer.num_hidden_layers,
         "qk_norm": family == "qwen3",
-        "feature_layers": tuple(values.get("eagle_aux_hidden_state_layer_ids") or ()),
     }
-    fields |= {name: bool(values.get(name)) for name in _FLAGS}
     return _own_form(fields, values, layer.hidden_act, dict(tensors))
 
 
@@ -88,10 +108,8 @@ def _own_form(
 ) -> tuple[Eagle3Config, dict[str, Tensor]]:
     if activation not in ("silu", "swish"):
         raise ValueError(f"The EAGLE-3 head asks for the activation {activation}; Jakiro's layers use silu.")
-    if "fc.weight" not in tensors or "lm_head.weight" not in tensors:
-        raise ValueError(
-            "The EAGLE-3 head lacks fc.weight or lm_head.weight; the file is incomplete; download it again."
-        )
+    if "fc.weight" not in tensors:
+        raise ValueError("The EAGLE-3 head lacks fc.weight; the file is incomplete; download it again.")
     tensors = {name: each for name, each in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
     hidden_size, vocab_size = fields["hidden_size"], fields["vocab_size"]
     target_size = values.get("target_hidden_size") or hidden_size
@@ -101,8 +119,10 @@ def _own_form(
             f"The EAGLE-3 head's fc.weight reads {tensors['fc.weight'].shape[1]} numbers, no multiple of the target's "
             f"hidden size {target_size}; use the config.json that was published with these weights."
         )
-    drafted = tensors["lm_head.weight"].shape[0]
     mapping, _ = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    output = tensors.get("lm_head.weight")
+    # Without output rows of its own it scores with the target's, those of its draft vocabulary where it has one
+    drafted = vocab_size if output is None and mapping is None else len(mapping if output is None else output)
     if drafted != vocab_size:
         if mapping is None or mapping.shape[0] != drafted:
             found = "none" if mapping is None else mapping.shape[0]
@@ -111,7 +131,15 @@ def _own_form(
                 "whole, download it again."
             )
         token_ids, order = (torch.arange(drafted) + mapping.long()).sort()
-        tensors |= {"draft_token_ids": token_ids, "lm_head.weight": tensors["lm_head.weight"][order]}
+        tensors["draft_token_ids"] = token_ids
+        if output is not None:
+            tensors["lm_head.weight"] = output[order]
+    layers = tuple(values.get(_LAYERS) or ())
+    if layers and len(layers) != states:
+        raise ValueError(
+            f"The EAGLE-3 head's config.json names layers {list(layers)} of the target, its fc.weight reads {states} "
+            "states; use the config.json that was published with these weights."
+        )
     config = Eagle3Config(
         **{name: value for name, value in fields.items() if name != "intermediate_size"},
         expert_intermediate_size=fields["intermediate_size"],
@@ -119,5 +147,8 @@ def _own_form(
         target_hidden_size=target_size,
         num_states=states,
         own_embedding="embed_tokens.weight" in tensors,
+        own_output=output is not None,
+        feature_layers=layers,
+        **{name: bool(values.get(name)) for name in _FLAGS},
     )
     return config, tensors

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class Kind(enum.IntEnum):
     """Of a matrix' weights, as in products.h."""
 
-    INT8, FLOAT16, PAIRS, FLOAT32, TILES = range(5)
+    BLOCKS, PAIRS, FLOAT32 = range(3)
 
 
 class Matrix(ctypes.Structure):
@@ -46,8 +46,7 @@ class Matrix(ctypes.Structure):
         ("outputs", _Long),
         ("inputs", _Long),
         ("kind", _Long),
-        ("unscale", ctypes.c_float),
-        ("scales", _Pointer),
+        *((name, _Long) for name in ("block", "blocks", "minima")),
         ("factors", _Pointer),
     ]
 
@@ -122,7 +121,9 @@ class Draft(ctypes.Structure):
     _fields_ = [
         ("head", ctypes.POINTER(Head)),
         ("output", ctypes.POINTER(Matrix)),
-        *((name, _Pointer) for name in ("embedding", "token_ids", "directions", "mean", "angles")),
+        ("embedding", _Pointer),
+        ("table", ctypes.POINTER(Matrix)),
+        *((name, _Pointer) for name in ("token_ids", "directions", "mean", "angles")),
         ("positions", _Long),
         ("rows", _Pointer),
         *((name, _Long) for name in ("start", "capacity")),
@@ -210,13 +211,23 @@ def _loaded(path: Path) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(str(path))
     give_threads(library)
-    sizes = ("panel", "most_candidates", "linear_floats", "decoder_floats", "head_floats", "grow_bytes", "verify_bytes")
-    for name in ("tiles", *sizes, "grow", "verify"):
+    sizes = (
+        "panel",
+        "most_candidates",
+        "linear_floats",
+        "decoder_floats",
+        "head_floats",
+        "grow_bytes",
+        "verify_bytes",
+    )
+    for name in (*sizes, "unpack", "grow", "verify"):
         getattr(library, f"jakiro_{name}").restype = _Long
     library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
     library.jakiro_head_floats.argtypes = [ctypes.POINTER(Head), _Long, _Long]
     library.jakiro_linear_floats.argtypes = [ctypes.POINTER(Matrix), _Long]
     library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), *[_Pointer] * 3, _Long, _Long]
+    library.jakiro_rows.argtypes = [ctypes.POINTER(Matrix), _Pointer, _Long, _Pointer]
+    library.jakiro_unpack.argtypes = [ctypes.POINTER(Matrix), _Long, _Long, _Pointer, _Pointer, _Long, _Long]
     library.jakiro_weigh.argtypes, library.jakiro_weigh.restype = [_Pointer, _Long], ctypes.c_double
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
     library.jakiro_verify_bytes.argtypes = [_Long] * 3

@@ -1,22 +1,19 @@
-"""Linear layers that the compiled functions multiply by: weights in panels, 16 bits each where that loses nothing.
+"""Linear layers that the compiled functions multiply by: weights in panels, in the fewest bits that lose nothing.
 
-`CompiledInt8Linear` keeps 8 bits, for drafting.
+`BlockLinear` keeps 8 bits and scales, as quantized files hold them; `CompiledInt8Linear` rounds for drafting.
 """
 
 import ctypes
-import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from jakiro.kernels.compiled.library import Kind, Matrix, address, library, num_threads
-from jakiro.kernels.compiled.pages import in_large_pages
-from jakiro.kernels.rounding import rounded_to_8_bits
-
-_LARGEST_HALF = 65504.0
-# Numbers of a matrix that are looked at together: too few for torch to wake a second thread
-_PART = 2**15
+from jakiro.kernels.compiled.pages import in_large_pages, large_pages
+from jakiro.kernels.rounding import rounded_to_8_bits, rounded_to_blocks
 
 
 class NativeLinear(nn.Module):
@@ -26,27 +23,22 @@ class NativeLinear(nn.Module):
     threads of a Xeon).
 
     Args:
-        weight: (outputs, inputs) float32; bias: (outputs,) or None.
-        exponent: the weight times 2 to this power is kept in 16 bits, see `lossless_exponent`; None keeps 32 bits.
+        weight: (outputs, inputs) float32, kept in 16 bits where bfloat16 holds it; bias: (outputs,) or None.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, exponent: int | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         weight = weight.detach().float()
         short = weight.bfloat16()
         if torch.equal(short.float(), weight):
-            kind, packed = (Kind.TILES, _in_tiles(short)) if library().jakiro_tiles() else (Kind.PAIRS, _paired(short))
-            self._keep(kind, packed, weight.shape, bias, unscale=1.0)
-        elif exponent is None:
-            self._keep(Kind.FLOAT32, _in_panels(weight), weight.shape, bias, unscale=1.0)
+            self._keep(Kind.PAIRS, in_large_pages(_paired(short)), weight.shape, bias)
         else:
-            packed = _in_panels((weight * 2.0**exponent).half())
-            self._keep(Kind.FLOAT16, packed, weight.shape, bias, unscale=2.0**-exponent)
+            self._keep(Kind.FLOAT32, in_large_pages(_in_panels(weight)), weight.shape, bias)
 
     def _keep(self, kind: Kind, packed: Tensor, shape: Sequence[int], bias: Tensor | None, **fields) -> None:
         """Describes a packed matrix; `fields` are those of `Matrix` that depend on its kind."""
         self.out_features, self.in_features = shape
-        self.packed = in_large_pages(packed)
+        self.packed = packed
         self.bias = None if bias is None else bias.detach().float().contiguous()
         self.matrix = Matrix(
             weights=self.packed.data_ptr(),
@@ -75,6 +67,80 @@ class NativeLinear(nn.Module):
         return result.view(*hidden.shape[:-1], self.out_features)
 
 
+class StoredBlocks(NamedTuple):
+    """A quantized matrix as a file holds it.
+
+    Attributes:
+        kind: ggml's name of the type, one of `BLOCKS`.
+        rows: (outputs, bytes of a row) uint8.
+        order: (outputs,) int64, the stored row that is each output's; None where they are in order.
+    """
+
+    kind: str
+    rows: np.ndarray
+    order: np.ndarray | None = None
+
+
+# By ggml's names: ggml's number of the type, inputs that share a scale, whether there are minima, and stored together
+BLOCKS = {
+    "Q4_0": (2, 32, False, 32), "Q4_1": (3, 32, True, 32), "Q5_0": (6, 32, False, 32), "Q5_1": (7, 32, True, 32),
+    "Q8_0": (8, 32, False, 32), "Q4_K": (12, 32, True, 256), "Q5_K": (13, 32, True, 256), "Q6_K": (14, 16, False, 256),
+}  # fmt: skip
+
+
+class BlockLinear(NativeLinear):
+    """The products of quantized matrices, with their own scales; what they read is rounded to 16 bits, see `dots.h`.
+
+    Args:
+        parts: whose outputs stand one after another; types may differ.
+        inputs: of each.
+
+    Raises:
+        ValueError: a scale is infinite or no number.
+    """
+
+    def __init__(self, parts: Sequence[StoredBlocks], inputs: int, bias: Tensor | None = None) -> None:
+        nn.Module.__init__(self)
+        outputs, panel = sum(len(part.rows) for part in parts), library().jakiro_panel()
+        block = min(BLOCKS[part.kind][1] for part in parts)
+        minima = any(BLOCKS[part.kind][2] for part in parts)
+        shape = (-(-outputs // panel), -(-inputs // block), panel * (4 * (1 + minima) + block))
+        packed = large_pages(int(np.prod(shape))).view(shape)
+        self._keep(Kind.BLOCKS, packed, (outputs, inputs), bias, block=block, blocks=shape[1], minima=minima)
+        first = 0
+        for kind, rows, order in parts:
+            places = None if order is None else np.ascontiguousarray(order).ctypes.data
+            about = (BLOCKS[kind][0], rows.ctypes.data, places, *rows.shape)
+            if library().jakiro_unpack(ctypes.byref(self.matrix), first, *about):
+                raise ValueError("it holds scales that are no finite numbers")
+            first += len(rows)
+
+    @classmethod
+    def rounded(cls, weight: Tensor, bias: Tensor | None) -> "BlockLinear":
+        """Of (outputs, inputs) float32 rounded by Q8_0's rule, the rest of whose last block is zeros."""
+        scales, numbers = rounded_to_blocks(weight)
+        stored = torch.cat([scales.view(torch.uint8), numbers.view(torch.uint8)], dim=-1).flatten(1)
+        return cls([StoredBlocks("Q8_0", stored.numpy())], weight.shape[1], bias)
+
+    device, dtype = torch.device("cpu"), torch.float32
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.out_features, self.in_features
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a weight beside its scales."""
+        return 1
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """(…,) int64 numbers of rows → (…, inputs) float32, what their weights stand for."""
+        ids = ids.contiguous()
+        found = torch.empty((*ids.shape, self.in_features))
+        library().jakiro_rows(ctypes.byref(self.matrix), ids.data_ptr(), ids.numel(), found.data_ptr())
+        return found
+
+
 class CompiledInt8Linear(NativeLinear):
     """About the function of the `nn.Linear` it replaces: 8 bits a weight, one scale for each output. What it reads is
     rounded to at most 16 bits, each row by a scale of its own.
@@ -82,9 +148,13 @@ class CompiledInt8Linear(NativeLinear):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         nn.Module.__init__(self)
-        rounded, self.scales, self.factors = rounded_to_8_bits(weight)
-        scaling = {"scales": self.scales.data_ptr(), "factors": self.factors.data_ptr()}
-        self._keep(Kind.INT8, _in_steps(rounded), weight.shape, bias, **scaling)
+        rounded, scales, self.factors = rounded_to_8_bits(weight)
+        panel, (outputs, inputs) = library().jakiro_panel(), weight.shape
+        padded = nn.functional.pad(rounded, (0, -inputs % (panel // 2), 0, -outputs % panel))
+        numbers = padded.view(-1, panel, padded.shape[1] // 2, 2).transpose(1, 2).flatten(1)
+        scales = nn.functional.pad(scales, (0, -outputs % panel)).view(-1, panel).view(torch.int8)
+        blocks = {"block": padded.shape[1], "blocks": 1, "minima": 0, "factors": self.factors.data_ptr()}
+        self._keep(Kind.BLOCKS, in_large_pages(torch.cat([scales, numbers], dim=1)), weight.shape, bias, **blocks)
 
 
 def _in_panels(weight: Tensor) -> Tensor:
@@ -97,46 +167,3 @@ def _in_panels(weight: Tensor) -> Tensor:
 def _paired(weight: Tensor) -> Tensor:
     """(outputs, inputs) bfloat16 as products.h orders it."""
     return _in_panels(weight).unflatten(-1, (2, -1)).transpose(-1, -2)
-
-
-def _in_steps(weight: Tensor) -> Tensor:
-    """(outputs, inputs) as dots.h orders it."""
-    panel, (outputs, inputs) = library().jakiro_panel(), weight.shape
-    padded = nn.functional.pad(weight, (0, -inputs % (panel // 2), 0, -outputs % panel))
-    return padded.view(-1, panel, padded.shape[1] // 2, 2).transpose(1, 2)
-
-
-def _in_tiles(weight: Tensor) -> Tensor:
-    """(outputs, inputs) as tiles.h orders it."""
-    outputs, inputs = weight.shape
-    padded = nn.functional.pad(weight, (0, -inputs % 32, 0, -outputs % 32))
-    halves = padded.view(-1, 2, 16, padded.shape[1] // 32, 16, 2)
-    return halves.permute(0, 3, 1, 4, 2, 5)
-
-
-def lossless_exponent(weight: Tensor) -> int | None:
-    """The power of two by which a weight is to be multiplied so that float16 holds it exactly; None where none does."""
-    largest = _largest(weight)
-    if not math.isfinite(largest):
-        return None
-    if largest == 0 or _survives_half(weight, 0):
-        return 0
-    exponent = largest_exponent(weight)
-    return exponent if _survives_half(weight, exponent) else None
-
-
-def largest_exponent(weight: Tensor) -> int:
-    """The largest power of two by which a finite weight may be multiplied without leaving float16's range."""
-    return math.floor(math.log2(_LARGEST_HALF / max(_largest(weight), 2.0**-60)))
-
-
-def _largest(weight: Tensor) -> float:
-    smallest, largest = weight.aminmax()
-    return float(torch.maximum(-smallest, largest))
-
-
-def _survives_half(weight: Tensor, exponent: int) -> bool:
-    """Looks at one row, which mostly settles it, and then at parts that stay in the processor's cache."""
-    parts = (weight[:1], *weight.split(max(_PART // weight.shape[1], 1)))
-    scaled = (part * 2.0**exponent for part in parts)
-    return all(torch.equal(part.half().float(), part) for part in scaled)

@@ -16,13 +16,18 @@ _lock, _rest = threading.Lock(), torch.empty(0, dtype=torch.uint8)
 
 
 def in_large_pages(weight: Tensor) -> Tensor:
-    """A contiguous copy that begins at a line of the cache; its memory is free again once it and its neighbours are."""
+    """A contiguous copy in `large_pages`."""
+    return large_pages(weight.nbytes).view(weight.dtype).view(weight.shape).copy_(weight)
+
+
+def large_pages(num_bytes: int) -> Tensor:
+    """Zeros, uint8, that begin at a line of the cache; their memory is free again once that of their neighbours is."""
     global _rest
     with _lock:
-        if len(_rest) < weight.nbytes:
-            _rest = _mapped(max(weight.nbytes, _CHUNK))
-        place, _rest = _rest[: weight.nbytes], _rest[-(-weight.nbytes // _LINE) * _LINE :]
-    return place.view(weight.dtype).view(weight.shape).copy_(weight)
+        if len(_rest) < num_bytes:
+            _rest = _mapped(max(num_bytes, _CHUNK))
+        place, _rest = _rest[:num_bytes], _rest[-(-num_bytes // _LINE) * _LINE :]
+    return place
 
 
 def _mapped(size: int) -> Tensor:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jakiro.bench import standings
-from lab.arena import tables
+from lab.arena import standings, tables
 from lab.figures import END, START, between, write
-from tests.bench.test_standings import bench_of
+from lab.tests.arena.test_standings import bench_of
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "docs" / "arena.md", ROOT / "lab" / "README.md"]
@@ -57,3 +56,7 @@ def test_the_pages_have_one_place_for_every_table():
 def test_the_raw_data_is_small():
     files = [tables.path_of(name) for name in (standings.OWN_SIZE, standings.SAME_NODES)]
     assert sum(path.stat().st_size for path in files if path.is_file()) < 300_000
+
+
+def test_the_page_s_leaderboard_is_that_of_the_raw_data():
+    assert tables.path_of(tables.LEADERBOARD).read_text(encoding="utf-8") == tables.leaderboard()

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -218,3 +219,11 @@ def test_workers_are_built_from_the_pages_own_options():
     assert build({"device": "cpu", "max_replicas": "3"})
     with pytest.raises(ValueError, match="Unknown option 'devise'; choose among target, head, device"):
         build({"devise": "cpu"})
+
+
+def test_a_text_to_continue_and_logprobs_come_back_from_a_worker(device):
+    params = SamplingParams(max_new_tokens=8, logprobs=2)
+    reading = Reading(device, replace(asking("abcabc"), params=params, raw=True))
+    expected = tiny_generator().run("abcabc", params, raw=True, tree=TreeConfig())
+    assert reading.trace.text == expected.text and reading.trace.header.raw_prompt == "abcabc"
+    assert [step.logprobs for step in reading.trace.steps] == [step.logprobs for step in expected.steps]

@@ -34,7 +34,7 @@ def served():
 def test_the_example_of_the_document_runs(served, connect, monkeypatch, capsys):
     import gradio_client
 
-    (example,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+    *_, example = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
     monkeypatch.setattr(gradio_client, "Client", lambda _: connect(served[1]))
     exec(example, {})
     printed = capsys.readouterr().out

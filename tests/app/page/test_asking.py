@@ -72,15 +72,6 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
     assert found.methods == ("autoregressive", "jakiro+prompt_lookup", "prompt_lookup")
 
 
-def test_a_method_that_is_asked_for_twice_races_once():
-    assert asking(method="prompt_lookup", further_lanes="context").methods == ("autoregressive", "prompt_lookup")
-
-
-def test_numerics_are_read_by_their_names():
-    assert asking().numerics == "exact"
-    assert asking(numerics=words.FAST).numerics == "fast"
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

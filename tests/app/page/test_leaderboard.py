@@ -6,10 +6,11 @@ import pytest
 
 from app.page import benchmark, lesson
 from app.words import benchmark as words
-from jakiro.bench import counts, raw, standings
 from jakiro.methods import METHODS
+from lab import raw
+from lab.arena import counts, standings
+from lab.tests.arena.test_standings import bench_of
 from tests.app.browser.test_accessibility import PHONE, SMALL_CONTROLS, serious
-from tests.bench.test_standings import bench_of
 
 pytestmark = pytest.mark.browser
 

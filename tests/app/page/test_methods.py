@@ -1,6 +1,5 @@
 """Every list of methods reads `jakiro.methods`: a new one appears by itself, and no name stands in the page's code."""
 
-import inspect
 import json
 import re
 from dataclasses import replace
@@ -9,12 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.asking import read_asking
 from app.devices.local import answer_events
-from app.page import api, benchmark, build, form, web
+from app.page import api, benchmark, build, web
 from app.page.offered import offered_methods, trained_methods
-from app.page.picker import Picker
-from app.serving.worker import ModelService
 from app.tools.screenshots import NoModel
 from app.words import benchmark as benchmark_words
 from jakiro.config import SamplingParams
@@ -117,11 +113,6 @@ def test_people_read_how_long_a_method_s_own_head_was_trained(tmp_path, monkeypa
     assert '"minutes":{"eagle2":20.04}' in benchmark.script() and '"eagle2":"EAGLE-2"' in benchmark.script()
 
 
-def test_the_browser_knows_how_long_the_shipped_heads_were_trained():
-    sent = json.loads(web.script().splitlines()[0].removeprefix("window.Jakiro = ").removesuffix(";"))
-    assert sent["headMinutes"] == zoo.minutes_of_heads() and zoo.DEFAULT_HEAD in sent["headMinutes"]
-
-
 def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(known):
     assert asking(further_lanes=["mirror"], known=known).methods == (PLAIN.name, DEFAULT.name, "mirror")
     assert api._methods(["mirror", PLAIN.name], known) == ("mirror", PLAIN.name)
@@ -160,12 +151,3 @@ def test_the_form_s_default_means_what_drafts_with_the_head_that_is_loaded(monke
 
 def ran(generator, request) -> list[str]:
     return [method for kind, method, _ in answer_events(generator, request, lambda: False) if kind == "header"]
-
-
-def test_the_settings_are_named_as_they_are_read():
-    import gradio as gr
-
-    with gr.Blocks():
-        fields = form.build(Picker(ModelService(NoModel())))
-    read = inspect.signature(read_asking).parameters
-    assert set(form.by_name(fields, range(len(fields)))) == set(read) - {"question", "history", "known"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from contextlib import contextmanager
 
@@ -17,8 +18,10 @@ from jakiro.config import SamplingParams
 from tests.api.served import wait_until
 from tests.app.conftest import run_apart
 from tests.app.fake import FakeGenerator
+from tests.faults import ROOT
 from tests.support import tiny_generator
 
+DOCUMENT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 QUESTION = "the cat sat on the mat; the cat sat"
 
 
@@ -71,6 +74,13 @@ def test_the_same_seed_gives_the_same_text_through_v1_the_page_and_the_library(t
         assert lane["text"] == expected
     continued = client.completions.create(model="tiny", prompt="abcabc", max_tokens=8, temperature=0)
     assert continued.choices[0].text == generator.run("abcabc", SamplingParams(max_new_tokens=8), raw=True).text
+
+
+def test_the_documents_example_runs(tiny, capsys):
+    example = re.search(r"```python\n(from openai .*?)```", DOCUMENT, re.DOTALL)[1]
+    exec(example.replace("http://127.0.0.1:7860", tiny[1]), {})
+    printed = capsys.readouterr().out
+    assert "accepted_prediction_tokens=" in printed and "'proposer': 'target'" in printed
 
 
 def test_errors_keep_openais_form_through_the_guard(tiny):

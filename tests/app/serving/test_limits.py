@@ -1,10 +1,8 @@
 """Limits are settings; the queue is fair and says place and time; what is kept is bounded."""
 
 import argparse
-import pickle
 import threading
 import time
-import tracemalloc
 import weakref
 
 import pytest
@@ -18,7 +16,6 @@ from app.serving.runs import Runs, Visitor, trace_bytes
 from app.serving.turns import Turns
 from app.serving.worker import AnswerRun, ModelService
 from app.words import page as words
-from app.words.errors import for_visitors, sentence_of
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -240,25 +237,6 @@ def test_finished_answers_are_forgotten_by_size_and_age_but_running_ones_stay():
     running.stop()
 
 
-def test_the_estimate_of_a_traces_memory_holds():
-    service = ready_service(FakeGenerator())
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    kept = [finished(service, length=64) for _ in range(10)]
-    used = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert 0.5 < sum(map(trace_bytes, kept)) / used < 2
-
-
-def test_what_crosses_to_a_device_and_back_is_plain_data():
-    service = ready_service(FakeGenerator())
-    request = pickle.loads(pickle.dumps(asking(methods=("autoregressive", "jakiro"))))
-    events = list(service.device.answer(request, threading.Event()))
-    assert pickle.loads(pickle.dumps(events)) == events
-    assert [event[0] for event in events[:2]] == ["header", "header"]
-    assert [event[::2] for event in events[-2:]] == [("end", "length"), ("end", "length")]
-
-
 class Big:
     """Stands for an answer's tensors."""
 
@@ -313,15 +291,6 @@ def test_a_reader_that_vanishes_holds_nothing_up():
     abandoned = [finished(service) for _ in range(3)]
     assert all(run.traces["jakiro"].end_reason == "length" for run in abandoned)
     assert service.turns.numbers()["running"] == 0
-
-
-def test_sentences_name_no_folders_and_are_not_endless():
-    assert for_visitors("No folder “/srv/ada/models/tiny”.") == "No folder “…/tiny”."
-    assert for_visitors(r"cannot open C:\Users\ada\head.safetensors") == "cannot open …/head.safetensors"
-    assert for_visitors("Speeds are in tokens/s and/or steps.") == "Speeds are in tokens/s and/or steps."
-    assert for_visitors("a\ud800b") == "a?b"
-    assert len(for_visitors("x" * 10_000)) == 401
-    assert sentence_of(OSError("/srv/ada/x")) == words.UNEXPECTED.format(kind="OSError")
 
 
 def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_at_once(monkeypatch):

@@ -116,10 +116,6 @@ def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
     assert scenario.head is None or drafted.header.drafter["name"] == scenario.head
 
 
-def test_no_other_recording_is_shipped():
-    assert web.recording_names() == [scenario.name for scenario in SHIPPED]
-
-
 @pytest.fixture
 def handouts(monkeypatch, tmp_path):
     """The folder into which the command has written."""

@@ -29,15 +29,8 @@ Workspace workspace_of(float *memory, int64_t hidden, Largest largest, Attention
 }
 
 static void use(const Matrix *matrix, const float *input, Workspace *workspace) {
-    if (workspace->factor.matrix == matrix) return;
-    if (workspace->factor.matrix) finish(workspace->factor);
-    workspace->factor = prepare(matrix, input, workspace->attention.rows, workspace->parts);
-}
-
-void leave(const void *pass, int64_t section, void *workspace) {
-    Factor *factor = &((Workspace *)workspace)->factor;
-    if (factor->matrix) finish(*factor);
-    factor->matrix = 0;
+    if (workspace->factor.matrix != matrix)
+        workspace->factor = prepare(matrix, input, workspace->attention.rows, workspace->parts);
 }
 
 void multiply(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Workspace *workspace) {
@@ -64,7 +57,7 @@ Cut cut_half(Half half, int64_t section, const Workspace *workspace) {
     case ATTEND: return in_chunks(head_chunks(at->heads, at->rows, workspace->num_threads));
     }
     const Matrix *matrix = section == OUTPUT ? half.output : half.query_key_value;
-    return cut(matrix, panels_of(matrix), at->rows, workspace->num_threads, MOST_CHUNKS);
+    return cut(panels_of(matrix), MOST_CHUNKS);
 }
 
 void compute_half(Half half, int64_t section, int64_t chunk, const float *input, Workspace *workspace) {

@@ -43,9 +43,6 @@ void multiply(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, 
 /* silu(gate) * up, gates and ups side by side in one matrix: a chunk of the first half of its panels. */
 void gate(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Workspace *workspace);
 
-/* After a thread's last chunk of a section. */
-void leave(const void *pass, int64_t section, void *workspace);
-
 /* The attention half of a layer as sections; its cache and the rest are in the workspace's attention. */
 enum { QUERY_KEY_VALUE, ROTATE, ATTEND, OUTPUT, HALF_SECTIONS };
 

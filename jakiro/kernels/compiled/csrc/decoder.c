@@ -43,7 +43,7 @@ enum { GATE = HALF_SECTIONS, DOWN, LAYER_SECTIONS };
 
 static Half half_of(const Layer *layer) { return (Half){&layer->query_key_value, &layer->output}; }
 
-/* Layers are of one shape, but some may be tiled and others not. */
+/* Layers are of one shape, but not all of one kind. */
 static Largest largest_of(const Decoder *decoder, int64_t rows) {
     Largest largest = {0, 0};
     for (const Layer *layer = decoder->layers; layer < decoder->layers + decoder->num_layers; layer++) {
@@ -72,7 +72,7 @@ static int64_t cut_pass(const void *context, int64_t section, void *workspace) {
     if (kind == GATE || kind == DOWN) {
         const Matrix *matrix = kind == GATE ? &layer->gate_up : &layer->down;
         const int64_t panels = kind == GATE ? pass->decoder->inner / PANEL : panels_of(matrix);
-        own->cut = cut(matrix, panels, pass->rows, own->num_threads, MOST_CHUNKS);
+        own->cut = cut(panels, MOST_CHUNKS);
     } else own->cut = cut_half(half_of(layer), kind, own);
     return own->cut.chunks;
 }
@@ -129,7 +129,7 @@ static void decode(const void *context, int thread_id, int num_threads) {
                                  pass->attended};
     const Largest largest = largest_of(decoder, pass->rows);
     Workspace workspace = workspace_of(pass->memory, decoder->hidden, largest, attention, thread_id, num_threads);
-    const Sections sections = {decoder->num_layers * LAYER_SECTIONS, cut_pass, enter, leave, compute, publish};
+    const Sections sections = {decoder->num_layers * LAYER_SECTIONS, cut_pass, enter, compute, publish};
     go_through(&sections, pass, shared->progress, &workspace, thread_id, num_threads);
 }
 

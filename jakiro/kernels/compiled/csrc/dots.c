@@ -27,39 +27,73 @@ static inline ints add_pairs(ints sum, shorts x, shorts y) {
 
 /* LANES numbers of a row times their factors, those past its end being 0. */
 static inline vec factored(const float *row, const float *factors, int64_t place, int64_t inputs) {
-    return loaded(row, place, inputs, 0) * loaded(factors, place, inputs, 0);
+    if (place >= inputs) return (vec){0};
+    const vec x = loaded(row, place, inputs, 0);
+    return factors ? x * loaded(factors, place, inputs, 0) : x;
 }
 
-static int64_t padded_inputs(int64_t inputs) { return (inputs + LANES - 1) / LANES * LANES; }
+/* A block's numbers are rounded in whole vectors. */
+static int64_t padded_inputs(Blocks blocks) { return (blocks.blocks * blocks.block + LANES - 1) / LANES * LANES; }
 
-/* The largest number of a row: with weights of 127 no sum leaves 32 bits. */
-static float largest_number(int64_t inputs) { return (float)at_most(INT32_MAX / (127 * inputs), INT16_MAX); }
+/* The largest number of a block: with weights of 127 no sum leaves 32 bits. */
+static float largest_number(int64_t block) { return (float)at_most(INT32_MAX / (127 * block), INT16_MAX); }
 
-int64_t rounded_floats(int64_t rows, int64_t inputs) {
-    return rows * (1 + padded_inputs(inputs) * (int64_t)sizeof(int16_t) / (int64_t)sizeof(float));
+int64_t rounded_floats(int64_t rows, Blocks blocks) {
+    const int64_t per_row = padded_inputs(blocks) * (int64_t)sizeof(int16_t) / (int64_t)sizeof(float);
+    return rows * (per_row + (1 + blocks.minima) * blocks.blocks);
 }
 
-Rounded round_rows(const float *input, const float *factors, int64_t rows, int64_t inputs, float *scales) {
-    const int64_t padded = padded_inputs(inputs);
-    const float most = largest_number(inputs);
-    const vec shift = all_lanes(12582912.0f); /* 1.5 * 2^23: adding it rounds to a whole number */
-    int16_t *numbers = (int16_t *)(scales + rows);
-    for (int64_t row = 0; row < rows; row++) {
-        const float *source = input + row * inputs;
-        vec sizes = all_lanes(1e-30f);
-        for (int64_t place = 0; place < inputs; place += LANES) {
-            const vec x = factored(source, factors, place, inputs);
-            sizes = larger(sizes, larger(x, -x));
+/* Numbers without sign or, of floats, their sizes: an infinity is above all finite ones, and no number above it. */
+#define INFINITE 0x7F800000
+
+static inline int32_t highest_whole(ints x) {
+#if LANES == 16
+    return _mm512_reduce_max_epi32((__m512i)x);
+#else
+    int32_t highest = x[0];
+    for (int lane = 1; lane < LANES; lane++) highest = x[lane] > highest ? x[lane] : highest;
+    return highest;
+#endif
+}
+
+static inline int32_t sum_of_whole(ints x) {
+#if LANES == 16
+    return _mm512_reduce_add_epi32((__m512i)x);
+#else
+    int32_t sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += x[lane];
+    return sum;
+#endif
+}
+
+Rounded round_rows(const float *input, const float *factors, int64_t rows, int64_t inputs, Blocks blocks, float *memory) {
+    const int64_t padded = padded_inputs(blocks);
+    const float most = largest_number(blocks.block);
+    /* 1.5 * 2^23: added to this, a number is rounded to a whole one, whose lowest 16 bits end the float */
+    const vec shift = all_lanes(12582912.0f), least = all_lanes(1e-30f);
+    int16_t *numbers = (int16_t *)memory;
+    float *scales = (float *)(numbers + rows * padded), *sums = scales + rows * blocks.blocks;
+    for (int64_t row = 0, at = 0; row < rows; row++)
+        for (int64_t first = 0; first < blocks.blocks * blocks.block; first += blocks.block, at++) {
+            const float *source = input + row * inputs;
+            ints sizes = (ints)least, sum = {0};
+            for (int64_t place = first; place < first + blocks.block; place += LANES) {
+                const ints size = (ints)factored(source, factors, place, inputs) & INT32_MAX, more = size > sizes;
+                sizes = (size & more) | (sizes & ~more);
+            }
+            const int32_t largest = highest_whole(sizes);
+            float size;
+            memcpy(&size, &largest, sizeof size);
+            const vec inverse = all_lanes(most / size);
+            scales[at] = largest < INFINITE ? size / most : __builtin_nanf("");
+            for (int64_t place = first; place < first + blocks.block; place += LANES) {
+                const ints whole = (ints)(factored(source, factors, place, inputs) * inverse + shift);
+                *(lane_shorts *)(numbers + row * padded + place) = __builtin_convertvector(whole, lane_shorts);
+                if (blocks.minima) sum += whole - (ints)shift;
+            }
+            if (blocks.minima) sums[at] = scales[at] * (float)sum_of_whole(sum);
         }
-        const float largest = highest_of(sizes), inverse = most / largest;
-        scales[row] = largest / most;
-        for (int64_t place = 0; place < inputs; place += LANES) {
-            const vec whole = factored(source, factors, place, inputs) * inverse + shift - shift;
-            *(lane_shorts *)(numbers + row * padded + place) =
-                __builtin_convertvector(__builtin_convertvector(whole, ints), lane_shorts);
-        }
-    }
-    return (Rounded){numbers, scales, padded};
+    return (Rounded){blocks, numbers, scales, sums};
 }
 
 /* So many weights of a panel, as pairs. */
@@ -68,39 +102,55 @@ static inline shorts widened(const int8_t *weights) {
     return __builtin_convertvector(*(const bytes *)weights, shorts);
 }
 
-/* (ROWS, inputs) times one panel, into (ROWS, PANEL) sums. */
-#define PRODUCT(ROWS)                                                                                        \
-    static void product_##ROWS(const int8_t *panel, const int16_t *numbers, int64_t inputs, int32_t *sums) { \
-        ints left[ROWS], right[ROWS];                                                                        \
-        for (int row = 0; row < ROWS; row++) left[row] = right[row] = (ints){0};                             \
-        for (int64_t k = 0; k < inputs; k += STEP) {                                                         \
-            const int8_t *weights = panel + k * PANEL;                                                       \
-            read_ahead(weights);                                                                             \
-            const shorts first = widened(weights), second = widened(weights + STEP * LANES);                 \
-            for (int row = 0; row < ROWS; row++) {                                                           \
-                int32_t pair;                                                                                \
-                memcpy(&pair, numbers + row * inputs + k, sizeof pair);                                      \
-                const shorts all = (shorts)((ints){0} + pair);                                               \
-                left[row] = add_pairs(left[row], all, first);                                                \
-                right[row] = add_pairs(right[row], all, second);                                             \
-            }                                                                                                \
-        }                                                                                                    \
-        for (int row = 0; row < ROWS; row++) {                                                               \
-            *(ints *)(sums + row * PANEL) = left[row];                                                       \
-            *(ints *)(sums + row * PANEL + LANES) = right[row];                                              \
-        }                                                                                                    \
+static inline void add_block(float *result, ints sum, vec scale, vec minimum, float row_scale, const float *row_sum) {
+    vec total = *(vec *)result + __builtin_convertvector(sum, vec) * (scale * row_scale);
+    if (row_sum) total = total + minimum * *row_sum;
+    *(vec *)result = total;
+}
+
+/* (ROWS, inputs) times one panel, into (ROWS, PANEL); a block's sums stay in registers, the results in the first cache. */
+#define PRODUCT(ROWS)                                                                                                \
+    static void product_##ROWS(const int8_t *panel, const int16_t *numbers, const float *row_scales,                 \
+                               const float *row_sums, Blocks blocks, int64_t inputs, float *tile) {                  \
+        const int64_t head = (1 + blocks.minima) * PANEL * (int64_t)sizeof(float);                                   \
+        for (int64_t block = 0; block < blocks.blocks; block++, numbers += blocks.block) {                           \
+            const float *scales = (const float *)panel, *minima = scales + blocks.minima * PANEL;                    \
+            for (int64_t line = 0; line < head; line += LINE) read_ahead(panel + line);                              \
+            panel += head;                                                                                           \
+            ints left[ROWS], right[ROWS];                                                                            \
+            _Pragma("GCC unroll 16") for (int row = 0; row < ROWS; row++) left[row] = right[row] = (ints){0};        \
+            for (int64_t k = 0; k < blocks.block; k += STEP, panel += STEP * PANEL) {                                \
+                read_ahead(panel);                                                                                   \
+                const shorts first = widened(panel), second = widened(panel + STEP * LANES);                         \
+                _Pragma("GCC unroll 16") for (int row = 0; row < ROWS; row++) {                                      \
+                    int32_t pair;                                                                                    \
+                    memcpy(&pair, numbers + row * inputs + k, sizeof pair);                                          \
+                    const shorts all = (shorts)((ints){0} + pair);                                                   \
+                    left[row] = add_pairs(left[row], all, first);                                                    \
+                    right[row] = add_pairs(right[row], all, second);                                                 \
+                }                                                                                                    \
+            }                                                                                                        \
+            _Pragma("GCC unroll 16") for (int row = 0; row < ROWS; row++) {                                          \
+                const int64_t at = row * blocks.blocks + block;                                                      \
+                const float *sum = blocks.minima ? row_sums + at : 0;                                                \
+                float *result = tile + row * PANEL;                                                                  \
+                add_block(result, left[row], from_float(scales), from_float(minima), row_scales[at], sum);           \
+                add_block(result + LANES, right[row], from_float(scales + LANES), from_float(minima + LANES),        \
+                          row_scales[at], sum);                                                                      \
+            }                                                                                                        \
+        }                                                                                                            \
     }
 FOR_EVERY_COUNT(PRODUCT)
 
 void dot_product(const int8_t *panel, Rounded rows, int64_t first, int64_t count, float *tile) {
-    const int16_t *numbers = rows.numbers + first * rows.inputs;
-    int32_t sums[MOST_ROWS * PANEL];
+    const int64_t inputs = padded_inputs(rows.blocks), at = first * rows.blocks.blocks;
+    const int16_t *numbers = rows.numbers + first * inputs;
+    memset(tile, 0, count * PANEL * sizeof(float));
 #define CASE(ROWS) \
-    case ROWS: product_##ROWS(panel, numbers, rows.inputs, sums); break;
+    case ROWS: product_##ROWS(panel, numbers, rows.scales + at, rows.sums + at, rows.blocks, inputs, tile); break;
     switch (count) { FOR_EVERY_COUNT(CASE) }
-    for (int64_t row = 0; row < count; row++)
-        for (int64_t place = 0; place < PANEL; place += LANES) {
-            const vec sum = __builtin_convertvector(*(const ints *)(sums + row * PANEL + place), vec);
-            *(vec *)(tile + row * PANEL + place) = sum * rows.scales[first + row];
-        }
+}
+
+int64_t panel_bytes(Blocks blocks) {
+    return blocks.blocks * PANEL * ((1 + blocks.minima) * (int64_t)sizeof(float) + blocks.block);
 }

@@ -9,7 +9,8 @@
 typedef struct {
     const Head *head;
     const Matrix *output;
-    const float *embedding;   /* (tokens, hidden) */
+    const float *embedding;   /* (tokens, hidden), or null, and then the table's rows */
+    const Matrix *table;
     const int64_t *token_ids; /* (draft vocabulary,) */
     /* (draft vocabulary, hidden) and (hidden,), the output function's rows and their mean, for evidence; or null */
     const float *directions, *mean;
@@ -127,7 +128,9 @@ static int64_t lay_out(Growing *growing, const Draft *draft, int64_t threads, ch
 static void put(Growing *growing, int64_t row, int64_t token, const float *feature, int64_t inputs) {
     const int64_t hidden = growing->draft->head->hidden;
     float *input = growing->input + row * inputs;
-    memcpy(input, growing->draft->embedding + token * hidden, hidden * sizeof(float));
+    const Draft *draft = growing->draft;
+    if (draft->embedding) memcpy(input, draft->embedding + token * hidden, hidden * sizeof(float));
+    else jakiro_rows(draft->table, &token, 1, input);
     memcpy(input + hidden, feature, (inputs - hidden) * sizeof(float));
 }
 

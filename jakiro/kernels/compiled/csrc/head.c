@@ -70,7 +70,7 @@ int64_t jakiro_head_floats(const Head *head, int64_t rows, int64_t keys) {
 
 static Cut cut_router(const HeadPass *pass, const Workspace *workspace) {
     const Matrix *router = &pass->head->router;
-    return cut(router, panels_of(router), pass->rows, workspace->num_threads, chunks_of_one(pass->head));
+    return cut(panels_of(router), chunks_of_one(pass->head));
 }
 
 /* Of one expert's matrix: those that add up have gates in the first half of their panels. */
@@ -78,7 +78,7 @@ static Cut cut_expert(const HeadPass *pass, int64_t section, const Workspace *wo
     const Head *head = pass->head;
     const Matrix *matrix = section == WRITE ? head->write : head->read;
     const int64_t panels = section == READ && head->summed ? head->inner / PANEL : panels_of(matrix);
-    return cut(matrix, panels, pass->rows, workspace->num_threads, chunks_of_one(head));
+    return cut(panels, chunks_of_one(head));
 }
 
 /* A chunk of a section in which experts follow `before` other chunks. */
@@ -97,7 +97,7 @@ static int64_t cut_draft(const void *context, int64_t section, void *workspace) 
     Workspace *own = workspace;
     switch (section) {
     case PROJECTION:
-        own->cut = cut(&head->projection, panels_of(&head->projection), pass->rows, own->num_threads, MOST_CHUNKS);
+        own->cut = cut(panels_of(&head->projection), MOST_CHUNKS);
         break;
     /* The router, then the experts; after them the router's weights */
     case READ: own->cut = in_chunks(cut_router(pass, own).chunks + head->experts * cut_expert(pass, READ, own).chunks); break;
@@ -215,7 +215,7 @@ static void draft(const void *context, int thread_id, int num_threads) {
                                  pass->values, pass->attended};
     const Largest largest = largest_of(head, pass->rows);
     Workspace workspace = workspace_of(pass->memory, head->hidden, largest, attention, thread_id, num_threads);
-    const Sections sections = {head->summed ? HEAD_SECTIONS : MIX, cut_draft, enter, leave, compute, publish};
+    const Sections sections = {head->summed ? HEAD_SECTIONS : MIX, cut_draft, enter, compute, publish};
     go_through(&sections, pass, shared->progress, &workspace, thread_id, num_threads);
 }
 

@@ -7,8 +7,6 @@ typedef struct {
     vec first, second;
 } Column;
 
-static inline Column column_half(const uint16_t *weights) { return (Column){from_half(weights), from_half(weights + LANES)}; }
-
 /* A bfloat16 is the upper half of a float. */
 static inline Column column_pairs(const uint16_t *weights) {
     const ints both = *(const ints *)weights;
@@ -37,90 +35,77 @@ static inline Column column_float(const float *weights) { return (Column){from_f
             *(vec *)(tile + row * PANEL + LANES) = right[row];                                             \
         }                                                                                                  \
     }
-#define ALL(ROWS) PRODUCT(ROWS, half, uint16_t) PRODUCT(ROWS, pairs, uint16_t) PRODUCT(ROWS, float, float)
+#define ALL(ROWS) PRODUCT(ROWS, pairs, uint16_t) PRODUCT(ROWS, float, float)
 FOR_EVERY_COUNT(ALL)
 
 static void rows_product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile) {
     const int64_t inputs = matrix->inputs, first = panel * PANEL * inputs;
-    const uint16_t *halves = (const uint16_t *)matrix->weights + first;
+    const uint16_t *pairs = (const uint16_t *)matrix->weights + first;
     const float *floats = (const float *)matrix->weights + first;
-#define CASE(ROWS)                                                                      \
-    case ROWS:                                                                          \
-        if (matrix->kind == PAIRS) product_pairs_##ROWS(halves, input, inputs, tile);   \
-        else if (matrix->kind == FLOAT16) product_half_##ROWS(halves, input, inputs, tile); \
-        else product_float_##ROWS(floats, input, inputs, tile);                         \
+#define CASE(ROWS)                                                                    \
+    case ROWS:                                                                        \
+        if (matrix->kind == PAIRS) product_pairs_##ROWS(pairs, input, inputs, tile);  \
+        else product_float_##ROWS(floats, input, inputs, tile);                       \
         break;
     switch (rows) { FOR_EVERY_COUNT(CASE) }
 }
 
 /* A line of the cache more, so that the memory can begin at one. */
-#define LINE 64
-
 int64_t factor_floats(const Matrix *matrix, int64_t rows) {
-    const int64_t floats = matrix->kind == TILES  ? parts_floats(rows, matrix->inputs)
-                           : matrix->kind == INT8 ? rounded_floats(rows, matrix->inputs)
-                                                  : 0;
-    return floats ? floats + LINE / sizeof(float) : 0;
+    return matrix->kind == BLOCKS ? rounded_floats(rows, matrix->blocks) + LINE / (int64_t)sizeof(float) : 0;
 }
 
 Factor prepare(const Matrix *matrix, const float *input, int64_t rows, float *memory) {
-    Factor factor = {matrix, input, rows, {0}, {0}};
+    Factor factor = {matrix, input, rows, {{0}}};
     memory = (float *)(((uintptr_t)memory + LINE - 1) & ~(uintptr_t)(LINE - 1));
-    if (matrix->kind == TILES) {
-        open_tiles(rows);
-        factor.parts = split(input, rows, matrix->inputs, memory);
-    } else if (matrix->kind == INT8) factor.rounded = round_rows(input, matrix->factors, rows, matrix->inputs, memory);
+    if (matrix->kind == BLOCKS)
+        factor.rounded = round_rows(input, matrix->factors, rows, matrix->inputs, matrix->blocks, memory);
     return factor;
-}
-
-void finish(Factor factor) {
-    if (factor.matrix->kind == TILES) close_tiles();
 }
 
 int64_t panels_of(const Matrix *matrix) { return (matrix->outputs + PANEL - 1) / PANEL; }
 
-/* Panels that each block of rows is multiplied by before the next block's turn. */
-static int64_t wanted_together(const Matrix *matrix, int64_t rows) {
-    return matrix->kind == TILES ? tiled_panels_together(rows, matrix->inputs) : 1;
-}
-
-Cut cut(const Matrix *matrix, int64_t panels, int64_t rows, int64_t num_threads, int64_t most_chunks) {
-    const int64_t most = at_least(panels / (2 * num_threads), 1), least = (panels + most_chunks - 1) / most_chunks;
-    const int64_t together = at_least(at_most(wanted_together(matrix, rows), most), least);
+Cut cut(int64_t panels, int64_t most_chunks) {
+    const int64_t together = (panels + most_chunks - 1) / most_chunks;
     return (Cut){panels, together, (panels + together - 1) / together};
 }
 
 int64_t chunk_floats(const Matrix *matrix, int64_t rows, int64_t most_chunks) {
-    const int64_t least = (panels_of(matrix) + most_chunks - 1) / most_chunks;
-    return rows * PANEL * at_least(wanted_together(matrix, rows), least);
+    return rows * PANEL * ((panels_of(matrix) + most_chunks - 1) / most_chunks);
 }
 
 /* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
-static int64_t rows_together(const Matrix *matrix, int64_t left) {
-    if (matrix->kind == TILES) return at_most(left, TILED_ROWS);
+static int64_t rows_together(int64_t left) {
     if (left <= MOST_ROWS) return left;
     return left < 2 * MOST_ROWS ? (left + 1) / 2 : MOST_ROWS;
 }
 
+static const int8_t *blocks_of(const Matrix *matrix, int64_t panel) {
+    return (const int8_t *)matrix->weights + panel * panel_bytes(matrix->blocks);
+}
+
 /* The factor's `count` rows from `first` on times one panel, into (count, PANEL). */
-static void product(const Factor *factor, int64_t panel, int64_t end, int64_t first, int64_t count, float *tile) {
+static void product(const Factor *factor, int64_t panel, int64_t first, int64_t count, float *tile) {
     const Matrix *matrix = factor->matrix;
-    if (matrix->kind == TILES) {
-        const int64_t size = PANEL * ((matrix->inputs + 31) / 32 * 32);
-        const uint16_t *weights = matrix->weights;
-        tiled_product(weights + panel * size, weights + end * size, factor->parts, first, count, tile);
-    } else if (matrix->kind == INT8) {
-        const int8_t *weights = (const int8_t *)matrix->weights + panel * PANEL * factor->rounded.inputs;
-        dot_product(weights, factor->rounded, first, count, tile);
-    } else rows_product(matrix, panel, factor->input + first * matrix->inputs, count, tile);
-    if (!matrix->scales && !matrix->bias && matrix->unscale == 1) return;
+    if (matrix->kind == BLOCKS) dot_product(blocks_of(matrix, panel), factor->rounded, first, count, tile);
+    else rows_product(matrix, panel, factor->input + first * matrix->inputs, count, tile);
     const int64_t output = panel * PANEL, width = at_most(matrix->outputs - output, PANEL);
-    for (int64_t row = 0; row < count; row++)
-        for (int64_t column = 0; column < width; column++) {
-            const float scale = matrix->scales ? matrix->scales[output + column] : matrix->unscale;
-            const float value = tile[row * PANEL + column] * scale;
-            tile[row * PANEL + column] = matrix->bias ? value + matrix->bias[output + column] : value;
+    for (int64_t row = 0; matrix->bias && row < count; row++)
+        for (int64_t column = 0; column < width; column++) tile[row * PANEL + column] += matrix->bias[output + column];
+}
+
+void jakiro_rows(const Matrix *matrix, const int64_t *ids, int64_t count, float *result) {
+    const Blocks blocks = matrix->blocks;
+    for (int64_t row = 0; row < count; row++) {
+        const int64_t lane = ids[row] % PANEL;
+        const int8_t *panel = blocks_of(matrix, ids[row] / PANEL);
+        for (int64_t place = 0; place < matrix->inputs; panel += panel_bytes(blocks) / blocks.blocks) {
+            const float *scales = (const float *)panel + lane;
+            const int8_t *numbers = (const int8_t *)(scales - lane + (1 + blocks.minima) * PANEL) + 2 * lane;
+            for (int64_t i = 0; i < blocks.block && place < matrix->inputs; i++, place++)
+                *result++ = *scales * numbers[i / 2 * 2 * PANEL + i % 2] + (blocks.minima ? scales[PANEL] : 0);
         }
+    }
 }
 
 /* Mostly a whole panel's; a length that the compiler knows makes it a few instructions. */
@@ -141,11 +126,11 @@ static void multiply_into(const Factor *factor, Cut cut, int64_t chunk, int64_t 
     float spare[MOST_ROWS * PANEL];
     const int64_t first = chunk * cut.together, panels = at_most(cut.panels - first, cut.together);
     for (int64_t done = 0, count; done < factor->rows; done += count) {
-        count = rows_together(factor->matrix, factor->rows - done);
+        count = rows_together(factor->rows - done);
         for (int64_t panel = 0; panel < panels; panel++) {
             /* Where rows are as wide as a panel, the products of a block of rows already lie as they should */
             float *tile = stride == PANEL ? result + done * PANEL : spare;
-            product(factor, shift + first + panel, shift + cut.panels, done, count, tile);
+            product(factor, shift + first + panel, done, count, tile);
             if (tile != spare) continue;
             const int64_t columns = at_most(width - panel * PANEL, PANEL);
             for (int64_t row = 0; row < count; row++)
@@ -180,7 +165,6 @@ typedef struct {
 } Linear;
 
 typedef struct {
-    int num_threads;
     float *memory;
     Cut cut;
     Factor factor;
@@ -189,7 +173,7 @@ typedef struct {
 static int64_t cut_linear(const void *pass, int64_t section, void *workspace) {
     const Linear *linear = pass;
     LinearWorkspace *own = workspace;
-    own->cut = cut(linear->matrix, panels_of(linear->matrix), linear->rows, own->num_threads, MOST_CHUNKS);
+    own->cut = cut(panels_of(linear->matrix), MOST_CHUNKS);
     return own->cut.chunks;
 }
 
@@ -199,10 +183,6 @@ static void enter_linear(const void *pass, int64_t section, void *workspace) {
     own->factor = prepare(linear->matrix, linear->input, linear->rows, own->memory);
 }
 
-static void leave_linear(const void *pass, int64_t section, void *workspace) {
-    finish(((LinearWorkspace *)workspace)->factor);
-}
-
 static void multiply_in_place(const void *pass, int64_t section, int64_t chunk, void *workspace) {
     const Linear *linear = pass;
     const LinearWorkspace *own = workspace;
@@ -210,12 +190,12 @@ static void multiply_in_place(const void *pass, int64_t section, int64_t chunk, 
     multiply_into(&own->factor, own->cut, chunk, 0, linear->result + first, outputs, outputs - first);
 }
 
-static const Sections linear_section = {1, cut_linear, enter_linear, leave_linear, multiply_in_place, 0};
+static const Sections linear_section = {1, cut_linear, enter_linear, multiply_in_place, 0};
 
 static void linear(const void *context, int thread_id, int num_threads) {
     const Linear *all = context;
     float *memory = all->memory + thread_id * factor_floats(all->matrix, all->rows);
-    LinearWorkspace workspace = {.num_threads = num_threads, .memory = memory};
+    LinearWorkspace workspace = {.memory = memory};
     go_through(&linear_section, all, all->progress, &workspace, thread_id, num_threads);
 }
 

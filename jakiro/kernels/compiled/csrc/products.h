@@ -3,7 +3,6 @@
 #pragma once
 
 #include "dots.h"
-#include "tiles.h"
 #include "vectors.h"
 
 /* Rows whose sums fit into registers together. */
@@ -33,19 +32,21 @@ static inline void read_ahead(const void *weights) {
 #define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6)
 #endif
 
-/* FLOAT16 and FLOAT32 weights of (outputs, inputs) lie in panels of PANEL outputs, (panels, inputs, PANEL), the last one
- * padded with zeros; PAIRS are bfloat16 in panels of (inputs, LANES, 2), an output beside the one LANES further. dots.h
- * orders INT8 and tiles.h bfloat16 in TILES. */
-enum { INT8, FLOAT16, PAIRS, FLOAT32, TILES };
+/* A line of the cache. */
+#define LINE 64
+
+/* FLOAT32 weights of (outputs, inputs) lie in panels of PANEL outputs, (panels, inputs, PANEL), the last one padded with
+ * zeros; PAIRS are bfloat16 in panels of (inputs, LANES, 2), an output beside the one LANES further. dots.h orders
+ * BLOCKS. */
+enum { BLOCKS, PAIRS, FLOAT32 };
 
 typedef struct {
     const void *weights;
     const float *bias; /* (outputs,) or null */
     int64_t outputs, inputs;
-    int64_t kind;      /* what its weights are, one of the kinds below */
-    float unscale; /* what products are multiplied by; a power of two */
-    const float *scales;  /* int8: (outputs,), what products are multiplied by instead */
-    const float *factors; /* int8: (inputs,), what a row's numbers are multiplied by */
+    int64_t kind;         /* what its weights are, one of the kinds above */
+    Blocks blocks;        /* of BLOCKS */
+    const float *factors; /* of BLOCKS: (inputs,), what a row's numbers are multiplied by, or null */
 } Matrix;
 
 /* (rows, inputs) that products read. */
@@ -53,21 +54,19 @@ typedef struct {
     const Matrix *matrix;
     const float *input;
     int64_t rows;
-    Parts parts;     /* empty unless tiled */
-    Rounded rounded; /* empty unless weights are int8 */
+    Rounded rounded; /* empty unless weights are BLOCKS */
 } Factor;
 /* In memory of so many floats, which the factor needs as long as it is used. */
 int64_t factor_floats(const Matrix *matrix, int64_t rows);
 Factor prepare(const Matrix *matrix, const float *input, int64_t rows, float *memory);
-void finish(Factor factor);
 
 /* How a matrix' panels, or the first half of them, are cut into chunks. */
 typedef struct {
     int64_t panels, together, chunks; /* `together` panels are a chunk, the last one may be shorter */
 } Cut;
-Cut cut(const Matrix *matrix, int64_t panels, int64_t rows, int64_t num_threads, int64_t most_chunks);
+Cut cut(int64_t panels, int64_t most_chunks);
 
-/* Floats of a chunk's products, however many threads there are. */
+/* Floats of a chunk's products. */
 int64_t chunk_floats(const Matrix *matrix, int64_t rows, int64_t most_chunks);
 
 /* The products of `shift` panels after a chunk's, (rows, together * PANEL). */
@@ -81,3 +80,6 @@ int64_t panels_of(const Matrix *matrix);
 /* (rows, inputs) to (rows, outputs); memory is (threads, what jakiro_linear_floats says). */
 int64_t jakiro_linear_floats(const Matrix *matrix, int64_t rows);
 void jakiro_linear(const Matrix *matrix, const float *input, float *result, float *memory, int64_t rows, int64_t threads);
+
+/* Rows of BLOCKS by their numbers, (count, inputs). */
+void jakiro_rows(const Matrix *matrix, const int64_t *ids, int64_t count, float *result);

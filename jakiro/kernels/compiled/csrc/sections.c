@@ -84,7 +84,6 @@ static void visit_section(Visit *visit, int thread_id, int num_threads) {
             if (now_at(visit, chunk) == number_of(visit, TAKEN)) compute(visit, chunk);
         end_if_published(visit);
     }
-    if (visit->computed) visit->sections->leave(visit->pass, visit->section, visit->workspace);
     if (!is_over(visit)) wait_for_end_of(&visit->progress->section, (int)visit->section);
 }
 

@@ -24,9 +24,8 @@ typedef struct {
     int64_t count;
     /* How many chunks a section has, at most MOST_CHUNKS; the same for every thread. */
     int64_t (*cut)(const void *pass, int64_t section, void *workspace);
-    /* Before a thread's first chunk of a section, and after its last. */
+    /* Before a thread's first chunk of a section. */
     void (*enter)(const void *pass, int64_t section, void *workspace);
-    void (*leave)(const void *pass, int64_t section, void *workspace);
     /* Writes to the workspace alone, unless nothing is published: then every chunk is computed once. */
     void (*compute)(const void *pass, int64_t section, int64_t chunk, void *workspace);
     /* Null, or writes what `compute` found to where later sections read it. */

@@ -7,9 +7,9 @@ import json
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from jakiro.bench import raw
 from jakiro.bench.runner import Lane
 from jakiro.methods import PLAIN
+from lab import raw
 
 
 @dataclass(frozen=True, slots=True)

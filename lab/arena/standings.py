@@ -1,14 +1,15 @@
 """Who stands where: every method in one discipline, by temperature and category, with intervals. Pure arithmetic."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jakiro.bench import counts, raw
-from jakiro.bench.counts import Counts
 from jakiro.bench.report import OVERALL, Group, lead, resampled_interval, speed_ratio, summarise
 from jakiro.bench.runner import Run
-from jakiro.methods import DEFAULT
+from jakiro.methods import DEFAULT, METHODS
+from lab import raw
+from lab.arena import counts
+from lab.arena.counts import Counts
 
 OWN_SIZE, SAME_NODES = "arena-own-size.json", "arena-same-nodes.json"
 Interval = tuple[float, float] | None
@@ -114,20 +115,19 @@ def nodes_standings(answers: Sequence[Counts]) -> list[NodesStanding]:
     return [_nodes_standing(*key, own) for key, own in groups.items()]
 
 
-def boards(folder: Path, known: Container[str] | None = None) -> dict:
-    """The disciplines whose raw data lies in a folder, as the page shows them: of these methods, by default of all."""
+def boards(folder: Path) -> dict:
+    """The disciplines whose raw data lies in a folder, as the page shows them; the product's methods alone lead."""
     found = {}
     if (path := folder / OWN_SIZE).is_file():
         data = raw.read(path)
-        runs = [run for run in data.runs if known is None or run.lane.method in known]
-        rows = [standing.to_dict() for standing in speed_standings(runs)]
+        runs = [run for run in data.runs if run.lane.method in METHODS]
+        rows = [standing.to_dict() for standing in speed_standings(data.runs)]
         found["own_size"] = {
             "environment": data.environment, "settings": data.settings, "rows": rows, "leads": leads(runs),
         }  # fmt: skip
     if (path := folder / SAME_NODES).is_file():
         data = counts.read(path)
-        answers = [answer for answer in data.answers if known is None or answer.method in known]
-        rows = [standing.to_dict() for standing in nodes_standings(answers)]
+        rows = [standing.to_dict() for standing in nodes_standings(data.answers)]
         sizes = list(dict.fromkeys(answer.nodes for answer in data.answers))
         found["same_nodes"] = {
             "environment": data.environment, "settings": data.settings, "sizes": sizes, "rows": rows,

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from jakiro.bench import counts, raw, standings
 from jakiro.bench.report import OVERALL, lead
 from jakiro.bench.runner import Bench, BenchSettings
 from jakiro.prompts import Question
+from lab import raw
+from lab.arena import counts, standings
 from tests.bench.scripted import STAMP, ScriptedGenerator
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "arena.md"

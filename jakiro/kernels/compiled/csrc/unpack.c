@@ -1,0 +1,122 @@
+/* Blocks of quantized numbers as GGUF files hold them, into panels of BLOCKS. */
+
+#include "products.h"
+
+/* The types by ggml's numbers; the format's reference is gguf.quants of the Python package. */
+enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 };
+
+#define SUPER 256
+
+/* What a stored block holds: numbers, and of every 32 (Q6_K: 16) of them a scale and a minimum. */
+typedef struct {
+    int8_t numbers[SUPER];
+    float scales[SUPER / 16], minima[SUPER / 16];
+} Unpacked;
+
+/* A float16; what is infinite or no number is no number. */
+static float from_half(const uint8_t *source) {
+    uint16_t half;
+    memcpy(&half, source, sizeof half);
+    if ((half & 0x7C00) == 0x7C00) return __builtin_nanf("");
+    /* Bits to their places, then the exponent's other bias */
+    const uint32_t bits = (uint32_t)(half & 0x7FFF) << 13;
+    float size;
+    memcpy(&size, &bits, sizeof size);
+    return half & 0x8000 ? -(size * 0x1p112f) : size * 0x1p112f;
+}
+
+/* Numbers of 4 bits: the lower halves of `half` bytes, then the upper ones. */
+static void unpack_halves(const uint8_t *source, int half, int8_t *numbers) {
+    for (int i = 0; i < half; i++) {
+        numbers[i] = source[i] & 15;
+        numbers[i + half] = source[i] >> 4;
+    }
+}
+
+static void shift_by(int8_t *numbers, int count, int shift) {
+    for (int i = 0; i < count; i++) numbers[i] -= shift;
+}
+
+/* Types in blocks of 32: a scale, a minimum, fifth bits, numbers. */
+static void unpack_32(int64_t type, const uint8_t *source, Unpacked *found) {
+    const int minimum = type == Q4_1 || type == Q5_1, fifth = type == Q5_0 || type == Q5_1;
+    found->scales[0] = from_half(source);
+    found->minima[0] = minimum ? from_half(source + 2) : 0;
+    source += minimum ? 4 : 2;
+    if (type == Q8_0) {
+        memcpy(found->numbers, source, 32);
+        return;
+    }
+    unpack_halves(source + 4 * fifth, 16, found->numbers);
+    for (int i = 0; fifth && i < 32; i++) found->numbers[i] |= (source[i / 8] >> i % 8 & 1) << 4;
+    if (!minimum) shift_by(found->numbers, 32, fifth ? 16 : 8);
+}
+
+/* Q4_K and Q5_K: eight blocks of 32, whose scales and minima are numbers of 6 bits times one scale each. */
+static void unpack_k(int64_t type, const uint8_t *source, Unpacked *found) {
+    const uint8_t *sixes = source + 4, *fifths = source + 16, *numbers = fifths + (type == Q5_K ? 32 : 0);
+    const float scale = from_half(source), minimum = -from_half(source + 2);
+    for (int block = 0; block < 8; block++) {
+        const int upper = block >= 4, at = block % 4;
+        const int own = upper ? (sixes[at + 8] & 15) | sixes[at] >> 6 << 4 : sixes[at] & 63;
+        const int least = upper ? sixes[at + 8] >> 4 | sixes[at + 4] >> 6 << 4 : sixes[at + 4] & 63;
+        found->scales[block] = scale * own;
+        found->minima[block] = minimum * least;
+    }
+    for (int pair = 0; pair < 4; pair++) unpack_halves(numbers + 32 * pair, 32, found->numbers + 64 * pair);
+    for (int i = 0; type == Q5_K && i < SUPER; i++) found->numbers[i] |= (fifths[i % 32] >> i / 32 & 1) << 4;
+}
+
+/* Q6_K: sixteen blocks of 16; lower four bits, upper two, scales of 8 bits, and the scale of those. */
+static void unpack_6_k(const uint8_t *source, Unpacked *found) {
+    const uint8_t *uppers = source + 128;
+    const int8_t *scales = (const int8_t *)source + 192;
+    const float scale = from_half(source + 208);
+    for (int block = 0; block < 16; block++) found->scales[block] = scale * scales[block], found->minima[block] = 0;
+    for (int half = 0; half < 2; half++) {
+        int8_t *numbers = found->numbers + 128 * half;
+        unpack_halves(source + 64 * half, 64, numbers);
+        for (int i = 0; i < 128; i++) numbers[i] |= (uppers[32 * half + i % 32] >> i / 32 * 2 & 3) << 4;
+    }
+    shift_by(found->numbers, SUPER, 32);
+}
+
+/* One output's numbers of a block of `block` inputs, its scale and minimum to their places; returns whether both are
+ * finite. */
+static int place(int8_t *panel, Blocks blocks, int64_t lane, float scale, float minimum, const int8_t *numbers) {
+    float *scales = (float *)panel + lane;
+    int8_t *place = panel + (1 + blocks.minima) * PANEL * sizeof(float) + 2 * lane;
+    scales[0] = scale;
+    if (blocks.minima) scales[PANEL] = minimum;
+    for (int64_t i = 0; i < blocks.block; i += 2) memcpy(place + i * PANEL, numbers + i, 2);
+    return scale - scale == 0 && minimum - minimum == 0;
+}
+
+/* Writes stored rows of a matrix, (rows, row_bytes) of a type, from its output `first` on, the rows in the order of
+ * their numbers, or as they are where there are none. Where the matrix' blocks are half as long as the type's, a block
+ * becomes two. Returns how many rows hold a scale that is no finite number. */
+int64_t jakiro_unpack(const Matrix *matrix, int64_t first, int64_t type, const uint8_t *source, const int64_t *order,
+                      int64_t rows, int64_t row_bytes) {
+    const int64_t large = type >= Q4_K, per_stored = large ? SUPER : 32, own = type == Q6_K ? 16 : 32;
+    const int64_t block = matrix->blocks.block, inputs = matrix->blocks.blocks * block;
+    const int64_t stored_bytes = row_bytes / (inputs / per_stored);
+    const int64_t block_bytes = panel_bytes(matrix->blocks) / matrix->blocks.blocks;
+    int64_t damaged = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t output = first + row;
+        const uint8_t *stored = source + (order ? order[row] : row) * row_bytes;
+        int8_t *panel = (int8_t *)matrix->weights + output / PANEL * panel_bytes(matrix->blocks);
+        int is_finite = 1;
+        for (int64_t done = 0; done < inputs; done += per_stored, stored += stored_bytes) {
+            Unpacked found;
+            if (type == Q6_K) unpack_6_k(stored, &found);
+            else if (large) unpack_k(type, stored, &found);
+            else unpack_32(type, stored, &found);
+            for (int64_t i = 0; i < per_stored; i += block, panel += block_bytes)
+                is_finite &= place(panel, matrix->blocks, output % PANEL, found.scales[i / own], found.minima[i / own],
+                                   found.numbers + i);
+        }
+        damaged += !is_finite;
+    }
+    return damaged;
+}
