@@ -2,7 +2,7 @@
 
     python -m app.tools.questions [--target … --head … --device … --dtype …]
 
-Every candidate is asked greedily. Kept are answers that end by themselves within `LONGEST` tokens, are no shorter than
+Every candidate is asked greedily, with trees of one size. Kept are answers that end by themselves within `LONGEST` tokens, are no shorter than
 `SHORTEST`, and repeat nothing; of these the six with the most tokens a step. They go to `assets/questions.json` with
 what was measured.
 """
@@ -12,7 +12,7 @@ from collections import Counter
 
 from app.page.offered import QUESTIONS
 from app.tools.record_options import load_generator, read_options
-from jakiro.config import SamplingParams
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.methods import DEFAULT
 from jakiro.prompts import load_questions
 from jakiro.system import errors_as_one_sentence
@@ -20,6 +20,7 @@ from jakiro.trace import Trace
 
 COUNT = 6
 SHORTEST, LONGEST = 40, 256  # tokens
+TREE = TreeConfig(nodes=24, depth=5)  # the same on every machine
 WORDS_IN_A_ROW = 5
 CANDIDATES = (
     "What is photosynthesis?",
@@ -85,7 +86,7 @@ def main() -> None:
 
 def answer(generator, question: str) -> Trace:
     messages = [{"role": "user", "content": question}]
-    stream = generator.stream(messages, SamplingParams(max_new_tokens=LONGEST), method=DEFAULT.name)
+    stream = generator.stream(messages, SamplingParams(max_new_tokens=LONGEST), DEFAULT.name, TREE)
     for _ in stream:
         pass
     return stream.trace
