@@ -1,10 +1,11 @@
 """What a visitor asked for: raw form values checked at the door and turned into the library's own settings."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.words import page as words
-from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, Grammar, SamplingParams, TreeConfig
+from jakiro.core.grammar import check
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.text import ROLES, joined_parts, read_arguments
 
@@ -43,18 +44,29 @@ class Asking:
 
 def read_asking(
     *, question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside,
-    further_lanes, numerics, system_prompt, history, template_arguments=None, known: Methods = METHODS,
+    further_lanes, numerics, system_prompt, history, template_arguments=None, answer_as=words.FREE_TEXT, answer_form="",
+    min_p=0, repetition_penalty=1, presence_penalty=0, frequency_penalty=0, no_repeat_ngram_size=0,
+    known: Methods = METHODS,
 ) -> Asking:  # fmt: skip
     """Checks raw form values.
 
     Args:
+        answer_as, answer_form: the kind of a grammar and its source, a choice's texts a line each.
         known: the drafting methods that there are.
 
     Raises:
         ValueError: one clear sentence about the first value that does not fit.
     """
     messages = read_messages(question, system_prompt, history)
-    params = read_params(temperature, top_p, top_k, seed, length)
+    params = replace(
+        read_params(temperature, top_p, top_k, seed, length),
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        no_repeat_ngram_size=_whole(no_repeat_ngram_size),
+        grammar=read_grammar(answer_as, answer_form),
+    )
     tree_config = _read_tree(tree, _whole(candidates), _whole(levels))
     methods = [PLAIN.name] * bool(alongside) + [read_method(method, known)]
     further = further_lanes if isinstance(further_lanes, list) else filter(None, [further_lanes])
@@ -73,6 +85,25 @@ def read_params(temperature, top_p, top_k, seed, length) -> SamplingParams:
         ValueError: the library's own sentence about the first value that does not fit.
     """
     return SamplingParams(temperature, top_p, _whole(top_k), _whole(seed), _whole(length))
+
+
+def read_grammar(kind, source) -> Grammar | None:
+    """The form that an answer keeps to; None for free text.
+
+    Raises:
+        ValueError: one sentence on what is wrong with it.
+    """
+    kinds = [value for _, value in words.ANSWER_FORMS]
+    if kind not in kinds:
+        raise ValueError(words.ANSWER_FORM_UNKNOWN.format(known=", ".join(kinds), came=shortened(kind)))
+    if kind == words.FREE_TEXT:
+        return None
+    text = source or ""
+    if kind == "choice" and isinstance(text, str):
+        text = [line.strip() for line in text.splitlines() if line.strip()]
+    grammar = Grammar(kind, "" if kind == "json" else text)
+    check(grammar)
+    return grammar
 
 
 def read_template_arguments(given) -> dict | None:

@@ -48,6 +48,7 @@ PREFIXED, CHAINED = "tests/engine/test_prefix.py", "tests/drafting/test_merged.p
 GROWN, COMPILED = "tests/drafting/test_growing.py", "tests/kernels/test_compiled.py"
 CAPTURED, MEMORY = "tests/graphs/test_capture.py", "tests/graphs/test_memory.py"
 SCARCE, SECTIONS = "tests/graphs/test_out_of_memory.py", "tests/kernels/test_sections.py"
+TOKENIZED, DAMAGED = "tests/zoo/test_gguf_tokenizer.py", "tests/zoo/test_damaged_folders.py"
 CONFORMING, ERRORS = "tests/methods/test_conformance.py", "tests/test_errors.py"
 
 
@@ -211,6 +212,22 @@ FAULTS = (
         lambda right: lambda text, ids: (right(text, ids), ids)[1],
         ("tests/engine/test_stop.py",),
     ),
+    Fault(
+        "gguf-a-window-goes-unread",
+        "jakiro.zoo.gguf_model:_ABOUT",
+        value({"attention.sliding_window"}),
+        ("tests/zoo/test_gguf.py",),
+    ),
+    Fault(
+        "gguf-pairs-are-taken-for-halves",
+        "jakiro.zoo.gguf_model:_halves",
+        value(lambda heads, head_dim: range(heads * head_dim)),
+        ("tests/zoo/test_gguf.py",),
+    ),
+    Fault("gguf-pieces-are-merged-anew", "jakiro.zoo.gguf_tokenizer:_WHOLE", value(set()), (TOKENIZED,)),
+    Fault("gguf-no-token-is-whole", "jakiro.zoo.gguf_tokenizer:_add_whole_tokens", nothing, (TOKENIZED,)),
+    Fault("scales-go-unread", "jakiro.zoo.weights:_refuse_what_differs", nothing, (DAMAGED,)),
+    Fault("eight-bits-are-plain", "jakiro.zoo.files:_SCALED", value(("none",)), (DAMAGED,)),
     Fault("any-device", "jakiro.zoo.loading:_DEVICES", value(("cpu", "cuda", "mps", "meta")), (ERRORS,)),
     Fault(
         "forked-processes-wait-for-threads-that-stayed-behind",

@@ -2,7 +2,7 @@
 
 Each fault of `tests/faults.py` is planted in a process of its own, by its place's name, before tests are collected; at
 least one of the tests it names must fail there. A place that is gone fails too, so that the list stays true while the
-code moves. As a plugin of pytest (`-p tests.mutants`) this file plants the fault that `JAKIRO_FAULT` names.
+code moves. Where `JAKIRO_FAULT` names a fault, every Python process of such a run imports this file, which plants it.
 """
 
 import argparse
@@ -83,11 +83,18 @@ if VARIABLE in os.environ:
 def run(tests: Iterable[str], fault: Fault | None) -> tuple[int, str]:
     """pytest's exit status and what it wrote; what is rare has no say, so that `make test` notices each fault."""
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not rare", "-p", "no:cacheprovider", *tests]
-    planted = {} if fault is None else {VARIABLE: fault.name, "PYTEST_ADDOPTS": "-p tests.mutants"}
-    environment = {**os.environ, **planted}
-    result = subprocess.run(
-        pytest, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    )
+    with tempfile.TemporaryDirectory(prefix="jakiro-mutants-") as folder:
+        # Processes that tests start have the fault, too
+        (Path(folder) / "sitecustomize.py").write_text("import tests.mutants\n", encoding="utf-8")
+        planted = {} if fault is None else {VARIABLE: fault.name, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+        result = subprocess.run(
+            pytest,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | planted,
+        )
     return result.returncode, result.stdout
 
 

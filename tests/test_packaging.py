@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Of assets/: what the page alone reads, which runs from a checkout or a Space
 PAGE_ROOMS = {"traces", "web"}
 # What transformers and accelerate bring, in the versions they choose; a Space brings its own huggingface_hub
-BROUGHT = {"huggingface_hub", "jinja2", "numpy", "psutil", "tokenizers"}
+BROUGHT = {"httpx2", "huggingface_hub", "jinja2", "numpy", "psutil", "tokenizers"}
 SPACE_COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
 
 

@@ -38,6 +38,20 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
         with gr.Row():
             top_p = _number(1, words.TOP_P, words.TOP_P_INFO, "top-p", step=0.05)
             top_k = _number(0, words.TOP_K, words.TOP_K_INFO, "top-k")
+        with gr.Row():
+            min_p = _number(0, words.MIN_P, words.MIN_P_INFO, "min-p", step=0.05)
+            repetition = _number(1, words.REPETITION, words.REPETITION_INFO, "repetition-penalty", step=0.05)
+        with gr.Row():
+            presence = _number(0, words.PRESENCE, words.PRESENCE_INFO, "presence-penalty", step=0.1)
+            frequency = _number(0, words.FREQUENCY, words.FREQUENCY_INFO, "frequency-penalty", step=0.1)
+        runs = _number(0, words.RUNS, words.RUNS_INFO, "no-repeat-ngram-size")
+        makers = gr.Button(words.MAKERS, elem_id="makers-settings", size="sm")
+        answer_as = _choice(
+            list(words.ANSWER_FORMS), words.FREE_TEXT, words.ANSWER_AS, words.ANSWER_AS_INFO, "answer-as"
+        )
+        answer_form = gr.Textbox(
+            "", label=words.ANSWER_FORM, info=words.ANSWER_FORM_INFO, lines=2, elem_id="answer-form"
+        )
         tree = gr.Radio(
             [words.AUTOMATIC, words.FIXED],
             value=words.AUTOMATIC,
@@ -67,8 +81,13 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
         drawn("pairs", "mountPairs(element, server)", functions, "pairs")
     fields = [
         temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, further_lanes, exactness,
-        system_prompt, template_arguments,
+        system_prompt, template_arguments, min_p, repetition, presence, frequency, runs, answer_as, answer_form,
     ]  # fmt: skip
+    asked = {field.elem_id.replace("-", "_"): field for field in (temperature, top_p, top_k, min_p, repetition, runs)}
+    makers.click(
+        lambda: _makers_values(picker.makers_settings(), asked), None, list(asked.values()), queue=False,
+        show_progress="hidden", api_visibility="private",
+    )  # fmt: skip
     tree.change(_sizes, tree, [candidates, levels], queue=False, show_progress="hidden", api_visibility="private")
     gr.on(
         [field.change for field in fields], None, fields, None, js=calling("settingsChanged", fields),
@@ -85,6 +104,13 @@ def calling(function: str, fields: list) -> str:
 def by_name(fields: list, values: tuple) -> dict:
     """What the fields hold, by the names that `read_asking` takes."""
     return {field.elem_id.replace("-", "_"): value for field, value in zip(fields, values, strict=True)}
+
+
+def _makers_values(settings: dict, asked: dict):
+    """What the fields get of what a model's makers ask for; nothing where they ask for nothing."""
+    if not settings:
+        gr.Info(words.NO_MAKERS)
+    return [gr.update(value=settings[name]) if name in settings else gr.update() for name in asked]
 
 
 def _sizes(tree: str):

@@ -33,6 +33,10 @@ class Picker:
         self._service, self._loader_of, self._folder, self._given = service, loader_of, folder, given
         self._lock, self._sizes = threading.Lock(), {}
 
+    def makers_settings(self) -> dict:
+        """What the makers of the model that runs ask for; nothing while it is loaded."""
+        return self._service.device.status.get("makers_settings", {}) if self._service.ready else {}
+
     def listing(self) -> dict:
         """What the browser shows: the pairs, and why none may be chosen (empty where one may)."""
         pairs = [asdict(pair) | {"fits": pair.state != UNFIT} for pair in self._pairs()]

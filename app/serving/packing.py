@@ -54,6 +54,7 @@ class _LanePacker:
         # The browser assumes these values, so only others are sent
         usual = {
             "also_proposed_by": {},
+            "forbidden_by": {},
             "bonus_token_id": nodes[last].target_choice,
             "committed": len(step.accepted_path) + 1,
             "plan": {},
@@ -75,6 +76,7 @@ class _LanePacker:
             "also_proposed_by": {
                 i: self._named(node.also_proposed_by) for i, node in enumerate(nodes) if node.also_proposed_by
             },
+            "forbidden_by": {i: node.forbidden_by for i, node in enumerate(nodes) if node.forbidden_by},
             "accepted_path": step.accepted_path,
             "bonus_token_id": step.bonus_token_id,
             "committed": len(step.committed_ids),
@@ -134,6 +136,8 @@ def pack_header(header: Header) -> dict:
     """The header as the trace's own JSON writes it; it is sent once an answer."""
     values = asdict(header)
     values["first_piece"] = header.first_piece.hex()
+    if not header.first_logprobs:
+        del values["first_logprobs"]
     return values
 
 

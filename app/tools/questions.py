@@ -2,9 +2,9 @@
 
     python -m app.tools.questions [--target … --head … --device … --dtype …]
 
-Every candidate is asked greedily, with trees of one size. Kept are answers that end by themselves within `LONGEST` tokens, are no shorter than
-`SHORTEST`, and repeat nothing; of these the six with the most tokens a step. They go to `assets/questions.json` with
-what was measured.
+Every candidate is asked greedily, with trees of one size. Kept are answers that end by themselves within `LONGEST`
+tokens, are no shorter than `SHORTEST`, and repeat nothing; of these the six with the most tokens a step. They go to
+`assets/questions.json` with what was measured.
 """
 
 import json

@@ -19,6 +19,25 @@ TEMPLATE_ARGUMENTS_INFO = 'What the model\'s chat template knows as a switch, su
 TEMPERATURE, TEMPERATURE_INFO = "Temperature", "0 = always the likeliest token"
 TOP_P, TOP_P_INFO = "Top-p", "1: draw from all tokens"
 TOP_K, TOP_K_INFO = "Top-k", "0: draw from all tokens"
+MIN_P, MIN_P_INFO = "Min-p", "0: draw from all tokens"
+REPETITION, REPETITION_INFO = "Repetition penalty", "1: none; counts the prompt too"
+PRESENCE, PRESENCE_INFO = "Presence penalty", "0: none; once a token was written"
+FREQUENCY, FREQUENCY_INFO = "Frequency penalty", "0: none; for each time it was written"
+RUNS, RUNS_INFO = "No repeated runs", "of so many tokens; 0: any may repeat"
+MAKERS, NO_MAKERS = "The makers’ settings", "This model’s makers ask for no settings of their own."
+ANSWER_AS, ANSWER_AS_INFO = "Answer as", "every token keeps to it, whoever guesses"
+ANSWER_FORM = "Schema, pattern, or one text a line"
+ANSWER_FORM_INFO = "what the answer keeps to; nothing for free text and for any JSON"
+FREE_TEXT = "free"
+ANSWER_FORMS = (
+    ("Free text", FREE_TEXT),
+    ("JSON", "json"),
+    ("JSON of a schema", "json_schema"),
+    ("One of these texts", "choice"),
+    ("A pattern (regex)", "regex"),
+    ("A Lark grammar", "lark"),
+)
+ANSWER_FORM_UNKNOWN = "An answer is one of {known}; you chose “{came}”."
 SEED, SEED_INFO = "Seed", "same seed, same text, for every method"
 LENGTH, LENGTH_INFO = "Length", "at most, in tokens"
 TREE, TREE_INFO = "Tree", "Automatic: at each step the size that is fastest on this machine"
@@ -290,6 +309,8 @@ BROWSER = {
     "why_cut": "The model’s own choice is the same, but the answer had ended before it: it is not in the text.",
     "why_bonus_cut": "The model’s own choice, but the answer had ended before it: it is not in the text.",
     "why_refused": "The model chose {choice} here.",
+    "why_grammar": "The grammar forbids it here.",
+    "why_setting": "A setting forbids it here.",
     "why_not_reached": "It did not matter any more: {ancestor} before it was refused.",
     "why_would_agree": "The guess before it was refused; after that one the model would have chosen the same.",
     "why_bonus": "What the model itself writes after the kept guesses: one token every step, for free.",

@@ -339,7 +339,7 @@ class TargetModel:
         return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]
 
     @torch.inference_mode()
-    def score(self, tree: DraftTree, cache: PassCache, live: int | None = None, mask: Tensor | None = None) -> Scores:
+    def score(self, tree: DraftTree, cache: PassCache, live: int | None = None) -> Scores:
         """Runs all nodes in one pass under the tree mask.
 
         The cache must hold exactly the committed tokens before the root; after them the pass leaves one row per
@@ -347,7 +347,6 @@ class TargetModel:
 
         Args:
             live: the first nodes, where those after them are pads that the caller brought; None where none are.
-            mask: (num_nodes, num_nodes) bool, what nodes attend to; by default themselves and their ancestors.
 
         Raises:
             ValueError: a tree that branches, for a target that scores chains only.
@@ -356,7 +355,7 @@ class TargetModel:
         if self.chains_only and tree.max_depth != num_nodes - 1:
             raise ValueError(f"{self.config.model_type} can score chains only; set the tree's width to 1")
         rows = self.row_bucket(num_nodes)
-        mask = ancestor_mask(tree.parents, tree.max_depth) if mask is None else mask
+        mask = ancestor_mask(tree.parents, tree.max_depth)
         token_ids, positions = tree.token_ids, tree.depths + cache.length
         among = mask
         if rows > num_nodes:

@@ -22,7 +22,6 @@ from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jakiro.config import (
     CORPORA,
@@ -40,8 +39,8 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
 from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, weights_file, write_config
 from jakiro.methods import METHODS, Methods, methods_from
-from jakiro.system import cache_folder
-from jakiro.training.answers import Answer, AnswerFolder
+from jakiro.training.answers import Answer
+from jakiro.training.bound import BoundHead
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import Batch, FeatureCache, KeptFeatures
@@ -50,7 +49,7 @@ from jakiro.training.parallel import objective_for
 from jakiro.training.replay import ReplayedStep, replay
 from jakiro.training.split import held_out_rows, in_order_of_content
 from jakiro.training.validation import HeldOut, branch_rows, held_out, log_q
-from jakiro.zoo.loading import choose_device, read_target
+from jakiro.zoo.loading import choose_device
 
 MAX_DEPTH = 6
 # By temperature, the keys of a and b
@@ -94,54 +93,27 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
     Raises:
         ValueError, OSError: one sentence.
     """
-    pair = _read(config)
-    head, known = pair.head, pair.known
+    known = METHODS.with_further(methods_from(config.methods_from))
+    bound, rows = _read(config, known)
+    head = bound.head
     with TemporaryDirectory() as work:
-        objective, data = objective_for(head, LossWeights(), known.kinds), _held_out(pair, Path(work))
+        objective, data = objective_for(head, LossWeights(), known.kinds), _held_out(config, bound, rows, Path(work))
         head.config = replace(head.config, calibration=fit_calibration(objective, data, config.seed))
-    written = _written(pair)
+    written = _written(config, bound, rows)
     # As heads run: in the target's dtype, on a CPU with rounded matrices
-    head.to(pair.model.dtype).bind(*pair.tables).pack("int8")
+    head.to(bound.model.dtype).bind(*bound.tables).pack("int8")
     shares = kept_shares(head, known.drafter_of(head), written)
     write_config(replace(head.config, calibration=head.config.calibration | shares), Path(config.head))
     return shares
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """A head and its target.
-
-    Attributes:
-        head: bound to the target, in float32. layers: whose states it reads beside the last one's.
-        source: the hash of the target's weights, or its name.
-        rows: those that are calibrated on.
-    """
-
-    config: CalibrateConfig
-    known: Methods
-    head: DraftHead
-    layers: tuple[int, ...]
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    source: str
-    rows: list[Row]
-
-    @property
-    def tables(self) -> list[Tensor]:
-        """The target's embedding and output rows."""
-        return [
-            each.weight.detach() for each in (self.model.get_input_embeddings(), self.model.get_output_embeddings())
-        ]
-
-
-def _read(config: CalibrateConfig) -> _Pair:
-    """The head, the target and the rows, of which none was learned from.
+def _read(config: CalibrateConfig, known: Methods) -> tuple[BoundHead, list[Row]]:
+    """The head with its target, and rows that it has not learned from.
 
     Raises:
         ValueError: the head is in another project's form, or names no target and none is given.
     """
     folder, device = Path(config.head), choose_device(config.device)
-    known = METHODS.with_further(methods_from(config.methods_from))
     if weights_file(folder).name != WEIGHTS_NAME:
         raise ValueError(
             f"{folder} holds a head in another project's form, whose config has no place for a calibration; write it "
@@ -152,26 +124,23 @@ def _read(config: CalibrateConfig) -> _Pair:
     target = config.target or head.config.target_name
     if not target:
         raise ValueError(f"The config of {folder} names no target; give the one that the head was trained for.")
-    model, tokenizer, sha256 = read_target(target, device, target_dtype(device))
+    bound = BoundHead.read(head, target, device, target_dtype(device))
     rows = in_order_of_content(corpus)[: config.rows] if config.unread else held_out_rows(folder, corpus, config.rows)
-    layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
-    pair = _Pair(config, known, head, layers, model, tokenizer, sha256 or target, rows)
-    head.bind(*(table.float() for table in pair.tables)).eval()
-    return pair
+    return bound, rows
 
 
-def _held_out(pair: _Pair, work: Path) -> HeldOut:
+def _held_out(config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row], work: Path) -> HeldOut:
     """The rows with the target's features and choices."""
-    kept = KeptFeatures(list(map(Path, pair.config.corpora)), pair.source)
-    extract(pair.model, pair.rows, work, pair.layers, kept)
-    return held_out(FeatureCache(work), range(len(pair.rows)), pair.tables[1].float())
+    kept = KeptFeatures(list(map(Path, config.corpora)), bound.source)
+    extract(bound.model, rows, work, bound.layers, kept)
+    return held_out(FeatureCache(work), range(len(rows)), bound.tables[1].float())
 
 
-def _written(pair: _Pair) -> dict[float, list[tuple[SamplingParams, Answer]]]:
+def _written(
+    config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row]
+) -> dict[float, list[tuple[SamplingParams, Answer]]]:
     """By temperature, the target's answers to the rows' messages."""
-    config, prompts = pair.config, [row.ids[: row.a0] for row in pair.rows[: pair.config.texts]]
-    folder = cache_folder() / "answers"
-    answers = AnswerFolder(pair.model, pair.tokenizer, pair.source, folder, config.texts, pair.layers)
+    answers, prompts = bound.answers(config.texts), [row.ids[: row.a0] for row in rows[: config.texts]]
     samplings = [SamplingParams(each, seed=config.seed, max_new_tokens=config.max_new_tokens) for each in REGIMES]
     return {
         sampling.temperature: [(sampling, answer) for answer in answers.answers_to_ids(prompts, sampling)]

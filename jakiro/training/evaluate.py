@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jakiro.config import (
     DEVICE,
@@ -36,16 +35,16 @@ from jakiro.heads.checkpoint import head_sha256, load_head
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
-from jakiro.prompts import Question, load_questions
-from jakiro.system import cache_folder
+from jakiro.prompts import load_questions
 from jakiro.target.model import TargetModel
 from jakiro.trace import acceptance_by_depth, pooled_tau
-from jakiro.training.answers import Answer, AnswerFolder
+from jakiro.training.answers import Answer
+from jakiro.training.bound import BoundHead
 from jakiro.training.features import Batch
 from jakiro.training.replay import ReplayedStep, replay
 from jakiro.training.validation import HeldOut, expert_facts
 from jakiro.zoo import table as zoo
-from jakiro.zoo.loading import choose_device, choose_dtype, further_heads, read_target
+from jakiro.zoo.loading import choose_device, choose_dtype, further_heads
 
 ALL = "all"
 
@@ -136,11 +135,16 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     """
     known = METHODS.with_further(methods_of(config.methods_from))
     replayed = None if config.methods is None else _replayed(config.methods, known)
+    known_precision(config.draft_precision)
     trees, samplings = _trees(config), _samplings(config)
-    pair = _read(config, known)
-    written = [_answers(config, pair, sampling) for sampling in samplings]
-    experts = _experts(pair.head, written, pair.model.get_output_embeddings().weight)
-    drafters = _drafters(config, pair, replayed, known)
+    questions = load_questions(config.prompts and Path(config.prompts), config.limit)
+    names = zoo.resolve(config.target, config.head)
+    bound = _read(config, names, known)
+    answers = bound.answers(config.batch_size, config.answers)
+    written = [answers.answers(questions, sampling) for sampling in samplings]
+    experts = _experts(bound.head, written, bound.tables[1])
+    info = {"name": names.head_name, "sha256": head_sha256(names.head_path)}
+    drafters = _drafters(config, names, bound, info, replayed, known)
     found = tuple(
         score
         for name, drafter in drafters.items()
@@ -148,11 +152,11 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         for score in scores(name, drafter, texts, sampling, trees)
     )
     settings = {name: getattr(config, name) for name in ("max_new_tokens", "width", "depth", "contrastive", "seed")}
-    settings = {"prompts": len(written[0])} | settings | {"dtype": str(pair.model.dtype).removeprefix("torch.")}
+    settings = {"prompts": len(written[0])} | settings | {"dtype": str(bound.model.dtype).removeprefix("torch.")}
     return Evaluation(
-        target={"name": zoo.short_name(pair.names.target_name), "sha256": pair.sha256},
-        head=pair.info | {"name": zoo.short_name(pair.names.head_name)},
-        settings=settings | {"draft_precision": pair.head.precision},
+        target={"name": zoo.short_name(names.target_name), "sha256": bound.sha256},
+        head=info | {"name": zoo.short_name(names.head_name)},
+        settings=settings | {"draft_precision": bound.head.precision},
         scores=found,
         experts=experts,
     )
@@ -168,62 +172,24 @@ def _samplings(config: EvaluateConfig) -> list[SamplingParams]:
     return [SamplingParams(temperature=temperature, **given) for temperature in config.temperatures]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """A head, bound to its target, not packed yet.
-
-    Attributes:
-        layers: whose states the head reads beside the last one's. sha256: of the target's weights.
-    """
-
-    names: zoo.Pair
-    head: DraftHead
-    layers: tuple[int, ...]
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    sha256: str | None
-
-    @property
-    def info(self) -> dict:
-        """The head's, for traces."""
-        return {"name": self.names.head_name, "sha256": head_sha256(self.names.head_path)}
-
-
-def _read(config: EvaluateConfig, known: Methods) -> _Pair:
+def _read(config: EvaluateConfig, names: zoo.Pair, known: Methods) -> BoundHead:
     """What is small and can fail comes first."""
-    known_precision(config.draft_precision)
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    _questions(config)
-    names = zoo.resolve(config.target, config.head)
     head = load_head(names.head_folder(), device, dtype, known.kinds)
-    model, tokenizer, sha256 = read_target(names.target_name, device, dtype)
-    layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
-    head.bind(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
-    return _Pair(names, head, layers, model, tokenizer, sha256)
-
-
-def _questions(config: EvaluateConfig) -> list[Question]:
-    return load_questions(config.prompts and Path(config.prompts), config.limit)
-
-
-def _answers(config: EvaluateConfig, pair: _Pair, sampling: SamplingParams) -> list[Answer]:
-    """The target's answers to all prompts; those that are missing are written first."""
-    folder = Path(config.answers) if config.answers else cache_folder() / "answers"
-    source = pair.sha256 or pair.names.target_name
-    answers = AnswerFolder(pair.model, pair.tokenizer, source, folder, config.batch_size, pair.layers)
-    return answers.answers(_questions(config), sampling)
+    return BoundHead.read(head, names.target_name, device, dtype)
 
 
 def _drafters(
-    config: EvaluateConfig, pair: _Pair, replayed: Sequence[Method] | None, known: Methods
-) -> dict[str, Drafter]:
+    config: EvaluateConfig, names: zoo.Pair, bound: BoundHead, info: dict, replayed: Sequence[Method] | None,
+    known: Methods,
+) -> dict[str, Drafter]:  # fmt: skip
     """By name, those of the methods that the heads at hand suit."""
-    pair.head.pack(config.draft_precision)
-    target = TargetModel(pair.model, pair.tokenizer, pair.names.target_name, pair.sha256, "fast")
-    target = target.with_feature_layers(pair.layers)
-    further = further_heads(pair.names, target, config.draft_precision, known.kinds)
-    resources = Resources(target, pair.head, pair.info, further)
+    bound.head.pack(config.draft_precision)
+    target = TargetModel(bound.model, bound.tokenizer, bound.target, bound.sha256, "fast")
+    target = target.with_feature_layers(bound.layers)
+    further = further_heads(names, target, config.draft_precision, known.kinds)
+    resources = Resources(target, bound.head, info, further)
     suited = _suited(replayed, config.methods == (ALL,), resources, known)
     return {method.name: method.load(resources) for method in suited}
 

@@ -178,11 +178,11 @@ def _add_whole_tokens(backend, tokens: list[str], types: list[int], named: set[s
     """Tokens that a text holds whole: control tokens are special, those that a user defined are not."""
     from tokenizers import AddedToken
 
-    for token, kind in zip(tokens, types, strict=True):
-        if kind in (_CONTROL, _UNKNOWN) or token in named:
-            backend.add_special_tokens([AddedToken(token, normalized=False, special=True)])
-        elif kind == _USER_DEFINED:
-            backend.add_tokens([AddedToken(token, normalized=False, special=False)])
+    kinds = dict(zip(tokens, types, strict=True))
+    special = [token for token, kind in kinds.items() if kind in (_CONTROL, _UNKNOWN) or token in named]
+    defined = [token for token, kind in kinds.items() if kind == _USER_DEFINED and token not in named]
+    backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
+    backend.add_tokens([AddedToken(token, normalized=False, special=False) for token in defined])
 
 
 def _add_ends(backend, tokens: list[str], first: int | None, last: int | None) -> None:

@@ -7,6 +7,7 @@ which the text would have changed. Rows that such a step leaves in the cache are
 """
 
 from dataclasses import dataclass
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.drafting.base import Drafter, TreeLimits
+from jakiro.target import model as passes
 from jakiro.target.model import TargetModel
 from jakiro.training.answers import Answer
 from jakiro.training.replay import accepted_path, begun, children_of, written
@@ -64,7 +66,9 @@ def shared_nodes(
         choices = []
         for visible in (_lengthened(mask, tails), mask):
             cache.keep(base, [])
-            logits = target.score(drafted, cache, mask=visible).logits
+            # A pass over a tree whose nodes see others than their ancestors is nobody's else
+            with mock.patch.object(passes, "ancestor_mask", lambda *_, visible=visible: visible):
+                logits = target.score(drafted, cache).logits
             choices.append(choose(logits, sampling, noise, drafted.depths + (base + 1)).token_ids.tolist())
         shared, real = choices
         shared_ids = written_by(drafted, tails, shared)

@@ -8,6 +8,8 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 from jakiro.config import TreeConfig
 from jakiro.methods import DEFAULT, METHODS, PLAIN
@@ -157,10 +159,7 @@ class FakeGenerator:
             drafter={"name": "fake-head", "sha256": "1" * 64} if method.needs.head else None,
             proposers=tuple(method.to_dict()["proposers"]), device="cpu", dtype="float32", numerics=self.numerics,
             device_profile={"device": "2-core CPU"}, versions={"jakiro": "0.9.0"},
-            sampling={
-                "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k, "seed": params.seed,
-                "max_new_tokens": params.max_new_tokens,
-            },
+            sampling=params.to_dict(),
             tree={"nodes": tree.nodes if tree else 1, "depth": tree.depth if tree else 0,
                   "policy": tree.policy if tree else "fixed"},
             first_token_id=1000, first_piece=pieces[0], first_text=pieces[0].decode("utf-8", "replace"),
@@ -186,6 +185,8 @@ class FakeGenerator:
                     return
                 names = [proposer["id"] for proposer in trace.header.proposers]
                 step = grow_step(index, chance, ids, pieces, position, nodes, depth, limit, names)
+                if params.grammar and nodes > 1:
+                    step = replace(step, nodes=tuple(map(partial(_forbidden, step), range(nodes))))
                 if self.pace:
                     time.sleep(step.total_ms / 1000 * self.pace)
                 position += len(step.committed_ids)
@@ -201,6 +202,13 @@ class FakeGenerator:
                 yield _with_text(step, addition)
         finally:
             self.active -= 1
+
+
+def _forbidden(step: Step, index: int) -> Node:
+    """A node of a step, forbidden by the grammar where it is refused."""
+    node = step.nodes[index]
+    refused = node.parent in (0, *step.accepted_path) and index not in step.accepted_path
+    return replace(node, forbidden_by="grammar") if refused else node
 
 
 def _with_text(step: Step, text: str) -> Step:

@@ -264,3 +264,13 @@ def test_a_choice_does_not_depend_on_how_the_best_are_found():
     two = scores.topk(2).values
     assert torch.equal(choice.token_ids, scores.argmax(-1))
     assert torch.equal(choice.margins, two[:, 0] - two[:, 1])
+
+
+def test_ties_with_the_last_of_the_top_k_that_go_on_after_the_prefix_are_all_kept_under_top_p_too():
+    logits = on_device([10.0] * 29 + [5.0] * 1971 + [0.0] * 500)[None]
+    sampling = SamplingParams(1.0, top_p=0.9, top_k=30)
+    # Of what the prefix shows, the 29 alone are more than nine tenths
+    assert bool(warp(logits, sampling, 64).needs_full_sort)
+    assert int(warp(logits, sampling, logits.shape[-1]).logits.isfinite().sum()) == 2000
+    # With all ties seen, top-k's last place decides nothing more
+    assert not bool(warp(logits, sampling, 2001).needs_full_sort)

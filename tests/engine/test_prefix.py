@@ -1,5 +1,7 @@
 """What earlier answers have read: found by its owner alone, bounded, and without a trace in the text."""
 
+import threading
+
 import pytest
 import torch
 
@@ -297,3 +299,19 @@ def test_what_is_dropped_while_it_is_read_is_not_kept(generator):
     assert len(store) == (generator.max_reusable_tokens > 0)
     generator.run(asked("Why?"), SAMPLINGS[0], PLAIN.name, TREE, prefixes=store.of("ada"))
     assert len(store) == 2 * (generator.max_reusable_tokens > 0)
+
+
+def test_nobody_else_changes_what_is_kept_while_a_text_is_added():
+    """Rows are copied once it is decided what they replace, so that has to hold until they are in place."""
+    store = PrefixStore()
+    prefixes, waited = store.of("ada"), []
+
+    def copied():
+        other = threading.Thread(target=lambda: added(store.of("ada"), [1, 2, 3, 4]))
+        other.start()
+        other.join(0.2)
+        waited.append(other.is_alive())
+        return torch.zeros((1, 1, 1, 3, 1)), torch.zeros((3, 1))
+
+    prefixes.add("target", [1, 2, 3], copied, {})
+    assert waited == [True]

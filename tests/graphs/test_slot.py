@@ -186,6 +186,14 @@ def test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_s
     assert told.status["notices"] == generator.status["notices"], "whatever numerics an answer asked for"
 
 
+def test_a_slot_holds_prompts_and_answers_of_its_tokens_and_no_more():
+    generator = static_generator(tokens=60)
+    prompt = generator.num_prompt_tokens("Why?")
+    for more, turned_away in ((0, 0), (1, 1)):
+        generator.run("Why?", SamplingParams(max_new_tokens=60 - prompt + more), tree=TREE)
+        assert generator.slots.turned_away == turned_away, prompt
+
+
 def test_steps_left_pending_over_many_plain_steps_reach_the_head():
     """More root-only steps than one pass takes in, then a tree: it is the one of a head that read along."""
     generator = static_generator()

@@ -98,18 +98,3 @@ def test_an_exported_manifest_names_the_exported_weights(target, tmp_path):
     files = export_head(folder, tmp_path / "small", "int8")
     sha256 = file_sha256(tmp_path / "small" / "head.safetensors")
     assert json.loads(files[-1].read_text()) == {"minutes": 20.0, "sha256": sha256}
-
-
-def test_a_card_that_is_there_is_kept(target, tmp_path):
-    folder = saved(target, tmp_path)
-    (folder / "README.md").write_text("mine")
-    export_head(folder, tmp_path / "hub", "hub")
-    assert (tmp_path / "hub" / "README.md").read_text() == "mine"
-
-
-def test_nothing_is_overwritten_and_unknown_forms_are_refused(target, tmp_path):
-    folder = saved(target, tmp_path)
-    with pytest.raises(ValueError, match="head is not empty"):
-        export_head(folder, folder, "hub")
-    with pytest.raises(ValueError, match="Unknown format 'gguf'; choose one of eagle, hub"):
-        export_head(folder, tmp_path / "out", "gguf")

@@ -13,8 +13,6 @@ from typer.testing import CliRunner
 
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.cli.main import app
-from jakiro.cli.train import _optimizer, _weights
-from jakiro.heads.card import WRITTEN_BY_TRAINING
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.eagle3 import Eagle3Config, Eagle3Head
 from jakiro.heads.kinds import make_head
@@ -171,16 +169,6 @@ def test_an_eagle3_head_is_measured_and_calibrated(target_folder, corpus_folder,
     assert (folder / "config.json").read_bytes() == before
 
 
-def test_a_card_of_somebody_s_own_words_stays(target_folder, corpus_folder, tmp_path):
-    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
-    for words, stays in (("Mine.", True), (f"Old. {WRITTEN_BY_TRAINING}", False)):
-        (tmp_path / "head").mkdir(exist_ok=True)
-        (tmp_path / "head" / "README.md").write_text(words)
-        result = invoke("train", corpus_folder, *folders, *TRAIN, "--no-report")
-        assert result.exit_code == 0, result.exception
-        assert ((tmp_path / "head" / "README.md").read_text() == words) is stays
-
-
 def test_only_methods_with_a_head_of_their_own_are_trained_for(target_folder, corpus_folder, tmp_path):
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
     result = invoke("train", corpus_folder, *folders, *TRAIN, "--method", "mcsd")
@@ -218,14 +206,6 @@ def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder
     assert "far enough" in str(result.exception)
     assert seen["timeout"].total_seconds() > 24 * 3600 and not seen["kept"]
     assert seen["dtype"] == torch.bfloat16 and seen["tables"] == {torch.float32}
-
-
-@pytest.mark.parametrize(("device", "hardware", "dtype"), [
-    ("cuda", True, torch.bfloat16), ("cuda", False, torch.float32), ("cpu", True, torch.float32),
-])  # fmt: skip
-def test_features_are_computed_in_bfloat16_on_gpus_that_have_it_in_hardware(device, hardware, dtype, monkeypatch):
-    monkeypatch.setattr(extract_module, "gpu_computes_bfloat16", lambda device: hardware)
-    assert extract_module.target_dtype(torch.device(device)) == dtype
 
 
 @pytest.mark.parametrize("command", ["train", "corpus", "evaluate", "calibrate"])
@@ -380,28 +360,9 @@ def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):
     assert sentence in str(result.exception)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("calibrate", "HEAD", "CORPUS", "--rows", 0), "Calibrating takes rows of 1 or more; you gave 0"),
-        (("calibrate", "HEAD", "CORPUS", "--texts", 0), "Calibrating takes texts of 1 or more; you gave 0"),
-        (("evaluate", "--batch-size", 0), "Batch size must be 1 or more; you gave 0"),
-    ],
-)
-def test_counts_of_nothing_are_refused_before_anything_is_read(arguments, sentence):
-    assert str(invoke(*arguments).exception).startswith(sentence)
-
-
 def test_no_thread_is_a_usage_error():
     result = invoke("evaluate", "--threads", 0)
     assert result.exit_code == 2 and "greater than or equal to 1" in " ".join(result.output.split())
-
-
-def test_official_presets_hold_what_is_not_given():
-    assert _weights("official", None, None, 0.3) == LossWeights(0.1, 1.0, 0.3)
-    options = TrainingOptions(max_steps=1, **_optimizer("official", None, 50))
-    assert (options.optimizer, options.learning_rate, options.warmup_steps) == ("adamw", 9e-5, 50)
-    assert (options.clip_value, options.weight_decay) == (0.5, 1e-3)
 
 
 def test_a_training_is_plain_data_that_makes_the_same_head(target_folder, corpus_folder, tmp_path):
@@ -417,9 +378,3 @@ def test_a_training_is_plain_data_that_makes_the_same_head(target_folder, corpus
     assert invoke("train", corpus_folder, *folders, *shape).exit_code == 0
     for name, tensor in load_head(tmp_path / "command").named_parameters():
         assert torch.equal(tensor, head.get_parameter(name).half().float()), name
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", '{"options": {"max_steps": 1, "speed": 3}}', "no JSON"])
-def test_a_config_that_is_none_is_one_sentence(text):
-    with pytest.raises(ValueError, match=r"no training's config|Expecting value"):
-        train_module.TrainConfig.from_json(text)

@@ -1,6 +1,5 @@
 import gzip
 import json
-import re
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +12,7 @@ from jakiro.kernels.linear import packing_works
 from jakiro.prompts import load_questions
 from jakiro.target.families import stop_ids
 from jakiro.target.llama import FusedLlama
-from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, distinct_share, read_corpus, write_part
+from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, read_corpus, write_part
 from jakiro.training.exclusion import evaluation_runs, word_runs
 from jakiro.training.features import KeptFeatures, Text, features_path, write_file
 from jakiro.training.writing import write_texts
@@ -48,28 +47,10 @@ def test_a_stopped_corpus_is_continued_to_the_same_rows(writer_of_text, tmp_path
     assert len({tuple(row.ids) for row in whole}) == len(whole)
 
 
-def test_answers_to_prompts_start_after_the_template(writer_of_text, tmp_path):
-    _, tokenizer = writer_of_text
-    writer(writer_of_text, tmp_path, OPTIONS, ["hi", "what?"]).write(50)
-    rows = read_corpus([tmp_path])
-    assert [row.kind for row in rows] == ["prompts", "prompts"]
-    text = tokenizer.decode(rows[0].ids[: rows[0].a0])
-    assert text == tokenizer.apply_chat_template(
-        [{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True
-    )
-    assert rows[0].l0 == rows[0].a0
-
-
 def test_other_settings_are_refused(writer_of_text, tmp_path):
     writer(writer_of_text, tmp_path, OPTIONS)
     with pytest.raises(ValueError, match="other settings"):
         writer(writer_of_text, tmp_path, CorpusOptions(seed=1))
-
-
-def test_loops_have_few_distinct_grams():
-    assert distinct_share([1, 2, 3, 4] * 20) < 0.1
-    assert distinct_share(list(range(30))) == 1
-    assert distinct_share([1, 2]) == 1
 
 
 def test_a_broken_line_is_named(tmp_path):
@@ -101,18 +82,6 @@ def test_the_manifest_counts_what_was_kept(writer_of_text, tmp_path):
         "learned_tokens": sum(len(row.ids) - row.l0 for row in rows),
         "dropped_as_evaluation": 0,
     }
-
-
-def test_equal_rows_are_written_once(writer_of_text, tmp_path):
-    options = replace(OPTIONS, temperatures=(0.0,))
-    writer(writer_of_text, tmp_path, options, ["hi", "what?", "hi"]).write(3)
-    assert len(read_corpus([tmp_path])) == 2
-
-
-def test_progress_names_speed_and_time_left(writer_of_text, tmp_path, caplog):
-    with caplog.at_level("INFO"):
-        writer(writer_of_text, tmp_path).write(6)
-    assert re.search(r"6 of 6 rows, \d+ tokens/s, about 0 min left", caplog.text)
 
 
 def test_a_corpus_goes_on_with_the_part_size_it_began_with(writer_of_text, tmp_path):
@@ -148,21 +117,6 @@ def test_a_short_prompt_is_excluded_as_a_whole_alone():
     assert word_runs("?!") == set()
     short = [turn for question in load_questions() for turn in question.turns if len(turn.split()) < 10]
     assert short and all(not word_runs(turn).isdisjoint(evaluation_runs()) for turn in short)
-
-
-def test_the_template_around_a_message_is_no_part_of_a_run(writer_of_text, tmp_path):
-    _, tokenizer = writer_of_text
-    words = "one two three four five six seven eight nine ten eleven twelve"
-    around = tokenizer.apply_chat_template([{"role": "user", "content": words}], tokenize=False)
-    assert word_runs(around)
-    writer(writer_of_text, tmp_path, OPTIONS, [words], excluded=word_runs(around)).write(1)
-    assert len(read_corpus([tmp_path])) == 1
-
-
-def test_the_prompts_that_ship_are_always_excluded():
-    asked = [turn for question in load_questions() for turn in question.turns]
-    assert evaluation_runs() == set().union(*map(word_runs, asked))
-    assert len(evaluation_runs()) > 1000
 
 
 def test_kept_features_are_those_of_the_stock_target(writer_of_text, tmp_path):

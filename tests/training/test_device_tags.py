@@ -11,17 +11,17 @@ from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.methods import DEFAULT
 from jakiro.prompts import Question
+from jakiro.training import bound, trainer
 from jakiro.training import calibrate as calibrate_module
-from jakiro.training import trainer
 from jakiro.training.answers import AnswerFolder
-from jakiro.training.calibrate import CalibrateConfig, calibrate, fit_calibration
+from jakiro.training.calibrate import CalibrateConfig, calibrate
 from jakiro.training.corpus import Row, write_part
 from jakiro.training.evaluate import experts_on, scores
 from jakiro.training.losses import LossWeights
 from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.trainer import Trainer
-from jakiro.training.validation import agreement, held_out, report
+from jakiro.training.validation import agreement, held_out
 from jakiro.zoo import loading
 from tests import support
 from tests.device_tags import PRETENDED, DeviceTags
@@ -62,46 +62,18 @@ def test_the_device_tag_mode_refuses_what_a_gpu_refuses():
             ours.numpy()
 
 
-@FUSIONS
-def test_device_tag_the_report_on_held_out_rows(cache, fusion):
-    rows = [Row(cache.batch([index]).ids[0].tolist(), "prompts", float(index % 2), 3, 3) for index in range(2)]
-
-    def numbers(device):
-        head, output_weight = head_on(device, fusion)
-        return report(
-            objective_for(head, LossWeights()), cache, rows, held_out(cache, [0, 1], output_weight), budgets=(6,)
-        )
-
-    with DeviceTags():
-        found = numbers(PRETENDED)
-    assert found == pytest.approx(numbers(CPU))
-
-
-@FUSIONS
-def test_device_tag_calibration(cache, fusion):
-    def fitted(device):
-        head, output_weight = head_on(device, fusion)
-        return fit_calibration(
-            objective_for(head, LossWeights()), held_out(cache, [0, 1, 2], output_weight), seed=0, max_depth=3
-        )
-
-    with DeviceTags():
-        found = fitted(PRETENDED)
-    assert found == pytest.approx(fitted(CPU))
-
-
 def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monkeypatch):
     target, corpus = support.tiny_target(), tmp_path / "part-00000.jsonl.gz"
     generator = torch.Generator().manual_seed(0)
     texts = torch.randint(0, 250, (4, 24), generator=generator).tolist()
     write_part(corpus, [Row(ids, "prompts", 0.0, 8, 8) for ids in texts])
-    monkeypatch.setattr(calibrate_module, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(bound, "cache_folder", lambda: tmp_path / "cache")
 
     def found(device):
         monkeypatch.setattr(calibrate_module, "choose_device", lambda asked: device)
         monkeypatch.setattr(calibrate_module, "target_dtype", lambda device: torch.float32)
         target_there = tiny_model().to(device), byte_tokenizer(), device.type
-        monkeypatch.setattr(calibrate_module, "read_target", lambda *_: target_there)
+        monkeypatch.setattr(bound, "read_target", lambda *_: target_there)
         folder = tmp_path / device.type
         save_head(support.tiny_head(target), folder)
         config = CalibrateConfig(str(folder), (str(corpus),), target="tiny", texts=2, max_new_tokens=5, unread=True)
@@ -187,16 +159,6 @@ def test_device_tag_training_on_cards_that_emulate_bfloat16_stays_in_float32(cac
         head, _ = head_on(PRETENDED, "summed")
         assert not Trainer(head, cache, options, tmp_path).uses_bfloat16
     assert "run in float32" in caplog.text
-
-
-def test_device_tag_newton_schulz_multiplies_in_bfloat16(cache, tmp_path, monkeypatch):
-    """In float32 it would take most of a step for a head of a 7B model."""
-    monkeypatch.setattr(Accelerator, "device", property(lambda self: PRETENDED))
-    monkeypatch.setattr(trainer, "gpu_computes_bfloat16", lambda device: True)
-    options = TrainingOptions(max_steps=1, batch_tokens=64, num_validation=4, precision="bfloat16")
-    with DeviceTags():
-        head, _ = head_on(PRETENDED, "summed")
-        assert Trainer(head, cache, options, tmp_path).optimizers[0].optimizer.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -16,8 +16,8 @@ from jakiro.methods import DEFAULT, METHODS
 from jakiro.prompts import Question
 from jakiro.trace import acceptance_by_depth
 from jakiro.training.answers import AnswerFolder
-from jakiro.training.evaluate import ALL, experts_on, scores
-from jakiro.training.replay import accepted_path, replay
+from jakiro.training.evaluate import ALL, scores
+from jakiro.training.replay import replay
 from tests.support import ALL_HEADS, byte_tokenizer, head_fields, tiny_head, tiny_model, tiny_target
 
 QUESTIONS = [Question(str(number), "ab"[number % 2], (text,)) for number, text in enumerate(["hi", "why?", "tell me"])]
@@ -159,26 +159,6 @@ def test_passes_that_follow_one_another_are_counted(model, target, tmp_path, tra
     whole = TreeConfig(width=2, depth=4, nodes=64)
     for score in scores(method.name, drafter, answers_of(model, tmp_path, sampling), sampling, [whole]):
         assert score.passes == passes
-
-
-def test_drafters_without_a_head_have_no_passes(model, target, tmp_path):
-    drafter, sampling = METHODS["aded"].load(Resources(target)), SamplingParams(max_new_tokens=12)
-    found = next(scores("aded", drafter, answers_of(model, tmp_path, sampling), sampling, TREES))
-    assert found.passes is None
-
-
-def test_expert_facts_count_the_answers_alone(model, target, tmp_path):
-    answers = answers_of(model, tmp_path, SamplingParams(max_new_tokens=12))
-    facts = experts_on(tiny_head(target), answers, model.lm_head.weight)
-    assert facts["gain"] == pytest.approx(facts["union_top1"] - facts["best_expert_top1"])
-    assert 0 <= facts["differ"] <= 1
-
-
-def test_the_accepted_path_spells_what_is_written():
-    token_ids, parents = [5, 7, 8, 9, 7], [-1, 0, 0, 1, 3]
-    assert accepted_path(token_ids, parents, [7, 9, 7, 1]) == (1, 3, 4)
-    assert accepted_path(token_ids, parents, [8, 9]) == (2,)
-    assert accepted_path(token_ids, parents, [9]) == ()
 
 
 def test_the_command_writes_its_numbers(stock, target, tmp_path):

@@ -11,7 +11,7 @@ from jakiro.training.losses import (
     learnable_positions,
     sample_vocabulary,
 )
-from tests.training.tiny import HIDDEN, VOCAB_SIZE, tiny_cache, tiny_head, tiny_target
+from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 
 def everything(head) -> VocabularySlice:
@@ -170,13 +170,6 @@ def test_a_sampled_vocabulary_keeps_normalisers_unbiased():
         assert (kept.rows == rows[150]).all(-1).any()
         sums.append((kept.rows @ feature + kept.log_weights).exp().sum())
     assert float(torch.stack(sums).mean()) == pytest.approx(float((rows @ feature).exp().sum()), rel=0.05)
-
-
-def test_a_sample_as_large_as_the_vocabulary_is_the_vocabulary():
-    rows = torch.randn(VOCAB_SIZE, HIDDEN)
-    none = torch.zeros(VOCAB_SIZE, dtype=torch.bool)
-    kept = sample_vocabulary(rows, none, torch.tensor([3]), VOCAB_SIZE, torch.Generator())
-    assert kept.rows is rows and kept.log_weights is None
 
 
 def test_every_parameter_of_a_head_learns(tmp_path):

@@ -1,9 +1,11 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from jakiro.training.corpus import Row
 from jakiro.training.losses import LossWeights, Objective
-from jakiro.training.validation import agreement, expert_facts, held_out, report
+from jakiro.training.validation import agreement, branch_rows, held_out, report
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 
@@ -21,15 +23,6 @@ def test_agreement_of_the_first_depth_counted_by_hand(tmp_path):
             guess = head.logits(output.features[0, -1]).argmax()
             right.append(guess == (features[position] @ target.lm_head.weight.T).argmax())
     assert found["main_1/top1"] == pytest.approx(float(torch.stack(right).float().mean()))
-
-
-@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
-def test_expert_facts_are_shares(tmp_path, fusion):
-    target = tiny_target()
-    head, cache = tiny_head(target, fusion), tiny_cache(tmp_path, target)
-    facts = expert_facts(head, held_out(cache, [0, 1, 2], target.lm_head.weight))
-    assert all(0 <= value <= 1 for value in facts.values())
-    assert facts["experts/union_top1"] >= facts["experts/best_expert_top1"]
 
 
 def test_tau_of_trees_of_two_nodes_is_one_plus_the_first_guesses_hits(tmp_path):
@@ -57,3 +50,17 @@ def test_the_report_holds_every_number(tmp_path):
     numbers = report(Objective(head, LossWeights()), cache, rows, data, budgets=(8,))
     assert {"tau/greedy/8", "main_5/top3", "experts/differ"} <= set(numbers)
     assert numbers["tau/greedy/8"] >= 1
+
+
+def test_the_contrastive_branch_is_read_two_positions_back_and_the_main_one_back():
+    """Row p of a pass guesses the choice at p + 1 by the main branch, and the one at p + 2 by the contrastive."""
+    rows = torch.arange(20.0).view(1, 20, 1)
+    output = SimpleNamespace(features=rows, contrastive=rows + 100)
+    objective = SimpleNamespace(
+        head=SimpleNamespace(config=SimpleNamespace(fusion="summed")), unroll=lambda batch, num_steps, _: [output]
+    )
+    found = branch_rows(objective, None, torch.zeros(3, dtype=torch.long), torch.tensor([2, 7, 19]), 1)
+    assert [(branch, step, features.flatten().tolist()) for branch, step, features, _ in found] == [
+        ("main", 1, [1, 6, 18]),
+        ("contrastive", 1, [100, 105, 117]),
+    ]

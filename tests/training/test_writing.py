@@ -70,18 +70,6 @@ def test_a_lean_batch_in_bfloat16_keeps_the_features_of_what_it_writes(monkeypat
         assert (features - expected).norm() < 0.03 * expected.norm()
 
 
-def test_in_a_large_batch_several_texts_join_together(model, monkeypatch):
-    sizes = []
-    join = lean_batch.LeanBatch.join
-    monkeypatch.setattr(
-        lean_batch.LeanBatch, "join", lambda self, requests: (sizes.append(len(requests)), join(self, requests))[1]
-    )
-    lean = FusedLlama.build(model, packed=packing_works(model.device, model.dtype))
-    same = [replace(REQUESTS[0], number=number, max_new_tokens=1 + number) for number in range(36)]
-    assert len(list(write_texts(model, deque(same), 32, set(), lean))) == 36
-    assert sizes == [32, 2, 2]
-
-
 def test_a_place_that_gets_free_is_taken_at_once(model, monkeypatch):
     sizes = []
     forward = LlamaForCausalLM.forward
@@ -95,15 +83,6 @@ def test_a_place_that_gets_free_is_taken_at_once(model, monkeypatch):
     done = [request.number for request, *_ in write_texts(model, deque(same), 2, set())]
     assert done == [0, 1, 2]
     assert sizes == [(2, 3), (2, 1), (1, 3), *[(2, 1)] * 2, *[(1, 1)] * 3]
-
-
-def test_what_the_caller_appends_takes_part(model):
-    queue, found = deque(REQUESTS[:1]), []
-    for request, ids, _ in write_texts(model, queue, 4, set()):
-        found.append(request.number)
-        if len(found) < 3:
-            queue.append(replace(request, number=request.number + 1, ids=request.ids + ids[:1]))
-    assert found == [0, 1, 2]
 
 
 def test_a_text_ends_with_its_stop_id_and_goes_on_for_its_overhang(model):

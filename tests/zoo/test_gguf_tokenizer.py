@@ -57,7 +57,7 @@ def test_ids_are_those_of_llama_cpp(name):
 
 def test_rules_differ_so_that_a_wrong_one_shows():
     different = {json.dumps(DATA["ids"][rule]) for rule in RULES}
-    # dbrx splits like llama-bpe, and none of these texts has a piece that the merges of both don't reach
+    # dbrx splits like llama-bpe, and each piece of these texts is what their merges make of it
     assert len(different) >= len(RULES) - 1
 
 
@@ -114,6 +114,15 @@ def test_tokens_that_a_text_holds_whole_are_special_or_not_by_their_type():
     # One that ends an answer is special whatever its type says
     named = small(eot_token_id=think)
     assert "<think>" not in tokenizer_of(named, "small.gguf").decode([think], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize(("rule", "whole"), [("llama-bpe", True), ("tekken", True), ("dbrx", False), ("qwen2", False)])
+def test_a_piece_that_is_a_token_is_that_token_by_some_rules(rule, whole):
+    """Whatever the merges say, which here never make it."""
+    tokens = [*DATA["tokens"][:-2], "zqzq", *SPECIAL]
+    keys = {key: value for key, value in byte_level_keys(tokens, DATA["merges"], rule).items() if value is not None}
+    tokenizer = tokenizer_of(keys, "small.gguf")
+    assert (ids(tokenizer, "zqzq") == [len(tokens) - 3]) == whole
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,12 @@
 """Small random pairs in each published EAGLE-3 form, by every door: the head alone, the command line, the page."""
 
-import json
-
 import pytest
 import torch
 
-from app.asking import Asking
-from app.devices.local import answer_events
-from app.serving.pairs import HERE, known_pairs
 from jakiro.cli import main as cli
-from jakiro.config import AUTOMATIC_TREE, SamplingParams
+from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
-from jakiro.methods import DEFAULT, PLAIN
+from jakiro.methods import PLAIN
 from tests.heads.test_eagle3 import as_speculators
 from tests.heads.test_foreign import write_folder
 from tests.support import HIDDEN_SIZE, TOKENIZER_SIZE, TREE, byte_tokenizer, tiny_model
@@ -93,39 +88,11 @@ def test_ids_equal_plain_decoding_s_over_seven_hundred_tokens(loaded):
     assert compared >= 700
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_page_s_default_drafts_with_it(form, loaded):
-    asked = Asking(
-        ({"role": "user", "content": "Hi"},), SamplingParams(max_new_tokens=6), AUTOMATIC_TREE,
-        (PLAIN.name, DEFAULT.name),
-    )  # fmt: skip
-    events = list(answer_events(loaded[form], asked, lambda: False))
-    assert [method for kind, method, _ in events if kind == "header"] == [PLAIN.name, "eagle3"]
-    assert {kind for kind, _, _ in events} == {"header", "step", "end"}
-
-
-def test_the_picker_offers_each_head_with_its_target(pairs):
-    found = {pair.name: pair for pair in known_pairs(pairs)}
-    for form in FORMS:
-        pair = found[f"tiny-target + {form}"]
-        assert (pair.state, pair.target, pair.head) == (HERE, str(pairs / "tiny-target"), str(pairs / form))
-
-
 def run(capsys, *arguments):
     with pytest.raises(SystemExit) as left:
         cli.main([*arguments, "--device", "cpu", "--max-new-tokens", "12", "--prompt", "Hi"])
     captured = capsys.readouterr()
     return left.value.code or 0, captured.out, captured.err
-
-
-def test_the_command_line_answers_and_races_with_the_head_alone(pairs, capsys, tmp_path):
-    head, trace = str(pairs / "speculators"), tmp_path / "trace.json"
-    code, _, said = run(capsys, "generate", "--head", head, "--trace", str(trace))
-    assert code == 0, said
-    header = json.loads(trace.read_text(encoding="utf-8"))["header"]
-    assert (header["method"], header["target"]["name"]) == ("eagle3", str(pairs / "tiny-target"))
-    code, out, said = run(capsys, "race", "--head", head)
-    assert code == 0 and "EAGLE-3" in out + said, said
 
 
 def test_a_head_whose_config_names_no_target_asks_for_one(pairs, capsys):

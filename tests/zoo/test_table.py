@@ -40,19 +40,6 @@ def test_a_target_folder_finds_the_shipped_head_that_names_it(heads, tmp_path):
     assert zoo.resolve(str(mine)).head_path == folder
 
 
-def test_a_head_folder_is_taken_as_it_is(heads, tmp_path):
-    folder = heads("elsewhere")
-    assert zoo.resolve(head=str(folder)).head_path == folder
-    assert zoo.resolve(head="elsewhere").head_path == folder
-
-
-def test_an_official_head_brings_its_target(monkeypatch, tmp_path):
-    monkeypatch.setattr(zoo, "fetch_head", lambda hub_id: tmp_path / hub_id)
-    pair = zoo.resolve(head="Hhaiduo/Jakiro-Vicuna-7B-v1.3")
-    assert pair.target_path_or_hub_id == "lmsys/vicuna-7b-v1.3"
-    assert pair.head_path == tmp_path / "Hhaiduo/Jakiro-Vicuna-7B-v1.3"
-
-
 def test_an_unknown_target_is_refused_with_the_known_names():
     with pytest.raises(ValueError, match=f"Unknown target model “gpt-0”.*{zoo.DEFAULT_TARGET}, "):
         zoo.resolve("gpt-0")

@@ -38,7 +38,7 @@ export class StepReader {
   }
 
   // One record for each node from one list for each field
-  nodesOf({ nodes: { draft_percent, target_percent, ...columns }, evidence, also_proposed_by: also = {} }) {
+  nodesOf({ nodes: { draft_percent, target_percent, ...columns }, evidence, also_proposed_by: also = {}, forbidden_by: forbidden = {} }) {
     const chance = (percent) => (percent === null ? null : percent / 100);
     const named = (proposer) => (typeof proposer === "number" ? this.proposers[proposer] : proposer);
     const nodes = [];
@@ -51,6 +51,7 @@ export class StepReader {
         target_prob: chance(target_percent[i]),
         proposer: named(node.proposer),
         also_proposed_by: (also[i] || []).map(named),
+        forbidden_by: forbidden[i] || null,
         evidence: {},
         target_choice_piece: this.pieces.get(node.target_choice),
       }));

@@ -163,10 +163,11 @@ function speak(parts, { run, main }) {
   if (spoken.run !== run.id) {
     spoken = { run: run.id, at: time, end: false };
     parts.voice.textContent = say("spoken_start");
-  } else if (!spoken.end && (run.finished || time - spoken.at > SPEAK_MS)) {
+  } else if (run.finished !== spoken.end || (!spoken.end && time - spoken.at > SPEAK_MS)) {
     const value = metrics.speedup(main, run.plain);
     const values = { tokens: main.tokens.length, speedup: value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) }) };
-    parts.voice.textContent = say(run.finished ? "spoken_end" : "spoken_progress", values);
+    parts.voice.textContent = state.lost === run ? say("connection_lost", { n: main.tokens.length })
+      : say(run.finished ? "spoken_end" : "spoken_progress", values);
     spoken = { run: run.id, at: time, end: run.finished };
   }
 }

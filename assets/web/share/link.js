@@ -10,6 +10,9 @@ const LONGEST = 8000; // characters after "#"
 const LONGEST_VALUE = 40; // of what a sentence repeats
 const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
 const NUMBER = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i;
+// Numbers of the settings, some of them in a link only where they are not as usual
+const NUMBERS = { temperature: null, "top-p": null, "top-k": null, seed: null, "min-p": 0, "repetition-penalty": 1, "presence-penalty": 0,
+  "frequency-penalty": 0, "no-repeat-ngram-size": 0 };
 // The form's fields that a link may fill, each with the way from words in an address to a value; what does not fit stays
 // as it came, and the form's own rules refuse it
 const asNumber = (text) => (NUMBER.test(text) ? Number(text) : text);
@@ -17,7 +20,8 @@ const asNumerics = (text) => ({ exact: say("exact"), fast: say("fast") })[text] 
 const FIELDS = new Map([
   ["question", String], ["system-prompt", String], ["method", String], ["numerics", asNumerics],
   ["further-lanes", (text) => text.split(",").filter(Boolean)], ["alongside", (text) => ({ yes: true, no: false })[text] ?? text],
-  ...["temperature", "top-p", "top-k", "seed", "length", "candidates", "levels"].map((name) => [name, asNumber]),
+  ["answer-as", String], ["answer-form", String],
+  ...["length", "candidates", "levels", ...Object.keys(NUMBERS)].map((name) => [name, asNumber]),
 ]);
 const OTHERS = ["tab", "target", "dtype"];
 
@@ -39,12 +43,16 @@ function recordingLink(name, step, tab = "watch") {
 function settingsOf(run) {
   const { sampling, tree, numerics, messages } = run.main.header;
   const drafting = run.ordered.filter((lane) => !lane.isPlain).map((lane) => lane.method);
+  const numbers = Object.entries(NUMBERS).map(([name, usual]) => [name, sampling[name.replaceAll("-", "_")] ?? usual, usual])
+    .filter(([, value, usual]) => value !== usual);
+  const { kind, source } = sampling.grammar || {};
   const system = messages.filter((message) => message.role === "system").map((message) => message.content).join("\n");
   return {
-    temperature: sampling.temperature, "top-p": sampling.top_p, "top-k": sampling.top_k, seed: sampling.seed,
-    length: sampling.max_new_tokens, ...(tree.policy === "fixed" && tree.nodes > 1 ? { candidates: tree.nodes - 1, levels: tree.depth } : {}),
+    ...Object.fromEntries(numbers), length: sampling.max_new_tokens,
+    ...(tree.policy === "fixed" && tree.nodes > 1 ? { candidates: tree.nodes - 1, levels: tree.depth } : {}),
     ...(drafting.length ? { method: drafting[0] } : {}), alongside: run.plain ? "yes" : "no",
     "further-lanes": drafting.slice(1).join(","), numerics, ...(system ? { "system-prompt": system } : {}),
+    ...(kind ? { "answer-as": kind, "answer-form": [source].flat().join("\n") } : {}),
   };
 }
 

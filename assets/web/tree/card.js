@@ -20,7 +20,9 @@ function reason(lane, step, i) {
   if (state === "cut") return say("why_cut");
   const parent = nodes[nodes[i].parent];
   if (state === "refused") {
-    return say("why_refused", { choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)) });
+    const chosen = say("why_refused", { choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)) });
+    const by = nodes[i].forbidden_by;
+    return by ? `${say(by === "grammar" ? "why_grammar" : "why_setting")} ${chosen}` : chosen;
   }
   if (parent.target_choice === nodes[i].token_id) return say("why_would_agree");
   let ancestor = nodes[i].parent;

@@ -10,6 +10,9 @@ from tests.faults import ROOT
 pytestmark = pytest.mark.browser
 AXE = ROOT / "tests" / "app" / "vendor" / "axe.min.js"
 TABS = {"watch": "#view", "race": "#view", "lesson": "#lesson", "recordings": "#view", "benchmark": "#benchmark"}
+SMALLEST_FIELD = """() => Math.min(...[...document.querySelectorAll("#question, #settings, .jk-view")].flatMap((part) =>
+  [...part.querySelectorAll("textarea, select, input:not([type=radio], [type=checkbox], [type=range])")]
+    .map((field) => parseFloat(getComputedStyle(field).fontSize))))"""
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 CONTROLS = (
     ":is(#top, #question-row, #view, #lesson, #benchmark) :is(button, select, summary, input, label.plain-button)"
@@ -179,3 +182,16 @@ def test_with_reduced_motion_nothing_plays_or_fades(open_tab, fake_address):
     tab.wait_for_selector(".jk-card:not([hidden])")
     moving = tab.evaluate("document.getAnimations().filter(one => one.playState === 'running').length")
     assert moving == 0
+
+
+def test_a_phone_does_not_zoom_into_a_field_and_a_question_runs_in_its_own_direction(open_tab, fake_address):
+    tab = open_tab(fake_address, **PHONE)
+    tab.wait_for_selector("#question textarea")
+    assert tab.evaluate(SMALLEST_FIELD) >= 16
+    for field in ("#question", "#system-prompt"):
+        shown = tab.evaluate(
+            "field => { const look = getComputedStyle(document.querySelector(`${field} textarea`));"
+            " return [look.unicodeBidi, look.textAlign]; }",
+            field,
+        )
+        assert shown == ["plaintext", "start"]

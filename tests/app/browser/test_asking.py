@@ -167,6 +167,10 @@ def test_a_lost_connection_is_said_and_taken_up_again_when_it_is_back(open_tab, 
     assert re.search(f"{said}$", tab.inner_text("#jk-notice"))
     assert tab.locator(".answer-text .token").count() > 2, "what was written is kept"
     assert tab.input_value("#question textarea") == "Broken?"
+    # Who hears the page is told so too, in place of its being finished
+    tab.wait_for_function(
+        "said => RegExp(said).test(document.querySelector('.voice[aria-live]').textContent)", arg=said
+    )
     tab.unroute("**/status")
     tab.clock.fast_forward(3000)
     tab.wait_for_function("run => Jakiro.moves.state.run?.id === run && !Jakiro.moves.state.run.finished", arg=run)

@@ -16,12 +16,16 @@ from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
 
-FIELDS = ("temperature", "top-p", "top-k", "seed", "length", "candidates", "levels")
+FIELDS = (
+    "temperature", "top-p", "top-k", "seed", "length", "candidates", "levels", "min-p", "repetition-penalty",
+    "presence-penalty", "frequency-penalty", "no-repeat-ngram-size", "answer-as",
+)  # fmt: skip
 FORM = """() => ({
   question: document.querySelector("#question textarea").value,
   ...Object.fromEntries(NAMES.map(name => [name, document.querySelector(`#${name} input`).value])),
   tree: document.querySelector("#tree input:checked").value,
   numerics: document.querySelector("#numerics input:checked").value,
+  form: document.querySelector("#answer-form textarea").value,
   system: document.querySelector("#system-prompt textarea").value,
   alongside: document.querySelector("#alongside input").checked })""".replace("NAMES", str(list(FIELDS)))
 QUESTION = "Why is 1 + 1 = 2 & not <b>3</b>? 100 % sure, “naïve” 🌍 #tab=race"
@@ -74,8 +78,12 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab = open_tab(fake_address)
     settle(tab)
     tab.click("#jk-settings")
-    for name, value in {"temperature": "0.7", "top-p": "0.9", "top-k": "40", "seed": "7", "length": "12"}.items():
+    numbers = {"temperature": "0.7", "top-p": "0.9", "top-k": "40", "seed": "7", "length": "12", "min-p": "0.05"}
+    for name, value in (numbers | {"repetition-penalty": "1.1", "no-repeat-ngram-size": "4"}).items():
         tab.fill(f"#{name} input", value)
+    tab.click("#answer-as input")
+    tab.get_by_role("option", name="One of these texts").click()
+    tab.fill("#answer-form textarea", "yes\nno & never")
     tab.get_by_label("Fixed").check()
     tab.wait_for_selector("#candidates input:enabled")
     tab.fill("#candidates input", "9")
@@ -110,6 +118,17 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
         assert headers[0][name] == headers[1][name]
     lanes = [page.evaluate("Object.keys(Jakiro.moves.state.run.lanes)") for page in (tab, there)]
     assert lanes[0] == lanes[1]
+    assert headers[0]["sampling"]["grammar"] == {"kind": "choice", "source": ["yes", "no & never"]}
+    assert "presence" not in link and "frequency" not in link
+    # A candidate that the grammar refused says so
+    there.click('[data-tab="watch"]')
+    forbidden = there.evaluate(
+        "Jakiro.moves.state.run.main.steps[Jakiro.moves.state.index].nodes.map(node => node.forbidden_by)"
+    )
+    assert None in forbidden
+    node = there.locator(f'svg.tree [data-node="{forbidden.index("grammar")}"]')
+    node.dispatch_event("click")
+    assert words.BROWSER["why_grammar"] in there.inner_text(".jk-card")
 
 
 def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_tab, fake_address):

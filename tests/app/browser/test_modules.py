@@ -206,6 +206,22 @@ def test_metrics_equal_those_of_the_library(functions):
     assert found["text"] == drafted.text
 
 
+def test_a_tokens_margin_is_that_of_the_node_which_it_was_chosen_after(functions):
+    trace = traces_of(nodes=40)["jakiro"]
+    expected = [None]
+    for step in trace["steps"]:
+        for number, node in enumerate(step["nodes"]):
+            node["margin"] = 1000 * step["index"] + number
+        chosen_after = [0, *step["accepted_path"]]
+        expected += [1000 * step["index"] + node for node in chosen_after[: len(step["committed_ids"])]]
+    found = functions.evaluate(
+        """trace => { const { main } = Jakiro.runFromTraces('x', 'opened', { jakiro: trace });
+           return main.tokens.map((_, index) => Jakiro.metrics.marginAt(main, index)); }""",
+        trace,
+    )
+    assert any(len(step["accepted_path"]) > 1 for step in trace["steps"]) and found == expected
+
+
 def agrees(found, wanted) -> bool:
     """Whether an unpacked value is the trace's own, up to the digits that travel."""
     if isinstance(wanted, float) and isinstance(found, (int, float)):

@@ -147,16 +147,6 @@ def test_what_the_gpu_service_refuses_is_one_sentence(title, message, sentence):
     assert sentence_for(gr.Error(message, title=title)) == sentence
 
 
-def test_a_refusal_reaches_the_visitor_as_a_sentence(zero):
-    def refused(*_):
-        raise gr.Error("No GPU was available after 60s.", title="ZeroGPU queue timeout")
-
-    device = ZeroDevice(zero._read_pair, lambda **_: lambda task: refused, device="cpu")
-    with pytest.raises(ValueError) as caught:
-        traces_of(device, asking())
-    assert str(caught.value) == words.ZERO_BUSY
-
-
 def test_the_seconds_asked_for_follow_from_the_request():
     assert seconds_for(asking(("jakiro",), length=100), 20) == 10 + 3
     assert seconds_for(asking(METHODS, length=100), 20) == 10 + 6

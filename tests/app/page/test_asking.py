@@ -11,7 +11,7 @@ from app.serving.limits import Limits
 from app.words import benchmark as benchmark_words
 from app.words import lesson as lesson_words
 from app.words import page as words
-from jakiro.config import TreeConfig
+from jakiro.config import Grammar, TreeConfig
 from jakiro.methods import METHODS
 
 GOOD = {
@@ -43,6 +43,33 @@ def test_good_values_become_settings():
     assert (found.params.temperature, found.params.seed, found.params.max_new_tokens) == (0.7, 3, 64)
     assert (found.tree.nodes, found.tree.depth, found.tree.policy) == (16, 4, "fixed")
     assert found.methods == ("autoregressive", "jakiro")
+
+
+def test_penalties_and_the_form_of_the_answer_become_settings():
+    further = {"min_p": 0.1, "repetition_penalty": 1.1, "presence_penalty": 0.5, "frequency_penalty": -1}
+    found = asking(**further, no_repeat_ngram_size=3.0, answer_as="choice", answer_form="yes\n\n no \n").params
+    assert {name: getattr(found, name) for name in further} == further
+    assert (found.no_repeat_ngram_size, found.grammar) == (3, Grammar("choice", ("yes", "no")))
+    assert asking(answer_as="json", answer_form="").params.grammar == Grammar("json")
+    assert asking(answer_as="free", answer_form="left from before").params.grammar is None
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"min_p": 2}, "Min-p must be between 0 and 1; you gave 2."),
+        ({"repetition_penalty": None}, "Repetition penalty must be 0.1 to 10, 1 for none; you gave nothing."),
+        ({"answer_as": "xml"}, "An answer is one of free, json, json_schema, choice, regex, lark; you chose “xml”."),
+        ({"answer_as": "regex"}, "A grammar of kind regex takes its text; you gave ''."),
+        ({"answer_as": "choice", "answer_form": " \n"}, "A choice takes 1 to 256 texts; you gave []."),
+        ({"answer_as": "json_schema", "answer_form": "{"}, "A JSON schema must be JSON"),
+        ({"answer_as": "regex", "answer_form": "a("}, "The grammar cannot be used"),
+    ],
+)
+def test_what_they_cannot_be_is_refused_in_a_sentence(given, sentence):
+    with pytest.raises(ValueError) as caught:
+        asking(**given)
+    assert str(caught.value).startswith(sentence) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", [None, "", "  ", "{}", {}])

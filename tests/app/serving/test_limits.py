@@ -4,12 +4,14 @@ import argparse
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 
 import pytest
 
 from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.page.handlers import begin
+from app.serving import turns as turns_module
 from app.serving.limits import Limits
 from app.serving.pace import Pace
 from app.serving.runs import Runs, Visitor, trace_bytes
@@ -183,6 +185,17 @@ def test_who_waits_hears_place_and_time_from_the_mean_of_the_answers_before():
         thread.join(30)
     assert said[0] == "You are number 1. About 20 s. What you see stays here until then."
     assert said[1] == "You are number 2. About 40 s. What you see stays here until then."
+
+
+def test_the_mean_of_the_answers_before_is_a_running_one(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(turns_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    turns, means = turns_with(), []
+    for seconds in (10.0, 20.0, 10.0):
+        with turns.take(threading.Event(), lambda _: None):
+            clock.now += seconds
+        means.append(turns.numbers()["mean_answer_seconds"])
+    assert means == [10.0, 13.0, 12.1]
 
 
 def test_a_full_queue_refuses_and_a_place_left_is_free_again():

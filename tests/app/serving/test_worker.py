@@ -73,17 +73,6 @@ def test_stop_frees_the_model_and_keeps_what_was_made():
     assert run.traces["jakiro"].steps
 
 
-def test_two_answers_never_run_at_the_same_time():
-    generator = FakeGenerator(pace=0.05)
-    service = ready_service(generator)
-    runs = [AnswerRun(service, asking(("jakiro",))) for _ in range(3)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        assert events_of(run)[-1][0] == "done"
-    assert generator.most_active == 1
-
-
 def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch):
     service = ready_service(FakeGenerator())
     run = AnswerRun(service, asking(("jakiro",), length=4))
@@ -292,16 +281,6 @@ def test_an_answer_that_is_not_kept_is_said_to_be_gone():
     service, runs = ready_service(FakeGenerator()), Runs(Limits())
     gone = list(handlers.resume(service, runs, Visitor("tab"), "b" * 32))
     assert gone == [{"run": "b" * 32, "gone": True}]
-
-
-@pytest.mark.parametrize("run_id", ["x" * 32, "a" * 31, "a" * 33, "used"])
-def test_an_answers_id_is_new_and_reads_as_one(run_id):
-    service, runs = ready_service(FakeGenerator()), Runs(Limits())
-    *_, last = handlers.generate(service, runs, Visitor("tab"), VALUES | {"length": 4})
-    used = last["run"]
-    asked = used if run_id == "used" else run_id
-    refused = list(handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": asked}))
-    assert refused == [{"run": asked, "error": words.BAD_RUN_ID}]
 
 
 def test_a_new_question_of_a_tab_ends_its_old_answer():
