@@ -25,6 +25,7 @@ from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.target.model import NUMERICS
+from jakiro.trace import Trace
 from jakiro.training.start import head_config
 from jakiro.zoo import loading, placement
 from jakiro.zoo.shapes import SHAPES, Shape
@@ -65,6 +66,14 @@ def loaded(arguments: argparse.Namespace, numerics: str | None = None) -> Jakiro
     if arguments.offline:
         return random_generator(arguments.shape, options)
     return JakiroGenerator.load(replace(options, target=arguments.target))
+
+
+def answered(generator: JakiroGenerator, prompt: str, sampling: SamplingParams, method: str) -> Trace:
+    """An answer whose every step drafts the largest tree."""
+    stream = generator.stream(prompt, sampling, method, TREE)
+    for _ in stream:
+        pass
+    return stream.trace
 
 
 def captured(generator: JakiroGenerator) -> bool:
@@ -120,7 +129,7 @@ def identity(arguments: argparse.Namespace) -> bool:
             prompt = f"{PROMPTS[seed % len(PROMPTS)]} {seed}"
             plain = generator.run(prompt, sampling, "autoregressive").token_ids
             for method in DRAFTING:
-                drafted = generator.run(prompt, sampling, method, TREE).token_ids
+                drafted = answered(generator, prompt, sampling, method).token_ids
                 compared += len(plain)
                 if drafted != plain:
                     pairs = zip(plain, drafted, strict=False)
@@ -139,8 +148,8 @@ def bench(arguments: argparse.Namespace) -> bool:
     for sampling in SAMPLINGS[:2]:
         for method in (PLAIN.name, *DRAFTING):
             asked = replace(sampling, max_new_tokens=128)
-            generator.run(PROMPTS[0], asked, method, TREE)
-            traces = [generator.run(prompt, asked, method, TREE) for prompt in PROMPTS]
+            answered(generator, PROMPTS[0], asked, method)
+            traces = [answered(generator, prompt, asked, method) for prompt in PROMPTS]
             steps = [step for trace in traces for step in trace.steps]
             tokens, ms = sum(len(step.committed_ids) for step in steps), sum(step.total_ms for step in steps)
             parts = [statistics.median(getattr(each, f"{part}_ms") for each in steps) for part in _PARTS]

@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.core.verify import verify
 from jakiro.drafting.growing import Experts
+from jakiro.kernels.compiled import library as compiled_library
 from jakiro.kernels.compiled.library import library, why_not
 from jakiro.kernels.compiled.linear import CompiledInt8Linear, NativeLinear
 from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens
@@ -346,6 +348,14 @@ def test_without_compiled_functions_there_is_a_reason(tmp_path):
     assert reason(tmp_path / "else", PATH=str(tmp_path), CC="") == f"True {broken} did not build it (no such option)"
 
 
+def test_a_compiler_that_takes_too_long_is_a_reason(monkeypatch):
+    """What it wrote until then comes as bytes, whatever was asked for."""
+    late = subprocess.TimeoutExpired(["cc"], 120, stderr=b"still at work")
+    monkeypatch.setattr(compiled_library, "built", Mock(side_effect=late))
+    monkeypatch.setattr(compiled_library, "compilers", lambda: iter([["cc"]]))
+    assert compiled_library._found_once.__wrapped__() == (None, "cc did not build it (still at work)")
+
+
 @pytest.mark.rare
 @pytest.mark.anywhere
 def test_after_a_broken_compiler_another_one_takes_over_and_what_it_built_once_is_loaded_from_the_cache(tmp_path):
@@ -385,6 +395,7 @@ def test_the_sum_of_weights_does_not_depend_on_where_keys_stand():
 OUT_OF_MEMORY = """
 import resource, torch
 from pathlib import Path
+from unittest.mock import Mock
 from jakiro.kernels.compiled.linear import CompiledInt8Linear
 layer, rows = CompiledInt8Linear(torch.randn(32, 4096), None), torch.zeros(6400, 4096)
 layer(rows[:2])

@@ -198,6 +198,8 @@ def _found_once() -> tuple[ctypes.CDLL | None, str | None]:
             return _loaded(built(compiler)), None
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
             detail = getattr(error, "stderr", None) or str(error)
+            # Of a compiler that took too long, what it wrote comes as bytes
+            detail = detail.decode(errors="replace") if isinstance(detail, bytes) else detail
             failure = f"{' '.join(compiler)} did not build it ({' '.join(detail.split())[:300]})"
     log.warning("Decoding without compiled code, about 40 %% slower: %s.", failure)
     return None, failure
