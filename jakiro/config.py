@@ -61,7 +61,7 @@ def require(condition: bool, sentence: str) -> None:
 
 def is_number(value: object) -> bool:
     """Whether it is a finite number; True and False do not count."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return is_count(value, -math.inf) or (isinstance(value, float) and math.isfinite(value))
 
 
 def is_count(value: object, least: int) -> bool:

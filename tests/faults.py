@@ -4,6 +4,7 @@ Each once passed the whole suite, or could. At least one of the tests that it na
 kind one stands here.
 """
 
+import asyncio
 import contextlib
 import functools
 import itertools
@@ -50,6 +51,7 @@ CAPTURED, MEMORY = "tests/graphs/test_capture.py", "tests/graphs/test_memory.py"
 SCARCE, SECTIONS = "tests/graphs/test_out_of_memory.py", "tests/kernels/test_sections.py"
 TOKENIZED, DAMAGED = "tests/zoo/test_gguf_tokenizer.py", "tests/zoo/test_damaged_folders.py"
 CONFORMING, ERRORS = "tests/methods/test_conformance.py", "tests/test_errors.py"
+REFUSED = "tests/api/test_refusals.py"
 
 
 def _in_another_part(end):
@@ -66,6 +68,14 @@ def _of_the_row_before(evidence):
         return {name: matrix.roll(1, 0) for name, matrix in found.items()}, proposers
 
     return wrong
+
+
+def _of_the_next_row(scored):
+    return lambda logits, *more: scored(logits.roll(-1, 0), *more)
+
+
+async def _never(receive):
+    await asyncio.Event().wait()
 
 
 def _without_its_branch(at):
@@ -106,6 +116,11 @@ def _reading_the_host(accepted):
 
 
 FAULTS = (
+    Fault(
+        "logprobs-of-the-next-row", "jakiro.engine.stream:scored", _of_the_next_row, ("tests/engine/test_logprobs.py",)
+    ),
+    Fault("any-host-may-ask", "jakiro.api.application:_is_own_name", value(lambda given: True), (REFUSED,)),
+    Fault("a-client-never-hangs-up", "jakiro.api.application:_gone", value(_never), ("tests/api/test_clients.py",)),
     Fault("drafting-counts-as-other", "jakiro.engine.clock:StepClock.end", _in_another_part, (CLOCK,)),
     Fault("a-pause-is-counted", "jakiro.engine.clock:StepClock.pause", nothing, (CLOCK,)),
     Fault(

@@ -23,7 +23,8 @@ def test_every_package_says_what_it_holds():
 def test_the_page_joins_every_script_and_style_once():
     joined = web.head() + lesson.head() + benchmark.head() + benchmark.script()
     folder = ROOT / "assets" / "web"
-    written = {path: web.joined([path.relative_to(folder)]) for path in folder.rglob("*.*")}
-    styles = {path: web.tight(text) for path, text in written.items() if path.suffix == ".css"}
-    counts = {path: joined.count(text) for path, text in (written | styles).items()}
+    styles = {path: web.tight([path.relative_to(folder)]) for path in folder.rglob("*.css")}
+    scripts = {path: f"const {web._variable(path.relative_to(folder).as_posix())} = " for path in folder.rglob("*.js")}
+    counts = {path: joined.count(text) for path, text in (scripts | styles).items()}
+    assert len(counts) > 80
     assert not {str(path.relative_to(ROOT)): count for path, count in counts.items() if count != 1}

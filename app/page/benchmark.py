@@ -27,11 +27,13 @@ from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.prompts import load_questions
 
 RECORDED = web.ASSETS / "benchmark" / "bench.json"
-SCRIPTS = ("benchmark/table.js", "benchmark/plot.js", "benchmark/leaderboard.js", "benchmark/benchmark.js")
 TEMPERATURES = (0.0, 0.7, 1.0)
 DEFAULTS = {"count": 16, "temperatures": [0.0], "methods": [DEFAULT.name]}
 MOST_TOKENS = 64
 _UPDATE_SECONDS = 0.25
+# Events of the view are named here in quotes, as Gradio wants them
+VIEW = """loadBenchmark(element, props, watch, server, { run: () => trigger("run_benchmark"),
+stop: () => trigger("stop_benchmark") })"""
 
 
 def head(known: Methods = METHODS) -> str:
@@ -40,11 +42,11 @@ def head(known: Methods = METHODS) -> str:
     given = (
         f"Object.assign(Jakiro.words, {web.for_script(words.FIRST)}); Jakiro.benchmarkFile = {web.for_script(name)};"
     )
-    return f"<style>\n{style()}</style>\n<script>\n{given}\n{web.joined(['benchmark/later.js'])}</script>"
+    return f"<style>\n{style()}</style>\n<script>\n{given}\n</script>"
 
 
 def style() -> str:
-    return web.tight(web.joined(["benchmark/benchmark.css"]))
+    return web.tight(["benchmark/benchmark.css"])
 
 
 def packed_script(known: Methods = METHODS) -> tuple[str, bytes]:
@@ -54,14 +56,14 @@ def packed_script(known: Methods = METHODS) -> tuple[str, bytes]:
 
 
 def script(known: Methods = METHODS) -> str:
-    """The tab's modules in order, its words and choices first."""
+    """The tab's modules, its words and choices first."""
     questions = load_questions()
     form = DEFAULTS | {"known_temperatures": TEMPERATURES, "known_methods": _drafting(known), "tokens": MOST_TOKENS}
     titles = {method.name: method.title for method in offered_methods(known)}
     form |= {"titles": titles, "minutes": trained_methods(known)}
     form |= {"most": len(questions), "categories": len({question.category for question in questions})}
     values = f"Object.assign(Jakiro.words, {web.for_script(words.FIRST | words.BROWSER)});"
-    return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(SCRIPTS)}"
+    return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(web.module_names('benchmark'))}"
 
 
 def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
@@ -83,10 +85,8 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
         "benchmark_estimate": functools.partial(estimate, service, benchmarks),
         "benchmark_saved": lambda run_id: benchmarks.results(str(run_id)),
     }
-    view = drawn("benchmark", "mountBenchmark(element, props, watch, server)", functions, tab="benchmark")
+    view = drawn("benchmark", VIEW, functions, tab="benchmark")
     wanted = gr.JSON(value={}, visible="hidden", label="Benchmark", elem_id="benchmark-request")
-    run = gr.Button(words.BROWSER["bench_run"], visible="hidden", elem_id="benchmark-run")
-    stop = gr.Button(words.BROWSER["bench_stop"], visible="hidden", elem_id="benchmark-stop")
 
     def benchmark(wanted, request: gr.Request):
         yield from measure(service, benchmarks, pace, visitor_of(request), wanted)
@@ -97,7 +97,7 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
     def forget(request: gr.Request):
         benchmarks.drop(visitor_of(request).session)
 
-    run.click(
+    view.run_benchmark(
         benchmark,
         wanted,
         view,
@@ -108,7 +108,7 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
         concurrency_id="benchmarks",
         api_name="benchmark",
     )
-    stop.click(stop_benchmark, queue=False, api_name="benchmark_stop")
+    view.stop_benchmark(stop_benchmark, queue=False, api_name="benchmark_stop")
     gr.api(benchmark_results, api_name="benchmark_results", queue=False)
     page.unload(forget)
     return benchmarks

@@ -13,6 +13,7 @@ from app import named_host
 from app.devices.base import Device
 from app.page import api, benchmark, form, handlers, lesson, v1, web
 from app.page.drawn import drawn
+from app.page.offered import offered_questions
 from app.page.picker import LoaderOf, Picker
 from app.serving import server as serving
 from app.serving.connections import hang_up_on_silence
@@ -23,6 +24,10 @@ from app.words import page as words
 from jakiro.methods import METHODS, Methods
 from jakiro.plots import LIBRARY
 from jakiro.starting import process_seconds
+
+# Events of the view are named here in quotes, as Gradio wants them
+VIEW = """mountView(element, props, watch, server, { askInstead: () => trigger("ask_instead"),
+resume: () => trigger("resume"), openLink: () => trigger("open_link") })"""
 
 
 def build(
@@ -69,18 +74,16 @@ def build(
             ask = gr.Button(words.ASK, variant="primary", elem_id="ask", scale=0, min_width=72)
             stop = gr.Button(words.STOP, elem_id="stop", scale=0, min_width=72)
             clear = gr.Button(words.CLEAR, elem_id="clear", scale=0, min_width=72)
-            for number, example in enumerate(words.EXAMPLES):
-                button = gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
-                button.click(None, None, question, js=f"() => {example!r}", api_visibility="private")
-        view = drawn("view", "mountView(element, props, watch, server)", _server_functions(service, runs))
+            with gr.Row(elem_id="examples"):
+                for number, example in enumerate(offered_questions()):
+                    gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
+        view = drawn("view", VIEW, _server_functions(service, runs))
         lesson.component(service)
         benchmarks = benchmark.component(page, service, runs.pace)
         settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT, methods)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
         run_id = gr.Textbox(visible="hidden", label="Answer", elem_id="run-id")
-        instead = gr.Button(words.ASK, visible="hidden", elem_id="ask-instead")
-        back = gr.Button(words.ASK, visible="hidden", elem_id="resume")
         asked = [question, *settings, history, run_id]
 
         def generate(request: gr.Request, *values):
@@ -95,13 +98,12 @@ def build(
         def forget(request: gr.Request):
             handlers.forget(service, runs, handlers.visitor_of(request))
 
-        for triggers, answer, given, name, script in (
-            ([ask.click, question.submit], generate, asked, "ask", form.calling("beforeAsk", asked)),
-            ([instead.click], generate, asked, "ask_instead", form.calling("beforeAskInstead", asked)),
-            ([back.click], resume, [run_id], "resume", "() => Jakiro.resumed()"),
+        for listen, answer, given, name, script in (
+            (partial(gr.on, [ask.click, question.submit]), generate, asked, "ask", form.calling("beforeAsk", asked)),
+            (view.ask_instead, generate, asked, "ask_instead", form.calling("beforeAskInstead", asked)),
+            (view.resume, resume, [run_id], "resume", "() => Jakiro.resumed()"),
         ):
-            gr.on(
-                triggers,
+            listen(
                 answer,
                 given,
                 view,
@@ -118,8 +120,7 @@ def build(
             )
         form_fields = [question, *settings]
         page.load(None, form_fields, form_fields, js=form.calling("keptForm", form_fields), api_visibility="private")
-        open_link = gr.Button(words.OPEN_LINK, visible="hidden", elem_id="open-link")
-        open_link.click(
+        view.open_link(
             None, form_fields, form_fields, js=form.calling("linkedForm", form_fields), api_visibility="private"
         )
         stop.click(stop_answer, queue=False, api_visibility="private")

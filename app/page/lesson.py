@@ -14,32 +14,18 @@ from app.serving.worker import ModelService
 from app.words import lesson as lesson_words
 
 RECORDINGS = web.TRACES / "lesson" / "recordings.json"
-SCRIPTS = (
-    "lesson/data.js",
-    "lesson/math.js",
-    "lesson/controls.js",
-    "lesson/chart.js",
-    "lesson/stops/passes.js",
-    "lesson/stops/chain.js",
-    "lesson/stops/experts.js",
-    "lesson/stops/trees.js",
-    "lesson/stops/mask.js",
-    "lesson/stops/verdict.js",
-    "lesson/stops/dice.js",
-    "lesson/stops/speed.js",
-    "lesson/stops/family.js",
-    "lesson/lesson.js",
-)
 
 
 def script() -> str:
-    """The lesson's modules in order, its words first; they extend the object the page's own modules share."""
+    """The lesson's modules, its words first."""
     words, stops = web.for_script(lesson_words.BROWSER), web.for_script(lesson_words.STOPS)
-    return f"Object.assign(Jakiro.words, {words}); Jakiro.lessonTexts = {stops};\n{web.joined(SCRIPTS)}"
+    return (
+        f"Object.assign(Jakiro.words, {words}); Jakiro.lessonTexts = {stops};\n{web.joined(web.module_names('lesson'))}"
+    )
 
 
 def style() -> str:
-    return web.tight(web.joined(["lesson/lesson.css"]))
+    return web.tight(["lesson/lesson.css"])
 
 
 def head() -> str:

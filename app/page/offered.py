@@ -1,8 +1,18 @@
-"""Which drafting methods a visitor can choose."""
+"""Which drafting methods a visitor can choose, and which questions are offered."""
 
+import json
+
+from app.page.web import ASSETS
 from jakiro.drafting.base import Method
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.zoo import table as zoo
+
+QUESTIONS = ASSETS / "questions.json"
+
+
+def offered_questions() -> list[str]:
+    """Questions that the default model answers and drafts well, as `app.tools.questions` chose them."""
+    return [row["question"] for row in json.loads(QUESTIONS.read_text(encoding="utf-8"))]
 
 
 def trained_methods(known: Methods = METHODS) -> dict[str, float]:

@@ -1,10 +1,12 @@
 """What the browser gets: the modules, the style sheet and the words of the page as one head block, and the recordings.
 
-The files in `assets/web/` are plain scripts that share the object `Jakiro`; they are joined in the order below, without
-a build. The same block makes a saved replay page work from disk.
+The files in `assets/web/` are ES modules; they are joined in the order of their imports, without a build, since one
+request is faster than eighty and a saved replay page is one file. Gradio calls what they export on `window.Jakiro`.
 """
 
+import graphlib
 import json
+import posixpath
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,65 +19,15 @@ from jakiro.zoo import table as zoo
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 TRACES = ASSETS / "traces"
+WEB = ASSETS / "web"
+# Folders that come to the browser by themselves, after the page's own
+APART = ("lesson", "benchmark")
+_IMPORT = re.compile(r'^import \{ ([^}]*) \} from "([^"]+)";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (\w+))", re.MULTILINE)
+_EXPORTS = re.compile(r"export ?\{([^}]*)\};?\s*$")
 # What the browser is told of a method
 SHOWN_OF_METHODS = ("name", "title", "aliases", "proposers")
 PLOT_TEMPLATE = ASSETS / "plots" / "template.json"
-SCRIPTS = (
-    "base/dom.js",
-    "base/frame.js",
-    "base/pieces.js",
-    "data/methods.js",
-    "data/packed.js",
-    "data/history.js",
-    "data/metrics.js",
-    "data/baseline.js",
-    "tree/layout.js",
-    "tree/marker.js",
-    "tree/evidence.js",
-    "tree/tree.js",
-    "tree/card.js",
-    "tree/list.js",
-    "tree/ladder.js",
-    "tree/dialog.js",
-    "watch/answer.js",
-    "base/markdown.js",
-    "plots/library.js",
-    "plots/template.js",
-    "plots/sample.js",
-    "plots/figure.js",
-    "watch/plot.js",
-    "watch/tables.js",
-    "watch/facts.js",
-    "watch/scrubber.js",
-    "watch/panels.js",
-    "race/lanes_table.js",
-    "race/race.js",
-    "race/result_card.js",
-    "data/trace_file.js",
-    "data/recordings.js",
-    "share/drawing.js",
-    "share/tree_picture.js",
-    "share/text_picture.js",
-    "share/result_picture.js",
-    "page/save.js",
-    "share/link.js",
-    "share/address.js",
-    "page/menu.js",
-    "base/keys.js",
-    "page/settings.js",
-    "chat/asking.js",
-    "chat/chat.js",
-    "chat/visit.js",
-    "page/parts.js",
-    "base/connection.js",
-    "page/state.js",
-    "page/schedule.js",
-    "page/moves.js",
-    "watch/opening.js",
-    "page/view.js",
-    "page/top.js",
-    "page/pairs.js",
-)
 STYLES = (
     "base/base.css",
     "page/page.css",
@@ -100,7 +52,8 @@ def script(known: Methods = METHODS) -> str:
         "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
         "plotlyFile": LIBRARY.name,
     }
-    return f"window.Jakiro = {for_script(given)};\n{joined(SCRIPTS)}"
+    own = [name for name in module_names() if name.split("/")[0] not in APART]
+    return f"window.Jakiro = {for_script(given)};\n{joined(own)}"
 
 
 def plotly_element() -> str:
@@ -109,19 +62,58 @@ def plotly_element() -> str:
 
 
 def style() -> str:
-    return tight(joined(STYLES))
+    return tight(STYLES)
 
 
-def tight(style: str) -> str:
-    """A style sheet without the comments and spaces that no browser needs."""
-    return re.sub(r"/\*.*?\*/|(?<=[;:,>])\s+|\s*(?=[{}>])|(?<=[{}])\s+|;\s*(?=})", "", style)
+def tight(names: Iterable[str]) -> str:
+    """Style sheets, one after the other, without the comments and spaces that no browser needs."""
+    text = "\n".join((WEB / name).read_text(encoding="utf-8") for name in names)
+    return re.sub(r"/\*.*?\*/|(?<=[;:,>])\s+|\s*(?=[{}>])|(?<=[{}])\s+|;\s*(?=})", "", text)
+
+
+def module_names(folder: str = "") -> list[str]:
+    """The modules of a folder of `assets/web/`, all of them without one."""
+    return sorted(path.relative_to(WEB).as_posix() for path in (WEB / folder).rglob("*.js"))
 
 
 def joined(names: Iterable[str]) -> str:
-    """Files of `assets/web/`, one after the other, without indentation and comments, which nobody loads."""
-    texts = [(ASSETS / "web" / name).read_text(encoding="utf-8") for name in names]
-    lines = (line.lstrip() for text in texts for line in text.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
+    """Modules as one script: each is a function, called after those it imports from.
+
+    What a module imports from one that is not among them, the page has already.
+
+    Raises:
+        graphlib.CycleError: modules import each other in a circle.
+    """
+    texts = {name: (WEB / name).read_text(encoding="utf-8") for name in names}
+    imported = {
+        name: {posixpath.normpath(posixpath.join(posixpath.dirname(name), path)): what for what, path in found}
+        for name, text in texts.items()
+        for found in [_IMPORT.findall(text)]
+    }
+    within = {name: [other for other in others if other in texts] for name, others in imported.items()}
+    order = list(graphlib.TopologicalSorter(within).static_order())
+    calls = [_function(name, texts[name], imported[name], texts) for name in order]
+    return "(() => {\n" + "\n".join(calls) + f"\nObject.assign(Jakiro, {', '.join(map(_variable, order))});\n}})();"
+
+
+def _variable(name: str) -> str:
+    return re.sub(r"\W", "_", name.removesuffix(".js"))
+
+
+def _function(name: str, text: str, imported: dict[str, str], known: Iterable[str]) -> str:
+    """One module as a variable that holds its exports; without indentation and comments, which nobody loads."""
+    exports = _EXPORT.findall(text)
+    for written in _EXPORTS.findall(text):  # as bundlers end a module
+        exports += [": ".join(reversed(one.split(" as "))) for one in written.split(",")]
+    text = _EXPORTS.sub("", _EXPORT.sub("", _IMPORT.sub("", text)))
+    takes = [
+        f"const {{ {what} }} = {_variable(path) if path in known else 'Jakiro'};" for path, what in imported.items()
+    ]
+    lines = (line.lstrip() for line in text.splitlines())
+    body = [line for line in lines if line and not line.startswith("//")]
+    return "\n".join(
+        [f"const {_variable(name)} = (() => {{", *takes, *body, f"return {{ {', '.join(exports)} }};", "})();"]
+    )
 
 
 def for_script(value) -> str:

@@ -25,14 +25,14 @@ LARGEST_BYTES = 300_000
 FILM_SIZE, FILM_FRAMES, FILM_SECONDS = (1200, 866), 24, 0.2
 _TO_THE_END = "Jakiro.moves.seek(Infinity); document.activeElement.blur()"
 _AT_STEP = """index => { Jakiro.moves.seek(index);
-  Jakiro.moves.state.time = Jakiro.screen.lane().seconds[index]; }"""
+  Jakiro.moves.state.time = Jakiro.lane().seconds[index]; }"""
 # For the film: an empty page first, and then the recording as if it had been asked
 _ASIDE = """() => { window.filmed = Jakiro.moves.state.run; Jakiro.show(null);
   return [filmed.question, filmed.main.steps.length]; }"""
 _ASKED = """() => { Jakiro.fill(Jakiro.questionBox(), ""); document.activeElement.blur(); Jakiro.show(filmed, 0);
   Jakiro.moves.state.time = filmed.main.seconds[0]; }"""
 _SMALL_GIF = ("+dither", "-colors", "128", "-layers", "optimize")
-_TO_THE_HIGHLIGHT = "Jakiro.moves.seek(Jakiro.moves.state.run.rest)"
+_TO_THE_HIGHLIGHT = "Jakiro.moves.seek(Jakiro.highlight(Jakiro.lane()))"
 
 
 @dataclass(frozen=True, slots=True)

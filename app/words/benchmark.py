@@ -103,7 +103,8 @@ BROWSER = {
     "board_no_speed": "Equal trees say who accepts most, not who is fastest: a method that accepts less can cost less.",
     "board_about_own_size": "Every method chose its tree’s size at each step by costs measured on this machine; all "
     "took turns on each prompt. Against plain and {method}: how many times as fast over the same prompts, below it the "
-    "95 % interval from resampling prompts, from eight prompts on. τ: accepted per step + 1.",
+    "95 % interval from resampling prompts, from eight prompts on. τ: accepted per step + 1. Another run "
+    "than the recorded results, with shorter answers and all methods in turn, so its factors are not theirs.",
     "board_about_same_nodes": "All trees have the same number of nodes, the root included. τ: accepted per step + 1, "
     "below it the 95 % interval from resampling prompts, from eight prompts on. Kept: levels that were kept ÷ levels "
     "that had a candidate to try. A method that copies one chain has no such size.",

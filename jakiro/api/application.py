@@ -26,6 +26,7 @@ from jakiro.api.arriving import Event
 from jakiro.api.refusal import Refusal
 from jakiro.api.reply import Reply
 from jakiro.api.request import Wish, read_chat, read_text
+from jakiro.config import shortened
 
 PATHS = ("/models", "/chat/completions", "/completions")
 MOST_BYTES = 512 * 1024
@@ -97,28 +98,27 @@ def application(
             caller = _check(request, keys, closed)
             wish = read(await _body(request, most_bytes), backend.most_tokens)
             if wish.model != backend.model:
-                sentence = f"There is no model {wish.model!r} here; ask for {backend.model!r}."
+                sentence = f"There is no model {shortened(wish.model)} here; ask for {backend.model!r}."
                 raise Refusal(404, sentence, "model", "model_not_found")
             return _Answer(backend.answer(wish, caller), Reply(wish, backend.model), wish.stream)
 
         return answered
 
-    async def refused(request: Request, error: Refusal) -> JSONResponse:
-        return error.response()
+    async def refused(request: Request, error: Exception) -> JSONResponse:
+        return _refusal(error).response()
 
     async def not_served(request: Request, error: HTTPException) -> JSONResponse:
         sentence = f"{request.method} {request.url.path} is not served; /v1 has " + ", ".join(PATHS) + "."
         return Refusal(error.status_code, sentence).response()
-
-    async def failed(request: Request, error: Exception) -> JSONResponse:
-        return _refusal(error).response()
 
     routes = [
         Route(PATHS[0], models),
         Route(PATHS[1], endpoint(read_chat), methods=["POST"]),
         Route(PATHS[2], endpoint(read_text), methods=["POST"]),
     ]
-    return Starlette(routes=routes, exception_handlers={Refusal: refused, HTTPException: not_served, Exception: failed})
+    return Starlette(
+        routes=routes, exception_handlers={Refusal: refused, HTTPException: not_served, Exception: refused}
+    )
 
 
 def _check(request: Request, keys: Sequence[str], closed: str | None) -> Caller:

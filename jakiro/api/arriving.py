@@ -1,7 +1,7 @@
 """An answer's events on their way from its thread to a server's loop."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 # (kind, method, payload): "header", "step" and "end" as in a race, then "done" or "error" as the last one
@@ -15,8 +15,12 @@ class Arriving:
         self._loop, self._events = asyncio.get_running_loop(), asyncio.Queue()
 
     def put(self, event: Event) -> None:
-        with suppress(RuntimeError):  # the server has ended, and nobody waits any more
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+        self.call(self._events.put_nowait, event)
+
+    def call(self, function: Callable, *arguments: object) -> None:
+        """Calls a function in the loop, unless the server has ended and nobody waits any more."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while True:

@@ -6,7 +6,6 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from math import ceil
 from pathlib import Path
 
@@ -40,11 +39,6 @@ class OneGenerator:
         return self._turn.locked()
 
     async def answer(self, wish: Wish, caller: Caller) -> AsyncIterator[Event]:
-        if wish.own and wish.own.method:
-            try:
-                self._generator.known_methods.named(wish.own.method)
-            except ValueError as error:
-                raise Refusal(400, str(error), "jakiro.method") from error
         if self.is_answering and self.num_waiting >= self._queue_length:
             raise Refusal(429, "The queue is full; ask again later.", seconds=max(1, ceil(self._seconds)))
         self.num_waiting += 1
@@ -53,8 +47,7 @@ class OneGenerator:
         finally:
             self.num_waiting -= 1
         events, halt = Arriving(), threading.Event()
-        work = self._work, (wish, caller, events, halt, asyncio.get_running_loop())
-        threading.Thread(target=work[0], args=work[1], name="answer", daemon=True).start()
+        threading.Thread(target=self._work, args=(wish, caller, events, halt), name="answer", daemon=True).start()
         try:
             async for event in events:
                 if event[0] == "error":
@@ -64,9 +57,7 @@ class OneGenerator:
         finally:
             halt.set()
 
-    def _work(
-        self, wish: Wish, caller: Caller, events: Arriving, halt: threading.Event, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def _work(self, wish: Wish, caller: Caller, events: Arriving, halt: threading.Event) -> None:
         start, last = time.monotonic(), ("done", None, None)
         try:
             self._decode(wish, caller, events, halt)
@@ -74,8 +65,7 @@ class OneGenerator:
             last = ("error", None, _refusal(error))
         self._seconds = time.monotonic() - start
         events.put(last)
-        with suppress(RuntimeError):  # the server has ended
-            loop.call_soon_threadsafe(self._turn.release)
+        events.call(self._turn.release)
 
     def _decode(self, wish: Wish, caller: Caller, events: Arriving, halt: threading.Event) -> None:
         asked = wish.messages[0]["content"] if wish.raw else wish.messages

@@ -16,7 +16,7 @@ class Refusal(Exception):
     def __init__(
         self, status: int, sentence: str, param: str | None = None, code: str | None = None, seconds: int | None = None
     ) -> None:
-        super().__init__(sentence)
+        super().__init__(sentence.encode(errors="replace").decode())
         self.status, self.param, self.code, self.seconds = status, param, code, seconds
 
     def to_dict(self) -> dict:

@@ -194,4 +194,4 @@ def _token(token: Scored) -> dict:
 
 
 def _bounded(logprob: float) -> float:
-    return max(logprob, _LEAST_LOGPROB)
+    return logprob if logprob > _LEAST_LOGPROB else _LEAST_LOGPROB

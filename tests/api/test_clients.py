@@ -1,6 +1,7 @@
 """Real clients ask a tiny model: what they read is what the library decodes."""
 
 import asyncio
+import gc
 import json
 import math
 from typing import Literal
@@ -10,7 +11,9 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from jakiro.api.reply import Reply
 from jakiro.config import SamplingParams
+from jakiro.engine.stream import Stream
 from tests.api.served import ASKED, Gated, served, wait_until
 from tests.support import tiny_generator
 
@@ -172,6 +175,12 @@ def test_content_may_be_parts_and_a_developer_is_the_system(client, address):
     assert texts[0].content == texts[1].content
 
 
+def answers_held() -> int:
+    """How many answers something still holds."""
+    gc.collect()
+    return sum(type(each) in (Reply, Stream) for each in gc.get_objects())
+
+
 def test_twenty_at_once_some_of_which_hang_up(generator):
     gated = Gated(generator)
 
@@ -209,6 +218,7 @@ def test_twenty_at_once_some_of_which_hang_up(generator):
                 else:
                     assert text is None
         wait_until(lambda: not backend.num_waiting and not backend.is_answering)
+        wait_until(lambda: not answers_held())
 
 
 def test_who_hangs_up_ends_the_answer(generator):

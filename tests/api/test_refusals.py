@@ -5,9 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import openai
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from jakiro.api.refusal import Refusal
+from jakiro.api.request import SAMPLED, ChatBody, TextBody, read_chat, read_text
 from tests.api.served import ASKED, Gated, served, wait_until
 from tests.support import tiny_generator
+
+NAMES = sorted({*SAMPLED, *ChatBody.model_fields, *TextBody.model_fields, "role", "content", "tools", "schema", "kind"})
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +57,7 @@ def error_of(answer: httpx.Response) -> dict:
         ({"top_logprobs": 2}, "top_logprobs", "top_logprobs needs logprobs: true."),
         ({"logprobs": True, "top_logprobs": 21}, None, "Logprobs must be a whole number from 0 to 20; you gave 21."),
         ({"temperature": "hot"}, None, "Temperature must be between 0 and 2; you gave 'hot'."),
+        ({"temperature": 10**400}, None, "Temperature must be between 0 and 2; you gave 1000"),
         ({"max_tokens": 0}, None, "Length must be a whole number of tokens, 1 or more; you gave 0."),
         ({"max_tokens": "9"}, "max_tokens", "max_tokens should be a valid integer; you gave '9'."),
         ({"stop": [""]}, None, "Stop must be at most 8 texts"),
@@ -59,7 +66,7 @@ def error_of(answer: httpx.Response) -> dict:
         ({"min_p": 2}, None, "Min-p must be between 0 and 1; you gave 2."),
         ({"response_format": {"type": "xml"}}, "response_format.type", "response_format.type should be"),
         ({"response_format": {"type": "json_schema"}}, None, "response_format of type json_schema needs json_schema"),
-        ({"jakiro": {"method": "magic"}}, "jakiro.method", "Unknown method 'magic'; choose one of"),
+        ({"jakiro": {"method": "magic"}}, None, "Unknown method 'magic'; choose one of"),
         ({"messages": [{"role": "tool", "content": "1"}]}, None, "A message needs a role (system, user, assistant)"),
         ({"messages": [{"role": "user", "content": "?", "name": "Ada"}]}, "messages[0].name", "“messages[0].name” is"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None, "A content's parts must be texts"),
@@ -89,6 +96,28 @@ def test_what_does_not_fit_is_named(address, given, param, sentence):
 def test_what_does_not_fit_a_completion_is_named(address, given, sentence):
     answer = post(address, {"model": "tiny", "prompt": "abc"} | given, "completions")
     assert answer.status_code == 400 and error_of(answer)["message"].startswith(sentence)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(10**400)
+    | st.floats()
+    | st.text(max_size=3)
+    | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.sampled_from(NAMES), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=6), st.sampled_from([read_chat, read_text]))
+def test_whatever_comes_is_a_wish_or_a_refusal_that_can_be_sent(given, read):
+    try:
+        read({"model": "tiny", "messages": ASKED["messages"], "prompt": "?"} | given, 100)
+    except Refusal as refusal:
+        assert refusal.response().body
 
 
 def test_what_means_nothing_here_is_ignored(address):

@@ -323,7 +323,7 @@ def open_save_menu(tab) -> None:
 
 def number_of(tab, name: str) -> tuple[str, str]:
     """A number of the answer and its definition, as they stand under "Numbers"."""
-    tab.evaluate("document.querySelector('.panel-numbers').open = true")
+    tab.evaluate("document.querySelectorAll('.panels, .panel-numbers').forEach((line) => (line.open = true))")
     tab.wait_for_selector(f'[data-metric="{name}"]')
     return tuple(
         tab.evaluate(

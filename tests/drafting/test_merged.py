@@ -28,7 +28,7 @@ COSTS = DeviceProfile(verify_ms=((1, 10.0), (64, 12.0)), draft_ms=((1, 0.1), (4,
 @pytest.mark.parametrize("chains_only", [False, True])
 def test_past_the_head_s_length_chains_are_still_copied(tree, chains_only, monkeypatch):
     target = tiny_target()
-    monkeypatch.setattr(target, "chains_only", chains_only)
+    monkeypatch.setattr(type(target), "chains_only", chains_only)
     drafter = MergedDrafter(LimitedDrafter(HeadDrafter(tiny_head(target)), 8), PromptLookupDrafter())
     generator = JakiroGenerator(Resources(target), {WITH_COPIES.name: drafter})
     generator.profile = COSTS

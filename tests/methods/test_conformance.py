@@ -214,7 +214,7 @@ def test_a_step_reads_from_the_device_once_and_assumes_no_device(method, head, g
 
 def test_chains_only_is_kept_to(method, head, generators, plain, monkeypatch):
     generator = generators[head]
-    monkeypatch.setattr(generator.target, "chains_only", True)
+    monkeypatch.setattr(type(generator.target), "chains_only", True)
     trace = generator.run(QUESTION, SAMPLINGS["sampled"], method, FIXED)
     assert trace.token_ids == plain["sampled"]
     for step in trace.steps:

@@ -1,124 +1,137 @@
 // Elements, words and number formats. Text reaches the page only as text nodes, so nothing a model writes is markup.
-(() => {
-  const SVG = "http://www.w3.org/2000/svg";
 
-  function fill(node, attributes, children) {
-    for (const [name, value] of Object.entries(attributes || {})) {
-      if (value === null || value === undefined || value === false) continue;
-      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-      else if (name === "class") node.setAttribute("class", value);
-      else node.setAttribute(name, value === true ? "" : String(value));
-    }
-    for (const child of children.flat(3)) {
-      if (child === null || child === undefined || child === false) continue;
-      node.append(child instanceof Node ? child : document.createTextNode(String(child)));
-    }
-    return node;
+import { given } from "./given.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "class") node.setAttribute("class", value);
+    else node.setAttribute(name, value === true ? "" : String(value));
   }
-
-  const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
-  const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
-
-  // A menu that closes when focus or press go elsewhere, and with Escape
-  function popMenu(kind, summary, ...content) {
-    const menu = h("details", { class: `menu ${kind}` }, summary, h("div", { class: "menu-list" }, content));
-    const close = (event) => {
-      menu.open = false;
-      if (event) menu.firstChild.focus();
-    };
-    menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && close());
-    menu.addEventListener("keydown", (event) => event.key === "Escape" && menu.open && close(event));
-    document.addEventListener("pointerdown", ({ target }) => menu.isConnected && !menu.contains(target) && close());
-    return menu;
+  for (const child of children.flat(3)) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
   }
+  return node;
+}
 
-  // A horizontal bar filled to a share of its room
-  const filledBar = (kind, share) =>
-    h("span", { class: "bar-room" }, h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }));
+export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-  function say(key, values) {
-    const sentence = Jakiro.words[key];
-    if (sentence === undefined) throw new Error(`no words for ${key}`);
-    return sentence.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
-  }
-
-  const number = (value, digits) =>
-    value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-
-  // "1 level", "5 levels": the words `one_<name>` and `many_<name>`
-  const counted = (name, n) => say(n === 1 ? `one_${name}` : `many_${name}s`, { n: number(n, 0) });
-
-  // 41.2 %; under a tenth of a per cent "<0.1 %"; unknown is a dash, never zero
-  function percent(value) {
-    if (value === null || value === undefined) return "–";
-    const hundred = value * 100;
-    return hundred > 0 && hundred < 0.1 ? "<0.1 %" : `${number(hundred, 1)} %`;
-  }
-
-  const wholePercent = (value) => `${Math.round(value * 100)} %`;
-
-  function rate(value) {
-    return value === null ? "–" : number(value, value >= 100 ? 0 : 1);
-  }
-
-  function milliseconds(value) {
-    return value === null || value === undefined ? "–" : number(value, value < 10 ? 1 : 0);
-  }
-
-  // How far apart two clocks are: "1.4 s", under a tenth of a second "38 ms"
-  const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)} ms` : `${number(Math.abs(seconds), 1)} s`);
-
-  // A clock: tenths of a second, and hundredths where there are too few tenths to compare
-  const clockOf = (seconds) => number(seconds, seconds && seconds < 0.3 ? 2 : 1);
-
-  // whole percentages that add up to 100: the largest remainders are rounded up
-  function shares(counts) {
-    const total = counts.reduce((sum, count) => sum + count, 0);
-    if (!total) return counts.map(() => 0);
-    const exact = counts.map((count) => (count / total) * 100);
-    const floors = exact.map(Math.floor);
-    const rest = 100 - floors.reduce((sum, value) => sum + value, 0);
-    const order = exact.map((value, i) => [value - floors[i], i]).sort((a, b) => b[0] - a[0]);
-    order.slice(0, rest).forEach(([, i]) => (floors[i] += 1));
-    return floors;
-  }
-
-  // What a visit remembers; a page in a frame may be refused its storage
-  const memory = {
-    get(name) {
-      try {
-        return sessionStorage.getItem(name);
-      } catch {
-        return null;
-      }
-    },
-    set(name, value) {
-      try {
-        sessionStorage.setItem(name, value);
-        return true;
-      } catch {
-        return false; // refused, or too much
-      }
-    },
+// A menu that closes when focus or press go elsewhere, and with Escape
+export function popMenu(kind, summary, ...content) {
+  const menu = h("details", { class: `menu ${kind}` }, summary, h("div", { class: "menu-list" }, content));
+  const close = (event) => {
+    menu.open = false;
+    if (event) menu.firstChild.focus();
   };
+  menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && close());
+  menu.addEventListener("keydown", (event) => event.key === "Escape" && menu.open && close(event));
+  document.addEventListener("pointerdown", ({ target }) => menu.isConnected && !menu.contains(target) && close());
+  return menu;
+}
 
-  // The address of one of the server's own files: below where the page lies, whether or not that ends with a slash, and
-  // signed as the page was, where a private Space asks for it
-  function addressOf(file) {
-    const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(/\/$/, "");
-    const signature = /__sign=[^&]+/.exec(location.search);
-    return `${root}/${file}${signature ? `?${signature}` : ""}`;
-  }
+// One of a few, as {element, mark(value)}; `choices` are [value, content], and `pick` is told the value
+export function radios(kind, name, choices, pick) {
+  const all = choices.map(([value, ...content]) => h("div", { class: kind, role: "radio", [`data-${kind}`]: value, tabindex: -1,
+    onclick: () => pick(value), onkeydown: (event) => {
+      if (!["Enter", " "].includes(event.key)) return;
+      event.preventDefault();
+      pick(value);
+    } }, content));
+  const mark = (chosen) => all.forEach((one, i) => {
+    one.setAttribute("aria-checked", String(choices[i][0] === chosen));
+    one.tabIndex = choices[i][0] === chosen ? 0 : -1;
+  });
+  return { element: h("div", { class: `${kind}s`, role: "radiogroup", "aria-label": name }, all), mark };
+}
 
-  // Tells whether an element is on screen, with more than its first pixels: at once, and whenever that changes
-  const watchSeen = (element, told, first = 0) => new IntersectionObserver((changes) => told(changes.at(-1).isIntersecting),
-    { rootMargin: `0px 0px ${-first}px` }).observe(element);
+// A horizontal bar filled to a share of its room
+export const filledBar = (kind, share) =>
+  h("span", { class: "bar-room" }, h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }));
 
-  // How much larger than usual the page's text stands, as in a hall
-  const pageScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+export function say(key, values) {
+  const sentence = given.words[key];
+  if (sentence === undefined) throw new Error(`no words for ${key}`);
+  return sentence.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
+}
 
-  const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+export const number = (value, digits) =>
+  value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
-  Object.assign(Jakiro, { h, s, popMenu, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, apart, clockOf, shares, memory, addressOf,
-    watchSeen, pageScale, reducedMotion });
-})();
+// "1 level", "5 levels": the words `one_<name>` and `many_<name>`
+export const counted = (name, n) => say(n === 1 ? `one_${name}` : `many_${name}s`, { n: number(n, 0) });
+
+// 41.2 %, in one line; under a tenth of a per cent "<0.1 %"; unknown is a dash, never zero
+export function percent(value) {
+  if (value === null || value === undefined) return "–";
+  const hundred = value * 100;
+  return hundred > 0 && hundred < 0.1 ? "<0.1\u00a0%" : `${number(hundred, 1)}\u00a0%`;
+}
+
+export const wholePercent = (value) => `${Math.round(value * 100)}\u00a0%`;
+
+export function rate(value) {
+  return value === null ? "–" : number(value, value >= 100 ? 0 : 1);
+}
+
+export function milliseconds(value) {
+  return value === null || value === undefined ? "–" : number(value, value < 10 ? 1 : 0);
+}
+
+// How far apart two clocks are: "1.4 s", under a tenth of a second "38 ms"
+export const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)} ms` : `${number(Math.abs(seconds), 1)} s`);
+
+// A clock: tenths of a second, and hundredths where there are too few tenths to compare
+export const clockOf = (seconds) => number(seconds, seconds && seconds < 0.3 ? 2 : 1);
+
+// whole percentages that add up to 100: the largest remainders are rounded up
+export function shares(counts) {
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  if (!total) return counts.map(() => 0);
+  const exact = counts.map((count) => (count / total) * 100);
+  const floors = exact.map(Math.floor);
+  const rest = 100 - floors.reduce((sum, value) => sum + value, 0);
+  const order = exact.map((value, i) => [value - floors[i], i]).sort((a, b) => b[0] - a[0]);
+  order.slice(0, rest).forEach(([, i]) => (floors[i] += 1));
+  return floors;
+}
+
+// What a visit remembers; a page in a frame may be refused its storage
+export const memory = {
+  get(name) {
+    try {
+      return sessionStorage.getItem(name);
+    } catch {
+      return null;
+    }
+  },
+  set(name, value) {
+    try {
+      sessionStorage.setItem(name, value);
+      return true;
+    } catch {
+      return false; // refused, or too much
+    }
+  },
+};
+
+// The address of one of the server's own files: below where the page lies, whether or not that ends with a slash, and
+// signed as the page was, where a private Space asks for it
+export function addressOf(file) {
+  const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(/\/$/, "");
+  const signature = /__sign=[^&]+/.exec(location.search);
+  return `${root}/${file}${signature ? `?${signature}` : ""}`;
+}
+
+// Tells whether an element is on screen, with more than its first pixels: at once, and whenever that changes
+export const watchSeen = (element, told, first = 0) => new IntersectionObserver((changes) => told(changes.at(-1).isIntersecting),
+  { rootMargin: `0px 0px ${-first}px` }).observe(element);
+
+// How much larger than usual the page's text stands, as in a hall
+export const pageScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
+export const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,292 +1,300 @@
 // The tab "Benchmark": results, and a form below them. It opens on the recorded ones; a run of one's own fills in as its prompts
 // are done, and what is there stays when it is stopped.
-(() => {
-  const { h, say, lessonControls: controls, benchmarkRows: rows } = Jakiro;
 
-  const SPOKEN_EVERY_MS = 10000;
-  const ESTIMATE_WAIT_MS = 250;
-  let request = () => ({});
+import { counted, h, number, say } from "../base/dom.js";
+import { given } from "../base/given.js";
+import { orRetry } from "../base/server.js";
+import { Leaderboard } from "./leaderboard.js";
+import { BenchmarkPlot } from "./plot.js";
+import { benchmarkRows, benchmarkTable } from "./table.js";
+import { trainedWords } from "../data/methods.js";
+import { lessonControls } from "../lesson/controls.js";
+import { download } from "../page/save.js";
 
-  const deviceOf = ({ device, gpu, cpu, cores }) =>
-    String(device).startsWith("cuda") && gpu ? gpu : `${cpu}, ${say(cores === 1 ? "bench_core" : "bench_cores", { n: cores })}`;
+const SPOKEN_EVERY_MS = 10000;
+const ESTIMATE_WAIT_MS = 250;
+let request = () => ({});
 
-  const COUNTS = [8, 16, 40];
+const deviceOf = ({ device, gpu, cpu, cores }) =>
+  String(device).startsWith("cuda") && gpu ? gpu : `${cpu}, ${say(cores === 1 ? "bench_core" : "bench_cores", { n: cores })}`;
 
-  // A row of buttons of which several may be pressed; `values()` are the pressed ones, and those from `few` on are folded away
-  function several(name, label, options, chosen, onChange, few = options.length) {
-    const buttons = options.map(([value, words]) =>
-      h("button", { type: "button", class: "choice", "data-control": name, "data-value": value,
-        "aria-pressed": String(chosen.includes(value)), title: Jakiro.trainedWords(Jakiro.benchmarkForm.minutes[value]), onclick: (event) => {
-          const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
-          event.currentTarget.setAttribute("aria-pressed", String(on));
-          onChange();
-        } }, words));
-    return {
-      element: h("div", { class: "bench-field", role: "group", "aria-label": label }, h("span", null, label),
-        h("div", { class: "bench-choices" }, buttons.slice(0, few)), few < buttons.length ? h("details", null, h("summary", null, say("bench_more_methods")),
-          h("div", { class: "bench-choices" }, buttons.slice(few))) : null),
-      values: () => options.filter((_, i) => buttons[i].getAttribute("aria-pressed") === "true").map(([value]) => value),
-      set(chosen) {
-        options.forEach(([value], i) => buttons[i].setAttribute("aria-pressed", String(chosen.includes(value))));
+const COUNTS = [8, 16, 40];
+
+// A row of buttons of which several may be pressed; `values()` are the pressed ones, and those from `few` on are folded away
+function several(name, label, options, chosen, onChange, few = options.length) {
+  const buttons = options.map(([value, words]) =>
+    h("button", { type: "button", class: "choice", "data-control": name, "data-value": value,
+      "aria-pressed": String(chosen.includes(value)), title: trainedWords(given.benchmarkForm.minutes[value]), onclick: (event) => {
+        const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
+        event.currentTarget.setAttribute("aria-pressed", String(on));
         onChange();
-      },
-    };
+      } }, words));
+  return {
+    element: h("div", { class: "bench-field", role: "group", "aria-label": label }, h("span", null, label),
+      h("div", { class: "bench-choices" }, buttons.slice(0, few)), few < buttons.length ? h("details", null, h("summary", null, say("bench_more_methods")),
+        h("div", { class: "bench-choices" }, buttons.slice(few))) : null),
+    values: () => options.filter((_, i) => buttons[i].getAttribute("aria-pressed") === "true").map(([value]) => value),
+    set(chosen) {
+      options.forEach(([value], i) => buttons[i].setAttribute("aria-pressed", String(chosen.includes(value))));
+      onChange();
+    },
+  };
+}
+
+function buildForm(on) {
+  const form = given.benchmarkForm;
+  let wanted = form.count;
+  const counts = [...new Set([...COUNTS.filter((n) => n <= form.most), form.count])].sort((a, b) => a - b);
+  const count = lessonControls.choice({ name: "bench-count", label: say("bench_count"), options: Object.fromEntries(counts.map((n) => [`n${n}`, String(n)])),
+    value: `n${form.count}`, onPick: (value) => {
+      wanted = Number(value.slice(1));
+      on.changed();
+    } });
+  const temperatures = several("bench-temperature", say("bench_temperatures"),
+    form.known_temperatures.map((value) => [value, String(value)]), form.temperatures, on.changed);
+  const methods = several("bench-method", say("bench_methods"), form.known_methods.map((value) => [value, form.titles[value]]),
+    form.methods, on.changed, 1);
+  const estimate = h("p", { class: "bench-estimate", role: "status" });
+  const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
+  const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
+  const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
+  const run = lessonControls.button("bench-run", say("bench_run"), on.run);
+  const stop = lessonControls.button("bench-stop", say("bench_stop"), on.stop);
+  run.classList.add("primary");
+  stop.disabled = true;
+  return {
+    element: h("details", { class: "question-line bench-form" }, h("summary", null, say("bench_form")),
+      h("p", { class: "muted small" }, say("bench_set", { categories: form.categories, tokens: form.tokens })),
+      count.element,
+      temperatures.element, methods.element, estimate, problem,
+      h("div", { class: "lesson-buttons" }, run, stop), bar, progress,
+      h("p", { class: "muted small" }, say("bench_turns"))),
+    values: () => ({ count: wanted, temperatures: temperatures.values(),
+      methods: methods.values() }),
+    choose(chosenMethods, temperature) {
+      run.closest("details").open = true;
+      methods.set(chosenMethods);
+      temperatures.set([temperature]);
+      run.focus();
+    },
+    estimate: (words) => (estimate.textContent = words),
+    problem(words) {
+      problem.hidden = !words;
+      problem.replaceChildren(...(words ? [h("b", null, `⚠ ${say("error_word")}`), ` ${words}`] : []));
+    },
+    // What runs now, or how it ended
+    running(on, words, part) {
+      run.disabled = on;
+      stop.disabled = !on;
+      bar.hidden = !on;
+      bar.value = part;
+      progress.textContent = words;
+    },
+  };
+}
+
+function progressWords({ state, waiting, number, total, done, category }) {
+  if (state === "waiting") return waiting;
+  if (state === "running") {
+    return `${say("bench_progress", { n: number, total })} · ${benchmarkRows.categoryWords(category)}`;
+  }
+  if (!done) return say("bench_nothing");
+  return say(state === "finished" ? "bench_finished" : "bench_stopped", { n: done, total });
+}
+
+export function mountBenchmark(element, props, watch, server, here) {
+  const root = element.querySelector(".jk-benchmark");
+  const state = { recorded: null, here: null, boards: null, which: "recorded", temperature: null, spokenAt: 0, running: false,
+    loaded: false };
+  const voice = h("div", { class: "voice", role: "status" });
+  const head = h("div", { class: "bench-head" });
+  const body = h("div", { class: "bench-body" });
+  const plotHost = h("div", { class: "plot-host bench-plot-host" });
+  const plot = new BenchmarkPlot(plotHost, () => draw());
+  const below = h("div", { class: "bench-body" });
+  const numbers = h("details", { class: "question-line" });
+  let asked = 0;
+
+  const form = buildForm({
+    changed: () => {
+      clearTimeout(asked);
+      asked = setTimeout(estimate, ESTIMATE_WAIT_MS);
+    },
+    run() {
+      form.problem(null);
+      form.running(true, say("bench_starting"), 0);
+      Object.assign(state, { running: true, which: "here", here: null, spokenAt: performance.now() });
+      voice.textContent = say("bench_starting");
+      draw();
+      here.run();
+    },
+    stop: () => here.stop(),
+  });
+  request = form.values;
+
+  // Draws again where somebody reads: what is focused and how far the table is scrolled stay
+  function redraw(focused) {
+    const left = body.querySelector(".bench-scroll")?.scrollLeft;
+    draw();
+    element.querySelector(focused)?.focus({ preventScroll: true });
+    if (left) body.querySelector(".bench-scroll").scrollLeft = left;
   }
 
-  function buildForm(on) {
-    const form = Jakiro.benchmarkForm;
-    let wanted = form.count;
-    const counts = [...new Set([...COUNTS.filter((n) => n <= form.most), form.count])].sort((a, b) => a - b);
-    const count = controls.choice({ name: "bench-count", label: say("bench_count"), options: Object.fromEntries(counts.map((n) => [`n${n}`, String(n)])),
-      value: `n${form.count}`, onPick: (value) => {
-        wanted = Number(value.slice(1));
-        on.changed();
-      } });
-    const temperatures = several("bench-temperature", say("bench_temperatures"),
-      form.known_temperatures.map((value) => [value, String(value)]), form.temperatures, on.changed);
-    const methods = several("bench-method", say("bench_methods"), form.known_methods.map((value) => [value, form.titles[value]]),
-      form.methods, on.changed, 1);
-    const estimate = h("p", { class: "bench-estimate", role: "status" });
-    const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
-    const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
-    const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
-    const run = controls.button("bench-run", say("bench_run"), on.run);
-    const stop = controls.button("bench-stop", say("bench_stop"), on.stop);
-    run.classList.add("primary");
-    stop.disabled = true;
-    return {
-      element: h("details", { class: "question-line bench-form" }, h("summary", null, say("bench_form")),
-        h("p", { class: "muted small" }, say("bench_set", { categories: form.categories, tokens: form.tokens })),
-        count.element,
-        temperatures.element, methods.element, estimate, problem,
-        h("div", { class: "lesson-buttons" }, run, stop), bar, progress,
-        h("p", { class: "muted small" }, say("bench_turns"))),
-      values: () => ({ count: wanted, temperatures: temperatures.values(),
-        methods: methods.values() }),
-      choose(chosenMethods, temperature) {
-        run.closest("details").open = true;
-        methods.set(chosenMethods);
-        temperatures.set([temperature]);
-        run.focus();
-      },
-      estimate: (words) => (estimate.textContent = words),
-      problem(words) {
-        problem.hidden = !words;
-        problem.replaceChildren(...(words ? [h("b", null, `⚠ ${say("error_word")}`), ` ${words}`] : []));
-      },
-      // What runs now, or how it ended
-      running(on, words, part) {
-        run.disabled = on;
-        stop.disabled = !on;
-        bar.hidden = !on;
-        bar.value = part;
-        progress.textContent = words;
-      },
-    };
+  const board = new Leaderboard({
+    redraw,
+    choose(methods, temperature) {
+      form.choose(methods, temperature);
+      voice.textContent = say("board_chosen", { methods: methods.map(benchmarkRows.laneWords).join(", ") });
+    },
+  });
+
+  async function estimate() {
+    const words = visible() && await server.benchmark_estimate(form.values()).catch(() => "");
+    if (words !== false) form.estimate(words);
   }
 
-  function progressWords({ state, waiting, number, total, done, category }) {
-    if (state === "waiting") return waiting;
-    if (state === "running") {
-      return `${say("bench_progress", { n: number, total })} · ${rows.categoryWords(category)}`;
+  function receive(value) {
+    if (!value || !(value.error || value.run)) return;
+    if (value.error) form.problem(value.error);
+    if (!value.run) {
+      state.running = false;
+      state.which = state.here ? "here" : "recorded";
+      form.running(false, "", 0);
+      draw();
+      return;
     }
-    if (!done) return say("bench_nothing");
-    return say(state === "finished" ? "bench_finished" : "bench_stopped", { n: done, total });
+    state.here = value;
+    state.running = value.state === "running" || value.state === "waiting";
+    const words = progressWords(value);
+    form.running(state.running, words, value.done / value.total);
+    if (!state.running || performance.now() - state.spokenAt > SPOKEN_EVERY_MS) {
+      voice.textContent = state.running ? say("bench_spoken", { n: value.done, total: value.total }) : words;
+      state.spokenAt = performance.now();
+    }
+    if (!state.running) estimate();
+    if (state.which !== "board") draw();
   }
 
-  function mountBenchmark(element, props, watch, server) {
-    const root = element.querySelector(".jk-benchmark");
-    const state = { recorded: null, here: null, boards: null, which: "recorded", temperature: null, spokenAt: 0, running: false,
-      loaded: false };
-    const voice = h("div", { class: "voice", role: "status" });
-    const head = h("div", { class: "bench-head" });
-    const body = h("div", { class: "bench-body" });
-    const plotHost = h("div", { class: "plot-host bench-plot-host" });
-    const plot = new Jakiro.BenchmarkPlot(plotHost, () => draw());
-    const below = h("div", { class: "bench-body" });
-    const numbers = h("details", { class: "question-line" });
-    const hidden = (id) => document.querySelector(`#${id}`);
-    let asked = 0;
+  async function save() {
+    await orRetry(saveNow);
+  }
 
-    const form = buildForm({
-      changed: () => {
-        clearTimeout(asked);
-        asked = setTimeout(estimate, ESTIMATE_WAIT_MS);
-      },
-      run() {
-        form.problem(null);
-        form.running(true, say("bench_starting"), 0);
-        Object.assign(state, { running: true, which: "here", here: null, spokenAt: performance.now() });
-        voice.textContent = say("bench_starting");
+  async function saveNow() {
+    const text = state.which === "board" ? JSON.stringify(board.results)
+      : state.which === "recorded" ? state.text : await server.benchmark_saved(state.here.run);
+    if (!text) {
+      form.problem(say("bench_gone"));
+      return;
+    }
+    const { date } = JSON.parse(text).environment;
+    const name = state.which === "board" ? "leaderboard" : "benchmark";
+    download(`jakiro-${name}-${date.slice(0, 10)}.json`, text, "application/json");
+  }
+
+  const showBoard = () => board.boards || orRetry(loadBoard);
+
+  async function loadBoard() {
+    board.take(JSON.parse(await server.benchmark_board() || "{}"));
+    if (state.which === "board") redraw('[data-control="bench-which"][data-value="board"]');
+  }
+
+  // The whole in one sentence
+  function headlineOf(results) {
+    const total = benchmarkRows.rowsOf(results, state.temperature).find(({ category }) => category === benchmarkRows.OVERALL);
+    if (!total || total.group.speedup === null) return say("bench_results");
+    const { group } = total;
+    const interval = benchmarkRows.intervalOf(group);
+    return [say("bench_headline", { method: benchmarkRows.laneWords(total.lane),
+      times: benchmarkRows.times(group.speedup), prompts: counted("bench_prompt", group.num_runs) }),
+      interval && say("bench_headline_interval", { low: number(interval[0], 2), high: number(interval[1], 2) }),
+      group.identical === 1 ? say("bench_headline_all_same")
+        : say("bench_headline_same", { share: benchmarkRows.shareWords(group.identical) })].filter(Boolean).join(", ");
+  }
+
+  function drawHead(results) {
+    const pick = (name, label, options, value, onPick) =>
+      lessonControls.choice({ name, label, options, value, onPick: (chosen) => {
+        onPick(chosen);
         draw();
-        hidden("benchmark-run").click();
-      },
-      stop: () => hidden("benchmark-stop").click(),
-    });
-    request = form.values;
-
-    // Draws again where somebody reads: what is focused and how far the table is scrolled stay
-    function redraw(focused) {
-      const left = body.querySelector(".bench-scroll")?.scrollLeft;
-      draw();
-      element.querySelector(focused)?.focus({ preventScroll: true });
-      if (left) body.querySelector(".bench-scroll").scrollLeft = left;
+        head.querySelector(`[data-control="${name}"][data-value="${chosen}"]`)?.focus();
+      } }).element;
+    const parts = [h("h2", { class: "bench-headline" }, results && state.which !== "board" ? headlineOf(results) : say("bench_results"))];
+    if (results) {
+      const { environment: where, settings } = results;
+      const values = { device: deviceOf(where), date: where.date.slice(0, 10) };
+      parts.push(h("span", { class: "badge" }, say(state.which === "here" ? "bench_badge_here" : "bench_badge_recorded", values)));
+      parts.push(h("p", { class: "muted small bench-setup" }, say("bench_setup", { target: where.target,
+        head: where.head || say("bench_no_head"), dtype: where.dtype, numerics: where.numerics,
+        tokens: settings.max_new_tokens })));
     }
-
-    const board = new Jakiro.Leaderboard({
-      redraw,
-      choose(methods, temperature) {
-        form.choose(methods, temperature);
-        voice.textContent = say("board_chosen", { methods: methods.map(rows.laneWords).join(", ") });
-      },
-    });
-
-    async function estimate() {
-      const words = visible() && await server.benchmark_estimate(form.values()).catch(() => "");
-      if (words !== false) form.estimate(words);
+    const choices = h("div", { class: "lesson-buttons" });
+    const sources = { recorded: say("bench_recorded"), ...((state.here || state.running) && { here: say("bench_here") }),
+      board: say("board") };
+    choices.append(pick("bench-which", say("bench_which"), sources, state.which, (value) => {
+      state.which = value;
+      if (value === "board") showBoard();
+    }));
+    if (state.which === "board" && results) choices.append(...board.choices());
+    const known = results && state.which !== "board" ? benchmarkRows.temperaturesOf(results) : [];
+    if (known.length > 1) {
+      choices.append(pick("bench-shown", say("bench_temperature"), Object.fromEntries(known.map((t) => [`T ${t}`, String(t)])),
+        `T ${state.temperature}`, (value) => (state.temperature = Number(value.slice(2)))));
     }
-
-    function receive(value) {
-      if (!value || !(value.error || value.run)) return;
-      if (value.error) form.problem(value.error);
-      if (!value.run) {
-        state.running = false;
-        state.which = state.here ? "here" : "recorded";
-        form.running(false, "", 0);
-        draw();
-        return;
-      }
-      state.here = value;
-      state.running = value.state === "running" || value.state === "waiting";
-      const words = progressWords(value);
-      form.running(state.running, words, value.done / value.total);
-      if (!state.running || performance.now() - state.spokenAt > SPOKEN_EVERY_MS) {
-        voice.textContent = state.running ? say("bench_spoken", { n: value.done, total: value.total }) : words;
-        state.spokenAt = performance.now();
-      }
-      if (!state.running) estimate();
-      if (state.which !== "board") draw();
-    }
-
-    async function save() {
-      await Jakiro.orRetry(saveNow);
-    }
-
-    async function saveNow() {
-      const text = state.which === "board" ? JSON.stringify(board.results)
-        : state.which === "recorded" ? state.text : await server.benchmark_saved(state.here.run);
-      if (!text) {
-        form.problem(say("bench_gone"));
-        return;
-      }
-      const { date } = JSON.parse(text).environment;
-      const name = state.which === "board" ? "leaderboard" : "benchmark";
-      Jakiro.download(`jakiro-${name}-${date.slice(0, 10)}.json`, text, "application/json");
-    }
-
-    const showBoard = () => board.boards || Jakiro.orRetry(loadBoard);
-
-    async function loadBoard() {
-      board.take(JSON.parse(await server.benchmark_board() || "{}"));
-      if (state.which === "board") redraw('[data-control="bench-which"][data-value="board"]');
-    }
-
-    // The whole in one sentence
-    function headlineOf(results) {
-      const total = rows.rowsOf(results, state.temperature).find(({ category }) => category === rows.OVERALL);
-      if (!total || total.group.speedup === null) return say("bench_results");
-      const { group } = total;
-      const interval = rows.intervalOf(group);
-      return [say("bench_headline", { method: rows.laneWords(total.lane), times: rows.times(group.speedup), prompts: Jakiro.counted("bench_prompt", group.num_runs) }),
-        interval && say("bench_headline_interval", { low: Jakiro.number(interval[0], 2), high: Jakiro.number(interval[1], 2) }),
-        group.identical === 1 ? say("bench_headline_all_same") : say("bench_headline_same", { share: rows.shareWords(group.identical) })].filter(Boolean).join(", ");
-    }
-
-    function drawHead(results) {
-      const pick = (name, label, options, value, onPick) =>
-        controls.choice({ name, label, options, value, onPick: (chosen) => {
-          onPick(chosen);
-          draw();
-          head.querySelector(`[data-control="${name}"][data-value="${chosen}"]`)?.focus();
-        } }).element;
-      const parts = [h("h2", { class: "bench-headline" }, results && state.which !== "board" ? headlineOf(results) : say("bench_results"))];
-      if (results) {
-        const { environment: where, settings } = results;
-        const values = { device: deviceOf(where), date: where.date.slice(0, 10) };
-        parts.push(h("span", { class: "badge" }, say(state.which === "here" ? "bench_badge_here" : "bench_badge_recorded", values)));
-        parts.push(h("p", { class: "muted small bench-setup" }, say("bench_setup", { target: where.target,
-          head: where.head || say("bench_no_head"), dtype: where.dtype, numerics: where.numerics,
-          tokens: settings.max_new_tokens })));
-      }
-      const choices = h("div", { class: "lesson-buttons" });
-      const sources = { recorded: say("bench_recorded"), ...((state.here || state.running) && { here: say("bench_here") }),
-        board: say("board") };
-      choices.append(pick("bench-which", say("bench_which"), sources, state.which, (value) => {
-        state.which = value;
-        if (value === "board") showBoard();
-      }));
-      if (state.which === "board" && results) choices.append(...board.choices());
-      const known = results && state.which !== "board" ? rows.temperaturesOf(results) : [];
-      if (known.length > 1) {
-        choices.append(pick("bench-shown", say("bench_temperature"), Object.fromEntries(known.map((t) => [`T ${t}`, String(t)])),
-          `T ${state.temperature}`, (value) => (state.temperature = Number(value.slice(2)))));
-      }
-      if (results) choices.append(controls.button("bench-save", say("bench_save"), save));
-      head.replaceChildren(...parts, choices);
-    }
-
-    function draw() {
-      if (state.which === "board") {
-        drawHead(board.results);
-        const empty = board.boards ? [h("p", { class: "muted empty" }, say("board_missing"))] : [];
-        body.replaceChildren(...(board.results ? board.body() : empty));
-        return;
-      }
-      const measured = state.which === "recorded" ? state.recorded : state.here;
-      const results = measured && measured.groups.length ? measured : null;
-      const known = results ? rows.temperaturesOf(results) : [];
-      if (!known.includes(state.temperature)) state.temperature = known[0] ?? null;
-      drawHead(results);
-      if (!known.length) {
-        const words = state.which === "here" ? "bench_waiting" : state.loaded ? "bench_missing" : null;
-        body.replaceChildren(...(words ? [h("p", { class: "muted empty" }, say(words))] : []));
-        return;
-      }
-      if (!body.contains(plotHost)) body.replaceChildren(plotHost, below);
-      plotHost.hidden = !plot.draw(results, state.temperature);
-      numbers.replaceChildren(h("summary", null, say("ask_numbers")), h("div", { class: "bench-scroll", tabindex: 0, role: "region",
-        "aria-label": say("bench_results") }, Jakiro.benchmarkTable(results, state.temperature)), h("p", { class: "muted" }, say("bench_definitions")));
-      below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, rows.unequalHeads(results.groups.map((group) => group.lane.split(" · ")[0]))));
-    }
-
-    const visible = () => document.body.dataset.jakiroTab === "benchmark";
-    let loading = null;
-    async function load() {
-      state.text = await server.benchmark_recorded();
-      state.recorded = state.text ? JSON.parse(state.text) : null;
-      state.loaded = true;
-      draw();
-    }
-    function tabChanged() {
-      if (!visible()) return;
-      if (!state.loaded && !loading) loading = Jakiro.orRetry(load).finally(() => (loading = null));
-      estimate();
-      draw();
-    }
-
-    root.append(h("section", { class: "bench-results", "aria-label": say("bench_results") }, head, body), form.element, voice);
-    let width = 0;
-    new ResizeObserver(() => {
-      if (!visible() || Math.abs(body.clientWidth - width) < 2) return;
-      width = body.clientWidth;
-      draw();
-    }).observe(root);
-    new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
-    const chip = document.querySelector("#jk-chip");
-    if (chip) new MutationObserver(estimate).observe(chip, { attributeFilter: ["class"] });
-    if (watch) watch("value", () => receive(props.value));
-    tabChanged();
+    if (results) choices.append(lessonControls.button("bench-save", say("bench_save"), save));
+    head.replaceChildren(...parts, choices);
   }
 
-  Object.assign(Jakiro, { mountBenchmark, benchmarkRequest: () => request() });
-})();
+  function draw() {
+    if (state.which === "board") {
+      drawHead(board.results);
+      const empty = board.boards ? [h("p", { class: "muted empty" }, say("board_missing"))] : [];
+      body.replaceChildren(...(board.results ? board.body() : empty));
+      return;
+    }
+    const measured = state.which === "recorded" ? state.recorded : state.here;
+    const results = measured && measured.groups.length ? measured : null;
+    const known = results ? benchmarkRows.temperaturesOf(results) : [];
+    if (!known.includes(state.temperature)) state.temperature = known[0] ?? null;
+    drawHead(results);
+    if (!known.length) {
+      const words = state.which === "here" ? "bench_waiting" : state.loaded ? "bench_missing" : null;
+      body.replaceChildren(...(words ? [h("p", { class: "muted empty" }, say(words))] : []));
+      return;
+    }
+    if (!body.contains(plotHost)) body.replaceChildren(plotHost, below);
+    plotHost.hidden = !plot.draw(results, state.temperature);
+    numbers.replaceChildren(h("summary", null, say("ask_numbers")), h("div", { class: "bench-scroll", tabindex: 0, role: "region",
+      "aria-label": say("bench_results") }, benchmarkTable(results, state.temperature)), h("p", { class: "muted" }, say("bench_definitions")));
+    below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, benchmarkRows.unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))));
+  }
+
+  const visible = () => document.body.dataset.jakiroTab === "benchmark";
+  let loading = null;
+  async function load() {
+    state.text = await server.benchmark_recorded();
+    state.recorded = state.text ? JSON.parse(state.text) : null;
+    state.loaded = true;
+    draw();
+  }
+  function tabChanged() {
+    if (!visible()) return;
+    if (!state.loaded && !loading) loading = orRetry(load).finally(() => (loading = null));
+    estimate();
+    draw();
+  }
+
+  root.append(h("section", { class: "bench-results", "aria-label": say("bench_results") }, head, body), form.element, voice);
+  let width = 0;
+  new ResizeObserver(() => {
+    if (!visible() || Math.abs(body.clientWidth - width) < 2) return;
+    width = body.clientWidth;
+    draw();
+  }).observe(root);
+  new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
+  const chip = document.querySelector("#jk-chip");
+  if (chip) new MutationObserver(estimate).observe(chip, { attributeFilter: ["class"] });
+  if (watch) watch("value", () => receive(props.value));
+  tabChanged();
+}
+
+export const benchmarkRequest = () => request();

@@ -1,104 +1,105 @@
 // The benchmark's dot plot: speedup by category with its interval, each prompt as a faint point behind it, and a line
 // where both are equally fast. Methods differ by shape; the table beside it holds the same numbers.
-(() => {
-  const { say, plotStyle, benchmarkRows } = Jakiro;
-  const { plotText, markerOf } = plotStyle;
 
-  const ROW = 30;
-  const LANE = 15;
-  const TOP = 26;
-  const BOTTOM = 40;
-  const ROLES = ["main", "other-0", "other-1", "other-2"];
+import { counted, pageScale, say } from "../base/dom.js";
+import { benchmarkRows, benchmarkTable } from "./table.js";
+import { Figure } from "../plots/figure.js";
+import { plotStyle } from "../plots/template.js";
 
-  // From the lowest to the highest value that is drawn, the line at 1× included, in quarters
-  function rangeOf(rows) {
-    const values = rows.flatMap(({ group }) => [group.speedup, ...(benchmarkRows.intervalOf(group) || []), ...group.prompt_speedups || []]);
-    return [Math.floor(Math.min(0.85, ...values) * 4 - 0.1) / 4, Math.ceil(Math.max(1.5, ...values) * 4 + 0.1) / 4];
+const { plotText, markerOf } = plotStyle;
+
+const ROW = 30;
+const LANE = 15;
+const TOP = 26;
+const BOTTOM = 40;
+const ROLES = ["main", "other-0", "other-1", "other-2"];
+
+// From the lowest to the highest value that is drawn, the line at 1× included, in quarters
+function rangeOf(rows) {
+  const values = rows.flatMap(({ group }) => [group.speedup, ...(benchmarkRows.intervalOf(group) || []), ...group.prompt_speedups || []]);
+  return [Math.floor(Math.min(0.85, ...values) * 4 - 0.1) / 4, Math.ceil(Math.max(1.5, ...values) * 4 + 0.1) / 4];
+}
+
+export class BenchmarkPlot {
+  constructor(host, redraw) {
+    this.figure = new Figure(host, redraw);
   }
 
-  class BenchmarkPlot {
-    constructor(host, redraw) {
-      this.figure = new Jakiro.Figure(host, redraw);
-    }
-
-    // False where no speedup is known
-    draw(results, temperature) {
-      const rows = benchmarkRows.rowsOf(results, temperature).filter((row) => row.group.speedup !== null);
-      const lanes = [...new Set(rows.map((row) => row.lane))];
-      // All prompts first, then by how much the first method gains
-      const gain = (category) => (category === benchmarkRows.OVERALL ? Infinity : rows.find((row) => row.category === category).group.speedup);
-      const categories = [...new Set(rows.map((row) => row.category))].sort((a, b) => gain(b) - gain(a));
-      if (!rows.length) return false;
-      const scale = Jakiro.pageScale();
-      const wide = this.figure.host.clientWidth;
-      const high = TOP + Math.max(ROW, LANE * lanes.length + 12) * categories.length + BOTTOM;
-      this.figure.room.style.height = `${high * scale}px`;
-      const placeOf = (row) => categories.indexOf(row.category) + ((lanes.indexOf(row.lane) - (lanes.length - 1) / 2) * LANE)
-        / Math.max(ROW, LANE * lanes.length + 12);
-      this.figure.draw({
-        title: say("bench_plot", { temperature }), fileName: (ending) => `jakiro-benchmark-t${temperature}.${ending}`,
-        sentence: say("bench_plot", { temperature }), saved: { width: 960, height: 150 + high },
-        table: () => Jakiro.benchmarkTable(results, temperature), rows: () => this.rows(rows, temperature),
-        series: lanes.map((lane, place) => this.series(lane, ROLES[place % ROLES.length], rows, placeOf)),
-        labelled: lanes.length < 2, margin: { left: Math.min(140, (wide / scale) * 0.3), right: 60, top: TOP, bottom: BOTTOM },
-        x: { title: say("bench_axis"), full: rangeOf(rows), ticks: { ticksuffix: "×", nticks: Math.max(4, Math.round(wide / 80)) } },
-        y: { fit: () => [categories.length - 0.5, -0.5], ticks: { tickvals: categories.map((_, i) => i), showgrid: false,
-          ticktext: categories.map((category, i) => (i ? plotText(benchmarkRows.categoryWords(category))
-            : `<b>${plotText(benchmarkRows.categoryWords(category))}</b>`)), tickfont: { color: plotStyle.template().colours.ink } } },
-        at: null, ...this.marks(rows, lanes, placeOf),
-        read: (x, y) => this.read(rows, lanes, categories, x, y),
-      });
-      return true;
-    }
-
-    series(lane, role, rows, placeOf) {
-      const own = rows.filter((row) => row.lane === lane);
-      const total = own.find(({ group }) => group.category === benchmarkRows.OVERALL);
-      const { colours, scale } = plotStyle.template();
-      return { id: lane, name: benchmarkRows.laneWords(lane), role, marks: true, note: total ? benchmarkRows.times(total.group.speedup) : "",
-        traces: () => {
-          const single = own.flatMap((row) => (row.group.prompt_speedups || []).map((value) => [value, placeOf(row)]));
-          const ends = own.map(({ group }) => benchmarkRows.intervalOf(group) || [group.speedup, group.speedup]);
-          return [
-            { x: single.map(([x]) => x), y: single.map(([, y]) => y), mode: "markers", showlegend: false, cliponaxis: false,
-              marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } } },
-            { x: own.map(({ group }) => group.speedup), y: own.map(placeOf), mode: "markers", cliponaxis: false, marker: markerOf(role, 11),
-              error_x: { type: "data", symmetric: false, color: colours.control, thickness: 2 * scale, width: 4 * scale,
-                array: own.map(({ group }, i) => ends[i][1] - group.speedup), arrayminus: own.map(({ group }, i) => group.speedup - ends[i][0]) } },
-          ];
-        } };
-    }
-
-    // The line where both are equally fast, and each speedup in figures at the right edge
-    marks(rows, lanes, placeOf) {
-      const { colours, scale } = plotStyle.template();
-      const words = (text, more) => ({ text: plotText(text), showarrow: false, font: { color: colours.ink, size: 12 * scale }, ...more });
-      const values = rows.filter((row) => !this.figure.hidden.has(row.lane)).map((row) => words(benchmarkRows.times(row.group.speedup),
-        { x: 1, xref: "paper", xanchor: "left", xshift: 12, y: placeOf(row), yref: "y" }));
-      return {
-        notes: [...values, words(say("bench_even"), { x: 1, xref: "x", y: 1, yref: "paper", yanchor: "bottom" })],
-        shapes: [{ type: "line", x0: 1, x1: 1, y0: 0, y1: 1, yref: "paper", line: { color: colours.ink, width: 2, dash: "6px,4px" } }],
-      };
-    }
-
-    // One category, all methods
-    read(rows, lanes, categories, x, y) {
-      const category = categories[Math.max(0, Math.min(categories.length - 1, Math.round(y)))];
-      const words = (group) => {
-        const interval = benchmarkRows.intervalOf(group);
-        const prompts = Jakiro.counted("bench_prompt", (group.prompt_speedups || []).length || group.num_runs);
-        return [benchmarkRows.times(group.speedup), interval && `(${benchmarkRows.spread(interval)})`, prompts].filter(Boolean).join(" · ");
-      };
-      const shown = this.figure.shown().map((series) => [series, rows.find((row) => row.lane === series.id && row.category === category)]);
-      return { at: x, title: benchmarkRows.categoryWords(category), rows: shown.filter(([, row]) => row).map(([series, row]) => [series, words(row.group)]) };
-    }
-
-    rows(rows, temperature) {
-      const heads = ["temperature", "category", "method", "speedup", "interval_low", "interval_high", "speedups_of_prompts"];
-      return [heads, ...rows.filter((row) => !this.figure.hidden.has(row.lane)).map(({ category, lane, group }) => [temperature, category, lane,
-        group.speedup, ...(benchmarkRows.intervalOf(group) || ["", ""]), (group.prompt_speedups || []).join(" ")])];
-    }
+  // False where no speedup is known
+  draw(results, temperature) {
+    const rows = benchmarkRows.rowsOf(results, temperature).filter((row) => row.group.speedup !== null);
+    const lanes = [...new Set(rows.map((row) => row.lane))];
+    // All prompts first, then by how much the first method gains
+    const gain = (category) => (category === benchmarkRows.OVERALL ? Infinity : rows.find((row) => row.category === category).group.speedup);
+    const categories = [...new Set(rows.map((row) => row.category))].sort((a, b) => gain(b) - gain(a));
+    if (!rows.length) return false;
+    const scale = pageScale();
+    const wide = this.figure.host.clientWidth;
+    const high = TOP + Math.max(ROW, LANE * lanes.length + 12) * categories.length + BOTTOM;
+    this.figure.room.style.height = `${high * scale}px`;
+    const placeOf = (row) => categories.indexOf(row.category) + ((lanes.indexOf(row.lane) - (lanes.length - 1) / 2) * LANE)
+      / Math.max(ROW, LANE * lanes.length + 12);
+    this.figure.draw({
+      title: say("bench_plot", { temperature }), fileName: (ending) => `jakiro-benchmark-t${temperature}.${ending}`,
+      sentence: say("bench_plot", { temperature }), saved: { width: 960, height: 150 + high },
+      table: () => benchmarkTable(results, temperature), rows: () => this.rows(rows, temperature),
+      series: lanes.map((lane, place) => this.series(lane, ROLES[place % ROLES.length], rows, placeOf)),
+      labelled: lanes.length < 2, margin: { left: Math.min(140, (wide / scale) * 0.3), right: 60, top: TOP, bottom: BOTTOM },
+      x: { title: say("bench_axis"), full: rangeOf(rows), ticks: { ticksuffix: "×", nticks: Math.max(4, Math.round(wide / 80)) } },
+      y: { fit: () => [categories.length - 0.5, -0.5], ticks: { tickvals: categories.map((_, i) => i), showgrid: false,
+        ticktext: categories.map((category, i) => (i ? plotText(benchmarkRows.categoryWords(category))
+          : `<b>${plotText(benchmarkRows.categoryWords(category))}</b>`)), tickfont: { color: plotStyle.template().colours.ink } } },
+      at: null, ...this.marks(rows, lanes, placeOf),
+      read: (x, y) => this.read(rows, lanes, categories, x, y),
+    });
+    return true;
   }
 
-  Object.assign(Jakiro, { BenchmarkPlot });
-})();
+  series(lane, role, rows, placeOf) {
+    const own = rows.filter((row) => row.lane === lane);
+    const total = own.find(({ group }) => group.category === benchmarkRows.OVERALL);
+    const { colours, scale } = plotStyle.template();
+    return { id: lane, name: benchmarkRows.laneWords(lane), role, marks: true, note: total ? benchmarkRows.times(total.group.speedup) : "",
+      traces: () => {
+        const single = own.flatMap((row) => (row.group.prompt_speedups || []).map((value) => [value, placeOf(row)]));
+        const ends = own.map(({ group }) => benchmarkRows.intervalOf(group) || [group.speedup, group.speedup]);
+        return [
+          { x: single.map(([x]) => x), y: single.map(([, y]) => y), mode: "markers", showlegend: false, cliponaxis: false,
+            marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } } },
+          { x: own.map(({ group }) => group.speedup), y: own.map(placeOf), mode: "markers", cliponaxis: false, marker: markerOf(role, 11),
+            error_x: { type: "data", symmetric: false, color: colours.control, thickness: 2 * scale, width: 4 * scale,
+              array: own.map(({ group }, i) => ends[i][1] - group.speedup), arrayminus: own.map(({ group }, i) => group.speedup - ends[i][0]) } },
+        ];
+      } };
+  }
+
+  // The line where both are equally fast, and each speedup in figures at the right edge
+  marks(rows, lanes, placeOf) {
+    const { colours, scale } = plotStyle.template();
+    const words = (text, more) => ({ text: plotText(text), showarrow: false, font: { color: colours.ink, size: 12 * scale }, ...more });
+    const values = rows.filter((row) => !this.figure.hidden.has(row.lane)).map((row) => words(benchmarkRows.times(row.group.speedup),
+      { x: 1, xref: "paper", xanchor: "left", xshift: 12, y: placeOf(row), yref: "y" }));
+    return {
+      notes: [...values, words(say("bench_even"), { x: 1, xref: "x", y: 1, yref: "paper", yanchor: "bottom" })],
+      shapes: [{ type: "line", x0: 1, x1: 1, y0: 0, y1: 1, yref: "paper", line: { color: colours.ink, width: 2, dash: "6px,4px" } }],
+    };
+  }
+
+  // One category, all methods
+  read(rows, lanes, categories, x, y) {
+    const category = categories[Math.max(0, Math.min(categories.length - 1, Math.round(y)))];
+    const words = (group) => {
+      const interval = benchmarkRows.intervalOf(group);
+      const prompts = counted("bench_prompt", (group.prompt_speedups || []).length || group.num_runs);
+      return [benchmarkRows.times(group.speedup), interval && `(${benchmarkRows.spread(interval)})`, prompts].filter(Boolean).join(" · ");
+    };
+    const shown = this.figure.shown().map((series) => [series, rows.find((row) => row.lane === series.id && row.category === category)]);
+    return { at: x, title: benchmarkRows.categoryWords(category), rows: shown.filter(([, row]) => row).map(([series, row]) => [series, words(row.group)]) };
+  }
+
+  rows(rows, temperature) {
+    const heads = ["temperature", "category", "method", "speedup", "interval_low", "interval_high", "speedups_of_prompts"];
+    return [heads, ...rows.filter((row) => !this.figure.hidden.has(row.lane)).map(({ category, lane, group }) => [temperature, category, lane,
+      group.speedup, ...(benchmarkRows.intervalOf(group) || ["", ""]), (group.prompt_speedups || []).join(" ")])];
+  }
+}

@@ -1,81 +1,82 @@
 // The benchmark's table: one row for each category and method, every number as the report computed it.
-(() => {
-  const { h, say, number, rate, methodTitle } = Jakiro;
 
-  const OVERALL = "overall";
-  // As the report's intervals: the spread of fewer says too little
-  const FEWEST_ANSWERS = 8;
+import { h, number, rate, say } from "../base/dom.js";
+import { given } from "../base/given.js";
+import { methodTitle, unequalHeads } from "../data/methods.js";
 
-  // A method by its title, with its size where the tree is fixed: "… · auto" is the method alone
-  function laneWords(lane) {
-    const [method, size] = lane.split(" · ");
-    const words = methodTitle(method);
-    return size && size !== "auto" ? `${words} · ${size}` : words;
-  }
+const OVERALL = "overall";
+// As the report's intervals: the spread of fewer says too little
+const FEWEST_ANSWERS = 8;
 
-  // As for a race, of the methods with heads of their own among these
-  const unequalHeads = (methods) => Jakiro.unequalHeads([...new Set(methods)].map((method) =>
-    [methodTitle(method), Jakiro.benchmarkForm.minutes[method]]));
+// A method by its title, with its size where the tree is fixed: "… · auto" is the method alone
+function laneWords(lane) {
+  const [method, size] = lane.split(" · ");
+  const words = methodTitle(method);
+  return size && size !== "auto" ? `${words} · ${size}` : words;
+}
 
-  const categoryWords = (category) => (category === OVERALL ? say("bench_overall") : category.replaceAll("_", " "));
-  const temperaturesOf = (results) => [...new Set(results.groups.map((group) => group.temperature))];
+// As for a race, of the methods with heads of their own among these
+const unequalRows = (methods) => unequalHeads([...new Set(methods)].map((method) =>
+  [methodTitle(method), given.benchmarkForm.minutes[method]]));
 
-  // What is shown for one temperature, as {category, lane, plain, group}: all prompts first, then each category
-  function rowsOf(results, temperature) {
-    const here = results.groups.filter((group) => group.temperature === temperature);
-    const plainOf = ({ baseline, category }) => here.find((other) => other.lane === baseline && other.category === category) || null;
-    return here.filter((group) => group.lane !== group.baseline).map((group) => ({ category: group.category, lane: group.lane, group,
-      plain: plainOf(group) }));
-  }
+const categoryWords = (category) => (category === OVERALL ? say("bench_overall") : category.replaceAll("_", " "));
+const temperaturesOf = (results) => [...new Set(results.groups.map((group) => group.temperature))];
 
-  const times = (value) => say("bench_times", { n: number(value, 2) });
-  const spread = ([low, high], words = (value) => number(value, 2)) => say("bench_spread", { low: words(low), high: words(high) });
+// What is shown for one temperature, as {category, lane, plain, group}: all prompts first, then each category
+function rowsOf(results, temperature) {
+  const here = results.groups.filter((group) => group.temperature === temperature);
+  const plainOf = ({ baseline, category }) => here.find((other) => other.lane === baseline && other.category === category) || null;
+  return here.filter((group) => group.lane !== group.baseline).map((group) => ({ category: group.category, lane: group.lane, group,
+    plain: plainOf(group) }));
+}
 
-  function speedCell(group) {
-    const speeds = group && group.tokens_per_second;
-    if (!speeds) return ["–"];
-    return [rate(group.speed), group.num_runs < FEWEST_ANSWERS ? null : spread([speeds[0], speeds[2]], rate)];
-  }
+const times = (value) => say("bench_times", { n: number(value, 2) });
+const spread = ([low, high], words = (value) => number(value, 2)) => say("bench_spread", { low: words(low), high: words(high) });
 
-  // Files of older versions hold such intervals
-  const intervalOf = (group) => (group.num_runs >= FEWEST_ANSWERS ? group.speedup_interval : null);
+function speedCell(group) {
+  const speeds = group && group.tokens_per_second;
+  if (!speeds) return ["–"];
+  return [rate(group.speed), group.num_runs < FEWEST_ANSWERS ? null : spread([speeds[0], speeds[2]], rate)];
+}
 
-  function speedupCell(group) {
-    const { speedup } = group;
-    const interval = intervalOf(group);
-    if (speedup === null) return ["–"];
-    return [times(speedup), interval && spread(interval)];
-  }
+// Files of older versions hold such intervals
+const intervalOf = (group) => (group.num_runs >= FEWEST_ANSWERS ? group.speedup_interval : null);
 
-  // Rounded down, so that a single difference never reads 100 %
-  const shareWords = (share) =>
-    share === null ? "–" : share === 1 ? "100 %" : `${number(Math.floor(share * 1000) / 10, 1)} %`;
+function speedupCell(group) {
+  const { speedup } = group;
+  const interval = intervalOf(group);
+  if (speedup === null) return ["–"];
+  return [times(speedup), interval && spread(interval)];
+}
 
-  // Words of a cell and smaller ones below them, by column
-  const COLUMNS = {
-    method: ({ lane }) => [laneWords(lane)],
-    prompts: ({ group }) => [String(group.num_runs)],
-    plain: ({ plain }) => speedCell(plain),
-    lane: ({ group }) => speedCell(group),
-    speedup: ({ group }) => speedupCell(group),
-    tau: ({ group }) => [group.tau === null ? "–" : number(group.tau, 2)],
-    same: ({ group }) => [shareWords(group.identical)],
-  };
+// Rounded down, so that a single difference never reads 100 %
+const shareWords = (share) =>
+  share === null ? "–" : share === 1 ? "100 %" : `${number(Math.floor(share * 1000) / 10, 1)} %`;
 
-  const cell = (column, [words, small]) => h("td", { "data-column": column }, h("span", { class: "bench-value" }, words),
-    small && h("span", { class: "bench-spread" }, small));
+// Words of a cell and smaller ones below them, by column
+const COLUMNS = {
+  method: ({ lane }) => [laneWords(lane)],
+  prompts: ({ group }) => [String(group.num_runs)],
+  plain: ({ plain }) => speedCell(plain),
+  lane: ({ group }) => speedCell(group),
+  speedup: ({ group }) => speedupCell(group),
+  tau: ({ group }) => [group.tau === null ? "–" : number(group.tau, 2)],
+  same: ({ group }) => [shareWords(group.identical)],
+};
 
-  const tableOf = (kind, caption, heads, rows) => h("table", { class: `bench-table ${kind} tabular` }, h("caption", null, caption),
-    h("thead", null, h("tr", null, heads)), h("tbody", null, rows));
+const cell = (column, [words, small]) => h("td", { "data-column": column }, h("span", { class: "bench-value" }, words),
+  small && h("span", { class: "bench-spread" }, small));
 
-  function benchmarkTable(results, temperature) {
-    const heads = ["category", ...Object.keys(COLUMNS)].map((column) =>
-      h("th", { scope: "col", "data-column": column }, say(`bench_${column}`)));
-    const rows = rowsOf(results, temperature).map((row) => h("tr", { "data-category": row.category, "data-lane": row.lane },
-      h("th", { scope: "row" }, categoryWords(row.category)), Object.entries(COLUMNS).map(([column, of]) => cell(column, of(row)))));
-    return tableOf("", say("bench_table", { temperature }), heads, rows);
-  }
+const tableOf = (kind, caption, heads, rows) => h("table", { class: `bench-table ${kind} tabular` }, h("caption", null, caption),
+  h("thead", null, h("tr", null, heads)), h("tbody", null, rows));
 
-  Object.assign(Jakiro, { benchmarkTable, benchmarkRows: { rowsOf, intervalOf, laneWords, unequalHeads, categoryWords, temperaturesOf, times, shareWords,
-    spread, cell, tableOf, OVERALL } });
-})();
+export function benchmarkTable(results, temperature) {
+  const heads = ["category", ...Object.keys(COLUMNS)].map((column) =>
+    h("th", { scope: "col", "data-column": column }, say(`bench_${column}`)));
+  const rows = rowsOf(results, temperature).map((row) => h("tr", { "data-category": row.category, "data-lane": row.lane },
+    h("th", { scope: "row" }, categoryWords(row.category)), Object.entries(COLUMNS).map(([column, of]) => cell(column, of(row)))));
+  return tableOf("", say("bench_table", { temperature }), heads, rows);
+}
+
+export const benchmarkRows = { rowsOf, intervalOf, laneWords, unequalRows, categoryWords, temperaturesOf, times, shareWords,
+  spread, cell, tableOf, OVERALL };

@@ -1,90 +1,95 @@
 // Asking: what is sent with a question, what it takes the place of, and how a question comes back that was not answered.
-(() => {
-  const { say } = Jakiro;
 
-  let instead = null; // what the button #ask-instead asks: {from: the turn whose place it takes, changes to the form}
+import { say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
+import { fill, questionBox } from "./box.js";
+import { conversation } from "./turns.js";
+import { chip, offline, refuseOffline } from "../page/chip.js";
+import { formDefaults } from "../page/form.js";
+import { inProjector } from "../page/hall.js";
+import { begin, endWriting, lose, redraw, screen, setTab, state } from "../page/machine.js";
 
-  const questionBox = () => document.querySelector("#question textarea, #question input");
+let instead = null; // what is asked in place of what the box holds: {from: the turn whose place it takes, changes to the form}
 
-  function fill(box, text) {
-    box.value = text;
-    box.dispatchEvent(new Event("input", { bubbles: true }));
-  }
+// Known to this page alone, which comes back with it to its answer
+const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
-  // Known to this page alone, which comes back with it to its answer
-  const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+// What is sent: the form with `changes`, the conversation before the turn `from`, and the new answer's id
+function send(names, values, from, changes) {
+  notify(null);
+  state.armed = false;
+  if (inProjector()) document.activeElement.blur(); // the clicker goes on
+  endWriting();
+  const { question, history, ...settings } = Object.fromEntries(names.map((name, i) => [name, values[i]]));
+  const id = newId();
+  const asked = { question, ...settings, ...changes };
+  const sent = { ...asked, history: conversation({ turns: state.turns, from }), "run-id": id };
+  const typed = changes ? "" : question;
+  if (typed && questionBox()) fill(questionBox(), "");
+  lookAfter(begin(id, { from, typed, form: asked }));
+  return names.map((name) => sent[name]);
+}
 
-  // What is sent: the form with `changes`, the conversation before the turn `from`, and the new answer's id
-  function send(names, values, from, changes) {
-    const { state } = Jakiro.moves;
-    Jakiro.notify(null);
-    state.armed = false;
-    if (Jakiro.inProjector()) document.activeElement.blur(); // the clicker goes on
-    Jakiro.endWriting();
-    const { question, history, ...settings } = Object.fromEntries(names.map((name, i) => [name, values[i]]));
-    const id = newId();
-    const asked = { question, ...settings, ...changes };
-    const sent = { ...asked, history: Jakiro.conversation({ turns: state.turns, from }), "run-id": id };
-    const typed = changes ? "" : question;
-    if (typed && questionBox()) fill(questionBox(), "");
-    Jakiro.lookAfterAsking(Jakiro.begin(id, { from, typed, form: asked }));
-    return names.map((name) => sent[name]);
-  }
+export const beforeAsk = (names, values) => send(names, values, state.from, null);
+export const beforeAskInstead = (names, values) => send(names, values, instead.from, instead.changes);
 
-  const beforeAsk = (names, values) => send(names, values, Jakiro.moves.state.from, null);
-  const beforeAskInstead = (names, values) => send(names, values, instead.from, instead.changes);
+// Asks in place of a turn and of those after it; the old ones come back if no answer begins
+function askInstead(run, changes) {
+  if (refuseOffline()) return;
+  instead = { from: run, changes: { question: run.question, ...changes } };
+  screen.form.askInstead();
+}
 
-  // A question that brought no answer stands in the box again, unless another one is there
-  function giveBack(run) {
-    const box = questionBox();
-    if (run.typed && box && !box.value) fill(box, run.typed);
-    run.typed = "";
-  }
+// An offered question is asked when it is pressed
+document.addEventListener("click", ({ target }) => {
+  const chip = target.closest?.(".jk-chip");
+  if (!chip || refuseOffline()) return;
+  instead = { from: state.from, changes: { question: chip.textContent.trim() } };
+  screen.form.askInstead();
+});
 
-  // Asks in place of a turn and of those after it; the old ones come back if no answer begins
-  function askInstead(run, changes) {
-    if (Jakiro.refuseOffline()) return;
-    instead = { from: run, changes: { question: run.question, ...changes } };
-    document.querySelector("#ask-instead").click();
-  }
+// At temperature 0 the same text would come again
+export const OTHER_TEMPERATURE = 0.8;
+export const isFixed = (run) => run.main.header.sampling.temperature === 0;
+export const askAgain = (run) => askInstead(run, { seed: run.main.header.sampling.seed + 1, ...(isFixed(run) ? { temperature: OTHER_TEMPERATURE } : {}) });
+// The same text to twice the length: what is drawn at a position does not depend on where the answer ends
+export const goOn = (run) => askInstead(run, { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens });
+// The same question and seed once more with a large tree, which shows more and takes longer
+export const bigTree = () => askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
 
-  const askAgain = (run) => askInstead(run, { seed: run.main.header.sampling.seed + 1 });
-  // The same text to twice the length: what is drawn at a position does not depend on where the answer ends
-  const goOn = (run) => askInstead(run, { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens });
-  // The same question and seed once more with a large tree, which shows more and takes longer
-  const bigTree = (state) => askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
+export function edit(run) {
+  state.from = run;
+  const box = questionBox();
+  fill(box, run.question);
+  box.focus();
+  redraw();
+}
 
-  function edit(run) {
-    Jakiro.screen.state.from = run;
-    const box = questionBox();
-    fill(box, run.question);
-    box.focus();
-    Jakiro.drawChat(Jakiro.screen.parts, Jakiro.screen.state);
-  }
+// A question waits in the box for the next key, so that a clicker alone can ask it
+export function armQuestion() {
+  const box = questionBox();
+  if (!box.value.trim()) fill(box, document.querySelector("#example-0").textContent.trim());
+  state.armed = true;
+  setTab("race");
+}
 
-  // A question waits in the box for the next key, so that a clicker alone can ask it
-  function armQuestion() {
-    const box = questionBox();
-    if (!box.value.trim()) fill(box, document.querySelector("#example-0").textContent.trim());
-    Jakiro.moves.state.armed = true;
-    Jakiro.setTab("race");
-  }
+// A question was sent: whether the server is there to answer it
+async function lookAfter(run) {
+  await chip.look();
+  if (!offline() || run.finished || run.main) return;
+  lose(run, "offline_kept");
+  chip.look();
+}
 
-  function askArmed() {
-    Jakiro.moves.state.armed = false;
-    document.querySelector("#ask").click();
-  }
+let returning = null; // the turn that the page goes on reading
 
-  let returning = null; // the turn that the page goes on reading
+// Goes on with an answer, where the server still has it, in place of what is known of it
+export function resume(id, about) {
+  returning = begin(id, about);
+  if (questionBox() && questionBox().value === about.typed) fill(questionBox(), "");
+  // The form is there once it has said what it holds
+  const send = () => (formDefaults() ? screen.form.resume() : requestAnimationFrame(send));
+  send();
+}
 
-  // Goes on with an answer, where the server still has it, in place of what is known of it
-  function resume(id, about) {
-    returning = Jakiro.begin(id, about);
-    if (questionBox() && questionBox().value === about.typed) fill(questionBox(), "");
-    // The button is there once Gradio has drawn the form
-    const click = () => (document.querySelector("#resume") ? document.querySelector("#resume").click() : requestAnimationFrame(click));
-    click();
-  }
-
-  Object.assign(Jakiro, { resume, resumed: () => [returning.id], questionBox, fill, beforeAsk, beforeAskInstead, giveBack, askAgain, goOn, bigTree, edit, armQuestion, askArmed });
-})();
+export const resumed = () => [returning.id];

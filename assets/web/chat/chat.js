@@ -1,88 +1,92 @@
 // The chat: earlier turns above the answer, what can be done with each, and how a new chat starts.
-(() => {
-  const { h, say, counted, questionsOf } = Jakiro;
 
-  // Turns that go along with the next question: those before the one that it takes the place of
-  function sentTurns({ turns, from }) {
-    const at = from ? turns.indexOf(from) : -1;
-    return turns.slice(0, at < 0 ? undefined : at).filter((run) => run.main && run.finished);
-  }
+import { counted, h, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
+import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed } from "./asking.js";
+import { sentTurns } from "./turns.js";
+import { questionsOf } from "../data/history.js";
+import { chip } from "../page/chip.js";
+import { redraw, redrawNow, screen, show, state } from "../page/machine.js";
+import { AnswerView } from "../watch/answer.js";
 
-  const conversation = (state) => sentTurns(state).flatMap((run) => [
-    { role: "user", content: run.question },
-    { role: "assistant", content: Jakiro.textOf(run.main, run.main.tokens.length) },
-  ]);
+// What an answer was sent with, as its header tells
+export function sentWith(run) {
+  const asked = questionsOf(run.main.header).length;
+  return asked > 1 ? say("chat_sent", { turns: counted("earlier_turn", asked - 1) }) : "";
+}
 
-  // What an answer was sent with, as its header tells
-  function sentWith(run) {
-    const asked = questionsOf(run.main.header).length;
-    return asked > 1 ? say("chat_sent", { turns: counted("earlier_turn", asked - 1) }) : "";
-  }
+const button = (key, action, words) => h("button", { class: "link-button", "data-action": key, onclick: action }, words || say(key));
+const newChat = () => document.querySelector("#clear").click();
 
-  const button = (key, action) => h("button", { class: "link-button", "data-action": key, onclick: action }, say(key));
-  const newChat = () => document.querySelector("#clear").click();
+function placeForLine() {
+  const row = document.querySelector("#question-row");
+  const line = h("div", { class: "chat-line", id: "jk-chat", role: "status" });
+  if (row) row.append(line);
+  else if (screen.server) requestAnimationFrame(redrawNow);
+  return line;
+}
 
-  function placeForLine() {
-    const row = document.querySelector("#question-row");
-    const line = h("div", { class: "chat-line", id: "jk-chat", role: "status" });
-    if (row) row.append(line);
-    return line;
-  }
+// Beside the question box: what the next question is sent with, or takes the place of
+function drawLine() {
+  const line = document.querySelector("#jk-chat") || placeForLine();
+  const count = sentTurns(state).length;
+  const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), button("chat_go_on", () => startFrom(null))]
+    : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), button("new_chat", newChat)]
+      : state.putAway ? [say("chat_put_away"), button("chat_undo", undo)]
+        : chip.value?.target ? [h("span", { title: chip.value.size || null }, say("answers_here", { target: chip.value.target }))] : [];
+  line.replaceChildren(...said);
+}
 
-  // Beside the question box: what the next question is sent with, or takes the place of
-  function drawLine(state) {
-    const line = document.querySelector("#jk-chat") || placeForLine();
-    const count = sentTurns(state).length;
-    const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), button("chat_go_on", () => startFrom(null))]
-      : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), button("new_chat", newChat)]
-        : state.putAway ? [say("chat_put_away"), button("chat_undo", undo)] : [];
-    line.replaceChildren(...said);
-  }
+// From which turn on the next question replaces the chat; the old turns stay until its answer comes
+function startFrom(run) {
+  state.from = run;
+  redraw();
+}
 
-  // From which turn on the next question replaces the chat; the old turns stay until its answer comes
-  function startFrom(run) {
-    const { parts, state } = Jakiro.screen;
-    state.from = run;
-    drawChat(parts, state);
-  }
+// Puts the chat away; until the next question it can be brought back
+export function clear() {
+  state.turns.forEach((run) => run.stop());
+  const putAway = state.turns.length ? { turns: state.turns, run: state.run, index: state.index } : state.putAway;
+  Object.assign(state, { turns: [], waiting: null, replaced: [], from: null, putAway });
+  notify(null);
+  show(null);
+}
 
-  // Puts the chat away; until the next question it can be brought back
-  function clear() {
-    const { state } = Jakiro.screen;
-    state.turns.forEach((run) => run.stop());
-    const putAway = state.turns.length ? { turns: state.turns, run: state.run, index: state.index } : state.putAway;
-    Object.assign(state, { turns: [], waiting: null, replaced: [], from: null, putAway });
-    Jakiro.notify(null);
-    Jakiro.show(null);
-  }
+function undo() {
+  const { turns, run, index } = state.putAway;
+  Object.assign(state, { turns, putAway: null });
+  show(run, index);
+}
 
-  function undo() {
-    const { state } = Jakiro.screen;
-    const { turns, run, index } = state.putAway;
-    Object.assign(state, { turns, putAway: null });
-    Jakiro.show(run, index);
-  }
+// What can be done with a finished turn
+function actions(run) {
+  const cut = run.main.endReason === "length";
+  return h("div", { class: "turn-buttons" }, cut ? button("go_on", () => goOn(run)) : null,
+    button("ask_again", () => askAgain(run), isFixed(run) && say("other_wording", { temperature: OTHER_TEMPERATURE })), button("edit", () => edit(run)));
+}
 
-  // What can be done with a finished turn
-  function actions(run) {
-    const cut = run.main.endReason === "length";
-    return h("div", { class: "turn-buttons" }, cut ? button("go_on", () => Jakiro.goOn(run)) : null,
-      button("ask_again", () => Jakiro.askAgain(run)), button("edit", () => Jakiro.edit(run)));
-  }
+// An earlier turn, whose answer is drawn with its marks when somebody opens it
+function turnOf(turn) {
+  const answer = h("div", { class: "turn-text" });
+  const open = () => answer.childNodes.length
+    || new AnswerView(answer).draw(turn.main, turn.main.tokens.length, { live: false, formatted: state.formatted });
+  return h("details", { class: "turn", ontoggle: open }, h("summary", { dir: "auto", onclick: open }, turn.question), answer,
+    h("div", { class: "turn-buttons" }, button("show_turn", () => show(turn)), turn.finished ? actions(turn) : null));
+}
 
-  // Earlier turns stand above the answer, oldest first, a line each; under it what can be done with it
-  function drawChat(parts, state) {
-    const { run, turns } = state;
-    const at = turns.indexOf(run);
-    document.body.dataset.asked = turns.length || (run && run.source !== "recording") ? "1" : "";
-    parts.turns.replaceChildren(...(at >= 0 && run.main && run.finished ? [actions(run)] : []));
-    const others = turns.filter((turn, i) => turn.main && i !== at);
-    parts.earlier.hidden = !others.length;
-    parts.earlier.replaceChildren(...others.map((turn) => h("details", { class: "turn" }, h("summary", { dir: "auto" }, turn.question),
-      h("p", { class: "turn-text", dir: "auto" }, Jakiro.textOf(turn.main, turn.main.tokens.length)),
-      h("div", { class: "turn-buttons" }, button("show_turn", () => Jakiro.show(turn, Infinity)), turn.finished ? actions(turn) : null))));
-    drawLine(state);
-  }
+// Earlier turns stand above the answer, oldest first, a line each; under it what can be done with it
+let drawn = "";
+export function drawChat(parts, { run, turns, from, putAway }) {
+  const at = turns.indexOf(run);
+  const key = JSON.stringify([turns.map((turn) => [turn.id, Boolean(turn.main), turn.finished]), run?.id, from?.id, Boolean(putAway), chip.value?.target]);
+  if (key === drawn && document.querySelector("#jk-chat")) return;
+  drawn = key;
+  document.body.dataset.asked = turns.length || (run && run.source !== "recording") ? "1" : "";
+  parts.turns.replaceChildren(...(at >= 0 && run.main && run.finished ? [actions(run)] : []));
+  const others = turns.filter((turn, i) => turn.main && i !== at);
+  parts.earlier.hidden = !others.length;
+  parts.earlier.replaceChildren(...others.map(turnOf));
+  drawLine();
+}
 
-  Object.assign(Jakiro, { conversation, sentWith, drawChat, clear, freshChat: () => startFrom(Jakiro.screen.state.turns[0] || null) });
-})();
+export const freshChat = () => startFrom(state.turns[0] || null);

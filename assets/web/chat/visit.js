@@ -1,74 +1,68 @@
 // What a visit keeps when the page is loaded anew: the chat's answers, the question in the box, and the settings.
-(() => {
-  const { say, counted, memory, runFromTraces, traceOf } = Jakiro;
 
-  const CHAT = "jakiro-chat";
-  const FORM = "jakiro-form";
-  let defaults = null; // what the form holds on a first visit, by name
+import { counted, memory, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
+import { resume } from "./asking.js";
+import { questionBox } from "./box.js";
+import { runFromTraces, traceOf } from "../data/history.js";
+import { byName, fieldsChosen, formNow, formStartsWith } from "../page/form.js";
+import { screen, show, state } from "../page/machine.js";
 
-  const packed = (run) => ({ id: run.id, form: run.form,
-    traces: Object.fromEntries(Object.entries(run.lanes).map(([name, lane]) => [name, traceOf(lane)])) });
+const CHAT = "jakiro-chat";
+const FORM = "jakiro-form";
 
-  // Keeps the newest answers that the browser has room for, and the number of the older ones that are lost
-  function keepChat(turns, writing) {
-    const texts = turns.map((run) => JSON.stringify(packed(run)));
-    for (let left = 0; left <= texts.length; left += 1) {
-      if (memory.set(CHAT, `{"runs":[${texts.slice(left)}],"left":${left},"writing":${JSON.stringify(writing || null)}}`)) return;
+const packed = (run) => ({ id: run.id, form: run.form,
+  traces: Object.fromEntries(Object.entries(run.lanes).map(([name, lane]) => [name, traceOf(lane)])) });
+
+// Keeps the newest answers that the browser has room for, and the number of the older ones that are lost
+function keepChat(turns, writing) {
+  const texts = turns.map((run) => JSON.stringify(packed(run)));
+  for (let left = 0; left <= texts.length; left += 1) {
+    if (memory.set(CHAT, `{"runs":[${texts.slice(left)}],"left":${left},"writing":${JSON.stringify(writing || null)}}`)) return;
+  }
+}
+
+function keep() {
+  const writing = state.turns.find((run) => !run.finished) || state.lost;
+  const box = questionBox();
+  const turns = state.turns.flatMap((run) => (run.main ? [run] : run.replaced || []));
+  keepChat(turns, writing && { id: writing.id, form: writing.form, n: writing.main ? writing.main.tokens.length : 0,
+    question: writing.question || writing.form?.question });
+  memory.set(FORM, JSON.stringify({ ...formNow(), question: box?.value }));
+}
+
+// Puts the chat back as it was; what does not read as a chat is dropped
+export function restore() {
+  try {
+    const kept = JSON.parse(memory.get(CHAT) || "null");
+    if (!kept) return;
+    state.turns = kept.runs.map(({ id, form, traces }) => Object.assign(runFromTraces(id, "live", traces), { form }));
+    state.turns.forEach((run) => state.seen.add(run.id));
+    const last = state.turns[state.turns.length - 1];
+    if (last) show(last);
+    if (kept.left) notify("error", say("visit_lost", { turns: counted("earlier_turn", kept.left) }));
+    if (kept.writing) {
+      const { id, form, question } = kept.writing;
+      resume(id, { from: state.turns.find((run) => run.id === id), form, typed: question });
     }
+  } catch {
+    state.turns = [];
+  } finally {
+    memory.set(CHAT, "");
   }
+}
 
-  function keep() {
-    const { state } = Jakiro.screen;
-    const writing = state.turns.find((run) => !run.finished) || state.lost;
-    const box = Jakiro.questionBox();
-    const turns = state.turns.flatMap((run) => (run.main ? [run] : run.replaced || []));
-    keepChat(turns, writing && { id: writing.id, form: writing.form, n: writing.main ? writing.main.tokens.length : 0,
-      question: writing.question || writing.form?.question });
-    memory.set(FORM, JSON.stringify({ ...Jakiro.formNow(), question: box?.value }));
+// The form's values of before, by the same names; its own where nothing was kept
+export function keptForm(names, values) {
+  let kept = {};
+  formStartsWith(byName(names, values));
+  try {
+    kept = JSON.parse(memory.get(FORM) || "{}");
+  } catch {
+    kept = {};
   }
+  fieldsChosen(Object.keys(kept));
+  return names.map((name, i) => (typeof kept[name] === typeof values[i] ? kept[name] : values[i]));
+}
 
-  // The server no longer keeps the answer: what there is of it
-  function tellCut(run) {
-    const from = run.main || run.replaced[0]?.main;
-    Jakiro.notify("error", say("visit_cut", { n: from?.tokens.length || 0 }));
-  }
-
-  // Puts the chat back as it was; what does not read as a chat is dropped
-  function restore(show) {
-    const { state } = Jakiro.screen;
-    try {
-      const kept = JSON.parse(memory.get(CHAT) || "null");
-      if (!kept) return;
-      state.turns = kept.runs.map(({ id, form, traces }) => Object.assign(runFromTraces(id, "live", traces), { form }));
-      state.turns.forEach((run) => state.seen.add(run.id));
-      const last = state.turns[state.turns.length - 1];
-      if (last) show(last, Infinity);
-      if (kept.left) Jakiro.notify("error", say("visit_lost", { turns: counted("earlier_turn", kept.left) }));
-      if (kept.writing) {
-        const { id, form, question } = kept.writing;
-        Jakiro.resume(id, { from: state.turns.find((run) => run.id === id), form, typed: question });
-      }
-    } catch {
-      state.turns = [];
-    } finally {
-      memory.set(CHAT, "");
-    }
-  }
-
-  // The form's values of before, by the same names; its own where nothing was kept
-  function keptForm(names, values) {
-    let kept = {};
-    defaults = Object.fromEntries(names.map((name, i) => [name, values[i]]));
-    try {
-      kept = JSON.parse(memory.get(FORM) || "{}");
-    } catch {
-      kept = {};
-    }
-    Jakiro.fieldsChosen(Object.keys(kept));
-    return names.map((name, i) => (typeof kept[name] === typeof values[i] ? kept[name] : values[i]));
-  }
-
-  addEventListener("pagehide", () => Jakiro.screen.parts && Jakiro.screen.parts.live && keep());
-
-  Object.assign(Jakiro, { restore, tellCut, keptForm, formDefaults: () => defaults });
-})();
+addEventListener("pagehide", () => screen.server && keep());

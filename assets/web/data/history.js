@@ -1,200 +1,203 @@
 // What the page knows: runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live
 // updates, shipped recordings and opened files all end up here and look the same afterwards.
-(() => {
-  const { fromHex, isPlain, methodTitle, Proposers, StepReader, TARGET, unequalHeads } = Jakiro;
 
-  const OTHER_LOOKS = 3;
+import { given } from "../base/given.js";
+import { fromHex, unitsOf } from "../base/pieces.js";
+import { Proposers, TARGET, isPlain, methodTitle, unequalHeads } from "./methods.js";
+import { StepReader } from "./packed.js";
 
-  // Levels of a step's tree
-  const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
+const OTHER_LOOKS = 3;
 
-  // Branches of a step's tree
-  const leavesOf = ({ nodes }) => nodes.length - new Set(nodes.map((node) => node.parent)).size + 1;
+// Levels of a step's tree
+export const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
 
-  // Passes of the draft that made its tree
-  const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
-  // The nodes from the root's child to node `i`; none for the root
-  const pathTo = (nodes, i) => (i > 0 ? [...pathTo(nodes, nodes[i].parent), i] : []);
+// Branches of a step's tree
+const leavesOf = ({ nodes }) => nodes.length - new Set(nodes.map((node) => node.parent)).size + 1;
 
-  // The node after which the target chose on: the last accepted one, or the root
-  const endOf = (step) => step.accepted_path.at(-1) ?? 0;
-  // The part of a step's accepted path that came into the answer: an end token or a limit may cut it
-  const deliveredPath = (step) => step.accepted_path.slice(0, step.committed_ids.length);
-  // Whether the target's own token came into the answer
-  const bonusDelivered = (step) => step.committed_ids.length > step.accepted_path.length;
+// Passes of the draft that made its tree
+export const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
+// The nodes from the root's child to node `i`; none for the root
+export const pathTo = (nodes, i) => (i > 0 ? [...pathTo(nodes, nodes[i].parent), i] : []);
 
-  // What people asked in a conversation, the last question last
-  const questionsOf = (header) => header.messages.filter((message) => message.role === "user").map((message) => message.content);
+// The node after which the target chose on: the last accepted one, or the root
+export const endOf = (step) => step.accepted_path.at(-1) ?? 0;
+// The part of a step's accepted path that came into the answer: an end token or a limit may cut it
+export const deliveredPath = (step) => step.accepted_path.slice(0, step.committed_ids.length);
+// Whether the target's own token came into the answer
+export const bonusDelivered = (step) => step.committed_ids.length > step.accepted_path.length;
 
-  class Lane {
-    // `name` is what the lane was asked for by; the header says which method that is
-    constructor(header, name) {
-      this.header = header;
-      this.name = name;
-      this.method = header.method;
-      this.title = methodTitle(header.method);
-      this.isPlain = isPlain(header.method);
-      this.proposers = new Proposers(header.proposers);
-      this.steps = [];
-      this.reader = new StepReader(header);
-      this.endReason = null;
-      this.tokens = [];
-      this.seconds = []; // own clock at the end of each step
-      this.deepest = 0; // levels of the deepest tree so far
-      this.widest = 1; // rows that the widest one takes, the target's own token included
-      this.counts = []; // tokens in the answer after each step, the first one included
-      this.addToken({ id: header.first_token_id, piece: header.first_piece, step: -1, level: 0, node: -1,
-        proposer: TARGET });
-    }
+// What people asked in a conversation, the last question last
+export const questionsOf = (header) => header.messages.filter((message) => message.role === "user").map((message) => message.content);
 
-    // Minutes that the lane's head was trained; undefined for heads that did not ship and for lanes without one
-    get headMinutes() {
-      const { drafter } = this.header;
-      return drafter ? new Map(Object.entries(Jakiro.headMinutes)).get(drafter.name) : undefined;
-    }
-
-    addToken(token) {
-      const special = this.header.special_tokens[String(token.id)] || null;
-      this.tokens.push({ ...token, bytes: fromHex(token.piece), special });
-    }
-
-    add(step) {
-      if (step.index !== this.steps.length) return false;
-      this.steps.push(step);
-      step.nodes.forEach((node) => this.proposers.of(node)); // who is not in the header gets a place by turn of appearance
-      const path = step.accepted_path;
-      step.committed_ids.forEach((id, i) => {
-        const node = i < path.length ? path[i] : -1;
-        const from = node < 0 ? null : step.nodes[node];
-        this.addToken({ id, piece: from ? from.piece : step.bonus_piece, step: step.index, level: i + 1, node,
-          proposer: from ? this.proposers.of(from) : TARGET });
-      });
-      this.seconds.push((this.seconds[this.seconds.length - 1] || 0)
-        + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
-      this.counts.push(this.tokens.length);
-      this.deepest = Math.max(this.deepest, depthOf(step));
-      this.widest = Math.max(this.widest, leavesOf(step) + 1);
-      return true;
-    }
-
-    get clock() {
-      return this.seconds.length ? this.seconds[this.seconds.length - 1] : 0;
-    }
-
-    // How many tokens had been written when this lane's own clock stood at `time`
-    countAt(time) {
-      return this.countAfter(this.stepsAt(time) - 1);
-    }
-
-    stepsAt(time) {
-      let low = 0;
-      let high = this.seconds.length;
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if (this.seconds[middle] <= time + 1e-9) low = middle + 1;
-        else high = middle;
-      }
-      return low;
-    }
-
-    countAfter(step) {
-      return step < 0 ? 1 : this.counts[Math.min(step, this.counts.length - 1)];
-    }
-
-    // Own seconds at which token number `count` (1 = the first) was there
-    secondsTo(count) {
-      if (count <= 1) return 0;
-      const step = this.counts.findIndex((have) => have >= count);
-      return step < 0 ? null : this.seconds[step];
-    }
+export class Lane {
+  // `name` is what the lane was asked for by; the header says which method that is
+  constructor(header, name) {
+    this.header = header;
+    this.name = name;
+    this.method = header.method;
+    this.title = methodTitle(header.method);
+    this.isPlain = isPlain(header.method);
+    this.proposers = new Proposers(header.proposers);
+    this.steps = [];
+    this.reader = new StepReader(header);
+    this.endReason = null;
+    this.tokens = [];
+    this.seconds = []; // own clock at the end of each step
+    this.deepest = 0; // levels of the deepest tree so far
+    this.widest = 1; // rows that the widest one takes, the target's own token included
+    this.counts = []; // tokens in the answer after each step, the first one included
+    this.addToken({ id: header.first_token_id, piece: header.first_piece, step: -1, level: 0, node: -1,
+      proposer: TARGET });
   }
 
-  class Run {
-    constructor(id, source) {
-      this.id = id;
-      this.source = source; // "live", "recording" or "opened"
-      this.lanes = Object.create(null); // names come from files
-      this.finished = false;
+  // Minutes that the lane's head was trained; undefined for heads that did not ship and for lanes without one
+  get headMinutes() {
+    const { drafter } = this.header;
+    return drafter ? new Map(Object.entries(given.headMinutes)).get(drafter.name) : undefined;
+  }
+
+  addToken(token) {
+    const special = this.header.special_tokens[String(token.id)] || null;
+    this.tokens.push({ ...token, bytes: fromHex(token.piece), special });
+  }
+
+  add(step) {
+    if (step.index !== this.steps.length) return false;
+    this.steps.push(step);
+    step.nodes.forEach((node) => this.proposers.of(node)); // who is not in the header gets a place by turn of appearance
+    const path = step.accepted_path;
+    step.committed_ids.forEach((id, i) => {
+      const node = i < path.length ? path[i] : -1;
+      const from = node < 0 ? null : step.nodes[node];
+      this.addToken({ id, piece: from ? from.piece : step.bonus_piece, step: step.index, level: i + 1, node,
+        proposer: from ? this.proposers.of(from) : TARGET });
+    });
+    this.seconds.push((this.seconds[this.seconds.length - 1] || 0)
+      + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
+    this.counts.push(this.tokens.length);
+    this.deepest = Math.max(this.deepest, depthOf(step));
+    this.widest = Math.max(this.widest, leavesOf(step) + 1);
+    return true;
+  }
+
+  get clock() {
+    return this.seconds.length ? this.seconds[this.seconds.length - 1] : 0;
+  }
+
+  // How many tokens had been written when this lane's own clock stood at `time`
+  countAt(time) {
+    return this.countAfter(this.stepsAt(time) - 1);
+  }
+
+  stepsAt(time) {
+    let low = 0;
+    let high = this.seconds.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.seconds[middle] <= time + 1e-9) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  countAfter(step) {
+    return step < 0 ? 1 : this.counts[Math.min(step, this.counts.length - 1)];
+  }
+
+  // Own seconds at which token number `count` (1 = the first) was there
+  secondsTo(count) {
+    if (count <= 1) return 0;
+    const step = this.counts.findIndex((have) => have >= count);
+    return step < 0 ? null : this.seconds[step];
+  }
+}
+
+export class Run {
+  constructor(id, source) {
+    this.id = id;
+    this.source = source; // "live", "recording" or "opened"
+    this.lanes = Object.create(null); // names come from files
+    this.finished = false;
+    this.waiting = null;
+    this.title = null;
+  }
+
+  // The lane that the tree and the answer show: the first one asked for that drafts
+  get main() {
+    const all = Object.values(this.lanes);
+    return all.find((lane) => !lane.isPlain) || all[0] || null;
+  }
+
+  get plain() {
+    return Object.values(this.lanes).find((lane) => lane.isPlain) || null;
+  }
+
+  // As lanes stand side by side: plain decoding, the one that the tree shows, the others
+  get ordered() {
+    return [...new Set([this.plain, this.main, ...Object.values(this.lanes)])].filter(Boolean);
+  }
+
+  // How a lane looks among the others: "plain", "main", "other-0", "other-1", …
+  roleOf(lane) {
+    if (lane === this.plain) return "plain";
+    if (lane === this.main) return "main";
+    return `other-${this.ordered.filter((one) => one !== this.plain && one !== this.main).indexOf(lane) % OTHER_LOOKS}`;
+  }
+
+  // One sentence where the lanes' heads were not trained equally long, else nothing
+  get unequalHeads() {
+    return unequalHeads(this.ordered.map((lane) => [lane.title, lane.headMinutes]));
+  }
+
+  get question() {
+    const header = this.main && this.main.header;
+    return header ? questionsOf(header).at(-1) ?? header.raw_prompt ?? "" : "";
+  }
+
+  // Nothing more comes of it; lanes that were not done are stopped
+  stop() {
+    if (this.finished) return;
+    Object.values(this.lanes).forEach((lane) => (lane.endReason = lane.endReason || "stopped"));
+    Object.assign(this, { finished: true, waiting: null });
+  }
+
+  // One event as app/serving/packing.py packs it
+  take([kind, name, payload]) {
+    if (kind === "wait") this.waiting = payload;
+    else if (kind === "header") {
       this.waiting = null;
-      this.title = null;
-    }
-
-    // The lane that the tree and the answer show: the first one asked for that drafts
-    get main() {
-      const all = Object.values(this.lanes);
-      return all.find((lane) => !lane.isPlain) || all[0] || null;
-    }
-
-    get plain() {
-      return Object.values(this.lanes).find((lane) => lane.isPlain) || null;
-    }
-
-    // As lanes stand side by side: plain decoding, the one that the tree shows, the others
-    get ordered() {
-      return [...new Set([this.plain, this.main, ...Object.values(this.lanes)])].filter(Boolean);
-    }
-
-    // How a lane looks among the others: "plain", "main", "other-0", "other-1", …
-    roleOf(lane) {
-      if (lane === this.plain) return "plain";
-      if (lane === this.main) return "main";
-      return `other-${this.ordered.filter((one) => one !== this.plain && one !== this.main).indexOf(lane) % OTHER_LOOKS}`;
-    }
-
-    // One sentence where the lanes' heads were not trained equally long, else nothing
-    get unequalHeads() {
-      return unequalHeads(this.ordered.map((lane) => [lane.title, lane.headMinutes]));
-    }
-
-    get question() {
-      const header = this.main && this.main.header;
-      return header ? questionsOf(header).at(-1) ?? header.raw_prompt ?? "" : "";
-    }
-
-    // Nothing more comes of it; lanes that were not done are stopped
-    stop() {
-      if (this.finished) return;
-      Object.values(this.lanes).forEach((lane) => (lane.endReason = lane.endReason || "stopped"));
-      Object.assign(this, { finished: true, waiting: null });
-    }
-
-    // One event as app/serving/packing.py packs it
-    take([kind, name, payload]) {
-      if (kind === "wait") this.waiting = payload;
-      else if (kind === "header") {
-        this.waiting = null;
-        if (!this.lanes[name]) this.lanes[name] = new Lane(payload, name);
-      } else if (kind === "step") {
-        const lane = this.lanes[name];
-        const step = lane && lane.reader.read(payload, lane.steps.length);
-        if (step) lane.add(step);
-      } else if (kind === "end") {
-        if (this.lanes[name]) this.lanes[name].endReason = payload;
-      } else {
-        this.finished = true;
-        this.waiting = null;
-      }
+      if (!this.lanes[name]) this.lanes[name] = new Lane(payload, name);
+    } else if (kind === "step") {
+      const lane = this.lanes[name];
+      const step = lane && lane.reader.read(payload, lane.steps.length);
+      if (step) lane.add(step);
+    } else if (kind === "end") {
+      if (this.lanes[name]) this.lanes[name].endReason = payload;
+    } else {
+      this.finished = true;
+      this.waiting = null;
     }
   }
+}
 
-  function runFromTraces(id, source, traces, title) {
-    const run = new Run(id, source);
-    for (const [name, trace] of Object.entries(traces)) {
-      const { header, steps, end_reason: reason } = trace;
-      const lane = new Lane(header, name);
-      steps.forEach((step) => lane.add(step));
-      lane.endReason = reason || "stopped";
-      run.lanes[name] = lane;
-    }
-    run.finished = true;
-    run.title = title || null;
-    return run;
+export function runFromTraces(id, source, traces, title) {
+  const run = new Run(id, source);
+  for (const [name, trace] of Object.entries(traces)) {
+    const { header, steps, end_reason: reason } = trace;
+    const lane = new Lane(header, name);
+    steps.forEach((step) => lane.add(step));
+    lane.endReason = reason || "stopped";
+    run.lanes[name] = lane;
   }
+  run.finished = true;
+  run.title = title || null;
+  return run;
+}
 
-  function traceOf(lane) {
-    return { header: lane.header, steps: lane.steps, end_reason: lane.endReason };
-  }
+// The first `count` tokens as text
+export const textOf = (lane, count, start = 0) => unitsOf(lane.tokens.slice(start, count))
+  .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
 
-  Object.assign(Jakiro, { Run, Lane, runFromTraces, traceOf, depthOf, passesOf, pathTo, endOf, deliveredPath, bonusDelivered,
-    questionsOf });
-})();
+export function traceOf(lane) {
+  return { header: lane.header, steps: lane.steps, end_reason: lane.endReason };
+}

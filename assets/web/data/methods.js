@@ -1,65 +1,65 @@
 // Who guesses: the drafting methods by name, and the hue, shape and number that follow a proposer's place in its lane.
-(() => {
-  const { say } = Jakiro;
 
-  const SHAPES = ["circle", "square", "diamond", "triangle"];
-  const [plainMethod, ...drafting] = Jakiro.methods;
+import { say } from "../base/dom.js";
+import { given } from "../base/given.js";
 
-  const methodNamed = (name) => Jakiro.methods.find((one) => one.name === name || one.aliases.includes(name));
-  const isPlain = (name) => methodNamed(name) === plainMethod;
-  // What people read; a method that this page has never heard of keeps its own name
-  const methodTitle = (name) => (methodNamed(name) || { title: name }).title;
+const SHAPES = ["circle", "square", "diamond", "triangle"];
+const [plainMethod, ...drafting] = given.methods;
 
-  // One sentence where heads that stand side by side were not trained equally long, else nothing; from [title, minutes]
-  function unequalHeads(pairs) {
-    const known = pairs.filter(([, minutes]) => minutes !== undefined).map(([title, minutes]) => [title, Math.round(minutes)]);
-    if (new Set(known.map(([, minutes]) => minutes)).size < 2) return "";
-    return say("unequal_heads", { heads: known.map(([title, minutes]) => say("head_minutes", { title, minutes })).join(", ") });
+const methodNamed = (name) => given.methods.find((one) => one.name === name || one.aliases.includes(name));
+export const isPlain = (name) => methodNamed(name) === plainMethod;
+// What people read; a method that this page has never heard of keeps its own name
+export const methodTitle = (name) => (methodNamed(name) || { title: name }).title;
+
+// One sentence where heads that stand side by side were not trained equally long, else nothing; from [title, minutes]
+export function unequalHeads(pairs) {
+  const known = pairs.filter(([, minutes]) => minutes !== undefined).map(([title, minutes]) => [title, Math.round(minutes)]);
+  if (new Set(known.map(([, minutes]) => minutes)).size < 2) return "";
+  return say("unequal_heads", { heads: known.map(([title, minutes]) => say("head_minutes", { title, minutes })).join(", ") });
+}
+
+// What a tooltip says of a head's training; null where it is not known
+export const trainedWords = (minutes) => (minutes === undefined ? null : say("trained", { minutes: Math.round(minutes) }));
+
+const marked = (id, label, sentence, hue, shape, place, number) => ({ id, label, sentence, shape, place, number,
+  hue: String(hue), classes: `hue-${hue} by-${place}` });
+// After the last hue the first one comes again, with a number beside the shape
+const proposerAt = (place, { id, label, sentence }) => marked(id, label, sentence, place % SHAPES.length,
+  SHAPES[place % SHAPES.length], place, place < SHAPES.length ? "" : String(place + 1));
+
+export const TARGET = marked(null, say("target"), say("target_sentence"), "target", "star", "target", "");
+const ROOT = marked(null, say("root"), "", "root", "circle", "root", "");
+
+// A lane's proposers in the header's order; a name that the header lacks comes after them
+export class Proposers {
+  constructor(listed) {
+    this.all = [];
+    this.byId = new Map();
+    listed.forEach((proposer) => this.add(proposer));
   }
 
-  // What a tooltip says of a head's training; null where it is not known
-  const trainedWords = (minutes) => (minutes === undefined ? null : say("trained", { minutes: Math.round(minutes) }));
-
-  const marked = (id, label, sentence, hue, shape, place, number) => ({ id, label, sentence, shape, place, number,
-    hue: String(hue), classes: `hue-${hue} by-${place}` });
-  // After the last hue the first one comes again, with a number beside the shape
-  const proposerAt = (place, { id, label, sentence }) => marked(id, label, sentence, place % SHAPES.length,
-    SHAPES[place % SHAPES.length], place, place < SHAPES.length ? "" : String(place + 1));
-
-  const TARGET = marked(null, say("target"), say("target_sentence"), "target", "star", "target", "");
-  const ROOT = marked(null, say("root"), "", "root", "circle", "root", "");
-
-  // A lane's proposers in the header's order; a name that the header lacks comes after them
-  class Proposers {
-    constructor(listed) {
-      this.all = [];
-      this.byId = new Map();
-      listed.forEach((proposer) => this.add(proposer));
-    }
-
-    add(proposer) {
-      const made = proposerAt(this.all.length, proposer);
-      this.all.push(made);
-      this.byId.set(proposer.id, made);
-      return made;
-    }
-
-    named(id) {
-      return this.byId.get(id) || this.add({ id, label: id, sentence: "" });
-    }
-
-    of(node) {
-      return node.parent < 0 ? ROOT : this.named(node.proposer);
-    }
-
-    // Whose part stands at a place of a router's weights
-    at(place) {
-      return this.all[place] || proposerAt(place, { id: null, label: String(place + 1), sentence: "" });
-    }
+  add(proposer) {
+    const made = proposerAt(this.all.length, proposer);
+    this.all.push(made);
+    this.byId.set(proposer.id, made);
+    return made;
   }
 
-  // Shown while there is no answer: those of the method that a question gets when nothing else is chosen
-  const usualProposers = new Proposers(drafting[0].proposers);
+  named(id) {
+    return this.byId.get(id) || this.add({ id, label: id, sentence: "" });
+  }
 
-  Object.assign(Jakiro, { methodTitle, isPlain, usualMethod: drafting[0], usualProposers, Proposers, TARGET, unequalHeads, trainedWords });
-})();
+  of(node) {
+    return node.parent < 0 ? ROOT : this.named(node.proposer);
+  }
+
+  // Whose part stands at a place of a router's weights
+  at(place) {
+    return this.all[place] || proposerAt(place, { id: null, label: String(place + 1), sentence: "" });
+  }
+}
+
+// Shown while there is no answer: those of the method that a question gets when nothing else is chosen
+export const usualProposers = new Proposers(drafting[0].proposers);
+
+export const usualMethod = drafting[0];

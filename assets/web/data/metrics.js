@@ -1,117 +1,116 @@
 // Every number on the page is a fold over steps, with the definition printed beside it.
-(() => {
-  const { deliveredPath } = Jakiro;
 
-  const FEWEST_TOKENS = 8;
-  const WINDOW_SECONDS = 2;
+import { deliveredPath } from "./history.js";
 
-  const mean = (steps, of) => (steps.length ? steps.reduce((sum, step) => sum + of(step), 0) / steps.length : null);
+const FEWEST_TOKENS = 8;
+const WINDOW_SECONDS = 2;
 
-  // Tokens that came into the answer, per step
-  const tau = (steps) => mean(steps, (step) => step.committed_ids.length);
-  // The same before any cut at the end of the answer: accepted per step, plus one
-  const tauDrafted = (steps) => mean(steps, (step) => step.accepted_path.length + 1);
+const mean = (steps, of) => (steps.length ? steps.reduce((sum, step) => sum + of(step), 0) / steps.length : null);
 
-  function testedDepth(step) {
-    const kept = new Set([0, ...step.accepted_path]);
-    return step.nodes.reduce((most, node, i) => (i && kept.has(node.parent) ? Math.max(most, node.depth) : most), 0);
-  }
+// Tokens that came into the answer, per step
+const tau = (steps) => mean(steps, (step) => step.committed_ids.length);
+// The same before any cut at the end of the answer: accepted per step, plus one
+const tauDrafted = (steps) => mean(steps, (step) => step.accepted_path.length + 1);
 
-  // [kept, tested] for level 1, 2, …
-  function acceptanceByDepth(steps) {
-    const levels = [];
-    for (const step of steps) {
-      const tested = testedDepth(step);
-      for (let depth = 1; depth <= tested; depth += 1) {
-        levels[depth - 1] = levels[depth - 1] || [0, 0];
-        levels[depth - 1][1] += 1;
-        if (step.accepted_path.length >= depth) levels[depth - 1][0] += 1;
-      }
+function testedDepth(step) {
+  const kept = new Set([0, ...step.accepted_path]);
+  return step.nodes.reduce((most, node, i) => (i && kept.has(node.parent) ? Math.max(most, node.depth) : most), 0);
+}
+
+// [kept, tested] for level 1, 2, …
+function acceptanceByDepth(steps) {
+  const levels = [];
+  for (const step of steps) {
+    const tested = testedDepth(step);
+    for (let depth = 1; depth <= tested; depth += 1) {
+      levels[depth - 1] = levels[depth - 1] || [0, 0];
+      levels[depth - 1][1] += 1;
+      if (step.accepted_path.length >= depth) levels[depth - 1][0] += 1;
     }
-    return levels;
   }
+  return levels;
+}
 
-  function acceptance(steps) {
-    const [kept, tested] = acceptanceByDepth(steps).reduce((sum, level) => [sum[0] + level[0], sum[1] + level[1]], [0, 0]);
-    return tested ? kept / tested : null;
-  }
+function acceptance(steps) {
+  const [kept, tested] = acceptanceByDepth(steps).reduce((sum, level) => [sum[0] + level[0], sum[1] + level[1]], [0, 0]);
+  return tested ? kept / tested : null;
+}
 
-  function acceptedByProposer(steps) {
-    const counts = Object.create(null); // names come from files
-    for (const step of steps) {
-      for (const i of deliveredPath(step)) {
-        counts[step.nodes[i].proposer] = (counts[step.nodes[i].proposer] || 0) + 1;
-      }
+function acceptedByProposer(steps) {
+  const counts = Object.create(null); // names come from files
+  for (const step of steps) {
+    for (const i of deliveredPath(step)) {
+      counts[step.nodes[i].proposer] = (counts[step.nodes[i].proposer] || 0) + 1;
     }
-    return counts;
   }
+  return counts;
+}
 
-  // Tokens after the first over own decode seconds
-  function speed(lane, steps) {
-    const count = steps === undefined ? lane.steps.length : steps;
-    if (!count || lane.counts[count - 1] < FEWEST_TOKENS) return null;
-    return (lane.counts[count - 1] - 1) / lane.seconds[count - 1];
-  }
+// Tokens after the first over own decode seconds
+function speed(lane, steps) {
+  const count = steps === undefined ? lane.steps.length : steps;
+  if (!count || lane.counts[count - 1] < FEWEST_TOKENS) return null;
+  return (lane.counts[count - 1] - 1) / lane.seconds[count - 1];
+}
 
-  // Speed over the last two seconds of own time, at the end of a step
-  function smoothSpeed(lane, step) {
-    const now = lane.seconds[step];
-    const from = Math.max(0, now - WINDOW_SECONDS);
-    return (lane.counts[step] - lane.countAt(from)) / Math.min(WINDOW_SECONDS, now);
-  }
+// Speed over the last two seconds of own time, at the end of a step
+function smoothSpeed(lane, step) {
+  const now = lane.seconds[step];
+  const from = Math.max(0, now - WINDOW_SECONDS);
+  return (lane.counts[step] - lane.countAt(from)) / Math.min(WINDOW_SECONDS, now);
+}
 
-  // Where two answers part: index of the first differing token among those both have, null if none does
-  function firstDifference(left, right) {
-    const common = Math.min(left.tokens.length, right.tokens.length);
-    for (let i = 0; i < common; i += 1) if (left.tokens[i].id !== right.tokens[i].id) return i;
-    return null;
-  }
+// Where two answers part: index of the first differing token among those both have, null if none does
+function firstDifference(left, right) {
+  const common = Math.min(left.tokens.length, right.tokens.length);
+  for (let i = 0; i < common; i += 1) if (left.tokens[i].id !== right.tokens[i].id) return i;
+  return null;
+}
 
-  // Where the lanes' answers part: as above, and where one of two finished answers is the shorter
-  function partsAt({ main, plain }) {
-    const different = firstDifference(main, plain);
-    const lengths = [main.tokens.length, plain.tokens.length];
-    const whole = [main, plain].every((lane) => lane.endReason && lane.endReason !== "stopped");
-    return different === null && whole && lengths[0] !== lengths[1] ? Math.min(...lengths) : different;
-  }
+// Where the lanes' answers part: as above, and where one of two finished answers is the shorter
+function partsAt({ main, plain }) {
+  const different = firstDifference(main, plain);
+  const lengths = [main.tokens.length, plain.tokens.length];
+  const whole = [main, plain].every((lane) => lane.endReason && lane.endReason !== "stopped");
+  return different === null && whole && lengths[0] !== lengths[1] ? Math.min(...lengths) : different;
+}
 
-  // Tokens both lanes have and agree on; with `steps`, as far as the first lane was after that many steps
-  function commonTokens(lane, plain, steps) {
-    const mine = steps === undefined ? lane.tokens.length : lane.countAfter(steps - 1);
-    const different = firstDifference(lane, plain);
-    const common = Math.min(mine, plain.tokens.length);
-    return different === null ? common : Math.min(common, different);
-  }
+// Tokens both lanes have and agree on; with `steps`, as far as the first lane was after that many steps
+function commonTokens(lane, plain, steps) {
+  const mine = steps === undefined ? lane.tokens.length : lane.countAfter(steps - 1);
+  const different = firstDifference(lane, plain);
+  const common = Math.min(mine, plain.tokens.length);
+  return different === null ? common : Math.min(common, different);
+}
 
-  // Plain seconds over the drafting lane's to the same token, both after as many seconds `before`; null until both have eight
-  function speedup(lane, plain, steps, before = 0) {
-    if (!plain || lane === plain) return null;
-    const common = commonTokens(lane, plain, steps);
-    if (common < FEWEST_TOKENS) return null;
-    const mine = lane.secondsTo(common);
-    return mine ? (before + plain.secondsTo(common)) / (before + mine) : null;
-  }
+// Plain seconds over the drafting lane's to the same token, both after as many seconds `before`; null until both have eight
+function speedup(lane, plain, steps, before = 0) {
+  if (!plain || lane === plain) return null;
+  const common = commonTokens(lane, plain, steps);
+  if (common < FEWEST_TOKENS) return null;
+  const mine = lane.secondsTo(common);
+  return mine ? (before + plain.secondsTo(common)) / (before + mine) : null;
+}
 
-  // The margin of the choice that made token `index` of a lane; null for the first token
-  function marginAt(lane, index) {
-    const token = lane.tokens[index];
-    if (!token || token.step < 0) return null;
-    const step = lane.steps[token.step];
-    const before = token.level === 1 ? 0 : step.accepted_path[token.level - 2];
-    return step.nodes[before] ? step.nodes[before].margin : null;
-  }
+// The margin of the choice that made token `index` of a lane; null for the first token
+function marginAt(lane, index) {
+  const token = lane.tokens[index];
+  if (!token || token.step < 0) return null;
+  const step = lane.steps[token.step];
+  const before = token.level === 1 ? 0 : step.accepted_path[token.level - 2];
+  return step.nodes[before] ? step.nodes[before].margin : null;
+}
 
-  function median(values) {
-    if (!values.length) return null;
-    const sorted = [...values].sort((a, b) => a - b);
-    const middle = sorted.length >> 1;
-    return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-  }
+function median(values) {
+  if (!values.length) return null;
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
 
-  function stepTimes(steps) {
-    return ["draft_ms", "verify_ms", "other_ms"].map((name) => median(steps.map((step) => step[name])));
-  }
+function stepTimes(steps) {
+  return ["draft_ms", "verify_ms", "other_ms"].map((name) => median(steps.map((step) => step[name])));
+}
 
-  Object.assign(Jakiro, { metrics: { mean, tau, tauDrafted, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
-    partsAt, speedup, marginAt, stepTimes, FEWEST_TOKENS } });
-})();
+export const metrics = { mean, tau, tauDrafted, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
+    partsAt, speedup, marginAt, stepTimes, FEWEST_TOKENS };

@@ -1,110 +1,120 @@
 // Shipped recordings and opened files: cards to play them, and the one that plays when the page opens.
-(() => {
-  const { h, say, number, metrics, runFromTraces, speedupWords } = Jakiro;
 
-  class RecordingsView {
-    constructor(state, on) {
-      this.state = state;
-      this.on = on;
-      this.loaded = new Map();
-      this.opened = [];
-      this.cards = h("div", { class: "recording-cards" });
-      this.input = h("input", { type: "file", accept: ".json,application/json", id: "jk-open", class: "file-input",
-        onchange: () => this.open(this.input.files[0]) });
-      const drop = h("div", { class: "drop", ondragover: (event) => event.preventDefault(), ondrop: (event) => {
-        event.preventDefault();
-        this.open(event.dataTransfer.files[0]);
-      } }, h("label", { class: "plain-button", for: "jk-open" }, say("open_trace")), this.input,
-      h("span", { class: "muted" }, say("drop_hint")));
-      this.element = h("div", { class: "recordings recordings-only" }, h("p", { class: "muted" }, say("recordings_hint")),
-        this.cards, drop);
+import { h, number, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
+import { orRetry } from "../base/server.js";
+import { runFromTraces } from "./history.js";
+import { metrics } from "./metrics.js";
+import { LARGEST_TRACE_BYTES, TraceFileError, readTraceFile } from "./trace_file.js";
+import { redrawNow, screen, setTab, showRecording, state } from "../page/machine.js";
+import { saveReplay } from "../page/save.js";
+import { refuseLink } from "../share/address.js";
+import { quoted } from "../share/link.js";
+import { speedupWords } from "../watch/facts.js";
+import { badgeOf } from "../watch/words.js";
+
+export class RecordingsView {
+  constructor() {
+    this.loaded = new Map();
+    this.opened = [];
+    this.cards = h("div", { class: "recording-cards" });
+    this.input = h("input", { type: "file", accept: ".json,application/json", id: "jk-open", class: "file-input",
+      onchange: () => this.open(this.input.files[0]) });
+    const drop = h("div", { class: "drop", ondragover: (event) => event.preventDefault(), ondrop: (event) => {
+      event.preventDefault();
+      this.open(event.dataTransfer.files[0]);
+    } }, h("label", { class: "plain-button", for: "jk-open" }, say("open_trace")), this.input,
+    h("span", { class: "muted" }, say("drop_hint")));
+    this.element = h("div", { class: "recordings recordings-only" }, h("p", { class: "muted" }, say("recordings_hint")),
+      this.cards, drop);
+  }
+
+  async names() {
+    if (!this.known) this.known = screen.server ? await screen.server.recording_names() : [];
+    return this.known;
+  }
+
+  async load(name) {
+    if (!this.loaded.has(name)) {
+      const text = await screen.server.recording(name);
+      this.loaded.set(name, text && { ...JSON.parse(text), text });
     }
+    return this.loaded.get(name);
+  }
 
-    async names() {
-      if (!this.known) this.known = this.on.server ? await this.on.server.recording_names() : [];
-      return this.known;
-    }
+  // Plays the first shipped recording, or the one that a link names, unless something else is already on screen
+  first(link) {
+    state.starting = true;
+    return orRetry(() => this.playFirst(link)).finally(() => {
+      state.starting = false;
+      redrawNow();
+    });
+  }
 
-    async load(name) {
-      if (!this.loaded.has(name)) {
-        const text = await this.on.server.recording(name);
-        this.loaded.set(name, text && { ...JSON.parse(text), text });
+  async playFirst(link) {
+    const names = await this.names();
+    const known = !link.recording || names.includes(link.recording);
+    if (!known) refuseLink(say("link_recording", { name: quoted(link.recording) }));
+    const name = known && link.recording ? link.recording : names[0];
+    if (!name) return;
+    const recording = await this.load(name);
+    if (!recording || state.run) return;
+    const { length } = runFromTraces(name, "recording", recording.traces).main.steps;
+    const beyond = known && link.step >= length;
+    if (beyond) refuseLink(say("link_step_beyond", { step: link.step + 1, steps: length }));
+    const step = known && !beyond ? link.step : undefined;
+    showRecording(`recording-${name}`, recording, { playNow: step === undefined, step });
+  }
+
+  async open(file) {
+    if (!file) return;
+    try {
+      if (file.size > LARGEST_TRACE_BYTES) {
+        throw new TraceFileError(say("file_too_large", { size: Math.ceil(file.size / 1024 / 1024) }));
       }
-      return this.loaded.get(name);
-    }
-
-    // Plays the first shipped recording, or the one that a link names, unless something else is already on screen
-    first(link) {
-      return Jakiro.orRetry(() => this.playFirst(link));
-    }
-
-    async playFirst(link) {
-      const names = await this.names();
-      const known = !link.recording || names.includes(link.recording);
-      if (!known) Jakiro.refuseLink(say("link_recording", { name: Jakiro.quoted(link.recording) }));
-      const name = known && link.recording ? link.recording : names[0];
-      if (!name) return;
-      const recording = await this.load(name);
-      if (!recording || this.state.run) return;
-      const { length } = runFromTraces(name, "recording", recording.traces).main.steps;
-      const beyond = known && link.step >= length;
-      if (beyond) Jakiro.refuseLink(say("link_step_beyond", { step: link.step + 1, steps: length }));
-      const step = known && !beyond ? link.step : undefined;
-      this.on.showRecording(`recording-${name}`, recording, { playNow: step === undefined, step, opening: step === undefined });
-    }
-
-    async open(file) {
-      if (!file) return;
-      try {
-        if (file.size > Jakiro.LARGEST_TRACE_BYTES) {
-          throw new Jakiro.TraceFileError(say("file_too_large", { size: Math.ceil(file.size / 1024 / 1024) }));
-        }
-        const text = await file.text();
-        const found = Jakiro.readTraceFile(text);
-        this.opened.push({ title: found.title || file.name, why: "", traces: found.traces, text });
-        Jakiro.notify(null);
-        this.play(`opened-${this.opened.length}`, this.opened[this.opened.length - 1], "opened");
-      } catch (error) {
-        if (!(error instanceof Jakiro.TraceFileError)) throw error;
-        Jakiro.notify("error", error.message);
-      } finally {
-        this.input.value = "";
-      }
-    }
-
-    play(id, recording, source) {
-      this.on.setTab("watch", true);
-      this.on.showRecording(id, recording, { playNow: source === "recording", source });
-    }
-
-    card(id, recording, source) {
-      const run = runFromTraces(id, source, recording.traces, recording.title);
-      const [times, tau] = [speedupWords(metrics.speedup(run.main, run.plain)), metrics.tau(run.main.steps)];
-      return h("section", { class: "pane recording-card" }, h("h2", { dir: "auto" }, recording.title),
-        h("p", { class: "tabular" }, times && [h("b", null, times), ` ${say("fact_speedup")} · `], tau && `${number(tau, 1)} ${say("fact_tau")}`),
-        h("p", { dir: "auto" }, recording.why || run.question), h("p", { class: "muted" }, Jakiro.badgeOf(run)),
-        h("div", { class: "recording-actions" },
-          h("button", { class: "plain-button primary", onclick: () => this.play(id, recording, source) }, say("play")),
-          h("button", { class: "plain-button", "data-action": "handout",
-            onclick: () => Jakiro.saveReplay(run, recording.text) }, say("save_handout")),
-          source === "opened" ? h("button", { class: "plain-button", onclick: () => {
-            this.opened.splice(this.opened.indexOf(recording), 1);
-            this.draw();
-          } }, say("close")) : null));
-    }
-
-    draw() {
-      return Jakiro.orRetry(() => this.drawCards());
-    }
-
-    async drawCards() {
-      const names = await this.names();
-      const shipped = await Promise.all(names.map((name) => this.load(name)));
-      const cards = [...this.opened.map((recording, i) => this.card(`opened-${i + 1}`, recording, "opened")),
-        ...shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording, "recording"))];
-      this.cards.replaceChildren(...(cards.length ? cards.filter(Boolean) : [h("p", { class: "muted" }, say("recordings_none"))]));
+      const text = await file.text();
+      const found = readTraceFile(text);
+      this.opened.push({ title: found.title || file.name, why: "", traces: found.traces, text });
+      notify(null);
+      this.play(`opened-${this.opened.length}`, this.opened[this.opened.length - 1], "opened");
+    } catch (error) {
+      if (!(error instanceof TraceFileError)) throw error;
+      notify("error", error.message);
+    } finally {
+      this.input.value = "";
     }
   }
 
-  Object.assign(Jakiro, { RecordingsView });
-})();
+  play(id, recording, source) {
+    setTab("watch", true);
+    showRecording(id, recording, { playNow: source === "recording", source });
+  }
+
+  card(id, recording, source) {
+    const run = runFromTraces(id, source, recording.traces, recording.title);
+    const [times, tau] = [speedupWords(metrics.speedup(run.main, run.plain)), metrics.tau(run.main.steps)];
+    return h("section", { class: "pane recording-card" }, h("h2", { dir: "auto" }, recording.title),
+      h("p", { class: "tabular" }, times && [h("b", null, times), ` ${say("fact_speedup")} · `], tau && `${number(tau, 1)} ${say("fact_tau")}`),
+      h("p", { dir: "auto" }, recording.why || run.question), h("p", { class: "muted" }, badgeOf(run)),
+      h("div", { class: "recording-actions" },
+        h("button", { class: "plain-button primary", onclick: () => this.play(id, recording, source) }, say("play")),
+        h("button", { class: "plain-button", "data-action": "handout",
+          onclick: () => saveReplay(run, recording.text) }, say("save_handout")),
+        source === "opened" ? h("button", { class: "plain-button", onclick: () => {
+          this.opened.splice(this.opened.indexOf(recording), 1);
+          this.draw();
+        } }, say("close")) : null));
+  }
+
+  draw() {
+    return orRetry(() => this.drawCards());
+  }
+
+  async drawCards() {
+    const names = await this.names();
+    const shipped = await Promise.all(names.map((name) => this.load(name)));
+    const cards = [...this.opened.map((recording, i) => this.card(`opened-${i + 1}`, recording, "opened")),
+      ...shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording, "recording"))];
+    this.cards.replaceChildren(...(cards.length ? cards.filter(Boolean) : [h("p", { class: "muted" }, say("recordings_none"))]));
+  }
+}

@@ -1,157 +1,158 @@
 // What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, costs read
 // from measured points. Nothing is made up: where a number is not recorded, it is a fold over what is.
-(() => {
-  const { Run, isFromPair, weightsOf } = Jakiro;
 
-  const MOST_RANKED = 5;
+import { Run } from "../data/history.js";
+import { metrics } from "../data/metrics.js";
+import { isFromPair, weightsOf } from "../tree/evidence.js";
 
-  // {device, pairs: {name: {plain, drafted, lanes}}} from the text of the shipped file
-  function readLesson(text) {
-    const { device, recordings } = JSON.parse(text);
-    const pairs = Object.fromEntries(Object.entries(recordings).map(([name, events]) => {
-      const run = new Run(name, "recording");
-      events.forEach((event) => run.take(event));
-      return [name, { plain: run.plain, drafted: run.main, lanes: Object.values(run.lanes) }];
-    }));
-    return { device, pairs };
+const MOST_RANKED = 5;
+
+// {device, pairs: {name: {plain, drafted, lanes}}} from the text of the shipped file
+function readLesson(text) {
+  const { device, recordings } = JSON.parse(text);
+  const pairs = Object.fromEntries(Object.entries(recordings).map(([name, events]) => {
+    const run = new Run(name, "recording");
+    events.forEach((event) => run.take(event));
+    return [name, { plain: run.plain, drafted: run.main, lanes: Object.values(run.lanes) }];
+  }));
+  return { device, pairs };
+}
+
+// ---- trees -------------------------------------------------------------------------------------------------
+// The path along which each node is the target's own choice after the one before
+function judge(nodes) {
+  const path = [];
+  for (let at = 0; ;) {
+    const next = nodes.findIndex((node) => node.parent === at && node.token_id === nodes[at].target_choice);
+    if (next < 0) return path;
+    path.push(next);
+    at = next;
   }
+}
 
-  // ---- trees -------------------------------------------------------------------------------------------------
-  // The path along which each node is the target's own choice after the one before
-  function judge(nodes) {
-    const path = [];
-    for (let at = 0; ;) {
-      const next = nodes.findIndex((node) => node.parent === at && node.token_id === nodes[at].target_choice);
-      if (next < 0) return path;
-      path.push(next);
-      at = next;
-    }
+// The step with only some of its nodes (indices in `keep`, parents included), judged again
+function stepWith(step, keep) {
+  const order = [...keep].sort((a, b) => a - b);
+  const place = new Map(order.map((i, at) => [i, at]));
+  const nodes = order.map((i) => ({ ...step.nodes[i], parent: i ? place.get(step.nodes[i].parent) : -1, source: i }));
+  const path = judge(nodes);
+  const end = nodes[path.at(-1) ?? 0];
+  return { ...step, nodes, accepted_path: path, bonus_token_id: end.target_choice, bonus_piece: end.target_choice_piece,
+    committed_ids: [...path.map((i) => nodes[i].token_id), end.target_choice] };
+}
+
+// Candidates from the likeliest path on: by score, smaller depth first among equals, as the tree itself is chosen
+function byScore(step) {
+  const { nodes } = step;
+  return nodes.map((_, i) => i).slice(1)
+    .sort((a, b) => nodes[b].score - nodes[a].score || nodes[a].depth - nodes[b].depth || a - b);
+}
+
+const pruned = (step, candidates) => stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
+const withoutContrastive = (step) => stepWith(step, step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])));
+const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
+
+// A lane that shows `step` in place of its own at `index`
+function laneWith(lane, index, step) {
+  const other = Object.create(lane);
+  other.steps = lane.steps.slice();
+  other.steps[index] = step;
+  return other;
+}
+
+const drafted = (lane) => lane.steps.filter((step) => step.nodes.length > 1);
+// The steps to show: all but one that the end of the answer cut
+const whole = (lane) => drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
+
+const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);
+
+// Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
+const tokensAt = (lane, candidates) => mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
+
+// The draft's favourite continuation: the best child again and again
+function favourite(step) {
+  const chain = [];
+  for (let at = 0; ;) {
+    let best = -1;
+    step.nodes.forEach((node, i) => {
+      if (node.parent === at && (best < 0 || node.score > step.nodes[best].score)) best = i;
+    });
+    if (best < 0) return chain;
+    chain.push(best);
+    at = best;
   }
+}
 
-  // The step with only some of its nodes (indices in `keep`, parents included), judged again
-  function stepWith(step, keep) {
-    const order = [...keep].sort((a, b) => a - b);
-    const place = new Map(order.map((i, at) => [i, at]));
-    const nodes = order.map((i) => ({ ...step.nodes[i], parent: i ? place.get(step.nodes[i].parent) : -1, source: i }));
-    const path = judge(nodes);
-    const end = nodes[path.at(-1) ?? 0];
-    return { ...step, nodes, accepted_path: path, bonus_token_id: end.target_choice, bonus_piece: end.target_choice_piece,
-      committed_ids: [...path.map((i) => nodes[i].token_id), end.target_choice] };
-  }
+const edgeChance = (step, i) => Math.exp(step.nodes[i].score - step.nodes[step.nodes[i].parent].score);
 
-  // Candidates from the likeliest path on: by score, smaller depth first among equals, as the tree itself is chosen
-  function byScore(step) {
-    const { nodes } = step;
-    return nodes.map((_, i) => i).slice(1)
-      .sort((a, b) => nodes[b].score - nodes[a].score || nodes[a].depth - nodes[b].depth || a - b);
-  }
+// ---- experts -----------------------------------------------------------------------------------------------
+// A candidate's score if the router had given expert 2 the weight `second`: linear, so recorded parts are enough
+function mixScore(node, second) {
+  const mix = [1 - second, second];
+  const { residual_contribution: [residual], expert_contributions: parts } = node.evidence;
+  const weights = weightsOf(node);
+  return parts.reduce((sum, part, e) => sum + (mix[e] * part) / Math.max(weights[e], 1e-6), residual);
+}
 
-  const pruned = (step, candidates) => stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
-  const withoutContrastive = (step) => stepWith(step, step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])));
-  const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
+// The likeliest candidates of the first level
+const isMixed = (node) => node.depth === 1 && node.evidence.expert_contributions && node.evidence.residual_contribution
+  && weightsOf(node)?.length === 2;
+const firstLevel = (step) => step.nodes.map((_, i) => i).filter((i) => isMixed(step.nodes[i]))
+  .sort((a, b) => step.nodes[b].score - step.nodes[a].score || a - b).slice(0, MOST_RANKED);
 
-  // A lane that shows `step` in place of its own at `index`
-  function laneWith(lane, index, step) {
-    const other = Object.create(lane);
-    other.steps = lane.steps.slice();
-    other.steps[index] = step;
-    return other;
-  }
+const ranked = (step, second) => firstLevel(step).map((i) => [i, mixScore(step.nodes[i], second)])
+  .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
 
-  const drafted = (lane) => lane.steps.filter((step) => step.nodes.length > 1);
-  // The steps to show: all but one that the end of the answer cut
-  const whole = (lane) => drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
+// Pairs of candidates that the two experts alone would put in opposite order, as a share of all pairs
+function disagreement(step) {
+  const members = firstLevel(step);
+  let pairs = 0;
+  let opposite = 0;
+  members.forEach((a, at) =>
+    members.slice(at + 1).forEach((b) => {
+      const gap = (second) => mixScore(step.nodes[a], second) - mixScore(step.nodes[b], second);
+      pairs += 1;
+      if (gap(0) * gap(1) < 0) opposite += 1;
+    }),
+  );
+  return pairs ? opposite / pairs : 0;
+}
 
-  const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);
+// How many candidates rank differently with either expert alone than with the router's own weights
+function moved(step) {
+  const places = (second) => ranked(step, second).map(([i]) => i);
+  const own = places(ownWeight(step));
+  return [0, 1].reduce((sum, second) => sum + places(second).filter((i, at) => own[at] !== i).length, 0);
+}
 
-  // Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
-  const tokensAt = (lane, candidates) => mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
+const ownWeight = (step) => step.nodes[firstLevel(step)[0]].evidence.router_weights[1];
 
-  // The draft's favourite continuation: the best child again and again
-  function favourite(step) {
-    const chain = [];
-    for (let at = 0; ;) {
-      let best = -1;
-      step.nodes.forEach((node, i) => {
-        if (node.parent === at && (best < 0 || node.score > step.nodes[best].score)) best = i;
-      });
-      if (best < 0) return chain;
-      chain.push(best);
-      at = best;
-    }
-  }
+// ---- costs -------------------------------------------------------------------------------------------------
+// Piecewise linear through ascending [x, y] points; beyond the last one its last slope goes on
+function interpolate(points, x) {
+  if (points.length === 1 || x <= points[0][0]) return points[0][1];
+  let right = points.findIndex((point) => point[0] >= x);
+  if (right < 0) right = points.length - 1;
+  const [[x0, y0], [x1, y1]] = [points[right - 1], points[right]];
+  return y0 + ((y1 - y0) * (x - x0)) / (x1 - x0);
+}
 
-  const edgeChance = (step, i) => Math.exp(step.nodes[i].score - step.nodes[step.nodes[i].parent].score);
+const checkMs = (profile, nodes) => interpolate(profile.verify_ms, nodes);
+const draftMs = (profile, levels) => (levels ? interpolate(profile.draft_ms, levels) : 0);
 
-  // ---- experts -----------------------------------------------------------------------------------------------
-  // A candidate's score if the router had given expert 2 the weight `second`: linear, so recorded parts are enough
-  function mixScore(node, second) {
-    const mix = [1 - second, second];
-    const { residual_contribution: [residual], expert_contributions: parts } = node.evidence;
-    const weights = weightsOf(node);
-    return parts.reduce((sum, part, e) => sum + (mix[e] * part) / Math.max(weights[e], 1e-6), residual);
-  }
+// Means over the recorded steps: plain pass, draft, check, the rest, and both ways to the speedup
+function measured(pair) {
+  const steps = drafted(pair.drafted);
+  const of = (name) => mean(steps.map((step) => step[name]));
+  return { steps: steps.length, tau: metrics.tau(steps), plain: mean(pair.plain.steps.map((step) => step.verify_ms)),
+    draft: of("draft_ms"), check: of("verify_ms"), other: of("other_ms"),
+    speedup: metrics.speedup(pair.drafted, pair.plain) };
+}
 
-  // The likeliest candidates of the first level
-  const isMixed = (node) => node.depth === 1 && node.evidence.expert_contributions && node.evidence.residual_contribution
-    && weightsOf(node)?.length === 2;
-  const firstLevel = (step) => step.nodes.map((_, i) => i).filter((i) => isMixed(step.nodes[i]))
-    .sort((a, b) => step.nodes[b].score - step.nodes[a].score || a - b).slice(0, MOST_RANKED);
+// The item worth most
+const pick = (items, worth) =>
+  items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
 
-  const ranked = (step, second) => firstLevel(step).map((i) => [i, mixScore(step.nodes[i], second)])
-    .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
-
-  // Pairs of candidates that the two experts alone would put in opposite order, as a share of all pairs
-  function disagreement(step) {
-    const members = firstLevel(step);
-    let pairs = 0;
-    let opposite = 0;
-    members.forEach((a, at) =>
-      members.slice(at + 1).forEach((b) => {
-        const gap = (second) => mixScore(step.nodes[a], second) - mixScore(step.nodes[b], second);
-        pairs += 1;
-        if (gap(0) * gap(1) < 0) opposite += 1;
-      }),
-    );
-    return pairs ? opposite / pairs : 0;
-  }
-
-  // How many candidates rank differently with either expert alone than with the router's own weights
-  function moved(step) {
-    const places = (second) => ranked(step, second).map(([i]) => i);
-    const own = places(ownWeight(step));
-    return [0, 1].reduce((sum, second) => sum + places(second).filter((i, at) => own[at] !== i).length, 0);
-  }
-
-  const ownWeight = (step) => step.nodes[firstLevel(step)[0]].evidence.router_weights[1];
-
-  // ---- costs -------------------------------------------------------------------------------------------------
-  // Piecewise linear through ascending [x, y] points; beyond the last one its last slope goes on
-  function interpolate(points, x) {
-    if (points.length === 1 || x <= points[0][0]) return points[0][1];
-    let right = points.findIndex((point) => point[0] >= x);
-    if (right < 0) right = points.length - 1;
-    const [[x0, y0], [x1, y1]] = [points[right - 1], points[right]];
-    return y0 + ((y1 - y0) * (x - x0)) / (x1 - x0);
-  }
-
-  const checkMs = (profile, nodes) => interpolate(profile.verify_ms, nodes);
-  const draftMs = (profile, levels) => (levels ? interpolate(profile.draft_ms, levels) : 0);
-
-  // Means over the recorded steps: plain pass, draft, check, the rest, and both ways to the speedup
-  function measured(pair) {
-    const steps = drafted(pair.drafted);
-    const of = (name) => mean(steps.map((step) => step[name]));
-    return { steps: steps.length, tau: Jakiro.metrics.tau(steps), plain: mean(pair.plain.steps.map((step) => step.verify_ms)),
-      draft: of("draft_ms"), check: of("verify_ms"), other: of("other_ms"),
-      speedup: Jakiro.metrics.speedup(pair.drafted, pair.plain) };
-  }
-
-  // The item worth most
-  const pick = (items, worth) =>
-    items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
-
-  Object.assign(Jakiro, { lessonData: { readLesson, stepWith, byScore, pruned, withoutContrastive, expectedTokens, laneWith,
+export const lessonData = { readLesson, stepWith, byScore, pruned, withoutContrastive, expectedTokens, laneWith,
     drafted, whole, tokensAt, favourite, edgeChance, firstLevel, ranked, disagreement, moved, ownWeight, interpolate,
-    checkMs, draftMs, measured, pick } });
-})();
+    checkMs, draftMs, measured, pick };

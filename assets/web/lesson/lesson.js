@@ -1,210 +1,246 @@
 // "How it works": an article of ten stops over shipped recordings. The frame: titles on top, the text, one stop's figure
 // beside it, links to a stop, and what the stops share.
-(() => {
-  const { h, say, lessonData: data, lessonControls: controls } = Jakiro;
 
-  const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
-  const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are for who wants more
+import { h, popMenu, say } from "../base/dom.js";
+import { bringBack, onScreen } from "../base/frame.js";
+import { given } from "../base/given.js";
+import { orRetry } from "../base/server.js";
+import { armQuestion } from "../chat/asking.js";
+import { questionsOf } from "../data/history.js";
+import { lessonControls } from "./controls.js";
+import { lessonData } from "./data.js";
+import { lessonFormula } from "./math.js";
+import { chainStop } from "./stops/chain.js";
+import { diceStop } from "./stops/dice.js";
+import { contrastiveStop, expertsStop } from "./stops/experts.js";
+import { familyStop } from "./stops/family.js";
+import { maskStop } from "./stops/mask.js";
+import { passesStop } from "./stops/passes.js";
+import { speedStop } from "./stops/speed.js";
+import { treesStop } from "./stops/trees.js";
+import { verdictStop } from "./stops/verdict.js";
+import { chip } from "../page/chip.js";
+import { inProjector } from "../page/hall.js";
+import { pages, setTab } from "../page/machine.js";
+import { setAddress } from "../share/address.js";
+import { linkedStop } from "../share/link.js";
+import { Card } from "../tree/card.js";
+import { treeList } from "../tree/list.js";
+import { TreeView } from "../tree/tree.js";
+import { stepSentence } from "../watch/words.js";
 
-  // A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
-  function treeBox({ onPick } = {}) {
-    const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
-    const box = h("div", { class: "tree-pane lesson-tree-pane" }, h("div", { class: "tree-room" }, host));
-    const card = new Jakiro.Card(box);
-    if (onPick) card.pin = (id) => onPick(id);
-    const view = new Jakiro.TreeView(host, card);
-    const listHost = h("div");
-    const list = h("details", { class: "lesson-table", ontoggle: () => drawList() }, h("summary", null, say("read_as_list")), listHost);
-    let shown = null;
-    const drawList = () => shown && listHost.replaceChildren(...(list.open ? [Jakiro.treeList(shown.lane, shown.index, shown.phase)] : []));
+const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
+const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // what a lecture goes through
+const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are for who wants more
 
-    host.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") card.close();
-      if (view.onKey(event)) event.preventDefault();
-    });
+// A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
+function treeBox({ onPick } = {}) {
+  const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
+  const box = h("div", { class: "tree-pane lesson-tree-pane" }, h("div", { class: "tree-room" }, host));
+  const card = new Card(box);
+  if (onPick) card.pin = (id) => onPick(id);
+  const view = new TreeView(host, card);
+  const listHost = h("div");
+  const list = h("details", { class: "lesson-table", ontoggle: () => drawList() }, h("summary", null, say("read_as_list")), listHost);
+  let shown = null;
+  const drawList = () => shown && listHost.replaceChildren(...(list.open ? [treeList(shown.lane, shown.index, shown.phase)] : []));
 
-    function draw(lane, index, step, { phase }) {
-      const own = data.laneWith(lane, index, step);
-      shown = { lane: own, index, phase };
-      card.about(own, index, phase);
-      card.close();
-      view.draw({ lane: own, index, phase, choices: phase === 2, showAll: false, sentence: Jakiro.stepSentence(own, index, phase) });
-      drawList();
-    }
-    return { element: h("div", null, box, list), draw, mark: (i) => view.focus(i), light: (members) => view.light(members) };
+  host.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") card.close();
+    if (view.onKey(event)) event.preventDefault();
+  });
+
+  function draw(lane, index, step, { phase }) {
+    const own = lessonData.laneWith(lane, index, step);
+    shown = { lane: own, index, phase };
+    card.about(own, index, phase);
+    card.close();
+    view.draw({ lane: own, index, phase, choices: phase === 2, showAll: false, sentence: stepSentence(own, index, phase) });
+    drawList();
   }
+  return { element: h("div", null, box, list), draw, mark: (i) => view.focus(i), light: (members) => view.light(members) };
+}
 
-  // What a stop gets to work with
-  function lessonOf({ device, pairs }) {
-    const state = { here: null, useHere: true, lines: new Set() };
-    const recordedWords = () => say("lesson_source_recorded", { device: device.name, date: device.date });
-    return {
-      device, pairs, greedy: pairs.greedy,
-      lanes: (name) => pairs[name].lanes,
-      tree: treeBox,
-      profile: () => (state.here && state.useHere ? state.here.profile : device.profile),
-      stepLine: (lane, step) => h("p", { class: "muted small" },
-          say("lesson_step_from", { step: step.index + 1, question: Jakiro.questionsOf(lane.header).at(-1) ?? "" })),
-      recordedLine: () => h("p", { class: "muted small source" }, recordedWords()),
-      // Whose costs are used: this device's where they are known, else the recording's; with a switch between both
-      sourceLine(redraw) {
-        const host = h("div", { class: "source muted small" });
-        const draw = () => {
-          const here = state.here && state.useHere;
-          const value = here ? "here" : "recording";
-          const onPick = (picked) => {
-            state.useHere = picked === "here";
-            state.lines.forEach((line) => line());
-          };
-          const options = { here: say("lesson_use_device"), recording: say("lesson_use_recording") };
-          const choice = state.here && controls.choice({ name: "source", label: say("lesson_source_choice"), options, value, onPick });
-          host.replaceChildren(h("span", { "data-source": value }, here ? say("lesson_source_here", { device: state.here.name })
-            : recordedWords()), ...(choice ? [choice.element] : []));
+// What a stop gets to work with
+function lessonOf({ device, pairs }) {
+  const state = { here: null, useHere: true, lines: new Set() };
+  const recordedWords = () => say("lesson_source_recorded", { device: device.name, date: device.date });
+  return {
+    device, pairs, greedy: pairs.greedy,
+    lanes: (name) => pairs[name].lanes,
+    tree: treeBox,
+    profile: () => (state.here && state.useHere ? state.here.profile : device.profile),
+    stepLine: (lane, step) => h("p", { class: "muted small" },
+        say("lesson_step_from", { step: step.index + 1, question: questionsOf(lane.header).at(-1) ?? "" })),
+    recordedLine: () => h("p", { class: "muted small source" }, recordedWords()),
+    // Whose costs are used: this device's where they are known, else the recording's; with a switch between both
+    sourceLine(redraw) {
+      const host = h("div", { class: "source muted small" });
+      const draw = () => {
+        const here = state.here && state.useHere;
+        const value = here ? "here" : "recording";
+        const onPick = (picked) => {
+          state.useHere = picked === "here";
+          state.lines.forEach((line) => line());
         };
-        state.lines.add(() => {
-          draw();
-          redraw();
-        });
+        const options = { here: say("lesson_use_device"), recording: say("lesson_use_recording") };
+        const choice = state.here && lessonControls.choice({ name: "source", label: say("lesson_source_choice"), options, value, onPick });
+        host.replaceChildren(h("span", { "data-source": value }, here ? say("lesson_source_here", { device: state.here.name })
+          : recordedWords()), ...(choice ? [choice.element] : []));
+      };
+      state.lines.add(() => {
         draw();
-        return host;
-      },
-      // Costs of this device have arrived
-      use(here) {
-        state.here = here;
-        state.lines.forEach((line) => line());
-      },
-    };
-  }
-
-  function textColumn(n) {
-    const text = Jakiro.lessonTexts[n];
-    const line = (key) => h("p", { class: `lesson-${key}` }, h("b", null, say(`lesson_${key}`)), " ", text[key]);
-    return h("div", { class: "stop-text" },
-      h("h2", { tabindex: -1 }, text.title),
-      h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
-      h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), Jakiro.lessonFormula(n)), text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
-      controls.question(n, text));
-  }
-
-  const linkedStop = () => Jakiro.linkedStop(location);
-
-  function mountLesson(element, server) {
-    const root = element.querySelector(".jk-lesson");
-    const texts = Jakiro.lessonTexts;
-    const voice = h("div", { class: "voice", role: "status" });
-    const body = h("div", { class: "stop-body" }, h("p", { class: "muted empty" }, say("lesson_loading")));
-    const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) }, text.title));
-    const strip = h("div", { class: "stop-titles" }, CORE.map((n) => titles[n]));
-    const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
-    const more = Jakiro.popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
-    const back = controls.button("back", say("lesson_back"), () => go(beside(-1)));
-    const next = controls.button("next", say("lesson_next"), () => forward());
-    next.classList.add("primary");
-    root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
-      h("div", { class: "lesson-turn" }, back, next), voice);
-
-    // The stop before or after this one, among those of its kind; undefined at the ends
-    function beside(by) {
-      const kind = CORE.includes(current) ? CORE : others;
-      return kind[kind.indexOf(current) + by];
-    }
-
-    // After the last stop comes a question of one's own, which waits in the box
-    const forward = () => (beside(1) === undefined ? Jakiro.armQuestion() : go(beside(1)));
-    Object.assign(Jakiro, { lessonBack: () => beside(-1) !== undefined && go(beside(-1)), lessonNext: forward });
-
-    const built = new Map();
-    let current = linkedStop() ?? 0;
-    let lesson = null;
-    let loading = null;
-
-    function show() {
-      if (!lesson) return;
-      if (!built.has(current)) {
-        const { screen, draw } = Jakiro.lessonStops[current](lesson);
-        built.set(current, { draw, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
-          h("section", { class: "pane stop-pane", "aria-label": texts[current].title },
-            h("div", { class: "stop-screen" }, screen))) });
-      }
-      const { page, draw } = built.get(current);
-      body.replaceChildren(page);
-      titles.forEach((title, n) => (n === current ? title.setAttribute("aria-current", "step") : title.removeAttribute("aria-current")));
-      strip.scrollLeft = titles[current].offsetLeft - strip.offsetLeft - strip.clientWidth / 4;
-      back.disabled = beside(-1) === undefined;
-      next.textContent = beside(1) === undefined ? say("lesson_race") : `${say("lesson_next")}: ${texts[beside(1)].title}`;
+        redraw();
+      });
       draw();
-      fit(page);
-    }
+      return host;
+    },
+    // Costs of this device have arrived
+    use(here) {
+      state.here = here;
+      state.lines.forEach((line) => line());
+    },
+  };
+}
 
-    // In a hall a stop is made to fit the screen: nothing of it below the fold
-    function fit(page) {
-      page.style.zoom = "";
-      if (!document.documentElement.classList.contains("projector")) return;
-      for (let zoom = 1; zoom >= SMALLEST && page.getBoundingClientRect().bottom > Jakiro.onScreen().height - 4; zoom -= 0.05) {
-        page.style.zoom = zoom;
-        built.get(current).draw();
-      }
-    }
+function textColumn(n) {
+  const text = given.lessonTexts[n];
+  const line = (key) => h("p", { class: `lesson-${key}` }, h("b", null, say(`lesson_${key}`)), " ", text[key]);
+  return h("div", { class: "stop-text" },
+    h("h2", { tabindex: -1 }, text.title),
+    h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
+    h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), lessonFormula(n)),
+    text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
+    lessonControls.question(n, text));
+}
 
-    const visible = () => document.body.dataset.jakiroTab === "lesson";
-    function go(n) {
-      current = n;
-      more.open = false;
-      show();
-      Jakiro.setAddress(`#stop-${current + 1}`);
-      voice.textContent = say("lesson_stop", { n: current + 1, title: texts[current].title });
-      const heading = body.querySelector("h2");
-      heading?.focus({ preventScroll: true });
-      if (heading) Jakiro.bringBack(heading);
-    }
+const stopNow = () => linkedStop(location);
+const STOPS = [passesStop, chainStop, expertsStop, contrastiveStop, treesStop, maskStop, verdictStop, diceStop, speedStop, familyStop];
 
-    async function load() {
-      const text = server ? await server.lesson_recordings() : null;
-      if (!text) {
-        body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
-        return;
-      }
-      lesson = lessonOf(data.readLesson(text));
-      show();
-      useDevice();
-    }
+export function mountLesson(element, server) {
+  const root = element.querySelector(".jk-lesson");
+  const texts = given.lessonTexts;
+  const voice = h("div", { class: "voice", role: "status" });
+  const body = h("div", { class: "stop-body" }, h("p", { class: "muted empty" }, say("lesson_loading")));
+  const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1,
+    onclick: () => go(n) }, `${n + 1} ${text.title}`));
+  const strip = h("div", { class: "stop-titles" }, CORE.map((n) => titles[n]));
+  const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
+  const more = popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
+  const back = lessonControls.button("back", say("lesson_back"), () => go(beside(-1)));
+  const next = lessonControls.button("next", say("lesson_next"), () => forward());
+  next.classList.add("primary");
+  root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
+    h("div", { class: "lesson-turn" }, back, next), voice);
 
-    // This device's own costs, once a model is loaded
-    async function useDevice() {
-      await Jakiro.chip?.ready;
-      const here = await server.lesson_device().catch(() => null);
-      if (here) {
-        lesson.use(here);
-        if (visible()) show();
-      }
-    }
-
-    function tabChanged() {
-      if (!visible()) return;
-      if (lesson) show();
-      else if (!loading) loading = Jakiro.orRetry(load).finally(() => (loading = null));
-      Jakiro.setAddress(`#stop-${current + 1}`);
-    }
-
-    function follow() {
-      const wanted = linkedStop();
-      if (wanted === null) return;
-      current = wanted;
-      if (visible()) show();
-      else if (document.body.dataset.jakiroTab) Jakiro.setTab("lesson");
-      else requestAnimationFrame(follow);
-    }
-
-    let width = 0;
-    new ResizeObserver(() => {
-      if (!visible() || Math.abs(root.clientWidth - width) < 2) return;
-      width = root.clientWidth;
-      if (built.has(current)) built.get(current).draw();
-    }).observe(root);
-    new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
-    addEventListener("hashchange", follow);
-    follow();
+  // The stop before or after this one, among those of its kind, in a hall among those of the plan; undefined at the ends
+  function beside(by) {
+    const kind = inProjector() && PLAN.includes(current) ? PLAN : CORE.includes(current) ? CORE : others;
+    return kind[kind.indexOf(current) + by];
   }
 
-  Object.assign(Jakiro, { mountLesson });
-})();
+  // After the last stop comes a question of one's own, which waits in the box
+  const forward = () => (beside(1) === undefined ? armQuestion() : go(beside(1)));
+  // A clicker first plays what the stop shows, then turns the page
+  let played = 0;
+  function ahead() {
+    const { demo } = built.get(current) || { demo: [] };
+    if (!inProjector() || played >= demo.length) return forward();
+    played += 1;
+    return demo[played - 1]();
+  }
+  Object.assign(pages, { back: () => beside(-1) !== undefined && go(beside(-1)), next: ahead });
+
+  const built = new Map();
+  let current = stopNow() ?? 0;
+  let lesson = null;
+  let loading = null;
+
+  function show() {
+    if (!lesson) return;
+    if (!built.has(current)) {
+      const { screen, draw, demo = [] } = STOPS[current](lesson);
+      built.set(current, { draw, demo, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
+        h("section", { class: "pane stop-pane", "aria-label": texts[current].title },
+          h("div", { class: "stop-screen" }, screen))) });
+    }
+    const { page, draw } = built.get(current);
+    body.replaceChildren(page);
+    titles.forEach((title, n) => (n === current ? title.setAttribute("aria-current", "step") : title.removeAttribute("aria-current")));
+    strip.scrollLeft = titles[current].offsetLeft - strip.offsetLeft - strip.clientWidth / 4;
+    back.disabled = beside(-1) === undefined;
+    next.textContent = beside(1) === undefined ? say("lesson_race") : `${say("lesson_next")}: ${texts[beside(1)].title}`;
+    draw();
+    fit(page);
+  }
+
+  // In a hall a stop is made to fit the screen: nothing of it below the fold
+  function fit(page) {
+    page.style.zoom = "";
+    if (!document.documentElement.classList.contains("projector")) return;
+    for (let zoom = 1; zoom >= SMALLEST && page.getBoundingClientRect().bottom > onScreen().height - 4; zoom -= 0.05) {
+      page.style.zoom = zoom;
+      built.get(current).draw();
+    }
+  }
+
+  const visible = () => document.body.dataset.jakiroTab === "lesson";
+  function go(n) {
+    current = n;
+    played = 0;
+    more.open = false;
+    show();
+    setAddress(`#stop-${current + 1}`);
+    voice.textContent = say("lesson_stop", { n: current + 1, title: texts[current].title });
+    const heading = body.querySelector("h2");
+    heading?.focus({ preventScroll: true });
+    if (heading) bringBack(heading);
+  }
+
+  async function load() {
+    const text = server ? await server.lesson_recordings() : null;
+    if (!text) {
+      body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
+      return;
+    }
+    lesson = lessonOf(lessonData.readLesson(text));
+    show();
+    useDevice();
+  }
+
+  // This device's own costs, once a model is loaded
+  async function useDevice() {
+    await chip.ready;
+    const here = await server.lesson_device().catch(() => null);
+    if (here) {
+      lesson.use(here);
+      if (visible()) show();
+    }
+  }
+
+  function tabChanged() {
+    if (!visible()) return;
+    if (lesson) show();
+    else if (!loading) loading = orRetry(load).finally(() => (loading = null));
+    setAddress(`#stop-${current + 1}`);
+  }
+
+  function follow() {
+    const wanted = stopNow();
+    if (wanted === null) return;
+    current = wanted;
+    if (visible()) show();
+    else if (document.body.dataset.jakiroTab) setTab("lesson");
+    else requestAnimationFrame(follow);
+  }
+
+  let width = 0;
+  new ResizeObserver(() => {
+    if (!visible() || Math.abs(root.clientWidth - width) < 2) return;
+    width = root.clientWidth;
+    if (built.has(current)) built.get(current).draw();
+  }).observe(root);
+  new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
+  addEventListener("hashchange", follow);
+  follow();
+}

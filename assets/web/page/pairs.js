@@ -1,76 +1,75 @@
 // The models and heads to choose from: each with what it is, whether it works here or why not, and a way to load it.
-(() => {
-  const { h, say } = Jakiro;
 
-  const LOOK_MS = 1000;
+import { h, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
+import { orRetry } from "../base/server.js";
+import { chip } from "./chip.js";
 
-  class PairList {
-    constructor(server) {
-      this.server = server;
-      this.list = h("ul");
-      this.hint = h("p", { class: "muted small" });
-      this.element = h("details", { ontoggle: () => this.follow() }, h("summary", null, say("pairs")), this.hint, this.list);
-    }
+const LOOK_MS = 1000;
 
-    // While it is open it keeps up with what the server says
-    async follow() {
-      clearTimeout(this.timer);
-      if (!this.element.open) return;
-      const { chip } = Jakiro;
-      const key = JSON.stringify([chip.value && chip.value.pair, chip.value && chip.value.state]);
-      if (key !== this.key) {
-        await Jakiro.orRetry(async () => {
-          this.draw(await this.server.pairs());
-          this.key = key;
-        });
-      }
-      this.timer = setTimeout(() => this.follow(), LOOK_MS);
-    }
-
-    draw({ pairs, locked }) {
-      this.hint.textContent = locked || say("pairs_hint");
-      this.list.replaceChildren(...pairs.map((pair) => this.line(pair, Boolean(locked))));
-    }
-
-    line(pair, locked) {
-      const { value } = Jakiro.chip;
-      const loaded = Boolean(value && value.pair === pair.name);
-      const busy = !value || value.state === "loading";
-      const button = h("button", { class: "plain-button", "data-pair": pair.name, onclick: () => this.confirm(pair, line),
-        disabled: locked || busy || !pair.fits || loaded }, say(loaded ? "pair_loaded" : "pair_load"));
-      const line = h("li", { class: loaded ? "loaded" : "", "data-state": pair.state }, h("div", { class: "pair-head" },
-        h("b", null, pair.name), button),
-      pair.fusion ? h("span", { class: "muted" }, say("pair_fusion", { fusion: pair.fusion })) : null,
-      h("div", { class: "muted" }, pair.reason), pair.size ? h("div", { class: "muted" }, pair.size) : null);
-      return line;
-    }
-
-    // Before anything is loaded: what that costs, and whom it concerns
-    confirm(pair, line) {
-      this.list.querySelectorAll(".pair-sure").forEach((open) => open.remove());
-      const { value } = Jakiro.chip;
-      const loaded = (value && value.pair) || say("pair_nothing");
-      const sure = h("button", { class: "plain-button", "data-confirm": pair.name, onclick: () => this.choose(pair.name, sure) },
-        say("pair_confirm"));
-      const box = h("div", { class: "pair-sure", role: "alertdialog", "aria-label": say("pair_confirm") },
-        h("p", null, say("pair_sure", { size: pair.size, loaded })),
-        h("div", { class: "pair-head" }, sure, h("button", { class: "plain-button", onclick: () => box.remove() }, say("pair_cancel"))));
-      line.append(box);
-      sure.focus();
-    }
-
-    async choose(name, button) {
-      button.disabled = true;
-      Jakiro.notify(null);
-      const refusal = await Jakiro.orRetry(() => this.server.choose_pair(name));
-      if (refusal) Jakiro.notify("error", refusal);
-      await Jakiro.chip.look();
-    }
+class PairList {
+  constructor(server) {
+    this.server = server;
+    this.list = h("ul");
+    this.hint = h("p", { class: "muted small" });
+    this.element = h("details", { ontoggle: () => this.follow() }, h("summary", null, say("pairs")), this.hint, this.list);
   }
 
-  function mountPairs(element, server) {
-    element.querySelector(".jk-pairs").append(new PairList(server).element);
+  // While it is open it keeps up with what the server says
+  async follow() {
+    clearTimeout(this.timer);
+    if (!this.element.open) return;
+    const key = JSON.stringify([chip.value && chip.value.pair, chip.value && chip.value.state]);
+    if (key !== this.key) {
+      await orRetry(async () => {
+        this.draw(await this.server.pairs());
+        this.key = key;
+      });
+    }
+    this.timer = setTimeout(() => this.follow(), LOOK_MS);
   }
 
-  Object.assign(Jakiro, { mountPairs });
-})();
+  draw({ pairs, locked }) {
+    this.hint.textContent = locked || say("pairs_hint");
+    this.list.replaceChildren(...pairs.map((pair) => this.line(pair, Boolean(locked))));
+  }
+
+  line(pair, locked) {
+    const { value } = chip;
+    const loaded = Boolean(value && value.pair === pair.name);
+    const busy = !value || value.state === "loading";
+    const button = h("button", { class: "plain-button", "data-pair": pair.name, onclick: () => this.confirm(pair, line),
+      disabled: locked || busy || !pair.fits || loaded }, say(loaded ? "pair_loaded" : "pair_load"));
+    const line = h("li", { class: loaded ? "loaded" : "", "data-state": pair.state }, h("div", { class: "pair-head" },
+      h("b", null, pair.name), button),
+    pair.fusion ? h("span", { class: "muted" }, say("pair_fusion", { fusion: pair.fusion })) : null,
+    h("div", { class: "muted" }, pair.reason), pair.size ? h("div", { class: "muted" }, pair.size) : null);
+    return line;
+  }
+
+  // Before anything is loaded: what that costs, and whom it concerns
+  confirm(pair, line) {
+    this.list.querySelectorAll(".pair-sure").forEach((open) => open.remove());
+    const { value } = chip;
+    const loaded = (value && value.pair) || say("pair_nothing");
+    const sure = h("button", { class: "plain-button", "data-confirm": pair.name, onclick: () => this.choose(pair.name, sure) },
+      say("pair_confirm"));
+    const box = h("div", { class: "pair-sure", role: "alertdialog", "aria-label": say("pair_confirm") },
+      h("p", null, say("pair_sure", { size: pair.size, loaded })),
+      h("div", { class: "pair-head" }, sure, h("button", { class: "plain-button", onclick: () => box.remove() }, say("pair_cancel"))));
+    line.append(box);
+    sure.focus();
+  }
+
+  async choose(name, button) {
+    button.disabled = true;
+    notify(null);
+    const refusal = await orRetry(() => this.server.choose_pair(name));
+    if (refusal) notify("error", refusal);
+    await chip.look();
+  }
+}
+
+export function mountPairs(element, server) {
+  element.querySelector(".jk-pairs").append(new PairList(server).element);
+}

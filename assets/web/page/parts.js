@@ -1,172 +1,161 @@
 // Every pane of the view, built once and handed to the view, which only fills it.
-(() => {
-  const { h, say, counted, nameOf, milliseconds, depthOf, deliveredPath, bonusDelivered } = Jakiro;
 
-  // Shows what is drawn in `host` as a table instead
-  function tableToggle(host, redraw) {
-    const button = h("button", { class: "toggle", "data-toggle": "read_as_table", "aria-pressed": "false", onclick: () => {
-      const on = !host.dataset.table;
-      button.setAttribute("aria-pressed", String(on));
-      host.dataset.table = on ? "1" : "";
-      host.tabIndex = on ? 0 : -1; // a table may scroll inside its place
-      redraw();
-    } }, say("read_as_table"));
-    return button;
+import { h, radios, say } from "../base/dom.js";
+import { cut } from "../base/pieces.js";
+import { bigTree } from "../chat/asking.js";
+import { pathTo } from "../data/history.js";
+import { RecordingsView } from "../data/recordings.js";
+import { onKey } from "./keys.js";
+import { moves, redrawNow, state } from "./machine.js";
+import { pageMenu } from "./menu.js";
+import { RaceView } from "../race/race.js";
+import { Card } from "../tree/card.js";
+import { showLarge } from "../tree/dialog.js";
+import { TreeView } from "../tree/tree.js";
+import { AnswerView, Legend, tokenLine } from "../watch/answer.js";
+import { Headline } from "../watch/facts.js";
+import { MaskPanel } from "../watch/panels.js";
+import { Plot } from "../watch/plot.js";
+import { Scrubber } from "../watch/scrubber.js";
+
+const { seek, setPhase } = moves;
+
+// Shows what is drawn in `host` as a table instead
+function tableToggle(host, redraw) {
+  const button = h("button", { class: "toggle", "data-toggle": "read_as_table", "aria-pressed": "false", onclick: () => {
+    const on = !host.dataset.table;
+    button.setAttribute("aria-pressed", String(on));
+    host.dataset.table = on ? "1" : "";
+    host.tabIndex = on ? 0 : -1; // a table may scroll inside its place
+    redraw();
+  } }, say("read_as_table"));
+  return button;
+}
+
+const MOST_QUESTION = 200;
+
+// A question that waits: on top at once, with what it waits for and a way out of the queue
+class WaitingBox {
+  constructor() {
+    this.question = h("b", { dir: "auto" });
+    this.words = h("span");
+    this.leave = h("button", { class: "link-button", "data-action": "leave", onclick: () => document.querySelector("#stop").click() },
+      say("leave_queue"));
+    this.element = h("div", { class: "waiting", role: "status", hidden: true }, this.question, this.words, this.leave);
   }
 
-  // What a question waits for, with a way out of the queue
-  class WaitingBox {
-    constructor() {
-      this.question = h("b", { dir: "auto" });
-      this.words = h("span");
-      this.element = h("div", { class: "waiting", role: "status", hidden: true }, this.question, this.words,
-        h("button", { class: "link-button", "data-action": "leave", onclick: () => document.querySelector("#stop").click() },
-          say("leave_queue")));
-    }
-
-    draw(run) {
-      this.element.hidden = !run || !run.waiting;
-      if (this.element.hidden || this.words.textContent === run.waiting) return;
-      this.words.textContent = run.waiting;
-      this.question.textContent = Jakiro.cut((run.form && run.form.question) || "", 80);
-    }
+  draw(run) {
+    this.element.hidden = !run;
+    if (!run) return;
+    this.words.textContent = run.waiting || say("reading");
+    this.question.textContent = cut(run.form?.question || run.typed || "", MOST_QUESTION);
+    this.leave.hidden = !run.waiting;
   }
+}
 
-  function chatPane(parts, state, on) {
-    const headline = h("div", { class: "headline", role: "group", "aria-label": say("numbers"), hidden: true });
-    parts.headline = new Jakiro.Headline(headline, (step) => on.seek(step));
-    parts.earlier = h("div", { class: "earlier", hidden: true });
-    parts.question = h("p", { class: "asked", dir: "auto" });
-    parts.sentWith = h("p", { class: "sent-with muted" });
-    parts.empty = h("p", { class: "muted empty" }, say("empty_answer"));
-    parts.answerText = h("div", { class: "answer-host" });
-    parts.markdown = h("div", { class: "markdown-host", hidden: true });
-    parts.turns = h("div", { class: "turn-actions" });
-    parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: -1 }, parts.earlier, parts.question, parts.sentWith, parts.empty,
-      parts.answerText, parts.markdown, parts.turns);
-    parts.tokenLine = h("div", { class: "token-line" });
-    const legend = h("div", { class: "legend" });
-    const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") }, headline, parts.waiting[0].element,
-      parts.answerScroll, h("div", { class: "legend-line" }, legend, parts.tokenLine));
-    parts.answer = new Jakiro.AnswerView(parts.answerText, {
-      onPick: on.seek,
-      onPreview: (token) => {
-        parts.tokenLine.textContent = token && parts.answer.lane ? Jakiro.tokenLine(parts.answer.lane, token) : "";
-      },
-    });
-    parts.legend = new Jakiro.Legend(legend);
-    return pane;
-  }
+function chatPane(parts) {
+  const headline = h("div", { class: "headline", role: "group", "aria-label": say("numbers"), hidden: true });
+  parts.headline = new Headline(headline, seek);
+  parts.earlier = h("div", { class: "earlier", hidden: true });
+  parts.question = h("p", { class: "asked", dir: "auto" });
+  parts.sentWith = h("p", { class: "sent-with muted" });
+  parts.empty = h("p", { class: "muted empty" }, say("empty_answer"));
+  parts.answerText = h("div", { class: "answer-host" });
+  parts.turns = h("div", { class: "turn-actions" });
+  parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: -1 }, parts.earlier, parts.question, parts.sentWith, parts.empty,
+    parts.answerText, parts.turns);
+  parts.tokenLine = h("div", { class: "token-line" });
+  const legend = h("div", { class: "legend" });
+  const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") },
+    h("h2", { class: "voice" }, say("answer")), headline, parts.waiting[0].element,
+    parts.answerScroll, h("div", { class: "legend-line" }, legend, parts.tokenLine));
+  parts.answer = new AnswerView(parts.answerText, {
+    onPick: seek,
+    onPreview: (token) => {
+      parts.tokenLine.textContent = token && parts.answer.lane ? tokenLine(parts.answer.lane, token) : "";
+    },
+  });
+  parts.legend = new Legend(legend);
+  return pane;
+}
 
-  // `plot` is drawn in `host`; its tools show themselves while pointer or focus are in the pane
-  function plotPane(state, on, host, plot) {
-    const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => {
-      state.plotMode = name;
-      on.redrawNow("plot");
-    } }, say(key));
-    return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
-      h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), h("div", { class: "on-demand" },
-        mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host, () => on.redrawNow("plot")), plot.figure.tools)), host);
-  }
+// `plot` is drawn in `host`; its tools show themselves while pointer or focus are in the pane
+function plotPane(host, plot) {
+  const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => {
+    state.plotMode = name;
+    redrawNow();
+  } }, say(key));
+  return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
+    h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), h("div", { class: "on-demand" },
+      mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host, () => redrawNow()), plot.figure.tools)), host);
+}
 
-  function treePane(parts, state, on) {
-    parts.treeLine = h("p", { class: "tree-line muted tabular" });
-    parts.phases = [1, 2, 3].map((phase) => h("div", { class: "phase", role: "radio", "data-phase": phase, tabindex: -1,
-      onclick: () => on.setPhase(phase), onkeydown: (event) => {
-        if (!["Enter", " "].includes(event.key)) return;
-        event.preventDefault();
-        on.setPhase(phase);
-      } }, h("b", null, String(phase)), say(`phase_${phase}`)));
-    parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
-    parts.listHost = h("div", { class: "list-host", hidden: true });
-    parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
-    parts.wholeTree = h("button", { class: "plain-button whole-tree", onclick: () => Jakiro.showLarge(parts.wholeTree, state.run.main, state.index, state.phase) },
-      say("whole_tree"));
-    parts.treeEmpty = h("p", { class: "muted empty" }, say("no_steps"));
-    parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",
-      h("button", { class: "link-button", "data-action": "big_tree", onclick: () => Jakiro.bigTree(state) }, say("big_tree")));
-    const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") },
-      h("div", { class: "phases", role: "radiogroup", "aria-label": say("phases") }, parts.phases),
-      parts.treeLine, h("div", { class: "tree-room" }, parts.treeEmpty, parts.treeHost, parts.listHost, parts.ladderHost), parts.wholeTree,
-      parts.smallTrees);
-    parts.card = new Jakiro.Card(pane);
-    parts.tree = new Jakiro.TreeView(parts.treeHost, parts.card);
-    return pane;
-  }
+function treePane(parts) {
+  parts.watchHost = h("div");
+  parts.treeLine = h("p", { class: "tree-line muted tabular" });
+  parts.phases = radios("phase", say("phases"), [1, 2, 3].map((phase) => [phase, h("b", null, String(phase)), say(`phase_${phase}`)]), setPhase);
+  parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
+  parts.listHost = h("div", { class: "list-host", hidden: true });
+  parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
+  parts.wholeTree = h("button", { class: "plain-button whole-tree", onclick: () => showLarge(parts.wholeTree, state.run.main, state.index, state.phase) },
+    say("whole_tree"));
+  parts.key = h("p", { class: "tree-key muted" });
+  parts.treeEmpty = h("p", { class: "muted empty" }, say("no_steps"));
+  parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",
+    h("button", { class: "link-button", "data-action": "big_tree", onclick: () => bigTree() }, say("big_tree")));
+  const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") }, h("h2", { class: "voice" }, say("draft_tree")),
+    parts.watchHost, parts.phases.element,
+    parts.treeLine, h("div", { class: "tree-room" }, parts.treeEmpty, parts.treeHost, parts.listHost, parts.ladderHost), parts.wholeTree,
+    parts.key, parts.smallTrees);
+  parts.card = new Card(pane);
+  parts.tree = new TreeView(parts.treeHost, parts.card);
+  return pane;
+}
 
-  // Closed lines under the fold, each drawn only while it is open: {name: (host) => draws it for the step on screen}
-  function questions(parts, on) {
-    const mask = h("div", { class: "mask-host" });
-    parts.mask = new Jakiro.MaskPanel(mask, (row) => {
-      const { tree } = parts;
-      if (tree.step) tree.light(row === null ? [] : [0, ...Jakiro.pathTo(tree.step.nodes, row)]);
-    });
-    parts.treeHost.addEventListener("pointerover", (event) => {
-      const node = event.target.closest("[data-node]");
-      parts.mask.mark(node && node.dataset.node !== "bonus" ? Number(node.dataset.node) : null);
-    });
-    parts.router = h("div", { class: "router-host" });
-    parts.budget = h("div", { class: "budget-host" });
-    parts.numbers = h("div", { class: "numbers-host" });
-    const line = (name, part, host, extra) => h("details", { class: `question-line panel-${name}`, ontoggle: () => on.redrawNow(part) },
-      h("summary", null, say(`ask_${name}`)), extra, host);
-    parts.panels = h("div", { class: "panels watch-only" }, line("mask", "tree", mask, tableToggle(mask, () => on.redraw("tree"))), line("router", "tree", parts.router),
-      line("budget", "tree", parts.budget), line("numbers", "numbers", parts.numbers));
-    return parts.panels;
-  }
+// Closed lines under the fold, each drawn only while it is open: {name: (host) => draws it for the step on screen}
+function questions(parts) {
+  const mask = h("div", { class: "mask-host" });
+  parts.mask = new MaskPanel(mask, (row) => {
+    const { tree } = parts;
+    if (tree.step) tree.light(row === null ? [] : [0, ...pathTo(tree.step.nodes, row)]);
+  });
+  parts.treeHost.addEventListener("pointerover", (event) => {
+    const node = event.target.closest("[data-node]");
+    parts.mask.mark(node && node.dataset.node !== "bonus" ? Number(node.dataset.node) : null);
+  });
+  parts.router = h("div", { class: "router-host" });
+  parts.budget = h("div", { class: "budget-host" });
+  parts.numbers = h("div", { class: "numbers-host" });
+  const line = (name, host, extra) => h("details", { class: `question-line panel-${name}`, ontoggle: () => redrawNow() },
+    h("summary", null, say(`ask_${name}`)), extra, host);
+  parts.panels = h("details", { class: "question-line panels watch-only" }, h("summary", null, say("ask_more")),
+    line("mask", mask, tableToggle(mask, redrawNow)), line("router", parts.router),
+    line("budget", parts.budget), line("numbers", parts.numbers));
+  return parts.panels;
+}
 
-  function buildParts(root, state, on) {
-    const parts = { root, waiting: [new WaitingBox(), new WaitingBox()] };
-    const scrubber = h("div", { class: "scrubber" });
-    parts.scrubber = new Jakiro.Scrubber(scrubber, { seek: on.seek, follow: on.follow, play: () => on.play() });
-    parts.voice = h("div", { class: "voice", role: "status", "aria-live": "polite" });
-    const plotHost = h("div", { class: "plot-host" });
-    const racePlotHost = h("div", { class: "plot-host" });
-    parts.plot = new Jakiro.Plot(plotHost, on);
-    parts.racePlot = new Jakiro.Plot(racePlotHost, on);
-    parts.race = new Jakiro.RaceView(plotPane(state, on, racePlotHost, parts.racePlot), parts.waiting[1].element, on);
-    parts.recordings = new Jakiro.RecordingsView(state, on);
-    parts.keysHint = h("p", { class: "muted keys-hint" });
-    const tree = treePane(parts, state, on);
-    const chat = chatPane(parts, state, on);
-    const columns = h("div", { class: "columns watch-only" }, chat, scrubber, tree, plotPane(state, on, plotHost, parts.plot));
-    // Keys reach the scrubber after the answer or the lanes, and before the tree
-    parts.placeScrubber = (tab) => (tab === "race" ? parts.race.more : tree).before(scrubber);
-    root.append(columns, parts.race.element, parts.keysHint, questions(parts, on), parts.recordings.element, parts.voice);
-    const menu = Jakiro.pageMenu(state, on, chat);
-    (document.querySelector(".jk-header") || root).append(menu);
-    parts.guess = menu.querySelector('[data-toggle="guess_first"]');
-    root.tabIndex = -1;
-    document.addEventListener("keydown", (event) => Jakiro.onKey(event, parts, state));
-    return parts;
-  }
-
-  function textOf(lane, count, start = 0) {
-    return Jakiro.unitsOf(lane.tokens.slice(start, count)).map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
-  }
-
-  // The step in one sentence, for screen readers and as the picture's name
-  function stepSentence(lane, index, phase) {
-    const step = lane.steps[index];
-    const values = { step: index + 1, steps: lane.steps.length, candidates: counted("candidate", step.nodes.length - 1),
-      levels: counted("level", depthOf(step)) };
-    if (phase === 1) return say("tree_sentence_hidden", values);
-    const named = (path) => path.map((i) => `“${nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece)}”`).join(", ");
-    const tokens = named(deliveredPath(step));
-    const bonus = `“${nameOf(lane, step.bonus_token_id, step.bonus_piece)}”`;
-    const cut = [named(step.accepted_path.slice(step.committed_ids.length)), bonus].filter(Boolean).join(", ");
-    return say(bonusDelivered(step) ? "tree_sentence" : "tree_sentence_cut", { ...values, draft: milliseconds(step.draft_ms), verify: milliseconds(step.verify_ms),
-      accepted: tokens ? say("accepted_list", { tokens }) : say("accepted_none"),
-      bonus, cut });
-  }
-
-  function badgeOf(run) {
-    if (!run || run.source === "live" || !run.main) return "";
-    const { header } = run.main;
-    const profile = header.device_profile || {};
-    const device = profile.device || profile.name || header.device;
-    return say(run.source === "opened" ? "opened_badge" : "recording_badge", { device, date: String(header.created).slice(0, 10) });
-  }
-
-  Object.assign(Jakiro, { buildParts, textOf, stepSentence, badgeOf });
-})();
+export function buildParts(root) {
+  const parts = { root, waiting: [new WaitingBox(), new WaitingBox()] };
+  const scrubber = h("div", { class: "scrubber" });
+  parts.voice = h("div", { class: "voice", role: "status", "aria-live": "polite" });
+  const plotHost = h("div", { class: "plot-host" });
+  const racePlotHost = h("div", { class: "plot-host" });
+  parts.plot = new Plot(plotHost);
+  parts.racePlot = new Plot(racePlotHost);
+  parts.race = new RaceView(plotPane(racePlotHost, parts.racePlot), parts.waiting[1].element);
+  parts.recordings = new RecordingsView();
+  parts.keysHint = h("p", { class: "muted keys-hint" });
+  const tree = treePane(parts);
+  const chat = chatPane(parts);
+  parts.playBar = new Scrubber(scrubber, parts.watchHost);
+  const columns = h("div", { class: "columns watch-only" }, chat, scrubber, tree, plotPane(plotHost, parts.plot));
+  // Keys reach the scrubber after the answer or the lanes, and before the tree
+  parts.placeScrubber = (tab) => (tab === "race" ? parts.race.more : tree).before(scrubber);
+  root.append(columns, parts.race.element, parts.keysHint, questions(parts), parts.recordings.element, parts.voice);
+  const menu = pageMenu(chat);
+  (document.querySelector(".jk-header") || root).append(menu);
+  parts.guess = menu.querySelector('[data-toggle="guess_first"]');
+  root.tabIndex = -1;
+  document.addEventListener("keydown", (event) => onKey(event, parts));
+  return parts;
+}

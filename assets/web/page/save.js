@@ -1,123 +1,113 @@
 // Saving: the trace as json, one row per candidate as csv, a replay page that works from disk, and pictures. Files are
 // made from the trace itself, at full precision, never from the digits that were sent for drawing.
-(() => {
-  const { h, say, nameOf, stateOf, traceOf, runFromTraces } = Jakiro;
 
-  const MOST_NAME = 60;
+import { h, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
+import { cut } from "../base/pieces.js";
+import { runFromTraces, traceOf } from "../data/history.js";
+import { readTraceFile } from "../data/trace_file.js";
+import { screen, state } from "./machine.js";
+import { plotly } from "../plots/library.js";
+import { drawing } from "../share/drawing.js";
+import { treePicture } from "../share/tree_picture.js";
+import { stateOf } from "../tree/layout.js";
+import { nameOf } from "../tree/names.js";
 
-  function download(name, content, type) {
-    const link = h("a", { href: URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type })),
-      download: name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  }
+const MOST_NAME = 60;
 
-  // jakiro-<first three words>-seed7-<date>
-  function fileName(run, ending) {
-    const words = run.question.slice(0, 1000).toLowerCase().match(/[\p{L}\p{N}]+/gu) || ["answer"];
-    const { header } = run.main;
-    const start = Array.from(words.slice(0, 3).join("-")).slice(0, MOST_NAME).join("");
-    return `jakiro-${start}-seed${header.sampling.seed}-${String(header.created).slice(0, 10)}.${ending}`;
-  }
+export function download(name, content, type) {
+  const link = h("a", { href: URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type })),
+    download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
 
-  const drawnJson = (run) => JSON.stringify({ title: run.title || run.question, why: "",
-    traces: Object.fromEntries(Object.entries(run.lanes).map(([method, lane]) => [method, traceOf(lane)])) });
+// jakiro-<first three words>-seed7-<date>
+export function fileName(run, ending) {
+  const words = run.question.slice(0, 1000).toLowerCase().match(/[\p{L}\p{N}]+/gu) || ["answer"];
+  const { header } = run.main;
+  const start = Array.from(words.slice(0, 3).join("-")).slice(0, MOST_NAME).join("");
+  return `jakiro-${start}-seed${header.sampling.seed}-${String(header.created).slice(0, 10)}.${ending}`;
+}
 
-  // A run as json: the file it came from as it is, else the server's own trace; where that is no longer kept, what the
-  // page holds, and a sentence that says so
-  async function asJson(run, server) {
-    if (run.text) return run.text;
-    const text = server ? await server.trace_text(run.id).catch(() => null) : null;
-    if (text) return text;
-    Jakiro.notify("notice", say("save_rounded"));
-    return drawnJson(run);
-  }
+const drawnJson = (run) => JSON.stringify({ title: run.title || run.question, why: "",
+  traces: Object.fromEntries(Object.entries(run.lanes).map(([method, lane]) => [method, traceOf(lane)])) });
 
-  // Quoted where needed; a cell that a table program would take for a formula starts with an apostrophe
-  function cell(value) {
-    let text = value === null || value === undefined ? "" : String(value);
-    if (typeof value === "string" && /^(\s*[=+\-@]|[\t\r])/.test(text)) text = `'${text}`;
-    return /[",;\t\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
-  }
+// A run as json: the file it came from as it is, else the server's own trace; where that is no longer kept, what the
+// page holds, and a sentence that says so
+export async function asJson(run) {
+  if (run.text) return run.text;
+  const text = screen.server ? await screen.server.trace_text(run.id).catch(() => null) : null;
+  if (text) return text;
+  notify("notice", say("save_rounded"));
+  return drawnJson(run);
+}
 
-  const COLUMNS = ["method", "step", "node", "parent", "depth", "pass", "token_id", "token", "proposer", "score", "draft_prob",
-    "target_prob", "state", "target_choice"];
+// Quoted where needed; a cell that a table program would take for a formula starts with an apostrophe
+function cell(value) {
+  let text = value === null || value === undefined ? "" : String(value);
+  if (typeof value === "string" && /^(\s*[=+\-@]|[\t\r])/.test(text)) text = `'${text}`;
+  return /[",;\t\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+}
 
-  // Spreadsheets read UTF-8 only behind a byte order mark
-  const csvOf = (rows) => "\uFEFF" + rows.map((row) => row.map(cell).join(",")).join("\r\n");
+const COLUMNS = ["method", "step", "node", "parent", "depth", "pass", "token_id", "token", "proposer", "score", "draft_prob",
+  "target_prob", "state", "target_choice"];
 
-  function asCsv(run) {
-    const rows = [COLUMNS];
-    for (const lane of Object.values(run.lanes)) {
-      for (const step of lane.steps) {
-        step.nodes.forEach((node, i) => i && rows.push([lane.method, step.index, i, node.parent, node.depth, node.draft_pass,
-          node.token_id, nameOf(lane, node.token_id, node.piece), node.proposer, node.score, node.draft_prob, node.target_prob,
-          stateOf(step, i), node.target_choice]));
-      }
+// Spreadsheets read UTF-8 only behind a byte order mark
+export const csvOf = (rows) => "\uFEFF" + rows.map((row) => row.map(cell).join(",")).join("\r\n");
+
+export function asCsv(run) {
+  const rows = [COLUMNS];
+  for (const lane of Object.values(run.lanes)) {
+    for (const step of lane.steps) {
+      step.nodes.forEach((node, i) => i && rows.push([lane.method, step.index, i, node.parent, node.depth, node.draft_pass,
+        node.token_id, nameOf(lane, node.token_id, node.piece), node.proposer, node.score, node.draft_prob, node.target_prob,
+        stateOf(step, i), node.target_choice]));
     }
-    return csvOf(rows);
   }
+  return csvOf(rows);
+}
 
-  // The page's own style and scripts with the recording inside: one file, no network
-  async function asReplay(json, title) {
-    const code = document.getElementById("jakiro-code").textContent;
-    const style = document.getElementById("jakiro-style").textContent;
-    const data = json.replace(/</g, "\\u003c").replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`);
-    const dark = document.body.classList.contains("dark") ? ' class="dark"' : "";
-    const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:";
-    const shown = h("title", null, `${Jakiro.cut(title, 80)} · ${say("title")}`).outerHTML;
-    return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">`
-      + `<meta http-equiv="Content-Security-Policy" content="${policy}">${shown}`
-      + `<style id="jakiro-style">${style}</style></head><body${dark}><div id="replay"><div class="jk-top"></div>`
-      + `<div class="jk-view"></div></div>`
-      + `<script type="application/json" id="jakiro-recording">${data}</scr` + `ipt>${await Jakiro.plotly.asElement()}<script id="jakiro-code">${code}</scr`
-      + `ipt><script>Jakiro.openReplay();</scr` + `ipt></body></html>`;
-  }
+// The page's own style and scripts with the recording inside: one file, no network
+export async function asReplay(json, title) {
+  const code = document.getElementById("jakiro-code").textContent;
+  const style = document.getElementById("jakiro-style").textContent;
+  const data = json.replace(/</g, "\\u003c").replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`);
+  const dark = document.body.classList.contains("dark") ? ' class="dark"' : "";
+  const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:";
+  const shown = h("title", null, `${cut(title, 80)} · ${say("title")}`).outerHTML;
+  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">`
+    + `<meta http-equiv="Content-Security-Policy" content="${policy}">${shown}`
+    + `<style id="jakiro-style">${style}</style></head><body${dark}><div id="replay"><div class="jk-top"></div>`
+    + `<div class="jk-view"></div></div>`
+    + `<script type="application/json" id="jakiro-recording">${data}</scr` + `ipt>${await plotly.asElement()}<script id="jakiro-code">${code}</scr`
+    + `ipt><script>Jakiro.openReplay();</scr` + `ipt></body></html>`;
+}
 
-  // Called by a saved replay page: the recording with the tabs it has something to show in
-  function openReplay() {
-    const text = document.getElementById("jakiro-recording").textContent;
-    const found = Jakiro.readTraceFile(text);
-    const room = document.getElementById("replay");
-    document.body.classList.add("replay");
-    Jakiro.mountReplayTop(room, Object.keys(found.traces).length > 1 ? ["watch", "race"] : ["watch"]);
-    Jakiro.mountView(room, {}, null, null);
-    Jakiro.showRecording("replay", { ...found, text }, { playNow: false });
-  }
+export const saveReplay = async (run, json) => download(fileName(run, "html"), await asReplay(json, run.title || run.question), "text/html");
 
-  const saveReplay = async (run, json) => download(fileName(run, "html"), await asReplay(json, run.title || run.question), "text/html");
+const fromTrace = (json, run) => {
+  const { traces, title } = readTraceFile(json);
+  return runFromTraces(run.id, run.source, traces, title);
+};
 
-  const fromTrace = (json, run) => {
-    const { traces, title } = Jakiro.readTraceFile(json);
-    return runFromTraces(run.id, run.source, traces, title);
-  };
+const SAVERS = {
+  save_json: async (run) => download(fileName(run, "json"), await asJson(run), "application/json"),
+  save_csv: async (run) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run), run)),
+    "text/csv"),
+  save_html: async (run) => saveReplay(run, await asJson(run)),
+  save_png: async (run) => {
+    const file = treePicture(run, state.index);
+    if (file) (await drawing.canvasOf(file)).toBlob((blob) => download(fileName(run, "tree.png"), blob));
+  },
+};
 
-  // Pictures come as the text of an svg file, or null where there is nothing to draw
-  const saveSvg = (run, ending, file) => file && download(fileName(run, ending), file, "image/svg+xml");
-  const savePng = async (run, ending, file) => {
-    if (file) (await Jakiro.drawing.canvasOf(file)).toBlob((blob) => download(fileName(run, ending), blob));
-  };
-
-  const SAVERS = {
-    save_json: async (run, state, server) => download(fileName(run, "json"), await asJson(run, server), "application/json"),
-    save_csv: async (run, state, server) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run, server), run)),
-      "text/csv"),
-    save_html: async (run, state, server) => saveReplay(run, await asJson(run, server)),
-    save_png: (run) => savePng(run, "png", Jakiro.resultPicture(run)),
-    save_svg: (run) => saveSvg(run, "svg", Jakiro.resultPicture(run)),
-    save_tree_png: (run, state) => savePng(run, "tree.png", Jakiro.treePicture(run, state.index)),
-    save_tree_svg: (run, state) => saveSvg(run, "tree.svg", Jakiro.treePicture(run, state.index)),
-  };
-
-  function saveMenu(state, server) {
-    const menu = h("details", { class: "save-menu" }, h("summary", { class: "plain-button" }, say("save")),
-      h("div", { class: "save-list" }, h("p", { class: "muted" }, say("save_warning")),
-        Object.entries(SAVERS).map(([key, save]) => h("button", { class: "plain-button", "data-save": key, onclick: () => {
-          menu.open = false;
-          if (state.run && state.run.main) save(state.run, state, server);
-        } }, say(key)))));
-    return menu;
-  }
-
-  Object.assign(Jakiro, { saveMenu, fileName, asJson, asCsv, csvOf, asReplay, saveReplay, openReplay, download });
-})();
+export function saveMenu() {
+  const menu = h("details", { class: "save-menu" }, h("summary", { class: "plain-button" }, say("save")),
+    h("div", { class: "save-list" }, h("p", { class: "muted" }, say("save_warning")),
+      Object.entries(SAVERS).map(([key, save]) => h("button", { class: "plain-button", "data-save": key, onclick: () => {
+        menu.open = false;
+        if (state.run && state.run.main) save(state.run);
+      } }, say(key)))));
+  return menu;
+}

@@ -1,163 +1,203 @@
-// The view: which run is on screen, how live updates make it grow, and the page's tabs.
-(() => {
-  const { Run, runFromTraces, redraw, redrawNow, screen, moves } = Jakiro;
-  const { state } = screen;
+// The view: what one draw does to every pane, and how the page begins.
 
-  const FIRST_PLAY_MS = 800;
-  let server = null; // the page's own functions; null in saved pages
+import { counted, h, say } from "../base/dom.js";
+import { drawChat, sentWith } from "../chat/chat.js";
+import { restore } from "../chat/visit.js";
+import { deliveredPath, depthOf } from "../data/history.js";
+import { TARGET } from "../data/methods.js";
+import { metrics } from "../data/metrics.js";
+import { chip } from "./chip.js";
+import { watchConnection } from "./connection.js";
+import { drawWith, onTab, raceTime, racing, receive, redraw, screen, state } from "./machine.js";
+import { buildParts } from "./parts.js";
+import { drewSmallTrees, markSettings } from "./settings.js";
+import { addressed, watchAddress } from "../share/address.js";
+import { ladder } from "../tree/ladder.js";
+import { treeList } from "../tree/list.js";
+import { markerSample } from "../tree/marker.js";
+import { drawNumbers } from "../watch/facts.js";
+import { fly } from "../watch/flight.js";
+import { drawBudget, drawRouter } from "../watch/panels.js";
+import { badgeOf, endWords, stepSentence } from "../watch/words.js";
 
-  const within = (index, main) => Math.max(0, Math.min(main ? main.steps.length - 1 : 0, Math.trunc(index) || 0));
+// Pixels, below which the kept path stands in rows
+const NARROW = 600;
+const SPEAK_MS = 10000;
 
-  function show(run, index) {
-    Object.assign(state, { run, playing: false, time: null, sought: false, follow: !run || !run.finished, index: within(index, run && run.main),
-      phase: 3, guess: state.guess && Boolean(run && !run.finished) });
-    if (state.guess) state.phase = 1;
-    Jakiro.drawChat(screen.parts, state);
-    Jakiro.markSettings(run);
-    redraw();
+let before = {}; // the moment that was drawn last
+
+const opened = (host) => host.closest("details").open;
+
+function draw(now) {
+  const { parts } = screen;
+  const { root } = parts;
+  const { run } = now;
+  Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run && run.finished)),
+    starting: now.starting && !run ? "1" : "", waiting: now.waiting ? "1" : "",
+    drawn: Number(root.dataset.drawn || 0) + 1 });
+  document.body.dataset.answering = now.waiting || now.live ? "1" : "";
+  parts.waiting.forEach((box) => box.draw(now.waiting));
+  parts.keysHint.textContent = say(keysNow(now)) + (screen.server ? ` · ${say("key_ask")}` : "");
+  parts.headline.draw(run, now.whole ? undefined : now.steps);
+  parts.playBar.draw(now);
+  markSettings(run);
+  drawChat(parts, now);
+  root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`);
+  if (now.tab === "watch") {
+    drawTree(parts, now);
+    drawAnswer(parts, now);
+    drawPlot(parts.plot, now);
+    scrollAnswer(parts, now);
+  } else if (now.tab === "race") {
+    parts.race.draw(now, raceTime(now));
+    parts.race.drawResult(run, now.time ?? Infinity);
+    drawPlot(parts.racePlot, now);
   }
+  if (opened(parts.numbers)) drawNumbers(parts.numbers, run, now.whole ? undefined : now.steps);
+  speak(parts, now);
+  // What a played step has kept flies into the answer
+  if (now.tab === "watch" && now.replay && now.phase === 3 && before.phase === 2 && before.index === now.index) fly(parts, now);
+  before = now;
+}
 
-  // A live update from the server, which makes a run grow
-  function receive(value) {
-    if (!value || !value.run) return;
-    if (value.ticks) grow(value);
-    if (value.error) Jakiro.notify("error", value.error);
-    const run = state.turns.find((turn) => turn.id === value.run);
-    if (run && value.gone) Jakiro.tellCut(run);
-    if (run && (value.error || value.gone)) {
-      run.stop();
-      if (!run.main) fail(run);
-      redraw();
-    }
+// What the keys do now
+function keysNow(now) {
+  if (now.armed) return "keys_ask";
+  if (racing()) return "keys_race";
+  if (now.guess) return now.hidden ? "keys_reveal" : "keys_next";
+  return "keys_hint";
+}
+
+function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, formatted }) {
+  parts.empty.hidden = Boolean(main) || Boolean(waiting);
+  parts.answerText.hidden = !main;
+  parts.question.textContent = main ? run.question : "";
+  parts.sentWith.textContent = main ? badgeOf(run) || sentWith(run) : "";
+  parts.legend.draw(main, main ? main.steps.slice(0, steps) : []);
+  if (!main) return;
+  parts.answer.draw(main, count, { live: !whole || !main.endReason, selected: index, tail: whole ? endWords(main) : "", formatted });
+  parts.turns.hidden = !whole;
+}
+
+// After all drawing, since it makes the browser lay out what has changed. While the text grows its end is in sight; where an
+// answer has ended that too, but for the step on screen, which comes first; whoever scrolls then is left alone.
+let broughtTo = null; // the step that was brought into sight
+let stuck = null; // how far the text was scrolled for that
+function scrollAnswer({ answerScroll: box, answerText }, { run, main, following, playing, replay, whole, index, sought }) {
+  if (!main) return;
+  const wanted = `${run.id}/${index}`;
+  const growing = following || playing || replay;
+  const again = wanted === broughtTo && Math.abs(box.scrollTop - stuck) < 2; // what stands around it may have grown
+  if (!growing && wanted === broughtTo && !again) return;
+  const chosen = answerText.querySelector(".selected");
+  if (growing || (whole && index === main.steps.length - 1)) box.scrollTop = box.scrollHeight;
+  else if (chosen?.getClientRects().length) {
+    const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
+    if (!sought) box.scrollTop = Math.min(box.scrollHeight, box.scrollTop + spot.top - around.top - 2 * spot.height);
+    else if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) box.scrollTop += spot.top - around.top - around.height / 2;
   }
+  stuck = box.scrollTop;
+  broughtTo = growing ? null : wanted;
+}
 
-  // A question without an answer: what made room for it is there again, and it stands in its box
-  function fail(run) {
-    state.turns.splice(state.turns.indexOf(run), 1, ...run.replaced);
-    if (state.waiting === run) state.waiting = null;
-    if (run.typed) state.from = run.from;
-    Jakiro.giveBack(run);
-    Jakiro.drawChat(screen.parts, state);
+function drawPlot(plot, { run, main, steps, whole, following, seconds, index, tab, time, plotMode }) {
+  screen.parts.root.querySelectorAll("[data-plot-mode]").forEach((button) => button.setAttribute("aria-pressed",
+    String(button.dataset.plotMode === plotMode)));
+  if (following && !plot.seen) return;
+  const marked = main && main.steps.length && whole && !following;
+  plot.draw(run, { growing: following, mode: plotMode, bracket: tab === "race", time: seconds === Infinity ? null : seconds,
+    playhead: time ?? (marked ? main.seconds[index] : steps && !following ? main.seconds[steps - 1] : null) });
+}
+
+function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }) {
+  const narrow = parts.root.clientWidth < NARROW;
+  parts.treeEmpty.hidden = Boolean(step) || !main?.endReason;
+  parts.treeHost.hidden = !step || list || narrow;
+  parts.listHost.hidden = !step || !list;
+  parts.ladderHost.hidden = !step || list || !narrow;
+  parts.wholeTree.hidden = parts.ladderHost.hidden;
+  parts.phases.mark(phase);
+  parts.smallTrees.hidden = !drewSmallTrees(run);
+  parts.guess.checked = guess;
+  parts.treeLine.textContent = step ? stepWords(step, phase) : "";
+  drawKey(parts.key, step && main);
+  if (!step) return;
+  parts.card.about(main, index, phase);
+  if (list) parts.listHost.replaceChildren(treeList(main, index, phase));
+  else if (narrow) parts.ladderHost.replaceChildren(ladder(main, index, phase, parts.card));
+  else {
+    parts.tree.draw({ lane: main, index, phase, choices: look.choices, showAll: look.showAll, spaces: look.spaces, played: look.replay,
+      sentence: stepSentence(main, index, phase) });
   }
+  if (opened(parts.mask.host)) parts.mask.draw(main, index);
+  if (opened(parts.router)) drawRouter(parts.router, main, index);
+  if (opened(parts.budget)) drawBudget(parts.budget, main, index);
+}
 
-  // Ends the answer that is being written, or waited for
-  function endWriting() {
-    for (const run of state.turns.filter((turn) => !turn.finished)) {
-      run.stop();
-      run.typed = "";
-      if (!run.main) fail(run);
-    }
+// What the signs in the tree mean, for a lane's proposers
+let keyOf = null;
+function drawKey(host, lane) {
+  host.hidden = !lane || lane.isPlain;
+  if (!lane || lane === keyOf) return;
+  keyOf = lane;
+  const [first] = lane.proposers.all;
+  const sign = (words, ...signs) => h("span", null, signs, say(words));
+  host.replaceChildren(sign("sign_guessed", ...lane.proposers.all.map((one) => markerSample(one))), sign("sign_kept", markerSample(first)),
+    sign("sign_refused", markerSample(first, true)), sign("sign_own", markerSample(TARGET)));
+}
+
+// The step in a few words; nothing of the verdict in phase 1
+function stepWords(step, phase) {
+  if (step.nodes.length < 2) return say("no_draft");
+  const kept = deliveredPath(step).length;
+  const values = { candidates: counted("candidate", step.nodes.length - 1), tokens: counted("token", depthOf(step)),
+    right: kept ? counted("right", kept) : say("none_right"), cut: step.accepted_path.length + 1 - step.committed_ids.length };
+  return say(phase === 1 ? "tree_line_hidden" : values.cut ? "tree_line_cut" : "tree_line", values);
+}
+
+// One polite voice: at the start, every ten seconds, and at the end
+let spoken = { run: null, at: 0, end: false };
+function speak(parts, { run, main }) {
+  if (!main || run.source !== "live") return;
+  const time = performance.now();
+  if (spoken.run !== run.id) {
+    spoken = { run: run.id, at: time, end: false };
+    parts.voice.textContent = say("spoken_start");
+  } else if (run.finished !== spoken.end || (!spoken.end && time - spoken.at > SPEAK_MS)) {
+    const value = metrics.speedup(main, run.plain);
+    const values = { tokens: main.tokens.length, speedup: value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) }) };
+    parts.voice.textContent = state.lost === run ? say("connection_lost", { n: main.tokens.length })
+      : say(run.finished ? "spoken_end" : "spoken_progress", values);
+    spoken = { run: run.id, at: time, end: run.finished };
   }
+}
 
-  // A new run, which takes the place of the turn `from` and of those after it
-  function begin(id, { from, typed, form } = {}) {
-    const run = new Run(id, "live");
-    const at = state.turns.indexOf(from);
-    Object.assign(run, { ticks: 0, newest: -1, heard: performance.now(), from, form, typed, replaced: at < 0 ? [] : state.turns.splice(at) });
-    Object.assign(state, { from: null, putAway: null, waiting: run, lost: null });
-    state.seen.add(id);
-    state.turns.push(run);
-    if (state.tab === "recordings") setTab("watch");
-    if (screen.parts) Jakiro.drawChat(screen.parts, state);
-    redraw();
-    return run;
+function tabChanged(tab) {
+  const { parts } = screen;
+  if (!parts) return;
+  parts.root.dataset.tab = tab;
+  parts.placeScrubber(tab);
+  if (tab === "recordings") parts.recordings.draw();
+}
+
+export function mountView(element, props, watch, server, form) {
+  Object.assign(screen, { server, form });
+  const parts = (screen.parts = buildParts(element.querySelector(".jk-view")));
+  drawWith(draw);
+  onTab.push(tabChanged);
+  document.body.dataset.jakiroTab = parts.root.dataset.tab = state.tab;
+  const sizes = new ResizeObserver(() => redraw());
+  [parts.root, document.querySelector(".gradio-container")].forEach((one) => one && sizes.observe(one));
+  new MutationObserver(() => redraw()).observe(document.body, { attributeFilter: ["class"] });
+  if (watch) watch("value", () => receive(props.value));
+  if (server) {
+    chip.ready.then(() => redraw());
+    restore();
+    const link = addressed();
+    parts.recordings.first(link);
+    watchAddress(link, server);
+    watchConnection(() => state.turns.find((run) => !run.finished) || null);
   }
-
-  function grow(value) {
-    let run = state.turns.find((turn) => turn.id === value.run);
-    if (!run && state.seen.has(value.run)) return;
-    run = run || begin(value.run);
-    run.heard = performance.now();
-    const numbers = Object.keys(value.ticks).map(Number).sort((a, b) => a - b);
-    run.newest = Math.max(run.newest, ...numbers);
-    for (const number of numbers) {
-      if (number !== run.ticks) continue;
-      JSON.parse(value.ticks[number]).forEach((event) => run.take(event));
-      run.ticks = number + 1;
-    }
-    if (run.ticks <= run.newest) fetchMissed(run);
-    if (run === state.waiting && run.main) {
-      state.waiting = null;
-      Object.assign(run, { replaced: [], from: null });
-      show(run);
-    } else if (run.finished && !run.main) fail(run);
-    if (run.finished) Jakiro.baseline.remember(run);
-    if (run === state.run) {
-      if (state.follow) state.index = Math.max(0, run.main.steps.length - 1);
-      if (run.finished) {
-        state.follow = false;
-        Jakiro.drawChat(screen.parts, state);
-      }
-    }
-    redraw();
-  }
-
-  // A browser that was too busy to see every value asks for what it missed, now or later: steps are read in order
-  async function fetchMissed(run) {
-    if (run.fetching) return;
-    run.fetching = true;
-    const first = run.ticks;
-    const missed = await server.missed({ run: run.id, first }).catch(() => []);
-    run.fetching = false;
-    if (!missed) receive({ run: run.id, gone: true });
-    else if (missed.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
-  }
-
-  // `step`: somebody chose it, and Back returns to the tab of before
-  function setTab(tab, step) {
-    const left = state.tab !== tab;
-    state.tab = tab;
-    document.body.dataset.jakiroTab = tab;
-    if (screen.parts) {
-      screen.parts.root.dataset.tab = tab;
-      if (screen.parts.live) Jakiro.setAddress(Jakiro.tabHash(tab), step && left);
-      screen.parts.placeScrubber(tab);
-      if (tab === "recordings") screen.parts.recordings.draw();
-      if (tab === "race") Jakiro.toTheStart();
-      else Jakiro.fromTheStart();
-    }
-    redraw();
-  }
-
-  // The step a recording rests on: the longest accepted path beside others that were refused, by several proposers where there
-  // is a choice; not the end
-  function highlight(main) {
-    const steps = main.steps.slice(0, Math.max(1, main.steps.length - 1));
-    const worth = (step) => Jakiro.deliveredPath(step).length
-      + new Set(Jakiro.deliveredPath(step).map((i) => step.nodes[i].proposer)).size / 10 + (step.nodes.length - 1 > step.accepted_path.length ? 1 : 0);
-    return steps.reduce((best, step, i) => (worth(step) > worth(steps[best]) ? i : best), 0);
-  }
-
-  function showRecording(id, recording, { playNow, source = "recording", step, opening } = {}) {
-    const run = runFromTraces(id, source, recording.traces, recording.title);
-    run.text = recording.text;
-    run.rest = run.main.steps.length ? highlight(run.main) : 0;
-    const quiet = Jakiro.reducedMotion() || !playNow;
-    if (opening) run.rest = Jakiro.opening.begin(run);
-    show(run, step ?? (quiet ? run.rest : 0));
-    if (!quiet) setTimeout(() => state.run === run && !state.playing && (opening ? moves.playTo(run.rest) : moves.play(true)), FIRST_PLAY_MS);
-    return run;
-  }
-
-  function mountView(element, props, watch, functions) {
-    server = functions;
-    const actions = { ...moves, redraw, redrawNow, setTab, showRecording, show, server };
-    screen.parts = Jakiro.buildParts(element.querySelector(".jk-view"), state, actions);
-    document.body.dataset.jakiroTab = state.tab;
-    new ResizeObserver(() => redraw()).observe(screen.parts.root);
-    new MutationObserver(() => redraw()).observe(document.body, { attributeFilter: ["class"] });
-    if (watch) watch("value", () => receive(props.value));
-    if (server) {
-      screen.parts.live = true;
-      Jakiro.restore(show);
-      const link = Jakiro.addressed();
-      screen.parts.recordings.first(link);
-      Jakiro.watchAddress(link, server);
-      Jakiro.watchConnection(() => state.turns.find((run) => !run.finished) || null);
-    }
-    redraw();
-    return screen.parts;
-  }
-
-  Object.assign(Jakiro, { mountView, receive, begin, endWriting, fail, fetchMissed, show, setTab, showRecording, highlight });
-})();
+  redraw();
+  return parts;
+}

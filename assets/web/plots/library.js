@@ -1,83 +1,84 @@
 // Brings code after the page's first paint: Plotly from the server, or in a saved page from the page itself. Compressed in
 // both, so that one way unpacks it and a saved page carries it as it came.
-(() => {
-  const { say } = Jakiro;
 
-  const PACKED_ID = "jakiro-plotly";
-  const STEP = 0x8000; // bytes made into text at once
-  const waiting = [];
-  let bytes = null; // promise of the compressed library
-  let state = "none"; // then "loading", "ready" or "failed"
+import { addressOf, say } from "../base/dom.js";
+import { given } from "../base/given.js";
+import { notify } from "../base/notice.js";
 
-  const fromBase64 = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
+const PACKED_ID = "jakiro-plotly";
+const STEP = 0x8000; // bytes made into text at once
+const waiting = [];
+let bytes = null; // promise of the compressed library
+let state = "none"; // then "loading", "ready" or "failed"
 
-  function toBase64(array) {
-    const parts = [];
-    for (let i = 0; i < array.length; i += STEP) parts.push(String.fromCharCode(...array.subarray(i, i + STEP)));
-    return btoa(parts.join(""));
-  }
+export const fromBase64 = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
 
-  // The bytes of one of the page's own compressed files
-  async function fetchPacked(file) {
-    const answer = await fetch(Jakiro.addressOf(file));
-    if (!answer.ok) throw new Error(`${answer.status}`);
-    return new Uint8Array(await answer.arrayBuffer());
-  }
+function toBase64(array) {
+  const parts = [];
+  for (let i = 0; i < array.length; i += STEP) parts.push(String.fromCharCode(...array.subarray(i, i + STEP)));
+  return btoa(parts.join(""));
+}
 
-  function packed() {
-    const here = document.getElementById(PACKED_ID);
-    bytes = bytes || (here ? Promise.resolve(fromBase64(here.textContent)) : fetchPacked(Jakiro.plotlyFile));
-    return bytes;
-  }
+// The bytes of one of the page's own compressed files
+export async function fetchPacked(file) {
+  const answer = await fetch(addressOf(file));
+  if (!answer.ok) throw new Error(`${answer.status}`);
+  return new Uint8Array(await answer.arrayBuffer());
+}
 
-  // Runs the script that compressed bytes hold
-  async function runPacked(given) {
-    const stream = new Blob([await given]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const code = document.createElement("script");
-    code.textContent = await new Response(stream).text();
-    document.head.append(code);
-    code.remove();
-  }
+function packed() {
+  const here = document.getElementById(PACKED_ID);
+  bytes = bytes || (here ? Promise.resolve(fromBase64(here.textContent)) : fetchPacked(given.plotlyFile));
+  return bytes;
+}
 
-  // Once anything is on screen, at a quiet moment
-  function afterPaint(work) {
-    const later = window.requestIdleCallback || ((idle) => setTimeout(idle, 200));
-    requestAnimationFrame(() => later(work, { timeout: 2000 }));
-  }
+// Runs the script that compressed bytes hold
+export async function runPacked(given) {
+  const stream = new Blob([await given]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const code = document.createElement("script");
+  code.textContent = await new Response(stream).text();
+  document.head.append(code);
+  code.remove();
+}
 
-  function load() {
-    if (state !== "none") return;
-    state = "loading";
-    afterPaint(async () => {
-      try {
-        await runPacked(packed());
-        state = window.Plotly ? "ready" : "failed";
-      } catch {
-        state = "failed";
-      }
-      if (state === "failed") bytes = null;
-      waiting.splice(0).forEach((drawn) => drawn());
-    });
-  }
+// Once anything is on screen, at a quiet moment
+export function afterPaint(work) {
+  const later = window.requestIdleCallback || ((idle) => setTimeout(idle, 200));
+  requestAnimationFrame(() => later(work, { timeout: 2000 }));
+}
 
-  // Whether plots can be drawn; if not yet, `then` is called when it is known
-  function ready(then) {
-    if (state === "none" || state === "loading") {
-      if (!waiting.includes(then)) waiting.push(then);
-      load();
-    }
-    return state === "ready";
-  }
-
-  // The element that a saved page carries the library in; without a network there is none, and its plots are tables
-  async function asElement() {
+function load() {
+  if (state !== "none") return;
+  state = "loading";
+  afterPaint(async () => {
     try {
-      return `<script type="text/plain" id="${PACKED_ID}">${toBase64(await packed())}</scr` + "ipt>";
+      await runPacked(packed());
+      state = window.Plotly ? "ready" : "failed";
     } catch {
-      Jakiro.notify("notice", say("plot_not_packed"));
-      return "";
+      state = "failed";
     }
-  }
+    if (state === "failed") bytes = null;
+    waiting.splice(0).forEach((drawn) => drawn());
+  });
+}
 
-  Object.assign(Jakiro, { afterPaint, fetchPacked, fromBase64, runPacked, plotly: { ready, failed: () => state === "failed", asElement } });
-})();
+// Whether plots can be drawn; if not yet, `then` is called when it is known
+function ready(then) {
+  if (state === "none" || state === "loading") {
+    if (!waiting.includes(then)) waiting.push(then);
+    load();
+  }
+  return state === "ready";
+}
+
+// The element that a saved page carries the library in; without a network there is none, and its plots are tables
+async function asElement() {
+  try {
+    return `<script type="text/plain" id="${PACKED_ID}">${toBase64(await packed())}</scr` + "ipt>";
+  } catch {
+    notify("notice", say("plot_not_packed"));
+    return "";
+  }
+}
+
+export const plotly = { ready, failed: () => state === "failed", asElement };

@@ -1,54 +1,55 @@
 // How plots look: the template that the reports of `bench` and `train` have too, in the colours that the page has now.
-(() => {
-  const { h, cut, pageScale } = Jakiro;
 
-  const MOST_NAME = 60;
-  const { layout, looks, colours } = Jakiro.plotTemplate;
-  let drawn = { key: null };
+import { h, pageScale } from "../base/dom.js";
+import { given } from "../base/given.js";
+import { cut } from "../base/pieces.js";
 
-  // Colours as the browser computes them, those of a person's own palette included
-  function computed() {
-    const probe = h("i", { hidden: true });
-    (document.querySelector(".jk-view") || document.body).append(probe);
-    const found = {};
-    for (const name of Object.keys(colours.light)) {
-      probe.style.color = `var(--${name})`;
-      found[name] = getComputedStyle(probe).color;
-    }
-    probe.remove();
-    return found;
+const MOST_NAME = 60;
+const { layout, looks, colours } = given.plotTemplate;
+let drawn = { key: null };
+
+// Colours as the browser computes them, those of a person's own palette included
+function computed() {
+  const probe = h("i", { hidden: true });
+  (document.querySelector(".jk-view") || document.body).append(probe);
+  const found = {};
+  for (const name of Object.keys(colours.light)) {
+    probe.style.color = `var(--${name})`;
+    found[name] = getComputedStyle(probe).color;
   }
+  probe.remove();
+  return found;
+}
 
-  // {colours, layout, looks} for now, made anew only when the page's colours or its size change
-  function template() {
-    const asked = ["(forced-colors: active)", "(prefers-color-scheme: dark)"].map((query) => matchMedia(query).matches);
-    const key = `${document.body.className}|${asked}|${pageScale()}`;
-    if (key !== drawn.key) {
-      const now = computed();
-      const filled = JSON.parse(JSON.stringify(layout), (name, value) => (name === "size" ? value * pageScale()
-        : typeof value === "string" && value.startsWith("$") ? now[value.slice(1)] : value));
-      drawn = { key, colours: now, layout: filled, scale: pageScale() };
-    }
-    return drawn;
+// {colours, layout, looks} for now, made anew only when the page's colours or its size change
+function template() {
+  const asked = ["(forced-colors: active)", "(prefers-color-scheme: dark)"].map((query) => matchMedia(query).matches);
+  const key = `${document.body.className}|${asked}|${pageScale()}`;
+  if (key !== drawn.key) {
+    const now = computed();
+    const filled = JSON.parse(JSON.stringify(layout), (name, value) => (name === "size" ? value * pageScale()
+      : typeof value === "string" && value.startsWith("$") ? now[value.slice(1)] : value));
+    drawn = { key, colours: now, layout: filled, scale: pageScale() };
   }
+  return drawn;
+}
 
-  const lookOf = (role) => looks[role] || looks.main;
+const lookOf = (role) => looks[role] || looks.main;
 
-  // A line as Plotly draws it
-  function lineOf(role) {
-    const { colour, width, dash } = lookOf(role);
-    return { color: template().colours[colour], width: width * template().scale, dash };
-  }
+// A line as Plotly draws it
+function lineOf(role) {
+  const { colour, width, dash } = lookOf(role);
+  return { color: template().colours[colour], width: width * template().scale, dash };
+}
 
-  function markerOf(role, size) {
-    const { colour, symbol } = lookOf(role);
-    return { color: template().colours[colour], symbol, size: size * template().scale, line: { width: 1.75,
-      color: template().colours[colour] } };
-  }
+function markerOf(role, size) {
+  const { colour, symbol } = lookOf(role);
+  return { color: template().colours[colour], symbol, size: size * template().scale, line: { width: 1.75,
+    color: template().colours[colour] } };
+}
 
-  // Plotly reads tags, entities and line breaks in every text it draws; what people or models wrote stays what it is
-  const plotText = (text) => cut(String(text).replace(/[\u0000-\u001f\u007f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, " "), MOST_NAME)
-    .replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+// Plotly reads tags, entities and line breaks in every text it draws; what people or models wrote stays what it is
+const plotText = (text) => cut(String(text).replace(/[\u0000-\u001f\u007f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, " "), MOST_NAME)
+  .replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-  Object.assign(Jakiro, { plotStyle: { template, lookOf, lineOf, markerOf, plotText } });
-})();
+export const plotStyle = { template, lookOf, lineOf, markerOf, plotText };

@@ -1,123 +1,119 @@
 // The address bar and links: it follows the tab, a link that comes in fills the form, and Copy link hands one out. Nothing is
 // asked until the visitor presses Ask.
-(() => {
-  const { h, say, LinkError } = Jakiro;
 
-  const OWN = ["recording", "step", "stop"];
-  const STATUS_MS = 12000;
-  let linked = null; // the form's values that a link brings, by name
+import { copied } from "../base/copy.js";
+import { h, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
+import { freshChat } from "../chat/chat.js";
+import { chip } from "../page/chip.js";
+import { fieldsChosen, formDefaults } from "../page/form.js";
+import { onTab, screen, setTab, state } from "../page/machine.js";
+import { LinkError, quoted, readLink, tabHash, tabOf } from "./link.js";
 
-  // Puts the part after "#" into the address, and takes out the recording and the stop that it named before; with `step`, Back
-  // returns to the address of before
-  function setAddress(hash, step) {
-    const query = new URLSearchParams(location.search);
-    OWN.forEach((name) => query.delete(name));
-    const search = query.size ? `?${query}` : "";
-    try {
-      history[step ? "pushState" : "replaceState"](history.state, "", location.pathname + search + hash);
-    } catch {
-      // a host page may forbid it; everything works without links
-    }
+const OWN = ["recording", "step", "stop"];
+const STATUS_MS = 12000;
+let linked = null; // the form's values that a link brings, by name
+
+// Puts the part after "#" into the address, and takes out the recording and the stop that it named before; with `step`, Back
+// returns to the address of before
+export function setAddress(hash, step) {
+  const query = new URLSearchParams(location.search);
+  OWN.forEach((name) => query.delete(name));
+  const search = query.size ? `?${query}` : "";
+  try {
+    history[step ? "pushState" : "replaceState"](history.state, "", location.pathname + search + hash);
+  } catch {
+    // a host page may forbid it; everything works without links
   }
+}
 
-  async function copied(text) {
+// A button that copies the link which `linkOf` gives as {link, note}, and a line that says what became of it
+export function copyButton(linkOf) {
+  const status = h("span", { class: "copy-status muted", role: "status" });
+  let timer = 0;
+  const tell = (...content) => {
+    clearTimeout(timer);
+    status.replaceChildren(...content);
+  };
+  async function copy() {
     try {
-      await navigator.clipboard.writeText(text);
-      return true;
-    } catch {
-      return false; // no permission, or a page without https
-    }
-  }
-
-  // A button that copies the link which `linkOf` gives as {link, note}, and a line that says what became of it
-  function copyButton(linkOf) {
-    const status = h("span", { class: "copy-status muted", role: "status" });
-    let timer = 0;
-    const tell = (...content) => {
-      clearTimeout(timer);
-      status.replaceChildren(...content);
-    };
-    async function copy() {
-      try {
-        const { link, note } = linkOf();
-        if (await copied(link)) {
-          tell(note);
-          timer = setTimeout(tell, STATUS_MS);
-        } else {
-          const box = h("input", { class: "copy-box", readonly: true, value: link, "aria-label": say("copy_link"),
-            onfocus: () => box.select() });
-          tell(say("link_by_hand"), box);
-          box.focus();
-        }
-      } catch (error) {
-        if (!(error instanceof LinkError)) throw error;
-        tell(error.message);
+      const { link, note } = linkOf();
+      if (await copied(link)) {
+        tell(note);
+        timer = setTimeout(tell, STATUS_MS);
+      } else {
+        const box = h("input", { class: "copy-box", readonly: true, value: link, "aria-label": say("copy_link"),
+          onfocus: () => box.select() });
+        tell(say("link_by_hand"), box);
+        box.focus();
       }
-    }
-    return [status, h("button", { class: "plain-button", "data-action": "copy_link", onclick: copy }, say("copy_link"))];
-  }
-
-  const refuse = (sentence) => Jakiro.notify("error", say("link_refused", { sentence }));
-
-  // What the address says; a link that does not read gives one sentence, and the page is as without it
-  function addressed() {
-    try {
-      return Jakiro.readLink(location);
     } catch (error) {
       if (!(error instanceof LinkError)) throw error;
-      refuse(error.message);
-      setAddress("");
-      return {};
+      tell(error.message);
     }
   }
+  return [status, h("button", { class: "plain-button", "data-action": "copy_link", onclick: copy }, say("copy_link"))];
+}
 
-  // Another model, or other arithmetic, writes another text; said once it is known which one answers here
-  async function compareModels({ target, dtype }) {
-    const { state } = Jakiro.screen;
-    const turns = state.turns.length;
-    const here = await Jakiro.chip.ready;
-    const same = !target || (target === here.target && (!dtype || dtype === here.dtype));
-    if (same || state.waiting || state.turns.length !== turns) return;
-    const named = (model) => Jakiro.quoted([model.target, model.dtype].filter(Boolean).join(", "));
-    Jakiro.notify("notice", `${say("link_ready")} ${say("link_other_model", { there: named({ target, dtype }), here: named(here) })}`);
+export const refuseLink = (sentence) => notify("error", say("link_refused", { sentence }));
+
+// What the address says; a link that does not read gives one sentence, and the page is as without it
+export function addressed() {
+  try {
+    return readLink(location);
+  } catch (error) {
+    if (!(error instanceof LinkError)) throw error;
+    refuseLink(error.message);
+    setAddress("");
+    return {};
   }
+}
 
-  async function openAsking(link, server) {
-    const values = { ...Jakiro.formDefaults(), ...link.asking };
-    const trouble = await server.link_trouble(values).catch(() => null);
-    if (trouble) {
-      refuse(trouble.replace(/\p{C}/gu, "�"));
-      return;
-    }
-    linked = values;
-    Jakiro.fieldsChosen(Object.keys(link.asking));
-    document.querySelector("#open-link").click();
-    Jakiro.freshChat();
-    Jakiro.notify("notice", say("link_ready"));
-    compareModels(link);
+// Another model, or other arithmetic, writes another text; said once it is known which one answers here
+async function compareModels({ target, dtype }) {
+  const turns = state.turns.length;
+  const here = await chip.ready;
+  const same = !target || (target === here.target && (!dtype || dtype === here.dtype));
+  if (same || state.waiting || state.turns.length !== turns) return;
+  const named = (model) => quoted([model.target, model.dtype].filter(Boolean).join(", "));
+  notify("notice", `${say("link_ready")} ${say("link_other_model", { there: named({ target, dtype }), here: named(here) })}`);
+}
+
+async function openAsking(link, server) {
+  const values = { ...formDefaults(), ...link.asking };
+  const trouble = await server.link_trouble(values).catch(() => null);
+  if (trouble) {
+    refuseLink(trouble.replace(/\p{C}/gu, "�"));
+    return;
   }
+  linked = values;
+  fieldsChosen(Object.keys(link.asking));
+  screen.form.openLink();
+  freshChat();
+  notify("notice", say("link_ready"));
+  compareModels(link);
+}
 
-  function open(link, server) {
-    if (link.tab && link.tab !== Jakiro.screen.state.tab) Jakiro.setTab(link.tab);
-    if (!link.asking) return;
-    setAddress(Jakiro.tabHash(Jakiro.screen.state.tab)); // the question stands in the form from here on
-    openAsking(link, server);
-  }
+function open(link, server) {
+  if (link.tab && link.tab !== state.tab) setTab(link.tab);
+  if (!link.asking) return;
+  setAddress(tabHash(state.tab)); // the question stands in the form from here on
+  openAsking(link, server);
+}
 
-  // Opens the link with which the page came, once the form is there, and every other one put into the address
-  function watchAddress(link, server) {
-    const begin = () => (Jakiro.formDefaults() && document.querySelector("#open-link") ? open(link, server)
-      : requestAnimationFrame(begin));
-    begin();
-    addEventListener("hashchange", () => open(addressed(), server));
-    addEventListener("popstate", () => {
-      const tab = Jakiro.tabOf(location);
-      if (location.hash === Jakiro.tabHash(tab)) Jakiro.setTab(tab); // other addresses are links and stops
-    });
-  }
+// Opens the link with which the page came, once the form is there, and every other one put into the address
+export function watchAddress(link, server) {
+  const begin = () => (formDefaults() ? open(link, server)
+    : requestAnimationFrame(begin));
+  begin();
+  addEventListener("hashchange", () => open(addressed(), server));
+  addEventListener("popstate", () => {
+    const tab = tabOf(location);
+    if (location.hash === tabHash(tab)) setTab(tab); // other addresses are links and stops
+  });
+}
 
-  // The form as a link fills it
-  const linkedForm = (names, values) => names.map((name, i) => (linked && name in linked ? linked[name] : values[i]));
+// The form as a link fills it
+export const linkedForm = (names, values) => names.map((name, i) => (linked && name in linked ? linked[name] : values[i]));
 
-  Object.assign(Jakiro, { setAddress, addressed, refuseLink: refuse, copyButton, watchAddress, linkedForm });
-})();
+onTab.push((tab, chosen) => screen.server && setAddress(tabHash(tab), chosen));

@@ -1,25 +1,27 @@
 // The tree of a lane's step in a dialog, as the Watch tab draws it, with its legend.
-(() => {
-  const { h, say } = Jakiro;
 
-  // `near`: what was pressed; the dialog opens beside it, on the screen
-  function showLarge(near, lane, index, phase = 3) {
-    const host = h("div", { class: "tree-host" });
-    const close = h("button", { class: "plain-button", onclick: () => dialog.close() }, say("close"));
-    const legend = lane.proposers.all.map((one) => h("span", { class: "small-legend" }, Jakiro.markerSample(one), one.label));
-    const dialog = h("dialog", { class: "lane-tree-dialog", "aria-label": lane.title, onclose: () => dialog.remove() },
-      h("div", { class: "pane-head" }, h("h2", null, lane.title), legend, h("span", { class: "gap" }), close), host);
-    document.querySelector(".jk-view").append(dialog);
-    const { top } = near.getBoundingClientRect();
-    const screen = Jakiro.onScreen();
-    dialog.style.top = `${screen.top}px`; // what gets the focus is scrolled to
-    dialog.showModal();
-    dialog.style.top = `${Math.max(8, Math.min(top - screen.top, screen.height - dialog.offsetHeight - 8)) + screen.top}px`;
-    const card = new Jakiro.Card(dialog);
-    card.about(lane, index, phase);
-    new Jakiro.TreeView(host, card).draw({ lane, index, phase, choices: false, showAll: false,
-      sentence: Jakiro.stepSentence(lane, index, phase) });
-  }
+import { h, say } from "../base/dom.js";
+import { onScreen } from "../base/frame.js";
+import { Card } from "./card.js";
+import { markerSample } from "./marker.js";
+import { TreeView } from "./tree.js";
+import { stepSentence } from "../watch/words.js";
 
-  Object.assign(Jakiro, { showLarge });
-})();
+// `near`: what was pressed; the dialog opens beside it, on the screen
+export function showLarge(near, lane, index, phase = 3) {
+  const host = h("div", { class: "tree-host" });
+  const close = h("button", { class: "plain-button", onclick: () => dialog.close() }, say("close"));
+  const legend = lane.proposers.all.map((one) => h("span", { class: "small-legend" }, markerSample(one), one.label));
+  const dialog = h("dialog", { class: "lane-tree-dialog", "aria-label": lane.title, onclose: () => dialog.remove() },
+    h("div", { class: "pane-head" }, h("h2", null, lane.title), legend, h("span", { class: "gap" }), close), host);
+  document.querySelector(".jk-view").append(dialog);
+  const { top } = near.getBoundingClientRect();
+  const screen = onScreen();
+  dialog.style.top = `${screen.top}px`; // what gets the focus is scrolled to
+  dialog.showModal();
+  dialog.style.top = `${Math.max(8, Math.min(top - screen.top, screen.height - dialog.offsetHeight - 8)) + screen.top}px`;
+  const card = new Card(dialog);
+  card.about(lane, index, phase);
+  new TreeView(host, card).draw({ lane, index, phase, choices: false, showAll: false, whole: true,
+    sentence: stepSentence(lane, index, phase) });
+}

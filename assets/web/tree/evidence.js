@@ -1,46 +1,44 @@
 // What a method records of a candidate beside its chances. A router's weights are drawn, its experts' parts are named, and
 // what this page does not know is listed by name; the length of a row says how many experts there are.
-(() => {
-  const { h, say, percent } = Jakiro;
 
-  const WEIGHTS = "router_weights";
-  const PARTS = "expert_contributions";
-  const NOT_LISTED = [WEIGHTS, PARTS, "residual_contribution", "twin"];
+import { h, percent, say } from "../base/dom.js";
+import { nameOf } from "./names.js";
 
-  const weightsOf = (node) => node.evidence[WEIGHTS] || null;
-  // The contrastive pair has the router's weights, but no expert has a part of its own in it
-  const isFromPair = (node) => Boolean(weightsOf(node)) && !node.evidence[PARTS];
-  const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1)}`;
-  const digits = (value) => String(Number(value.toPrecision(3)));
+const WEIGHTS = "router_weights";
+const PARTS = "expert_contributions";
+const NOT_LISTED = [WEIGHTS, PARTS, "residual_contribution", "twin"];
 
-  const experts = (lane, values, words) => values.map((value, e) => `${lane.proposers.at(e).label} ${words(value)}`).join(", ");
-  const weightsLine = (lane, node) => say("router_line", { experts: experts(lane, weightsOf(node), percent) });
+export const weightsOf = (node) => node.evidence[WEIGHTS] || null;
+// The contrastive pair has the router's weights, but no expert has a part of its own in it
+export const isFromPair = (node) => Boolean(weightsOf(node)) && !node.evidence[PARTS];
+const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1)}`;
+const digits = (value) => String(Number(value.toPrecision(3)));
 
-  // One bar, an expert's part in the hue of the proposer at its place
-  function weightBar(lane, node) {
-    const part = (weight, e) => {
-      const { hue, number } = lane.proposers.at(e);
-      return h("span", { class: `fill-${hue}`, "data-number": number || null, style: `width:${weight * 100}%` });
-    };
-    return h("span", { class: `expert-bar ${isFromPair(node) ? "hatched" : ""}`, role: "img", "aria-label": weightsLine(lane, node) },
-      weightsOf(node).map(part));
-  }
+const experts = (lane, values, words) => values.map((value, e) => `${lane.proposers.at(e).label} ${words(value)}`).join(", ");
+const weightsLine = (lane, node) => say("router_line", { experts: experts(lane, weightsOf(node), percent) });
 
-  // The card's lines about a node, as elements
-  function evidenceNotes(lane, step, node) {
-    const { [PARTS]: parts, twin } = node.evidence;
-    const note = (text) => h("div", { class: "card-note" }, text);
-    const notes = weightsOf(node) ? [weightBar(lane, node), note(weightsLine(lane, node))] : [];
-    if (parts) notes.push(note(say("contribution_line", { experts: experts(lane, parts, signed) })));
-    const other = twin && step.nodes[twin[0]];
-    if (other && other !== node) notes.push(note(say("twin_line", { token: `“${Jakiro.nameOf(lane, other.token_id, other.piece)}”` })));
-    for (const [name, values] of Object.entries(node.evidence)) {
-      if (!NOT_LISTED.includes(name)) {
-        notes.push(note(say("evidence_line", { name: name.replaceAll("_", " "), values: values.map(digits).join(", ") })));
-      }
+// One bar, an expert's part in the hue of the proposer at its place
+export function weightBar(lane, node) {
+  const part = (weight, e) => {
+    const { hue, number } = lane.proposers.at(e);
+    return h("span", { class: `fill-${hue}`, "data-number": number || null, style: `width:${weight * 100}%` });
+  };
+  return h("span", { class: `expert-bar ${isFromPair(node) ? "hatched" : ""}`, role: "img", "aria-label": weightsLine(lane, node) },
+    weightsOf(node).map(part));
+}
+
+// The card's lines about a node, as elements
+export function evidenceNotes(lane, step, node) {
+  const { [PARTS]: parts, twin } = node.evidence;
+  const note = (text) => h("div", { class: "card-note" }, text);
+  const notes = weightsOf(node) ? [weightBar(lane, node), note(weightsLine(lane, node))] : [];
+  if (parts) notes.push(note(say("contribution_line", { experts: experts(lane, parts, signed) })));
+  const other = twin && step.nodes[twin[0]];
+  if (other && other !== node) notes.push(note(say("twin_line", { token: `“${nameOf(lane, other.token_id, other.piece)}”` })));
+  for (const [name, values] of Object.entries(node.evidence)) {
+    if (!NOT_LISTED.includes(name)) {
+      notes.push(note(say("evidence_line", { name: name.replaceAll("_", " "), values: values.map(digits).join(", ") })));
     }
-    return notes;
   }
-
-  Object.assign(Jakiro, { weightsOf, isFromPair, weightBar, evidenceNotes });
-})();
+  return notes;
+}

@@ -1,40 +1,43 @@
 // The step for narrow screens: the kept path from top to bottom, a row a level, with what was refused there beside it.
-(() => {
-  const { h, say, nameOf, shown, childrenOf, stateOf, markerSample, bonusDelivered, TARGET } = Jakiro;
 
-  const MOST_CHIPS = 4;
+import { h, say } from "../base/dom.js";
+import { bonusDelivered, depthOf } from "../data/history.js";
+import { TARGET } from "../data/methods.js";
+import { childrenOf, stateOf } from "./layout.js";
+import { markerSample } from "./marker.js";
+import { nameOf, shown } from "./names.js";
 
-  // In phase 1 a row holds a level's best guesses, in the order of the draft's score; then kept ones come first
-  function ladder(lane, index, phase, card) {
-    const step = lane.steps[index];
-    const token = (i, state) => {
-      const node = step.nodes[i];
-      return h("button", { class: `rung-token ${state}`, "data-node": i, onclick: (event) => card.pin(i, event.currentTarget) },
-        markerSample(lane.proposers.of(node), phase === 3 && state !== "accepted"), h("bdi", null, shown(nameOf(lane, node.token_id, node.piece))));
-    };
-    const row = (level, nodes) => {
-      const more = nodes.length - MOST_CHIPS;
-      return h("li", { class: "rung" }, h("span", { class: "muted tabular" }, String(level)), nodes.slice(0, MOST_CHIPS).map((i) => token(i, phase === 1 ? "proposed"
-        : stateOf(step, i))), more > 0 ? h("span", { class: "muted small" }, `+${more}`) : null);
-    };
-    const rows = [];
-    if (phase === 1) {
-      const levels = Array.from({ length: Jakiro.depthOf(step) }, () => []);
-      step.nodes.forEach((node, i) => i && levels[node.depth - 1].push(i));
-      levels.forEach((nodes, depth) => rows.push(row(depth + 1, nodes.sort((a, b) => step.nodes[b].score - step.nodes[a].score))));
-    } else {
-      const children = childrenOf(step.nodes);
-      [0, ...step.accepted_path].forEach((parent, depth) => {
-        const kept = step.accepted_path[depth];
-        const refused = children[parent].filter((i) => i !== kept);
-        if (children[parent].length) rows.push(row(depth + 1, kept === undefined ? refused : [kept, ...refused]));
-      });
-      rows.push(h("li", { class: "rung" }, h("span", { class: "muted" }, "+"), h("button", { class: `rung-token ${bonusDelivered(step) ? "accepted" : "cut"}`,
-        "data-node": "bonus", onclick: (event) => card.pin("bonus", event.currentTarget) }, markerSample(TARGET),
-      h("bdi", null, shown(nameOf(lane, step.bonus_token_id, step.bonus_piece)))), h("span", { class: "muted small" }, say("target"))));
-    }
-    return h("ol", { class: "ladder", "data-step": index, "aria-label": say("draft_tree") }, rows);
+const MOST_CHIPS = 4;
+
+// In phase 1 a row holds a level's best guesses, in the order of the draft's score; then kept ones come first
+export function ladder(lane, index, phase, card) {
+  const step = lane.steps[index];
+  const token = (i, state) => {
+    const node = step.nodes[i];
+    return h("button", { class: `rung-token ${state}`, "data-node": i, onclick: (event) => card.pin(i, event.currentTarget) },
+      markerSample(lane.proposers.of(node), phase === 3 && state !== "accepted"), h("bdi", null, shown(nameOf(lane, node.token_id, node.piece))));
+  };
+  const row = (level, nodes) => {
+    const more = nodes.length - MOST_CHIPS;
+    return h("li", { class: "rung" }, h("span", { class: "muted tabular" }, String(level)),
+      nodes.slice(0, MOST_CHIPS).map((i) => token(i, phase === 1 ? "proposed"
+      : stateOf(step, i))), more > 0 ? h("span", { class: "muted small" }, `+${more}`) : null);
+  };
+  const rows = [];
+  if (phase === 1) {
+    const levels = Array.from({ length: depthOf(step) }, () => []);
+    step.nodes.forEach((node, i) => i && levels[node.depth - 1].push(i));
+    levels.forEach((nodes, depth) => rows.push(row(depth + 1, nodes.sort((a, b) => step.nodes[b].score - step.nodes[a].score))));
+  } else {
+    const children = childrenOf(step.nodes);
+    [0, ...step.accepted_path].forEach((parent, depth) => {
+      const kept = step.accepted_path[depth];
+      const refused = children[parent].filter((i) => i !== kept);
+      if (children[parent].length) rows.push(row(depth + 1, kept === undefined ? refused : [kept, ...refused]));
+    });
+    rows.push(h("li", { class: "rung" }, h("span", { class: "muted" }, "+"), h("button", { class: `rung-token ${bonusDelivered(step) ? "accepted" : "cut"}`,
+      "data-node": "bonus", onclick: (event) => card.pin("bonus", event.currentTarget) }, markerSample(TARGET),
+    h("bdi", null, shown(nameOf(lane, step.bonus_token_id, step.bonus_piece)))), h("span", { class: "muted small" }, say("target"))));
   }
-
-  Object.assign(Jakiro, { ladder });
-})();
+  return h("ol", { class: "ladder", "data-step": index, "aria-label": say("draft_tree") }, rows);
+}

@@ -1,49 +1,53 @@
 // The draft tree as a nested list, for reading and screen readers: same order, same words as the cards.
-(() => {
-  const { h, say, nameOf, childrenOf, stateOf, markerSample, percent, reasonOf, endOf, bonusDelivered, TARGET } = Jakiro;
 
-  function treeList(lane, index, phase) {
-    const step = lane.steps[index];
-    const children = childrenOf(step.nodes);
-    const item = (i) => {
-      const node = step.nodes[i];
-      const proposer = lane.proposers.of(node);
-      const state = phase === 1 ? "proposed" : stateOf(step, i);
-      const line = h("div", { class: `list-line ${phase === 3 ? state : ""}`, tabindex: -1, "data-node": i },
-        markerSample(proposer, phase === 3 && state !== "accepted"),
-        h("bdi", { class: "mono list-token" }, nameOf(lane, node.token_id, node.piece)), " ",
-        h("span", { class: "muted" }, `${proposer.label} · ${say("draft_bar")} ${percent(node.draft_prob)}`,
-          phase > 1 ? ` · ${say("target_bar")} ${percent(node.target_prob)} · ${say(`state_${state}`)}. ${reasonOf(lane, step, i)}` : ""));
-      return h("li", null, line, list(children[i], i));
-    };
-    const end = endOf(step);
-    const bonus = () => h("li", null, h("div", { class: `list-line ${bonusDelivered(step) ? "" : "cut"}`, tabindex: -1, "data-node": "bonus" }, markerSample(TARGET),
-      h("bdi", { class: "mono list-token" }, nameOf(lane, step.bonus_token_id, step.bonus_piece)), " ",
-      h("span", { class: "muted" }, bonusDelivered(step) ? `${say("state_bonus")}. ${say("why_bonus")}` : `${say("state_cut")}. ${say("why_bonus_cut")}`)));
-    const list = (members, parent) => {
-      const added = phase === 3 && parent === end ? bonus() : null;
-      return members.length || added ? h("ul", null, members.map(item), added) : null;
-    };
-    const whole = h("div", { class: "tree-list" }, list(children[0], 0));
-    whole.querySelector(".list-line")?.setAttribute("tabindex", "0");
-    return whole;
-  }
+import { h, percent, say } from "../base/dom.js";
+import { bonusDelivered, endOf } from "../data/history.js";
+import { TARGET } from "../data/methods.js";
+import { reasonOf } from "./card.js";
+import { childrenOf, stateOf } from "./layout.js";
+import { markerSample } from "./marker.js";
+import { nameOf, shown } from "./names.js";
 
-  // The line an arrow leads to: up and down through all lines, right to the first child, left to the parent
-  function lineBeside(line, key) {
-    const lines = [...line.closest(".tree-list").querySelectorAll(".list-line")];
-    const at = lines.indexOf(line);
-    if (key === "ArrowUp") return lines[at - 1];
-    if (key === "ArrowDown") return lines[at + 1];
-    if (key === "ArrowRight") return line.parentNode.querySelector(":scope > ul > li > .list-line");
-    return line.parentNode.parentNode.parentNode.querySelector(":scope > .list-line");
-  }
+export function treeList(lane, index, phase) {
+  const step = lane.steps[index];
+  const children = childrenOf(step.nodes);
+  const item = (i) => {
+    const node = step.nodes[i];
+    const proposer = lane.proposers.of(node);
+    const state = phase === 1 ? "proposed" : stateOf(step, i);
+    const line = h("div", { class: `list-line ${phase === 3 ? state : ""}`, tabindex: -1, "data-node": i },
+      markerSample(proposer, phase === 3 && state !== "accepted"),
+      h("bdi", { class: "mono list-token" }, shown(nameOf(lane, node.token_id, node.piece))), " ",
+      h("span", { class: "muted" }, `${proposer.label} · ${say("draft_bar")} ${percent(node.draft_prob)}`,
+        phase > 1 ? ` · ${say("target_bar")} ${percent(node.target_prob)} · ${say(`state_${state}`)}. ${reasonOf(lane, step, i)}` : ""));
+    return h("li", null, line, list(children[i], i));
+  };
+  const end = endOf(step);
+  const bonus = () => h("li", null,
+    h("div", { class: `list-line ${bonusDelivered(step) ? "" : "cut"}`, tabindex: -1, "data-node": "bonus" }, markerSample(TARGET),
+    h("bdi", { class: "mono list-token" }, shown(nameOf(lane, step.bonus_token_id, step.bonus_piece))), " ",
+    h("span", { class: "muted" }, bonusDelivered(step) ? `${say("state_bonus")}. ${say("why_bonus")}` : `${say("state_cut")}. ${say("why_bonus_cut")}`)));
+  const list = (members, parent) => {
+    const added = phase === 3 && parent === end ? bonus() : null;
+    return members.length || added ? h("ul", null, members.map(item), added) : null;
+  };
+  const whole = h("div", { class: "tree-list" }, list(children[0], 0));
+  whole.querySelector(".list-line")?.setAttribute("tabindex", "0");
+  return whole;
+}
 
-  function goToLine(line) {
-    line.closest(".tree-list").querySelectorAll(".list-line").forEach((other) => other.setAttribute("tabindex", "-1"));
-    line.setAttribute("tabindex", "0");
-    line.focus();
-  }
+// The line an arrow leads to: up and down through all lines, right to the first child, left to the parent
+export function lineBeside(line, key) {
+  const lines = [...line.closest(".tree-list").querySelectorAll(".list-line")];
+  const at = lines.indexOf(line);
+  if (key === "ArrowUp") return lines[at - 1];
+  if (key === "ArrowDown") return lines[at + 1];
+  if (key === "ArrowRight") return line.parentNode.querySelector(":scope > ul > li > .list-line");
+  return line.parentNode.parentNode.parentNode.querySelector(":scope > .list-line");
+}
 
-  Object.assign(Jakiro, { treeList, lineBeside, goToLine });
-})();
+export function goToLine(line) {
+  line.closest(".tree-list").querySelectorAll(".list-line").forEach((other) => other.setAttribute("tabindex", "-1"));
+  line.setAttribute("tabindex", "0");
+  line.focus();
+}

@@ -1,373 +1,368 @@
 // Draws the draft tree of one step, its nodes and edges, as SVG: hue and shape say who proposed, place says how much
 // the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
-(() => {
-  const { s, say, pageScale, reducedMotion, label, cut, depthOf, layoutTree, marker, markerNumber, stateOf, isFromPair, bonusDelivered, TARGET } = Jakiro;
 
-  const PHASE_MS = 250;
-  const LEVEL = 76; // the least width of a level
-  const NAME_GAP = 44; // what a level needs beside its longest name: a mark and an edge
-  const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
-  const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
-  const measuring = document.createElement("canvas").getContext("2d");
+import { pageScale, reducedMotion, s, say } from "../base/dom.js";
+import { cut } from "../base/pieces.js";
+import { bonusDelivered, depthOf } from "../data/history.js";
+import { TARGET } from "../data/methods.js";
+import { isFromPair } from "./evidence.js";
+import { layoutTree, stateOf } from "./layout.js";
+import { marker, markerNumber } from "./marker.js";
+import { nameOf, rootName, shown } from "./names.js";
 
-  // The name of a token in tree, card and tables; special tokens by their name
-  function nameOf(lane, id, hexOrBytes) {
-    const special = lane.header.special_tokens[String(id)];
-    if (special) return `‹${special.replace(/^<\|?|\|?>$/g, "")}›`;
-    return label(typeof hexOrBytes === "string" ? Jakiro.fromHex(hexOrBytes) : hexOrBytes);
+const PHASE_MS = 250;
+const LEVEL = 76; // the least width of a level
+const NAME_GAP = 44; // what a level needs beside its longest name: a mark and an edge
+const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
+const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
+const measuring = document.createElement("canvas").getContext("2d");
+
+// What is played lands level by level
+const levelOf = ({ column }) => `--level:${column}`;
+
+// Whether one pass of the draft made more than one level
+const sharesPasses = ({ nodes }) => nodes.some((node) => node.depth > 1 && node.draft_pass && nodes[node.parent].draft_pass === node.draft_pass);
+
+export class TreeView {
+  constructor(host, card) {
+    this.host = host;
+    this.card = card;
+    this.opened = new Set();
+    this.openedStep = null;
   }
 
-  // A name as a tree shows it: the space before a word is a gap
-  const shown = (name) => name.replace(/^␣(?!×)/, " ");
-
-  // The root's name: the last kept tokens before a step
-  function rootName(lane, index, count = 1) {
-    const before = lane.countAfter(index - 1);
-    return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
+  // `shown`: {lane, index, phase, choices, showAll, spaces; played: guesses and checks come one after the other; whole: as wide as
+  // its names need}
+  draw(shown) {
+    const { lane, index } = shown;
+    const step = lane.steps[index];
+    const key = `${lane.name}/${index}/${lane.header.created}`;
+    if (this.openedStep !== key) this.opened = new Set();
+    this.openedStep = key;
+    const before = this.step === step && this.shown.phase !== shown.phase && !reducedMotion() ? this.heights() : null;
+    if (this.step !== step) this.focused = 0;
+    Object.assign(this, { shown, step });
+    const width = Math.max(this.host.clientWidth, shown.whole ? 120 * (depthOf(step) + 2) : 200);
+    const height = Math.max(this.host.clientHeight - 4, 160);
+    this.setScale(width, height);
+    const { scale } = this;
+    const top = (sharesPasses(step) ? 30 : 6) * scale;
+    const least = 19 * scale;
+    const room = height - top - 20 * scale;
+    const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
+    const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
+    const row = clamp(least, room / plan.rows, 56 * scale);
+    const total = { width: Math.max(width, this.starts.at(-1)), height: top + plan.rows * row + 20 * scale };
+    Object.assign(this, { plan, row, top, width: total.width });
+    const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}${shown.played ? " played" : ""}`,
+      role: plan.pills.length ? "group" : "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
+      "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
+      style: `--label:${this.font}px` });
+    this.labels = this.measureLabels();
+    svg.append(this.columnHeads(), this.edges(), this.nodes());
+    if (shown.phase > 1) svg.append(this.choices(shown.choices));
+    if (shown.phase === 3 && !bonusDelivered(step)) svg.append(this.answerEnd(Math.max(total.height, height)));
+    this.host.replaceChildren(svg);
+    this.svg = svg;
+    if (before) this.move(before);
   }
 
-  // Whether one pass of the draft made more than one level
-  const sharesPasses = ({ nodes }) => nodes.some((node) => node.depth > 1 && node.draft_pass && nodes[node.parent].draft_pass === node.draft_pass);
+  // Sets how large type and marks are and where each level starts, whatever the verdict: as large as all trees of the lane
+  // have room, so that steps look alike, and levels as far apart as their names need. Where these do not fit, the step
+  // gets smaller, and then its longest names are cut.
+  setScale(width, height) {
+    const { lane } = this.shown;
+    const usual = pageScale();
+    const free = width / usual - 40;
+    this.setType(usual);
+    const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
+    this.step.nodes.forEach((node, i) => {
+      const wide = this.measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length;
+      needed[node.depth] = Math.max(needed[node.depth], wide);
+    });
+    const zoom = clamp(1, Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))), 1.5);
+    this.setType(usual * clamp(0.85, free / sum(needed), zoom));
+    const room = (free * usual) / this.scale;
+    let longest = Math.max(...needed);
+    const cutTo = (most) => needed.map((wide) => Math.min(wide, most));
+    while (longest > LEVEL && sum(cutTo(longest)) > room) longest -= 2;
+    const levels = cutTo(longest);
+    const more = clamp(0, (room - sum(levels)) / levels.length, 60);
+    this.starts = levels.reduce((starts, wide) => [...starts, starts.at(-1) + (wide + more) * this.scale], [16 * this.scale]);
+  }
 
-  class TreeView {
-    constructor(host, card) {
-      this.host = host;
-      this.card = card;
-      this.opened = new Set();
-      this.openedStep = null;
+  setType(scale) {
+    this.scale = scale;
+    this.font = 16 * scale;
+    measuring.font = `600 ${this.font}px ${getComputedStyle(this.host).getPropertyValue("--sans") || "sans-serif"}`;
+  }
+
+  // Where each node stands, by its id
+  heights() {
+    const found = new Map([...this.plan.places].map(([i, spot]) => [String(i), this.place(spot).y]));
+    return this.plan.bonus ? found.set("bonus", this.place(this.plan.bonus).y) : found;
+  }
+
+  // From where the nodes stood in another phase to where they stand now; what is new appears
+  move(before) {
+    const now = this.heights();
+    const timing = { duration: PHASE_MS, easing: "ease-out" };
+    for (const group of this.svg.querySelectorAll(".node")) {
+      const from = before.get(group.dataset.node);
+      group.animate(from === undefined ? [{ opacity: 0, offset: 0 }]
+        : [{ opacity: 1, transform: `translateY(${from - now.get(group.dataset.node)}px)`, offset: 0 }], timing);
     }
+    this.svg.querySelectorAll(".edges, .ghosts, .verdict").forEach((group) => group.animate([{ opacity: 0, offset: 0 }], timing));
+  }
 
-    // `shown`: {lane, index, phase, choices, showAll, spaces}
-    draw(shown) {
-      const { lane, index } = shown;
-      const step = lane.steps[index];
-      const key = `${lane.name}/${index}/${lane.header.created}`;
-      if (this.openedStep !== key) this.opened = new Set();
-      this.openedStep = key;
-      const before = this.step === step && this.shown.phase !== shown.phase && !reducedMotion() ? this.heights() : null;
-      if (this.step !== step) this.focused = 0;
-      Object.assign(this, { shown, step });
-      const width = Math.max(this.host.clientWidth, 200);
-      const height = Math.max(this.host.clientHeight - 4, 160);
-      this.setScale(width, height);
-      const { scale } = this;
-      const top = (sharesPasses(step) ? 30 : 6) * scale;
-      const least = 19 * scale;
-      const room = height - top - 20 * scale;
-      const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
-      const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
-      const row = clamp(least, room / plan.rows, 56 * scale);
-      const total = { width: Math.max(width, this.starts.at(-1)), height: top + plan.rows * row + 20 * scale };
-      Object.assign(this, { plan, row, top, width: total.width });
-      const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}`,
-        role: plan.pills.length ? "group" : "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
-        "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
-        style: `--label:${this.font}px` });
-      this.labels = this.measureLabels();
-      svg.append(this.columnHeads(), this.edges(), this.nodes());
-      if (shown.phase > 1) svg.append(this.choices(shown.choices));
-      if (shown.phase === 3 && !bonusDelivered(step)) svg.append(this.answerEnd(Math.max(total.height, height)));
-      this.host.replaceChildren(svg);
-      this.svg = svg;
-      if (before) this.move(before);
-    }
+  place(spot) {
+    return { x: this.starts[spot.column], y: this.top + (spot.row + 0.5) * this.row };
+  }
 
-    // Sets how large type and marks are and where each level starts, whatever the verdict: as large as all trees of the lane
-    // have room, so that steps look alike, and levels as far apart as their names need. Where these do not fit, the step
-    // gets smaller, and then its longest names are cut.
-    setScale(width, height) {
-      const { lane } = this.shown;
-      const usual = pageScale();
-      const free = width / usual - 40;
-      this.setType(usual);
-      const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
-      this.step.nodes.forEach((node, i) => {
-        const wide = this.measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length;
-        needed[node.depth] = Math.max(needed[node.depth], wide);
-      });
-      const zoom = clamp(1, Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))), 1.5);
-      this.setType(usual * clamp(0.85, free / sum(needed), zoom));
-      const room = (free * usual) / this.scale;
-      let longest = Math.max(...needed);
-      const cutTo = (most) => needed.map((wide) => Math.min(wide, most));
-      while (longest > LEVEL && sum(cutTo(longest)) > room) longest -= 2;
-      const levels = cutTo(longest);
-      const more = clamp(0, (room - sum(levels)) / levels.length, 60);
-      this.starts = levels.reduce((starts, wide) => [...starts, starts.at(-1) + (wide + more) * this.scale], [16 * this.scale]);
-    }
+  size(i) {
+    if (i === 0) return 9 * this.scale;
+    const node = this.step.nodes[i];
+    const chance = Math.min(1, Math.exp(node.score - this.step.nodes[node.parent].score));
+    return (7 + 11 * Math.sqrt(chance)) * this.scale * (this.row < 20 * this.scale ? 0.85 : 1);
+  }
 
-    setType(scale) {
-      this.scale = scale;
-      this.font = 16 * scale;
-      measuring.font = `600 ${this.font}px ${getComputedStyle(this.host).getPropertyValue("--sans") || "sans-serif"}`;
-    }
+  nameAt(i) {
+    const { lane, index } = this.shown;
+    const node = this.step.nodes[i];
+    return this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
+  }
 
-    // Where each node stands, by its id
-    heights() {
-      const found = new Map([...this.plan.places].map(([i, spot]) => [String(i), this.place(spot).y]));
-      return this.plan.bonus ? found.set("bonus", this.place(this.plan.bonus).y) : found;
-    }
+  named(name) {
+    return this.shown.spaces ? name : shown(name);
+  }
 
-    // From where the nodes stood in another phase to where they stand now; what is new appears
-    move(before) {
-      const now = this.heights();
-      const timing = { duration: PHASE_MS, easing: "ease-out" };
-      for (const group of this.svg.querySelectorAll(".node")) {
-        const from = before.get(group.dataset.node);
-        group.animate(from === undefined ? [{ opacity: 0, offset: 0 }]
-          : [{ opacity: 1, transform: `translateY(${from - now.get(group.dataset.node)}px)`, offset: 0 }], timing);
-      }
-      this.svg.querySelectorAll(".edges, .ghosts, .verdict").forEach((group) => group.animate([{ opacity: 0, offset: 0 }], timing));
-    }
+  measure(text) {
+    return measuring.measureText(text).width;
+  }
 
-    place(spot) {
-      return { x: this.starts[spot.column], y: this.top + (spot.row + 0.5) * this.row };
-    }
+  fit(text, room) {
+    if (this.measure(text) <= room) return text;
+    let most = Math.max(3, Math.floor(room / this.measure("m")) + 1);
+    while (most > 3 && this.measure(cut(text, most)) > room) most -= 1;
+    return cut(text, most);
+  }
 
-    size(i) {
-      if (i === 0) return 9 * this.scale;
+  // A name that has its row to itself from there on is not cut
+  measureLabels() {
+    const { lane } = this.shown;
+    const labels = new Map();
+    const { places, bonus, end, children } = this.plan;
+    const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
+    for (const [i, spot] of places) {
+      const last = !children[i].some((child) => places.has(child)) && !(bonus && i === end);
+      const room = (last ? this.width : this.starts[spot.column + 1]) - this.place(spot).x - (last ? 24 : 32) * this.scale;
       const node = this.step.nodes[i];
-      const chance = Math.min(1, Math.exp(node.score - this.step.nodes[node.parent].score));
-      return (7 + 11 * Math.sqrt(chance)) * this.scale * (this.row < 20 * this.scale ? 0.85 : 1);
+      const name = this.nameAt(i);
+      const pill = pills.get(i);
+      const number = lane.proposers.of(node).number.length * 6 * this.scale;
+      const text = this.fit(name, room - number - (pill ? 24 * this.scale : 0));
+      const start = this.place(spot).x + this.size(i) / 2 + 5 * this.scale + number;
+      labels.set(i, { text, start, end: start + this.measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0), pill });
     }
+    return labels;
+  }
 
-    nameAt(i) {
-      const { lane, index } = this.shown;
+  // A bracket over levels that one pass of the draft made, where their guesses are not all folded away
+  columnHeads() {
+    const group = s("g", { class: "heads" });
+    const passes = [];
+    const pairs = [];
+    const shown = new Set([...this.plan.places.values()].map(({ column }) => column));
+    this.step.nodes.forEach((node) => {
+      if (node.depth && node.draft_pass) passes[node.depth] = passes[node.depth] || node.draft_pass;
+      pairs[node.depth] = pairs[node.depth] || isFromPair(node);
+    });
+    for (let depth = 1; depth <= this.plan.depth; depth += 1) {
+      let levels = 1;
+      while (passes[depth] && passes[depth + levels] === passes[depth]) levels += 1;
+      if (levels === 1 || passes[depth] === passes[depth - 1] || !shown.has(depth + levels - 1)) continue;
+      const x = this.place({ column: depth, row: 0 }).x - 6;
+      const words = pairs[depth + 1] ? say("shared_pass_pair") : say("shared_pass", { n: passes[depth], levels });
+      const y = 22 * this.scale;
+      group.append(s("path", { class: "bracket", d: `M${x},${y + 5}v-4H${this.starts[depth + levels] - 22 * this.scale}v4` }),
+        s("text", { x, y: y - 5 * this.scale, class: "pass" }, words));
+    }
+    return group;
+  }
+
+  edge(from, to, size) {
+    const turn = to.x - 14 * this.scale;
+    const end = to.x - size / 2;
+    const start = Math.min(from.x, turn);
+    return Math.abs(from.y - to.y) < 0.5 ? `M${start},${to.y}H${end}` : `M${start},${from.y}H${turn}V${to.y}H${end}`;
+  }
+
+  edges() {
+    const group = s("g", { class: "edges" });
+    const order = { not_reached: 0, refused: 1, cut: 1, accepted: 2 };
+    const drawn = [];
+    for (const [i, spot] of this.plan.places) {
+      if (!i) continue;
+      const parent = this.step.nodes[i].parent;
+      const from = { x: this.labels.get(parent).end, y: this.place(this.plan.places.get(parent)).y };
+      const to = this.place(spot);
+      const state = this.shown.phase === 1 ? "proposed" : stateOf(this.step, i);
+      const size = this.size(i) + (state === "accepted" ? 4 * this.scale : 2 * this.scale);
+      drawn.push([order[state] || 0, s("path", { class: `edge ${state}`, style: levelOf(spot), d: this.edge(from, to, size) })]);
+      if (state === "refused") {
+        const x = to.x - size / 2 - 3 * this.scale;
+        const half = (this.shown.phase === 2 ? 4 : 5) * this.scale;
+        drawn.push([1, this.shown.phase === 2 ? s("path", { class: "edge cross", style: levelOf(spot),
+          d: `M${x - half - 1},${to.y - half}l${2 * half},${2 * half}m0,${-2 * half}l${-2 * half},${2 * half}` })
+          : s("path", { class: "edge crossbar", d: `M${x},${to.y - half}V${to.y + half}` })]);
+      }
+    }
+    if (this.plan.bonus) {
+      const from = { x: this.labels.get(this.plan.end).end, y: this.place(this.plan.places.get(this.plan.end)).y };
+      drawn.push([3, s("path", { class: `edge ${this.bonusState()}`, d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale) })]);
+    }
+    drawn.sort((a, b) => a[0] - b[0]).forEach(([, path]) => group.append(path));
+    return group;
+  }
+
+  node(id, spot, proposer, size, text, state) {
+    const { x, y } = this.place(spot);
+    const mark = marker(proposer, size);
+    const number = markerNumber(proposer, size, 9 * this.scale);
+    const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": this.shown.phase > 1 ? state : null, style: levelOf(spot) });
+    const reach = 12 * this.scale;
+    for (const one of [mark, number]) if (one) one.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+    group.append(s("rect", { class: "reach", x: x - reach, y: y - Math.max(this.row / 2, 8), height: Math.max(this.row, 16),
+      width: Math.max(24, text.end - x + reach) }), mark,
+      s("text", { x: text.start, y: y + this.font * 0.35 }, text.text), number);
+    group.addEventListener("pointerenter", () => this.card.show(id, group));
+    group.addEventListener("pointerleave", () => this.card.leave());
+    group.addEventListener("click", () => this.card.pin(id, group));
+    return group;
+  }
+
+  bonusState() {
+    return bonusDelivered(this.step) ? "bonus" : "cut";
+  }
+
+  nodes() {
+    const group = s("g", { class: "nodes" });
+    for (const [i, spot] of this.plan.places) {
       const node = this.step.nodes[i];
-      return this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
+      const text = this.labels.get(i);
+      const state = this.shown.phase === 1 && i ? "proposed" : stateOf(this.step, i);
+      group.append(this.node(i, spot, this.shown.lane.proposers.of(node), this.size(i), text, state));
+      if (text.pill) group.append(this.pill(i, spot, text));
     }
-
-    named(name) {
-      return this.shown.spaces ? name : shown(name);
+    if (this.plan.bonus) {
+      const { x } = this.place(this.plan.bonus);
+      const start = x + 14 * this.scale;
+      const name = this.named(nameOf(this.shown.lane, this.step.bonus_token_id, this.step.bonus_piece));
+      const text = this.fit(name, this.width - x - 24 * this.scale);
+      const words = { text, start, end: start + this.measure(text) };
+      group.append(this.node("bonus", this.plan.bonus, TARGET, 15 * this.scale, words, this.bonusState()));
     }
+    return group;
+  }
 
-    measure(text) {
-      return measuring.measureText(text).width;
-    }
+  pill(parent, spot, text) {
+    const width = 23 * this.scale;
+    const { y } = this.place(spot);
+    const x = text.end - width - 1;
+    const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-size": text.pill.size });
+    group.append(s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
+      s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${text.pill.size}`));
+    const open = () => {
+      this.opened.add(parent);
+      this.draw(this.shown);
+    };
+    group.addEventListener("click", open);
+    group.addEventListener("keydown", (event) => {
+      if (!["Enter", " "].includes(event.key)) return;
+      event.preventDefault();
+      open();
+    });
+    group.addEventListener("pointerenter", () => this.card.showFold(text.pill, group));
+    group.addEventListener("pointerleave", () => this.card.leave());
+    return group;
+  }
 
-    fit(text, room) {
-      if (this.measure(text) <= room) return text;
-      let most = Math.max(3, Math.floor(room / this.measure("m")) + 1);
-      while (most > 3 && this.measure(cut(text, most)) > room) most -= 1;
-      return cut(text, most);
-    }
-
-    // A name that has its row to itself from there on is not cut
-    measureLabels() {
-      const { lane } = this.shown;
-      const labels = new Map();
-      const { places, bonus, end, children } = this.plan;
-      const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
-      for (const [i, spot] of places) {
-        const last = !children[i].some((child) => places.has(child)) && !(bonus && i === end);
-        const room = (last ? this.width : this.starts[spot.column + 1]) - this.place(spot).x - (last ? 24 : 32) * this.scale;
-        const node = this.step.nodes[i];
-        const name = this.nameAt(i);
-        const pill = pills.get(i);
-        const number = lane.proposers.of(node).number.length * 6 * this.scale;
-        const text = this.fit(name, room - number - (pill ? 24 * this.scale : 0));
-        const start = this.place(spot).x + this.size(i) / 2 + 5 * this.scale + number;
-        labels.set(i, { text, start, end: start + this.measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0), pill });
-      }
-      return labels;
-    }
-
-    // A bracket over levels that one pass of the draft made, where their guesses are not all folded away
-    columnHeads() {
-      const group = s("g", { class: "heads" });
-      const passes = [];
-      const pairs = [];
-      const shown = new Set([...this.plan.places.values()].map(({ column }) => column));
-      this.step.nodes.forEach((node) => {
-        if (node.depth && node.draft_pass) passes[node.depth] = passes[node.depth] || node.draft_pass;
-        pairs[node.depth] = pairs[node.depth] || isFromPair(node);
-      });
-      for (let depth = 1; depth <= this.plan.depth; depth += 1) {
-        let levels = 1;
-        while (passes[depth] && passes[depth + levels] === passes[depth]) levels += 1;
-        if (levels === 1 || passes[depth] === passes[depth - 1] || !shown.has(depth + levels - 1)) continue;
-        const x = this.place({ column: depth, row: 0 }).x - 6;
-        const words = pairs[depth + 1] ? say("shared_pass_pair") : say("shared_pass", { n: passes[depth], levels });
-        const y = 22 * this.scale;
-        group.append(s("path", { class: "bracket", d: `M${x},${y + 5}v-4H${this.starts[depth + levels] - 22 * this.scale}v4` }),
-          s("text", { x, y: y - 5 * this.scale, class: "pass" }, words));
-      }
-      return group;
-    }
-
-    edge(from, to, size) {
-      const turn = to.x - 14 * this.scale;
-      const end = to.x - size / 2;
-      const start = Math.min(from.x, turn);
-      return Math.abs(from.y - to.y) < 0.5 ? `M${start},${to.y}H${end}` : `M${start},${from.y}H${turn}V${to.y}H${end}`;
-    }
-
-    edges() {
-      const group = s("g", { class: "edges" });
-      const order = { not_reached: 0, refused: 1, cut: 1, accepted: 2 };
-      const drawn = [];
-      for (const [i, spot] of this.plan.places) {
-        if (!i) continue;
-        const parent = this.step.nodes[i].parent;
-        const from = { x: this.labels.get(parent).end, y: this.place(this.plan.places.get(parent)).y };
-        const to = this.place(spot);
-        const state = this.shown.phase === 1 ? "proposed" : stateOf(this.step, i);
-        const size = this.size(i) + (state === "accepted" ? 4 * this.scale : 2 * this.scale);
-        drawn.push([order[state] || 0, s("path", { class: `edge ${state}`, d: this.edge(from, to, size) })]);
-        if (state === "refused") {
-          const x = to.x - size / 2 - 3 * this.scale;
-          const half = 5 * this.scale;
-          drawn.push([1, s("path", { class: "edge crossbar", d: `M${x},${to.y - half}V${to.y + half}` })]);
-        }
-      }
-      if (this.plan.bonus) {
-        const from = { x: this.labels.get(this.plan.end).end, y: this.place(this.plan.places.get(this.plan.end)).y };
-        drawn.push([3, s("path", { class: `edge ${this.bonusState()}`, d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale) })]);
-      }
-      drawn.sort((a, b) => a[0] - b[0]).forEach(([, path]) => group.append(path));
-      return group;
-    }
-
-    node(id, spot, proposer, size, text, state) {
-      const { x, y } = this.place(spot);
-      const mark = marker(proposer, size);
-      const number = markerNumber(proposer, size, 9 * this.scale);
-      const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": this.shown.phase > 1 ? state : null });
-      const reach = 12 * this.scale;
-      for (const one of [mark, number]) if (one) one.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
-      group.append(s("rect", { class: "reach", x: x - reach, y: y - Math.max(this.row / 2, 8), height: Math.max(this.row, 16),
-        width: Math.max(24, text.end - x + reach) }), mark,
-        s("text", { x: text.start, y: y + this.font * 0.35 }, text.text), number);
-      group.addEventListener("pointerenter", () => this.card.show(id, group));
-      group.addEventListener("pointerleave", () => this.card.leave());
-      group.addEventListener("click", () => this.card.pin(id, group));
-      return group;
-    }
-
-    bonusState() {
-      return bonusDelivered(this.step) ? "bonus" : "cut";
-    }
-
-    nodes() {
-      const group = s("g", { class: "nodes" });
-      for (const [i, spot] of this.plan.places) {
-        const node = this.step.nodes[i];
-        const text = this.labels.get(i);
-        const state = this.shown.phase === 1 && i ? "proposed" : stateOf(this.step, i);
-        group.append(this.node(i, spot, this.shown.lane.proposers.of(node), this.size(i), text, state));
-        if (text.pill) group.append(this.pill(i, spot, text));
-      }
-      if (this.plan.bonus) {
-        const { x } = this.place(this.plan.bonus);
-        const start = x + 14 * this.scale;
-        const name = this.named(nameOf(this.shown.lane, this.step.bonus_token_id, this.step.bonus_piece));
-        const text = this.fit(name, this.width - x - 24 * this.scale);
-        const words = { text, start, end: start + this.measure(text) };
-        group.append(this.node("bonus", this.plan.bonus, TARGET, 15 * this.scale, words, this.bonusState()));
-      }
-      return group;
-    }
-
-    pill(parent, spot, text) {
-      const width = 23 * this.scale;
+  // Where the target's choice is no candidate, a ghost label names it; with `everywhere`, also off the accepted path
+  choices(everywhere) {
+    const group = s("g", { class: "ghosts" });
+    const bonusShown = this.plan.bonus ? this.plan.end : null;
+    for (const [i, spot] of this.plan.places) {
+      const kept = i === 0 || this.step.accepted_path.includes(i);
+      if ((!kept && !everywhere) || i === bonusShown) continue;
+      const node = this.step.nodes[i];
+      const child = this.plan.children[i].find((c) => this.step.nodes[c].token_id === node.target_choice);
       const { y } = this.place(spot);
-      const x = text.end - width - 1;
-      const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-size": text.pill.size });
-      group.append(s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
-        s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${text.pill.size}`));
-      const open = () => {
-        this.opened.add(parent);
-        this.draw(this.shown);
-      };
-      group.addEventListener("click", open);
-      group.addEventListener("keydown", (event) => {
-        if (!["Enter", " "].includes(event.key)) return;
-        event.preventDefault();
-        open();
-      });
-      group.addEventListener("pointerenter", () => this.card.showFold(text.pill, group));
-      group.addEventListener("pointerleave", () => this.card.leave());
-      return group;
-    }
-
-    // Where the target's choice is no candidate, a ghost label names it; with `everywhere`, also off the accepted path
-    choices(everywhere) {
-      const group = s("g", { class: "ghosts" });
-      const bonusShown = this.plan.bonus ? this.plan.end : null;
-      for (const [i, spot] of this.plan.places) {
-        const kept = i === 0 || this.step.accepted_path.includes(i);
-        if ((!kept && !everywhere) || i === bonusShown) continue;
-        const node = this.step.nodes[i];
-        const child = this.plan.children[i].find((c) => this.step.nodes[c].token_id === node.target_choice);
-        const { y } = this.place(spot);
-        if (child === undefined) {
-          const first = this.plan.children[i].find((c) => this.plan.places.has(c));
-          const name = `→${this.named(nameOf(this.shown.lane, node.target_choice, node.target_choice_piece))}`;
-          const below = first !== undefined;
-          group.append(s("text", { x: this.labels.get(i).end - (below ? 4 : 0) * this.scale,
-            y: y + this.font * (below ? -0.45 : 0.35), "data-choice-of": i }, this.fit(name, this.starts[spot.column + 1] - this.starts[spot.column])));
-        } else if (this.plan.places.has(child) && (everywhere || this.shown.phase === 2)) {
-          const to = this.place(this.plan.places.get(child));
-          const x = to.x - 12 * this.scale - this.size(child) / 2;
-          group.append(s("path", { class: "tick", d: `M${x - 2},${to.y - 5}l3,3l5,-7` }));
-        }
+      if (child === undefined) {
+        const first = this.plan.children[i].find((c) => this.plan.places.has(c));
+        const name = `→${this.named(nameOf(this.shown.lane, node.target_choice, node.target_choice_piece))}`;
+        const below = first !== undefined;
+        group.append(s("text", { x: this.labels.get(i).end - (below ? 4 : 0) * this.scale,
+          y: y + this.font * (below ? -0.45 : 0.35), "data-choice-of": i }, this.fit(name, this.starts[spot.column + 1] - this.starts[spot.column])));
+      } else if (this.plan.places.has(child) && (everywhere || this.shown.phase === 2)) {
+        const to = this.place(this.plan.places.get(child));
+        const x = to.x - 12 * this.scale - this.size(child) / 2;
+        group.append(s("path", { class: "tick", style: levelOf(this.plan.places.get(child)), d: `M${x - 2},${to.y - 5}l3,3l5,-7` }));
       }
-      return group;
     }
-
-    // Where the answer ended inside the accepted path
-    answerEnd(height) {
-      const group = s("g", { class: "verdict" });
-      const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
-      const x = end.x - 20 * this.scale;
-      group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
-        s("text", { x: x + 4, y: height - 4 * this.scale, class: "border-words" }, say("cut_here")));
-      return group;
-    }
-
-    // A step with the arrow keys from node `from`: parent, first child, next or previous sibling
-    neighbour(from, key) {
-      const { children, places } = this.plan;
-      const visible = (list) => list.filter((i) => places.has(i));
-      const node = this.step.nodes[from];
-      if (key === "ArrowLeft") return node.parent >= 0 ? node.parent : from;
-      if (key === "ArrowRight") return visible(children[from])[0] ?? from;
-      if (node.parent < 0) return from;
-      const siblings = visible(children[node.parent]);
-      const next = siblings.indexOf(from) + (key === "ArrowDown" ? 1 : -1);
-      return siblings[clamp(0, next, siblings.length - 1)];
-    }
-
-    // Marks nodes, and no others
-    light(members) {
-      this.host.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
-      members.forEach((i) => this.element(i)?.classList.add("lit"));
-    }
-
-    // Where the arrow keys stand
-    focus(id) {
-      this.host.querySelectorAll(".focused").forEach((node) => node.classList.remove("focused"));
-      this.element(id)?.classList.add("focused");
-      this.focused = id === "bonus" ? 0 : id;
-    }
-
-    // Arrows walk from node to node and show its card, Enter pins it; false for other keys
-    onKey({ key }) {
-      if (!this.step || !(key === "Enter" || /^Arrow/.test(key))) return false;
-      if (key !== "Enter") this.focus(this.neighbour(this.focused, key));
-      const element = this.element(this.focused);
-      if (element && key === "Enter") this.card.pin(this.focused, element);
-      else if (element) {
-        this.card.close();
-        this.card.show(this.focused, element);
-      }
-      return true;
-    }
-
-    element(id) {
-      return this.svg && this.svg.querySelector(`[data-node="${id}"]`);
-    }
+    return group;
   }
 
-  Object.assign(Jakiro, { TreeView, nameOf, rootName, shown });
-})();
+  // Where the answer ended inside the accepted path
+  answerEnd(height) {
+    const group = s("g", { class: "verdict" });
+    const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
+    const x = end.x - 20 * this.scale;
+    const fits = x + this.measure(say("cut_here")) < this.width;
+    group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
+      s("text", { x: x + (fits ? 4 : -4), y: height - 4 * this.scale, class: "border-words", "text-anchor": fits ? "start" : "end" }, say("cut_here")));
+    return group;
+  }
+
+  // A step with the arrow keys from node `from`: parent, first child, next or previous sibling
+  neighbour(from, key) {
+    const { children, places } = this.plan;
+    const visible = (list) => list.filter((i) => places.has(i));
+    const node = this.step.nodes[from];
+    if (key === "ArrowLeft") return node.parent >= 0 ? node.parent : from;
+    if (key === "ArrowRight") return visible(children[from])[0] ?? from;
+    if (node.parent < 0) return from;
+    const siblings = visible(children[node.parent]);
+    const next = siblings.indexOf(from) + (key === "ArrowDown" ? 1 : -1);
+    return siblings[clamp(0, next, siblings.length - 1)];
+  }
+
+  // Marks nodes, and no others
+  light(members) {
+    this.host.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
+    members.forEach((i) => this.element(i)?.classList.add("lit"));
+  }
+
+  // Where the arrow keys stand
+  focus(id) {
+    this.host.querySelectorAll(".focused").forEach((node) => node.classList.remove("focused"));
+    this.element(id)?.classList.add("focused");
+    this.focused = id === "bonus" ? 0 : id;
+  }
+
+  // Arrows walk from node to node and show its card, Enter pins it; false for other keys
+  onKey({ key }) {
+    if (!this.step || !(key === "Enter" || /^Arrow/.test(key))) return false;
+    if (key !== "Enter") this.focus(this.neighbour(this.focused, key));
+    const element = this.element(this.focused);
+    if (element && key === "Enter") this.card.pin(this.focused, element);
+    else if (element) {
+      this.card.close();
+      this.card.show(this.focused, element);
+    }
+    return true;
+  }
+
+  element(id) {
+    return this.svg && this.svg.querySelector(`[data-node="${id}"]`);
+  }
+}

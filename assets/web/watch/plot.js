@@ -1,158 +1,168 @@
 // Tokens over own seconds as stair lines, all lanes on one axis; or the smoothed speed.
-(() => {
-  const { say, number, apart, rate, metrics, plotStyle } = Jakiro;
 
-  const MOST_POINTS = 500;
-  const GROWING_POINTS = 150; // while the answer is written, beside the model
-  const FIRST_SECONDS = 0.25; // before that a speed says little
-  const MODES = { tokens: "plot_y", speed: "plot_rate" };
+import { apart, counted, number, rate, say, watchSeen } from "../base/dom.js";
+import { cut } from "../base/pieces.js";
+import { metrics } from "../data/metrics.js";
+import { moves, redrawNow } from "../page/machine.js";
+import { fileName } from "../page/save.js";
+import { Figure } from "../plots/figure.js";
+import { plotStyle } from "../plots/template.js";
+import { plotTable } from "./tables.js";
 
-  // Points of a lane's first steps in a part of the axis and one step on both sides; of many steps only every n-th
-  function points(lane, steps, { mode, growing }, [low, high]) {
-    const found = { x: [], y: [] };
-    const add = (x, y) => {
-      found.x.push(x);
-      found.y.push(y);
-    };
-    if (mode === "tokens" && low <= 0) add(0, 1);
-    const first = Math.max(0, lane.stepsAt(low) - 1);
-    const last = Math.min(steps - 1, lane.stepsAt(high));
-    const every = Math.max(1, Math.ceil((last - first + 1) / (growing ? GROWING_POINTS : MOST_POINTS)));
-    for (let i = first; i <= last; i += 1) {
-      if ((i - first) % every && i !== last) continue;
-      if (mode === "tokens") add(lane.seconds[i], lane.counts[i]);
-      else if (lane.seconds[i] > FIRST_SECONDS) add(lane.seconds[i], metrics.smoothSpeed(lane, i));
-    }
-    return found;
+const MOST_POINTS = 500;
+const GROWING_POINTS = 150; // while the answer is written, beside the model
+const FIRST_SECONDS = 0.25; // before that a speed says little
+const MODES = { tokens: "plot_y", speed: "plot_rate" };
+
+// Points of a lane's first steps in a part of the axis and one step on both sides; of many steps only every n-th
+function points(lane, steps, { mode, growing }, [low, high]) {
+  const found = { x: [], y: [] };
+  const add = (x, y) => {
+    found.x.push(x);
+    found.y.push(y);
+  };
+  if (mode === "tokens" && low <= 0) add(0, 1);
+  const first = Math.max(0, lane.stepsAt(low) - 1);
+  const last = Math.min(steps - 1, lane.stepsAt(high));
+  const every = Math.max(1, Math.ceil((last - first + 1) / (growing ? GROWING_POINTS : MOST_POINTS)));
+  for (let i = first; i <= last; i += 1) {
+    if ((i - first) % every && i !== last) continue;
+    if (mode === "tokens") add(lane.seconds[i], lane.counts[i]);
+    else if (lane.seconds[i] > FIRST_SECONDS) add(lane.seconds[i], metrics.smoothSpeed(lane, i));
+  }
+  return found;
+}
+
+// The ends of the y axis for what is shown: from zero where all of the x axis is
+function fit(lines, shown, range, full) {
+  const { mode } = shown;
+  const values = lines.flatMap(({ lane, steps }) => points(lane, steps, shown, range).y);
+  const whole = range[0] <= full[0] && range[1] >= full[1];
+  const most = mode === "tokens" && whole ? Math.max(...lines.map(({ lane }) => lane.tokens.length)) : Math.max(...values, 0);
+  const top = Math.max(8, most);
+  const low = whole || mode === "speed" ? 0 : Math.max(0, Math.min(...values, top));
+  return [low, low + (top - low) * 1.1 || 1];
+}
+
+export class Plot {
+  constructor(host) {
+    this.figure = new Figure(host, () => redrawNow());
+    this.seen = true; // whether any of it is on screen
+    watchSeen(host, (seen) => {
+      const before = this.seen;
+      this.seen = seen;
+      if (seen && !before) redrawNow();
+    });
   }
 
-  // The ends of the y axis for what is shown: from zero where all of the x axis is
-  function fit(lines, shown, range, full) {
+  // `shown`: {time: only what was there at this own-clock time, or null; playhead: seconds or null; mode; bracket;
+  // growing: whether more of it comes soon}
+  draw(run, shown) {
     const { mode } = shown;
-    const values = lines.flatMap(({ lane, steps }) => points(lane, steps, shown, range).y);
-    const whole = range[0] <= full[0] && range[1] >= full[1];
-    const most = mode === "tokens" && whole ? Math.max(...lines.map(({ lane }) => lane.tokens.length)) : Math.max(...values, 0);
-    const top = Math.max(8, most);
-    const low = whole || mode === "speed" ? 0 : Math.max(0, Math.min(...values, top));
-    return [low, low + (top - low) * 1.1 || 1];
+    // What the tree shows is drawn last, over the others
+    const lanes = run ? [...run.ordered.filter((lane) => lane !== run.main), run.main].filter(Boolean) : [];
+    const lines = lanes.map((lane) => ({ lane, role: run.roleOf(lane),
+      steps: shown.time === null ? lane.steps.length : lane.stepsAt(shown.time) }));
+    const visible = () => lines.filter(({ lane }) => !this.figure.hidden.has(lane.name));
+    const full = [0, Math.max(0.5, ...lanes.map((lane) => lane.clock))];
+    this.figure.draw({
+      title: run ? `${say("speed")}: ${cut(run.question, 50)}` : say("speed"),
+      fileName: (ending) => fileName(run, `speed.${ending}`),
+      sentence: this.sentence(lines),
+      table: () => plotTable(lines, this.sentence(lines)),
+      rows: () => this.rows(visible()),
+      series: lines.map((line) => this.series(line, shown)),
+      labelled: lines.length < 3,
+      margin: { left: 44 },
+      x: { title: say("plot_x"), full },
+      y: { title: say(MODES[mode]), fit: (range) => fit(visible(), shown, range, full) },
+      at: shown.playhead, readBelow: mode === "speed",
+      ...this.marks(run, lines, shown),
+      read: (x) => this.read(run, lines, mode, x),
+      pick: (x) => run && run.main && moves.seek(run.main.stepsAt(x)),
+    });
   }
 
-  class Plot {
-    constructor(host, { seek }) {
-      this.seek = seek;
-      this.figure = new Jakiro.Figure(host, () => Jakiro.redrawNow("plot"));
-      this.seen = true; // whether any of it is on screen
-      Jakiro.watchSeen(host, (seen) => {
-        const before = this.seen;
-        this.seen = seen;
-        if (seen && !before) Jakiro.redrawNow("plot");
-      });
-    }
-
-    // `shown`: {time: only what was there at this own-clock time, or null; playhead: seconds or null; mode; bracket;
-    // growing: whether more of it comes soon}
-    draw(run, shown) {
-      const { mode } = shown;
-      // What the tree shows is drawn last, over the others
-      const lanes = run ? [...run.ordered.filter((lane) => lane !== run.main), run.main].filter(Boolean) : [];
-      const lines = lanes.map((lane) => ({ lane, role: run.roleOf(lane),
-        steps: shown.time === null ? lane.steps.length : lane.stepsAt(shown.time) }));
-      const visible = () => lines.filter(({ lane }) => !this.figure.hidden.has(lane.name));
-      const full = [0, Math.max(0.5, ...lanes.map((lane) => lane.clock))];
-      this.figure.draw({
-        title: run ? `${say("speed")}: ${Jakiro.cut(run.question, 50)}` : say("speed"),
-        fileName: (ending) => Jakiro.fileName(run, `speed.${ending}`),
-        sentence: this.sentence(lines),
-        table: () => Jakiro.plotTable(lines, this.sentence(lines)),
-        rows: () => this.rows(visible()),
-        series: lines.map((line) => this.series(line, shown)),
-        labelled: lines.length < 3,
-        margin: { left: 44 },
-        x: { title: say("plot_x"), full },
-        y: { title: say(MODES[mode]), fit: (range) => fit(visible(), shown, range, full) },
-        at: shown.playhead, readBelow: mode === "speed",
-        ...this.marks(run, lines, shown),
-        read: (x) => this.read(run, lines, mode, x),
-        pick: (x) => run && run.main && this.seek(run.main.stepsAt(x)),
-      });
-    }
-
-    series({ lane, role, steps }, shown) {
-      const speed = metrics.speed(lane, steps);
-      return { id: lane.name, name: lane.title, role, note: speed === null ? say("measuring") : `${rate(speed)} tokens/s`,
-        traces: (range) => [{ ...points(lane, steps, shown, range), mode: "lines", meta: [],
-          line: { ...plotStyle.lineOf(role), shape: shown.mode === "tokens" && !lane.isPlain ? "hv" : "linear" } }] };
-    }
-
-    sentence(lines) {
-      return lines.map(({ lane, steps }) => say("plot_table", { lane: lane.title,
-        tokens: lane.countAfter(steps - 1), seconds: (lane.seconds[steps - 1] || 0).toFixed(1) })).join("; ");
-    }
-
-    // All lanes at one moment of their own clocks
-    read(run, lines, mode, x) {
-      const words = ({ lane, steps }) => {
-        const step = Math.min(steps, lane.stepsAt(x)) - 1;
-        if (mode === "tokens") return Jakiro.counted("token", lane.countAfter(step));
-        return step < 0 || lane.seconds[step] <= FIRST_SECONDS ? say("measuring") : `${rate(metrics.smoothSpeed(lane, step))} tokens/s`;
-      };
-      const step = run && run.main ? Math.min(run.main.stepsAt(x), run.main.steps.length - 1) + 1 : 0;
-      return { at: x, title: say("plot_moment", { seconds: number(x, 2), step }),
-        rows: this.figure.view.series.map((series, i) => [series, words(lines[i])]).filter(([series]) => !this.figure.hidden.has(series.id)) };
-    }
-
-    rows(lines) {
-      const rows = [["method", "step", "seconds", "tokens", "tokens_per_second_last_2s"]];
-      for (const { lane, steps } of lines) {
-        for (let i = 0; i < steps; i += 1) rows.push([lane.method, i, lane.seconds[i], lane.counts[i], metrics.smoothSpeed(lane, i)]);
-      }
-      return rows;
-    }
-
-    // The step on screen, and in the race the gap between the lanes at the last token both have
-    marks(run, lines, { playhead, bracket, mode }) {
-      const { colours, scale } = plotStyle.template();
-      const shapes = playhead === null ? [] : [{ type: "line", x0: playhead, x1: playhead, y0: 0, y1: 1, yref: "paper",
-        line: { color: colours.ink, width: 1 } }];
-      const gap = bracket && mode === "tokens" && run && this.gap(run, lines);
-      const labels = lines.length < 3 ? this.labels(lines, mode) : [];
-      if (!gap) return { shapes, notes: labels };
-      const line = { color: colours.ink, width: 1.5 };
-      const ends = [gap.from, gap.to].map((x) => ({ type: "line", x0: x, x1: x, xref: "x", yref: "y", ysizemode: "pixel", yanchor: gap.at,
-        y0: -5, y1: 5, line }));
-      const words = { text: plotStyle.plotText(apart(gap.to - gap.from)), showarrow: false, x: (gap.from + gap.to) / 2, y: gap.at,
-        yanchor: gap.open ? "bottom" : "top", yshift: gap.open ? 4 : -4, font: { color: colours.ink, size: 13 * scale } };
-      return { shapes: [...shapes, ...ends, { type: "line", x0: gap.from, x1: gap.to, y0: gap.at, y1: gap.at, line }], notes: [words, ...labels] };
-    }
-
-    // Two lines are named where no line runs, once their speed is known: the upper one above its end, the other below
-    // its middle, or beside its end while it is too low for that
-    labels(lines, mode) {
-      const { colours, scale } = plotStyle.template();
-      const begun = lines.map((line) => ({ ...line, speed: metrics.speed(line.lane, line.steps) })).filter(({ speed }) => speed !== null);
-      const common = Math.min(...begun.map(({ lane, steps }) => lane.seconds[steps - 1]));
-      const upper = Math.max(...begun.map(({ lane }) => lane.countAt(common)));
-      const [width, height] = [Math.max(...lines.map(({ lane }) => lane.clock)), Math.max(...lines.map(({ lane }) => lane.counts.at(-1) || 0))];
-      return begun.map(({ lane, role, steps, speed }) => {
-        const above = lane.countAt(common) === upper, middle = Math.floor((this.figure.host.clientWidth < 500 ? 0.25 : 0.6) * (steps - 1));
-        const low = !above && mode === "tokens" && lane.counts[middle] < height / 5;
-        const at = above || low ? steps - 1 : middle;
-        return { text: plotStyle.plotText(`${lane.title}  ${rate(speed)} tokens/s`), showarrow: false,
-          x: lane.seconds[at], y: mode === "tokens" ? lane.counts[at] : metrics.smoothSpeed(lane, at),
-          xanchor: above && lane.seconds[at] > width / 3 ? "right" : "left", xshift: low ? 6 : 0,
-          yanchor: above ? "bottom" : low ? "middle" : "top", yshift: above ? 4 : low ? 0 : -4,
-          font: { size: 14 * scale, color: colours[role === "main" ? "ink" : "muted"] } };
-      });
-    }
-
-    gap(run, lines) {
-      const [plain, main] = [run.plain, run.main].map((lane) => lines.find((line) => line.lane === lane));
-      if (!plain || !main || plain === main || [plain, main].some(({ lane }) => this.figure.hidden.has(lane.name))) return null;
-      const common = Math.min(plain.lane.countAfter(plain.steps - 1), main.lane.countAfter(main.steps - 1));
-      if (common < metrics.FEWEST_TOKENS) return null;
-      return { at: common, open: main.steps === main.lane.steps.length && main.lane.tokens.length === common, from: main.lane.secondsTo(common), to: plain.lane.secondsTo(common) };
-    }
+  series({ lane, role, steps }, shown) {
+    const speed = metrics.speed(lane, steps);
+    return { id: lane.name, name: lane.title, role, note: speed === null ? say("measuring") : `${rate(speed)} tokens/s`,
+      traces: (range) => [{ ...points(lane, steps, shown, range), mode: "lines", meta: [],
+        line: { ...plotStyle.lineOf(role), shape: shown.mode === "tokens" && !lane.isPlain ? "hv" : "linear" } }] };
   }
 
-  Object.assign(Jakiro, { Plot });
-})();
+  sentence(lines) {
+    return lines.map(({ lane, steps }) => say("plot_table", { lane: lane.title,
+      tokens: lane.countAfter(steps - 1), seconds: (lane.seconds[steps - 1] || 0).toFixed(1) })).join("; ");
+  }
+
+  // All lanes at one moment of their own clocks
+  read(run, lines, mode, x) {
+    const words = ({ lane, steps }) => {
+      const step = Math.min(steps, lane.stepsAt(x)) - 1;
+      if (mode === "tokens") return counted("token", lane.countAfter(step));
+      return step < 0 || lane.seconds[step] <= FIRST_SECONDS ? say("measuring") : `${rate(metrics.smoothSpeed(lane, step))} tokens/s`;
+    };
+    const step = run && run.main ? Math.min(run.main.stepsAt(x), run.main.steps.length - 1) + 1 : 0;
+    return { at: x, title: say("plot_moment", { seconds: number(x, 2), step }),
+      rows: this.figure.view.series.map((series, i) => [series, words(lines[i])]).filter(([series]) => !this.figure.hidden.has(series.id)) };
+  }
+
+  rows(lines) {
+    const rows = [["method", "step", "seconds", "tokens", "tokens_per_second_last_2s"]];
+    for (const { lane, steps } of lines) {
+      for (let i = 0; i < steps; i += 1) rows.push([lane.method, i, lane.seconds[i], lane.counts[i], metrics.smoothSpeed(lane, i)]);
+    }
+    return rows;
+  }
+
+  // The step on screen, and in the race the gap between the lanes at the last token both have
+  marks(run, lines, { playhead, bracket, mode }) {
+    const { colours, scale } = plotStyle.template();
+    const shapes = playhead === null ? [] : [{ type: "line", x0: playhead, x1: playhead, y0: 0, y1: 1, yref: "paper",
+      line: { color: colours.ink, width: 1 } }];
+    const gap = bracket && mode === "tokens" && run && this.gap(run, lines);
+    const labels = lines.length < 3 ? this.labels(lines, mode) : [];
+    if (!gap) return { shapes, notes: labels };
+    const line = { color: colours.ink, width: 1.5 };
+    const ends = [gap.from, gap.to].map((x) => ({ type: "line", x0: x, x1: x, xref: "x", yref: "y", ysizemode: "pixel", yanchor: gap.at,
+      y0: -5, y1: 5, line }));
+    const words = { text: plotStyle.plotText(apart(gap.to - gap.from)), showarrow: false, x: (gap.from + gap.to) / 2, y: gap.at,
+      yanchor: gap.open ? "bottom" : "top", yshift: gap.open ? 4 : -4, font: { color: colours.ink, size: 13 * scale } };
+    return { shapes: [...shapes, ...ends, { type: "line", x0: gap.from, x1: gap.to, y0: gap.at, y1: gap.at, line }], notes: [words, ...labels] };
+  }
+
+  // Two lines are named where no line runs, once their speed is known: the upper one above its end, the other below
+  // its middle, or beside its end while it is too low for that
+  labels(lines, mode) {
+    const { colours, scale } = plotStyle.template();
+    const begun = lines.map((line) => ({ ...line, speed: metrics.speed(line.lane, line.steps) })).filter(({ speed }) => speed !== null);
+    const common = Math.min(...begun.map(({ lane, steps }) => lane.seconds[steps - 1]));
+    const upper = Math.max(...begun.map(({ lane }) => lane.countAt(common)));
+    const [width, height] = [Math.max(...lines.map(({ lane }) => lane.clock)), Math.max(...lines.map(({ lane }) => lane.counts.at(-1) || 0))];
+    return begun.map(({ lane, role, steps, speed }) => {
+      const above = lane.countAt(common) === upper, middle = Math.floor((this.figure.host.clientWidth < 500 ? 0.25 : 0.6) * (steps - 1));
+      const low = !above && mode === "tokens" && lane.counts[middle] < height / 5;
+      const at = above || low ? steps - 1 : middle;
+      const text = `${lane.title}  ${rate(speed)} tokens/s`;
+      // Inside the plot, at whichever side of its point there is room
+      const room = this.figure.host.clientWidth - 60 * scale, wide = 7.5 * scale * text.length;
+      const x = (lane.seconds[at] / Math.max(0.5, width)) * room;
+      const right = x >= wide && (above || x + wide > room);
+      const over = right ? 0 : Math.max(0, x + wide - room);
+      return { text: plotStyle.plotText(text), showarrow: false,
+        x: lane.seconds[at], y: mode === "tokens" ? lane.counts[at] : metrics.smoothSpeed(lane, at),
+        xanchor: right ? "right" : "left", xshift: (low && !right ? 6 : 0) - Math.min(over, x),
+        yanchor: above ? "bottom" : low ? "middle" : "top", yshift: above ? 4 : low ? 0 : -4,
+        font: { size: 14 * scale, color: colours[role === "main" ? "ink" : "muted"] } };
+    });
+  }
+
+  gap(run, lines) {
+    const [plain, main] = [run.plain, run.main].map((lane) => lines.find((line) => line.lane === lane));
+    if (!plain || !main || plain === main || [plain, main].some(({ lane }) => this.figure.hidden.has(lane.name))) return null;
+    const common = Math.min(plain.lane.countAfter(plain.steps - 1), main.lane.countAfter(main.steps - 1));
+    if (common < metrics.FEWEST_TOKENS) return null;
+    return { at: common, open: main.steps === main.lane.steps.length && main.lane.tokens.length === common,
+      from: main.lane.secondsTo(common), to: plain.lane.secondsTo(common) };
+  }
+}

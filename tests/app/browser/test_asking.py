@@ -13,7 +13,7 @@ from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = [pytest.mark.browser]
 TURNS = "Jakiro.moves.state.turns.map(run => [run.question, run.finished])"
-GROWN = "count => Jakiro.screen.lane()?.tokens.length > count && Jakiro.moves.state.run.source === 'live'"
+GROWN = "count => Jakiro.lane()?.tokens.length > count && Jakiro.moves.state.run.source === 'live'"
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab):
     tab.reload()
     grows = "run => { const now = window.Jakiro?.moves?.state.run; return now?.id === run && !now.finished; }"
     tab.wait_for_function(grows, arg=run)
-    known = tab.evaluate("Jakiro.screen.lane().tokens.length")
+    known = tab.evaluate("Jakiro.lane().tokens.length")
     tab.wait_for_function(GROWN, arg=known + 4)
     assert tab.evaluate(TURNS) == [["Reloaded?", False]]
     assert tab.is_hidden("#jk-notice") and tab.input_value("#question textarea") == ""
@@ -184,7 +184,7 @@ def test_a_missed_update_that_cannot_be_fetched_does_not_end_the_answer(tab):
     heal = fail_on(tab, "missed")
     with tab.expect_response("**/component_server/"):
         tab.evaluate("Jakiro.receive({ run: Jakiro.moves.state.run.id, ticks: { 9999: '[]' } })")
-    tab.wait_for_function(GROWN, arg=tab.evaluate("Jakiro.screen.lane().tokens.length") + 1)
+    tab.wait_for_function(GROWN, arg=tab.evaluate("Jakiro.lane().tokens.length") + 1)
     assert not tab.evaluate("Jakiro.moves.state.run.finished")
     heal()
 

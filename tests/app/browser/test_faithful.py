@@ -13,6 +13,11 @@ from tests.app.fake import FakeGenerator
 pytestmark = pytest.mark.browser
 QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 MOUNT = "Jakiro.mountView(document.querySelector('#host'), {}, null, null)"
+# What is on screen: the step of tree and counter, tokens of the answer, and those at the end of the plot's line
+DRAWN = """() => [Number(document.querySelector('svg.tree').dataset.step),
+  Number(/step (\\d+)/.exec(document.querySelector('.where').textContent)[1]) - 1,
+  new Set([...document.querySelectorAll('.answer-text [data-token]')].map((one) => one.dataset.token)).size,
+  document.querySelector('.columns .plot').data?.find((one) => one.name === 'Jakiro').y.at(-1)]"""
 # Draws steps × phases and reads the tree back from the document
 READ = """async ([indices, unfolded]) => {
   const drawn = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -32,7 +37,7 @@ READ = """async ([indices, unfolded]) => {
           x: Number(/translate\\((\\S+)/.exec(node.querySelector('.marker').getAttribute('transform'))[1]),
           label: node.querySelector('text').textContent })),
         folded: [...tree.querySelectorAll('.pill')].map(pill => Number(pill.dataset.size)),
-        crossbars: count('.edge.crossbar'), bonus: count('.edge.bonus'), border: count('.verdict .border'),
+        crossbars: count('.edge:is(.crossbar, .cross)'), bonus: count('.edge.bonus'), border: count('.verdict .border'),
         answer: document.querySelector('.answer-text').textContent });
       Jakiro.moves.state.guess = false;
     }
@@ -139,7 +144,6 @@ def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
                return found;
              };
              const server = { missed, recording_names: async () => [] };
-             Jakiro.watchConnection = () => {}; // an empty tab has no storage
              Jakiro.mountView(document.querySelector('#host'), {}, null, server);
              for (const number of seen) {
                sent = number + 1;
@@ -242,8 +246,7 @@ def drawings(updated, every: int, late: int = 0) -> list[int]:
 def test_frames_are_asked_for_only_when_something_is_to_be_drawn(updated):
     """A page that asks for every frame while it waits takes time from a model on the same cores."""
     asked, drawn = drawings(updated, 150)
-    # Text, numbers and tree take turns of their own: some frames more than drawings of the text, not ten times as many
-    assert 12 <= drawn <= asked <= 3 * drawn
+    assert 12 <= drawn == asked
 
 
 def test_drawing_slows_down_by_itself_where_frames_come_late(updated):
@@ -252,24 +255,48 @@ def test_drawing_slows_down_by_itself_where_frames_come_late(updated):
     assert 1 <= drawn <= 6
 
 
-def test_a_growing_plot_is_drawn_once_a_second_while_it_is_seen(modules):
-    """Plotly takes longer than text and tree, and a model on the same cores waits for it."""
+def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
+    """Tree, step counter, text and plot show the same step, whichever updates came since the draw before."""
+    made, pairs = race(nodes=8)
+    modules.evaluate(MOUNT)
+    modules.wait_for_function("window.Plotly")
+    moments = modules.evaluate(
+        """async ticks => { const found = [], view = document.querySelector('.jk-view'), read = DRAWN;
+          new MutationObserver(() => {
+            const tree = document.querySelector('.tree-host:not([hidden]) svg.tree');
+            const plot = document.querySelector('.columns .plot').data;
+            if (tree && plot && view.dataset.finished === 'false') found.push([read(), Jakiro.lane().counts]);
+          }).observe(view, { attributeFilter: ['data-drawn'] });
+          for (let i = 0; i < 48; i += 1) {
+            Jakiro.receive({ run: 'd'.repeat(32), ticks: { [i]: ticks[i] } });
+            await new Promise((done) => setTimeout(done, 120));
+          }
+          return found.map(([[step, ...drawn], counts]) => [step, drawn, counts[step]]); }""".replace("DRAWN", DRAWN),
+        ticks_of(made, pairs),
+    )
+    assert len({step for step, *_ in moments}) >= 3
+    for step, drawn, written in moments:
+        assert drawn == [step, written, written]
+
+
+def test_a_growing_plot_is_drawn_with_all_the_rest_while_it_is_seen(modules):
     made, pairs = race(nodes=8)
     ticks = [tick for tick in ticks_of(made, pairs) if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
     modules.evaluate(MOUNT)
     modules.wait_for_function("window.Plotly")
     grow = """async ([ticks, first]) => {
       const plot = document.querySelector('.columns .plot-host');
-      const before = Number(plot.dataset.drawn || 0);
-      const start = performance.now();
+      const view = document.querySelector('.jk-view');
+      const drawn = () => [plot, view].map((one) => Number(one.dataset.drawn || 0));
+      const before = drawn();
       for (let i = first; i < first + 8; i += 1) {
         Jakiro.receive({ run: 'd'.repeat(32), ticks: { [i]: ticks[i] } });
         await new Promise((done) => setTimeout(done, 150));
       }
-      return [Number(plot.dataset.drawn || 0) - before, (performance.now() - start) / 1000];
+      return drawn().map((count, i) => count - before[i]);
     }"""
-    drawn, seconds = modules.evaluate(grow, [ticks, 0])
-    assert 1 <= drawn <= seconds + 2
+    plots, views = modules.evaluate(grow, [ticks, 0])
+    assert views >= 4 and views - 1 <= plots <= views + 1
     modules.evaluate("document.querySelector('.columns .plot-host').style.display = 'none'")
     modules.wait_for_function("() => !Jakiro.screen.parts.plot.seen")
     assert modules.evaluate(grow, [ticks, 8])[0] == 0
@@ -284,14 +311,17 @@ def test_a_bracket_stands_over_guesses_that_can_be_seen(modules):
     modules.evaluate(f"traces => {{ {MOUNT}; Jakiro.showRecording('x', {{traces}}, {{playNow: false, step: 0}}); }}",
                      {method: trace.to_dict() for method, trace in made.traces.items()})  # fmt: skip
     drawn = modules.evaluate(
-        """async () => { const found = [], lane = Jakiro.screen.lane(), tree = document.getElementsByClassName('tree');
+        """async () => { const found = [], lane = Jakiro.lane(), tree = document.getElementsByClassName('tree');
           for (let i = 0; i < lane.steps.length; i += 1) {
             Jakiro.moves.seek(i);
             while (tree[0]?.dataset.step !== String(i)) await new Promise(requestAnimationFrame);
             const levels = [...tree[0].querySelectorAll('.node')].flatMap(node =>
               lane.steps[i].nodes[node.dataset.node]?.depth ?? []);
             const brackets = tree[0].querySelectorAll('.bracket').length;
-            found.push([brackets, Math.max(...levels), Jakiro.depthOf(lane.steps[i])]);
+            const { nodes } = lane.steps[i];
+            const shared = nodes.some(({ depth, parent, draft_pass }) =>
+              depth > 1 && nodes[parent].draft_pass === draft_pass);
+            if (shared) found.push([brackets, Math.max(...levels), Jakiro.depthOf(lane.steps[i])]);
           }
           return found; }"""
     )

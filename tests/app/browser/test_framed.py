@@ -182,7 +182,7 @@ def test_a_lane_s_tree_opens_where_the_person_is(framed):
     for scroll in ("0", "document.documentElement.scrollHeight"):
         tab.evaluate(f"window.scrollTo(0, {scroll})")
         wait_for_frames(page)
-        page.evaluate("Jakiro.showLarge(document.querySelector('.scrubber'), Jakiro.screen.lane(), 0)")
+        page.evaluate("Jakiro.showLarge(document.querySelector('.scrubber'), Jakiro.lane(), 0)")
         assert seen(page, ".lane-tree-dialog"), scroll
         page.click(".lane-tree-dialog button")
 

@@ -142,7 +142,9 @@ def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_t
     assert not urlsplit(link).query
     tab.evaluate("link => { location.hash = new URL(link).hash }", link.replace("Second", "Third"))
     tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Third?'")
-    assert words.BROWSER["chat_fresh"] in tab.inner_text("#jk-chat")
+    tab.wait_for_function(
+        "said => document.querySelector('#jk-chat').textContent.includes(said)", arg=words.BROWSER["chat_fresh"]
+    )
     assert tab.evaluate("Jakiro.conversation(Jakiro.moves.state)") == []
 
 

@@ -117,6 +117,7 @@ def test_card_and_router_draw_as_many_experts_as_there_are(five):
     widths = "bar => [...bar.children].map(part => [part.className, Math.round(parseFloat(part.style.width))])"
     wanted = [["fill-0", 17], ["fill-1", 33], ["fill-2", 50]]
     assert tab.eval_on_selector(".jk-card .expert-bar", widths) == wanted
+    tab.click(".panels > summary")
     tab.click(".panel-router summary")
     tab.wait_for_selector(".router-row")
     bars = tab.query_selector_all(".router-row .expert-bar")
@@ -130,6 +131,7 @@ def test_one_expert_is_no_special_case(modules):
     modules.hover('.tree .node[data-node="1"] .reach')
     assert "router: First 100.0 %" in modules.inner_text(".jk-card")
     assert modules.locator(".jk-card .expert-bar span").count() == 1
+    modules.click(".panels > summary")
     modules.click(".panel-router summary")
     modules.wait_for_selector(".router-row")
     assert set(texts(modules, ".router-row .tabular")) == {"100.0 %"}
@@ -182,7 +184,7 @@ def test_a_candidate_of_somebody_whom_the_header_lacks_takes_the_next_place(modu
     show(modules, traces)
     assert texts(modules, ".legend-entry .token") == ["First", "Second", "constructor"]
     last = len(traces["careless"]["steps"][0]["nodes"]) - 1
-    modules.evaluate("Jakiro.moves.state.showAll = true; Jakiro.redraw('tree')")
+    modules.evaluate("Jakiro.moves.state.showAll = true; Jakiro.redrawNow()")
     modules.hover(f'.tree .node[data-node="{last}"] .reach')
     assert "also guessed by __proto__" in modules.inner_text(".jk-card")
 
@@ -202,6 +204,7 @@ def test_live_steps_of_an_unknown_method_arrive_as_they_are_saved(modules):
            Jakiro.receive({run: 'a'.repeat(32), ticks}); }""",
         ticks,
     )
+    modules.click(".panels > summary")
     modules.click(".panel-router summary")
     modules.wait_for_selector(".router-row")
     assert texts(modules, ".legend-entry .token") == [*LABELS]

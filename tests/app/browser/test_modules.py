@@ -339,7 +339,7 @@ def test_hostile_text_stays_text_in_every_view_and_in_the_saved_page(modules, op
     modules.wait_for_selector("svg.tree")
     text = b"".join(HOSTILE * 3).decode()
     assert modules.evaluate("document.querySelector('.answer-text').textContent") == text
-    set_option(modules, "markdown_view", "read_as_list")
+    set_option(modules, "as_written", "read_as_list")
     modules.wait_for_selector(".tree-list")
     modules.evaluate("Jakiro.setTab('race')")
     modules.wait_for_selector(".lane .token")
@@ -408,6 +408,7 @@ def test_text_that_is_not_json_is_refused_in_words(functions):
 
 def test_mask_and_plot_read_as_tables(shown):
     steps = traces_of()["jakiro"]["steps"]
+    shown.click(".panels > summary")
     shown.click(".panel-mask summary")
     shown.click('.panel-mask [data-toggle="read_as_table"]')
     shown.wait_for_selector(".mask-host table")
@@ -443,12 +444,14 @@ def test_long_answers_fold_in_both_views(modules):
         " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0}); }",
         traces,
     )
-    set_option(modules, "markdown_view")
-    modules.wait_for_selector(".markdown-host button")
-    before = len(modules.inner_text(".markdown-host"))
-    modules.click(".markdown-host button")
-    modules.wait_for_selector(".markdown-host button", state="detached")
-    assert len(modules.inner_text(".markdown-host")) > before
+    for _ in range(2):
+        modules.wait_for_selector(".answer-text > button")
+        before = len(modules.inner_text(".answer-text"))
+        modules.click(".answer-text > button")
+        modules.wait_for_selector(".answer-text > button", state="detached")
+        assert len(modules.inner_text(".answer-text")) > before
+        modules.evaluate("Jakiro.screen.parts.answer.unfolded = false")
+        set_option(modules, "as_written")
 
 
 def test_a_page_without_storage_still_watches_its_connection(modules):

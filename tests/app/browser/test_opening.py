@@ -4,6 +4,7 @@ import pytest
 
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
+from tests.app.browser.test_faithful import DRAWN
 from tests.app.conftest import ask, run_until, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator
 
@@ -20,40 +21,52 @@ def traces_of(pieces=None, length=60, nodes=24) -> dict:
 def opening(tab, **options) -> None:
     tab.evaluate(
         "([traces, options]) => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
-        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: true, opening: true, ...options}); }",
+        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: true, ...options}); }",
         [traces_of(), options],
     )
 
 
-def test_it_opens_slowly_on_a_step_of_both_experts_and_waits_there(timed):
+STATE = "(({index, phase, playing}) => [index, phase, playing])(Jakiro.moves.state)"
+
+
+def test_it_opens_slowly_phase_by_phase_and_goes_on_at_the_normal_pace(timed):
     opening(timed)
     while not timed.evaluate("Jakiro.moves.state.playing"):
-        timed.clock.run_for(100)
-    timed.clock.run_for(100)
-    before = timed.evaluate("Jakiro.moves.state.time")
-    timed.clock.run_for(160)
-    assert timed.evaluate("Jakiro.moves.state.time") - before == pytest.approx(0.25 * 0.160, abs=0.01)
-    run_until(timed, "svg.tree.phase-1")
-    for phase in (1, 2, 3):
-        assert timed.locator(f'.phase[data-phase="{phase}"][aria-checked="true"]').count() == 1
-        assert timed.locator(f"svg.tree.phase-{phase}").count() == 1
-        timed.clock.run_for(2500)
-    step = timed.evaluate(
+        timed.clock.run_for(50)
+    counts = timed.evaluate("Jakiro.lane().counts")
+    seen, now, clock = [], None, 0
+    while timed.evaluate("Jakiro.moves.state.playing"):
+        timed.clock.run_for(50)
+        clock += 50
+        state = timed.evaluate(STATE)
+        if state != now and state[2]:
+            now = state
+            seen.append((clock, *state[:2]))
+            timed.clock.run_for(40)
+            clock += 40
+            index, phase = state[:2]
+            written = counts[index] if phase == 3 else counts[index - 1] if index else 1
+            assert timed.evaluate(DRAWN)[:3] == [index, index, written], "one moment everywhere"
+    starts = [at for at, _, phase in seen if phase == 1]
+    slow, normal = starts[2] - starts[1], starts[8] - starts[7]
+    assert slow == pytest.approx(2500, abs=200) and normal == pytest.approx(660, abs=200)
+    assert [phase for _, step, phase in seen if step in (0, 1)] == [1, 2, 3, 1, 2, 3]
+    rest = timed.evaluate(
         """() => { const { state } = Jakiro.moves; const step = state.run.main.steps[state.index];
-             return {at: state.index === state.run.rest, early: state.index < 10, playing: state.playing,
-                     speakers: new Set(Jakiro.deliveredPath(step).map(i => step.nodes[i].proposer)).size}; }"""
+             const kept = Jakiro.deliveredPath(step).length;
+             return [state.phase, kept > 0, step.nodes.length - 1 > kept,
+                     state.index < state.run.main.steps.length - 1]; }"""
     )
-    assert step == {"at": True, "early": True, "playing": False, "speakers": 2}
+    assert rest == [3, True, True, True], "it rests where some were kept and some refused"
 
 
-def test_whoever_moves_ends_the_opening(timed):
+def test_whoever_moves_ends_the_replay(timed):
     opening(timed)
     run_until(timed, "svg.tree.phase-1")
     timed.evaluate("Jakiro.moves.seek(7)")
     timed.clock.run_for(6000)
     assert timed.get_attribute("svg.tree", "data-step") == "7"
-    state = "[Jakiro.moves.state.index, Jakiro.moves.state.playing, Jakiro.moves.state.phase]"
-    assert timed.evaluate(state) == [7, False, 1], "no further phase is shown"
+    assert timed.evaluate(STATE) == [7, 3, False], "no further phase is shown"
 
 
 def test_small_trees_of_a_processor_are_explained_and_a_big_one_is_a_click_away(open_tab, fake_address):

@@ -218,7 +218,7 @@ def test_two_lines_are_named_at_their_ends_and_need_no_legend(shown):
     # In mid-race, too, the name of the lane that leads stands above its line, whichever wrote last; no name leaves the
     # plot, not even where lines have just begun
     shown.evaluate("Jakiro.setTab('race')")
-    where = """time => new Promise((tell) => { Jakiro.moves.state.time = time; Jakiro.redrawNow("plot");
+    where = """time => new Promise((tell) => { Jakiro.moves.state.time = time; Jakiro.redrawNow();
       requestAnimationFrame(() => requestAnimationFrame(() => {
         const plot = document.querySelector(".race .plot");
         const area = plot.querySelector(".nsewdrag").getBoundingClientRect();
@@ -228,7 +228,7 @@ def test_two_lines_are_named_at_their_ends_and_need_no_legend(shown):
           boxes.every((box) => box.left >= area.left && box.bottom <= area.bottom + 4)]);
       })); })"""
     shown.wait_for_selector(".race .plot .main-svg")
-    clock = shown.evaluate("Jakiro.screen.lane().clock")
+    clock = shown.evaluate("Jakiro.lane().clock")
     seen = [shown.evaluate(where, clock * part / 9) for part in range(1, 9)]
     # Too few tokens for a speed have no name yet
     named = [places for places, _ in seen if places]

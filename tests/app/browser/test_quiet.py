@@ -23,6 +23,7 @@ def test_a_closed_question_under_the_fold_is_drawn_when_somebody_opens_it(open_t
     ask(tab, "Why?")
     wait_until_finished(tab)
     assert tab.locator(".panels .mask").count() == 0
+    tab.click(".panels > summary")
     tab.click(".panel-mask summary")
     tab.wait_for_selector(".panels .mask")
     nodes = "Jakiro.moves.state.run.main.steps[Jakiro.moves.state.index].nodes.length"

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from app.page import web
+from app.page.offered import offered_questions
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
@@ -116,11 +117,11 @@ def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
     wait_until_finished(tab)
     assert tab.is_hidden("#example-1")
     tab.click('[data-action="new_chat"]')
+    before = tab.get_attribute(".jk-view", "data-run")
     tab.click("#example-1")
-    tab.wait_for_function("() => document.querySelector('#question textarea')?.value")
-    assert tab.input_value("#question textarea") == words.EXAMPLES[1]
-    ask(tab, tab.input_value("#question textarea"))
+    tab.wait_for_function("run => document.querySelector('.jk-view').dataset.run !== run", arg=before)
     wait_until_finished(tab)
+    assert tab.text_content(".asked") == offered_questions()[1]
     assert sent(tab) == ["user"]
     assert tab.is_hidden(".earlier") and tab.evaluate("Jakiro.moves.state.turns.length") == 1
 
@@ -134,7 +135,9 @@ def test_a_question_leaves_the_box_and_any_turn_can_be_asked_again(tab):
     tab.click(".turn summary")
     tab.click('.turn [data-action="edit"]')
     assert tab.input_value("#question textarea") == "One?"
-    assert words.BROWSER["chat_fresh"] in tab.inner_text("#jk-chat")
+    tab.wait_for_function(
+        "said => document.querySelector('#jk-chat').textContent.includes(said)", arg=words.BROWSER["chat_fresh"]
+    )
     ask(tab, "Other?")
     wait_until_finished(tab)
     assert sent(tab) == ["user"]
@@ -148,10 +151,10 @@ def test_a_cut_answer_says_so_and_goes_on_with_the_same_words(tab):
     wait_until_finished(tab)
     tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 128)")
     first = tab.evaluate("document.querySelector('.answer-text').textContent")
-    length = tab.evaluate("Jakiro.screen.lane().header.sampling.max_new_tokens")
+    length = tab.evaluate("Jakiro.lane().header.sampling.max_new_tokens")
     assert tab.inner_text(".answer-end") == words.BROWSER["ended_length"].format(tokens=f"{length} tokens")
     tab.click('[data-action="go_on"]')
-    tab.wait_for_function("most => Jakiro.screen.lane().header.sampling.max_new_tokens === most", arg=2 * length)
+    tab.wait_for_function("most => Jakiro.lane().header.sampling.max_new_tokens === most", arg=2 * length)
     wait_until_finished(tab)
     whole = tab.evaluate("document.querySelector('.answer-text').textContent")
     assert whole.startswith(first) and len(whole) > len(first)

@@ -90,7 +90,7 @@ def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens
       return end.height > 0 && end.bottom <= room.bottom + 1; }"""
     for width in (1440, 390):
         tab.set_viewport_size({"width": width, "height": 844})
-        for index in (0, tab.evaluate("Jakiro.screen.lane().steps.length - 1")):
+        for index in (0, tab.evaluate("Jakiro.lane().steps.length - 1")):
             seek(tab, index)
         tab.wait_for_function(inside)
     marks = tab.evaluate(
@@ -101,7 +101,7 @@ def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens
     tab.set_viewport_size(DESKTOP)
 
 
-def test_an_answer_that_ended_is_shown_to_its_end_once(open_tab):
+def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
     blocks, address = serve(lambda: FakeGenerator(default_answer() * 4))
     try:
         tab = open_tab(address)
@@ -109,7 +109,7 @@ def test_an_answer_that_ended_is_shown_to_its_end_once(open_tab):
         tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 400)")
         ask(tab, "Why?")
         wait_until_finished(tab)
-        inside = """() => { const end = document.querySelector('.end-pill').getBoundingClientRect();
+        inside = """() => { const end = document.querySelector('.answer-text .selected').getBoundingClientRect();
           const room = document.querySelector('.answer-scroll').getBoundingClientRect();
           return end.top >= room.top && end.bottom <= room.bottom; }"""
         tab.wait_for_function(inside)
@@ -274,7 +274,8 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
         assert tab.inner_text(".sent-with") == "Recording · 2-core CPU · 2026-01-02"
         for shown in ("svg.tree.phase-1", "svg.tree.phase-3[data-accepted]"):
             run_until(tab, shown)
-        tab.wait_for_selector('[data-action="play"][aria-label="Play"]')
+        while tab.evaluate("Jakiro.moves.state.playing"):
+            tab.clock.run_for(500)
         tab.wait_for_selector('.phase[data-phase="3"][aria-checked="true"]')
         rest = int(tab.get_attribute("svg.tree", "data-step"))
         path = tab.get_attribute("svg.tree", "data-accepted").split(",")

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from app.asking import read_asking, read_messages
+from app.page.form import _makers_values
 from app.page.handlers import link_trouble
 from app.serving.limits import Limits
+from app.words import benchmark as benchmark_words
 from app.words import lesson as lesson_words
 from app.words import page as words
 from jakiro.config import Grammar, TreeConfig
@@ -69,6 +71,12 @@ def test_what_they_cannot_be_is_refused_in_a_sentence(given, sentence):
     with pytest.raises(ValueError) as caught:
         asking(**given)
     assert str(caught.value).startswith(sentence) and "\n" not in str(caught.value)
+
+
+def test_the_makers_settings_fill_their_own_fields_alone():
+    asked = dict.fromkeys(("temperature", "top_p", "min_p"))
+    found = _makers_values({"temperature": 0.7, "top_p": 0.8}, asked)
+    assert [update.get("value") for update in found] == [0.7, 0.8, None]
 
 
 @pytest.mark.parametrize("given", [None, "", "  ", "{}", {}])
@@ -171,7 +179,9 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
 
     from app.page import web
 
-    code = "\n".join((web.ASSETS / "web" / name).read_text() for name in (*web.SCRIPTS, "lesson/lesson.js"))
+    code = "\n".join(
+        (web.ASSETS / "web" / name).read_text() for name in web.module_names() if not name.startswith("benchmark")
+    )
     used = {name for name in words.BROWSER if re.search(rf"[\"`]{name}[\"`]", code)}
     families = (
         "one_",
@@ -185,9 +195,10 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
         "ended_",
         "ask_",
         "key_",
+        "pace_",
     )
     assert not {name for name in words.BROWSER if name not in used and not name.startswith(families)}
-    known = set(words.BROWSER) | set(lesson_words.BROWSER)
+    known = set(words.BROWSER) | set(lesson_words.BROWSER) | set(benchmark_words.FIRST)
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= known
 
 

@@ -1,6 +1,7 @@
 """OpenAI's interface in the page's process: its queue, its limits, its guard, its logins, its numbers."""
 
 import asyncio
+import gc
 import json
 import re
 import threading
@@ -13,6 +14,7 @@ import pytest
 from app.devices.local import LocalDevice
 from app.page import build as app_page
 from app.serving.limits import Limits
+from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.config import SamplingParams
 from tests.api.served import wait_until
@@ -54,6 +56,12 @@ def asked(model: str = "Fake-135M", **further) -> dict:
 
 def post(address: str, body: dict, **headers: str) -> httpx.Response:
     return httpx.post(f"{address}/v1/chat/completions", json=body, headers=headers, timeout=20)
+
+
+def answers_of(service) -> int:
+    """How many of a page's answers something still holds."""
+    gc.collect()
+    return sum(type(each) is AnswerRun and each._service is service for each in gc.get_objects())
 
 
 def message_of(answer: httpx.Response) -> str:
@@ -156,6 +164,7 @@ def test_twenty_at_once_wait_in_the_pages_queue_and_hang_ups_free_it(fake):
     wait_until(lambda: not any(blocks.service.turns.numbers()[name] for name in ("running", "waiting")))
     wait_until(lambda: not generator.active)
     assert len(blocks.runs) == 0
+    wait_until(lambda: not answers_of(blocks.service))
 
 
 def test_who_hangs_up_while_waiting_leaves_the_queue(fake):

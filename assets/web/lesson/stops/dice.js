@@ -1,65 +1,65 @@
 // Stop 8: plain decoding and Jakiro at temperature 1, side by side: same dice, same text; without them in the draft only
 // the number of steps changes.
-(() => {
-  const { h, say, number, metrics, lessonControls: controls } = Jakiro;
 
-  const SEEDS = [1, 2];
+import { h, number, say } from "../../base/dom.js";
+import { textOf } from "../../data/history.js";
+import { metrics } from "../../data/metrics.js";
+import { lessonControls } from "../controls.js";
+import { AnswerView } from "../../watch/answer.js";
 
-  // What is compared: token ids, and how many characters that are
-  function compare(pair) {
-    const different = metrics.partsAt({ main: pair.drafted, plain: pair.plain });
-    if (different !== null) return { same: false, token: different + 1 };
-    const tokens = pair.drafted.tokens.length;
-    return { same: true, tokens, characters: Array.from(Jakiro.textOf(pair.drafted, tokens)).length };
-  }
+const SEEDS = [1, 2];
 
-  function dice(lesson) {
-    const state = { seed: SEEDS[0], shared: true };
-    // Plain decoding does not draft, so it was recorded once for each seed
-    const pairOf = (seed, shared) => ({ plain: lesson.pairs[`seed-${seed}-shared`].plain,
-      drafted: lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`].drafted });
-    const lanes = ["plain", "drafted"].map((name) => {
-      const line = h("p", { class: "muted tabular", "data-result": `steps-${name}` });
-      const host = h("div");
-      const view = new Jakiro.AnswerView(host, { onPick: () => {}, onPreview: () => {} });
-      view.text.removeAttribute("id");
-      view.text.dataset.text = name;
-      return { name, line, host, view };
-    });
-    const same = controls.result("same", "same-line");
-    const tau = controls.figure("dice-tau", say("speed_tau"), say("metric_tau_note"));
-    const seed = controls.choice({ name: "seed", label: say("dice_seed"),
-      options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])), value: 1, onPick: (value) => {
-        state.seed = Number(value);
-        draw();
-      } });
-    const noise = controls.onOff("noise", say("dice_shared"), (on) => {
-      state.shared = on;
+// What is compared: token ids, and how many characters that are
+function compare(pair) {
+  const different = metrics.partsAt({ main: pair.drafted, plain: pair.plain });
+  if (different !== null) return { same: false, token: different + 1 };
+  const tokens = pair.drafted.tokens.length;
+  return { same: true, tokens, characters: Array.from(textOf(pair.drafted, tokens)).length };
+}
+
+export function diceStop(lesson) {
+  const state = { seed: SEEDS[0], shared: true };
+  // Plain decoding does not draft, so it was recorded once for each seed
+  const pairOf = (seed, shared) => ({ plain: lesson.pairs[`seed-${seed}-shared`].plain,
+    drafted: lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`].drafted });
+  const lanes = ["plain", "drafted"].map((name) => {
+    const line = h("p", { class: "muted tabular", "data-result": `steps-${name}` });
+    const host = h("div");
+    const view = new AnswerView(host);
+    view.text.dataset.text = name;
+    return { name, line, host, view };
+  });
+  const same = lessonControls.result("same", "same-line");
+  const tau = lessonControls.figure("dice-tau", say("speed_tau"), say("metric_tau_note"));
+  const seed = lessonControls.choice({ name: "seed", label: say("dice_seed"),
+    options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])), value: 1, onPick: (value) => {
+      state.seed = Number(value);
       draw();
+    } });
+  const noise = lessonControls.onOff("noise", say("dice_shared"), (on) => {
+    state.shared = on;
+    draw();
+  });
+  const tauOf = (pair) => number(metrics.tau(pair.drafted.steps), 2);
+
+  function draw() {
+    const pair = pairOf(state.seed, state.shared);
+    lanes.forEach(({ name, view, line }) => {
+      const lane = pair[name];
+      view.draw(lane, lane.tokens.length, { live: false, formatted: true });
+      line.textContent = say("dice_steps", { steps: lane.steps.length, tokens: lane.tokens.length });
     });
-    const tauOf = (pair) => number(metrics.tau(pair.drafted.steps), 2);
-
-    function draw() {
-      const pair = pairOf(state.seed, state.shared);
-      lanes.forEach(({ name, view, line }) => {
-        const lane = pair[name];
-        view.draw(lane, lane.tokens.length, { live: false, selected: -1 });
-        line.textContent = say("dice_steps", { steps: lane.steps.length, tokens: lane.tokens.length });
-      });
-      const found = compare(pair);
-      same.dataset.same = String(found.same);
-      same.textContent = found.same ? say("dice_same", found) : say("dice_differ", found);
-      tau.set(tauOf(pair));
-    }
-
-    const table = controls.table(say("dice_table"), [say("dice_seed"), say("dice_with"), say("dice_without"), say("dice_text")],
-      SEEDS.map((n) => [String(n), tauOf(pairOf(n, true)), tauOf(pairOf(n, false)),
-        say(compare(pairOf(n, true)).same && compare(pairOf(n, false)).same ? "dice_equal" : "dice_unequal")]));
-    return { screen: [h("div", { class: "lesson-controls" }, seed.element, noise.element, tau.element),
-      h("div", { class: "dice-lanes" }, lanes.map(({ name, host, line }) =>
-        h("section", { class: "dice-lane" }, h("h3", null, pairOf(SEEDS[0], true)[name].title), host, line),
-      )), same, table, lesson.recordedLine()], draw };
+    const found = compare(pair);
+    same.dataset.same = String(found.same);
+    same.textContent = found.same ? say("dice_same", found) : say("dice_differ", found);
+    tau.set(tauOf(pair));
   }
 
-  Jakiro.lessonStops.push(dice);
-})();
+  const table = lessonControls.closedTable(say("dice_table"), [say("dice_seed"), say("dice_with"), say("dice_without"), say("dice_text")],
+    SEEDS.map((n) => [String(n), tauOf(pairOf(n, true)), tauOf(pairOf(n, false)),
+      say(compare(pairOf(n, true)).same && compare(pairOf(n, false)).same ? "dice_equal" : "dice_unequal")]));
+  return { screen: [h("div", { class: "lesson-controls" }, seed.element, noise.element, tau.element),
+    h("div", { class: "dice-lanes" }, lanes.map(({ name, host, line }) =>
+      h("section", { class: "dice-lane" }, h("h3", null, pairOf(SEEDS[0], true)[name].title), host, line),
+    )), same, table, lesson.recordedLine()], draw, demo: [() => seed.press(SEEDS[1]), () => noise.press("off"), () => noise.press("on")] };
+}

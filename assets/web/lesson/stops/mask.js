@@ -1,112 +1,113 @@
 // Stop 6: the mask of a seven-node tree, filled by hand, then shown in full beside the tree.
-(() => {
-  const { h, say, nameOf, pathTo, lessonData: data, lessonControls: controls } = Jakiro;
 
-  const CANDIDATES = 6;
+import { h, say } from "../../base/dom.js";
+import { depthOf, pathTo } from "../../data/history.js";
+import { lessonControls } from "../controls.js";
+import { lessonData } from "../data.js";
+import { nameOf, rootName } from "../../tree/names.js";
 
-  // A small tree with siblings, a path of three, and as few repeated tokens as can be
-  function chooseStep(lane) {
-    const worth = (step) => {
-      const cut = data.pruned(step, CANDIDATES);
-      const branching = new Set(cut.nodes
-        .filter((node, i) => i && cut.nodes.filter((other) => other.parent === node.parent).length > 1)
-        .map((node) => node.parent)).size;
-      const names = new Set(cut.nodes.slice(1).map((node) => node.piece)).size;
-      return (3 - Math.abs(Jakiro.depthOf(cut) - 3)) * 4 + Math.min(branching, 2) * 3 + names / 2
-        + (cut.nodes.length === CANDIDATES + 1 ? 5 : 0);
-    };
-    return data.pick(data.whole(lane), worth);
-  }
+const CANDIDATES = 6;
 
-  function mask(lesson) {
-    const lane = lesson.greedy.drafted;
-    const step = chooseStep(lane);
-    const cut = data.pruned(step, CANDIDATES);
-    const { nodes } = cut;
-    const names = nodes.map((node, i) => (i ? nameOf(lane, node.token_id, node.piece) : Jakiro.rootName(lane, step.index)));
-    const ancestors = nodes.map((_, i) => new Set([0, ...pathTo(nodes, i)]));
-    // The row to fill: deepest of those with a sibling
-    const asked = data.pick(nodes.map((_, i) => i).slice(1),
-      (i) => nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100);
-    let filled = new Set();
-    let full = false;
+// A small tree with siblings, a path of three, and as few repeated tokens as can be
+function chooseStep(lane) {
+  const worth = (step) => {
+    const cut = lessonData.pruned(step, CANDIDATES);
+    const branching = new Set(cut.nodes
+      .filter((node, i) => i && cut.nodes.filter((other) => other.parent === node.parent).length > 1)
+      .map((node) => node.parent)).size;
+    const names = new Set(cut.nodes.slice(1).map((node) => node.piece)).size;
+    return (3 - Math.abs(depthOf(cut) - 3)) * 4 + Math.min(branching, 2) * 3 + names / 2
+      + (cut.nodes.length === CANDIDATES + 1 ? 5 : 0);
+  };
+  return lessonData.pick(lessonData.whole(lane), worth);
+}
 
-    const tree = lesson.tree();
-    const host = h("div", { class: "mask-table-host" });
-    const task = h("p", { "data-result": "mask-task" }, say("mask_fill", { token: `“${names[asked]}”` }));
-    const result = controls.result("mask");
-    const check = controls.button("mask-check", say("mask_check_row"), judge);
-    const show = controls.button("mask-show", say("mask_show"), () => {
+export function maskStop(lesson) {
+  const lane = lesson.greedy.drafted;
+  const step = chooseStep(lane);
+  const cut = lessonData.pruned(step, CANDIDATES);
+  const { nodes } = cut;
+  const names = nodes.map((node, i) => (i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, step.index)));
+  const ancestors = nodes.map((_, i) => new Set([0, ...pathTo(nodes, i)]));
+  // The row to fill: deepest of those with a sibling
+  const asked = lessonData.pick(nodes.map((_, i) => i).slice(1),
+    (i) => nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100);
+  let filled = new Set();
+  let full = false;
+
+  const tree = lesson.tree();
+  const host = h("div", { class: "mask-table-host" });
+  const task = h("p", { "data-result": "mask-task" }, say("mask_fill", { token: `“${names[asked]}”` }));
+  const result = lessonControls.result("mask");
+  const check = lessonControls.button("mask-check", say("mask_check_row"), judge);
+  const show = lessonControls.button("mask-show", say("mask_show"), () => {
+    full = true;
+    result.textContent = say("mask_full");
+    draw();
+  });
+  const restart = lessonControls.button("mask-restart", say("mask_restart"), () => {
+    full = false;
+    filled = new Set();
+    result.textContent = "";
+    draw();
+  });
+
+  const quoted = (members) => members.map((i) => `“${names[i]}”`).join(", ");
+
+  function judge() {
+    const wanted = ancestors[asked];
+    const missing = [...wanted].filter((i) => !filled.has(i));
+    const extra = [...filled].filter((i) => !wanted.has(i));
+    if (extra.length) result.textContent = say("mask_extra", { tokens: quoted(extra) });
+    else if (missing.length) result.textContent = say("mask_missing", { tokens: quoted(missing) });
+    else {
       full = true;
-      result.textContent = say("mask_full");
       draw();
-    });
-    const restart = controls.button("mask-restart", say("mask_restart"), () => {
-      full = false;
-      filled = new Set();
-      result.textContent = "";
-      draw();
-    });
-
-    const quoted = (members) => members.map((i) => `“${names[i]}”`).join(", ");
-
-    function judge() {
-      const wanted = ancestors[asked];
-      const missing = [...wanted].filter((i) => !filled.has(i));
-      const extra = [...filled].filter((i) => !wanted.has(i));
-      if (extra.length) result.textContent = say("mask_extra", { tokens: quoted(extra) });
-      else if (missing.length) result.textContent = say("mask_missing", { tokens: quoted(missing) });
-      else {
-        full = true;
-        draw();
-        result.textContent = `✓ ${say("mask_right")} ${say("mask_full")}`;
-      }
+      result.textContent = `✓ ${say("mask_right")} ${say("mask_full")}`;
     }
-
-    function light(i) {
-      host.querySelectorAll("tr").forEach((row) => row.classList.toggle("lit", Number(row.dataset.row) === i && full));
-      tree.light(i === null ? [] : [...ancestors[i]]);
-      if (!full || i === null) return;
-      const siblings = nodes.map((_, j) => j).filter((j) => j !== i && nodes[j].depth === nodes[i].depth);
-      const columns = [...ancestors[i]].map((j) => (j === i ? say("mask_self") : `“${names[j]}”`)).join(", ");
-      result.textContent = `${say("mask_lit", { row: `“${names[i]}”`, position: nodes[i].depth, columns })} ${
-        siblings.length ? say("mask_siblings", { tokens: quoted(siblings) }) : ""
-      }`;
-    }
-
-    function cell(i, j) {
-      if (i === asked && !full) {
-        return h("td", null,
-          h("button", { type: "button", class: "mask-cell", "data-cell": j, "aria-pressed": String(filled.has(j)),
-            "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }), onclick: (event) => {
-              if (!filled.delete(j)) filled.add(j);
-              event.currentTarget.setAttribute("aria-pressed", String(filled.has(j)));
-            } }));
-      }
-      const seen = full && ancestors[i].has(j);
-      return h("td", { class: seen ? (i === j ? "self" : "seen") : null },
-        h("span", { class: "hidden-words" }, seen ? "✓" : full ? "–" : ""));
-    }
-
-    function draw() {
-      const rows = nodes.map((_, i) =>
-        h("tr", { "data-row": i, class: i === asked && !full ? "asked" : null, tabindex: full ? 0 : null,
-          onpointerenter: () => light(i), onfocus: () => light(i) },
-          h("th", { scope: "row" }, h("bdi", { class: "mono" }, names[i])), nodes.map((_node, j) => cell(i, j))),
-      );
-      host.replaceChildren(h("table", { class: full ? "mask-table full" : "mask-table", onpointerleave: () => light(null) },
-        h("thead", null, h("tr", null, h("th", { scope: "col", class: "muted small" }, say("mask_column")),
-          names.map((name) => h("th", { scope: "col" }, h("bdi", { class: "mono" }, name))))), h("tbody", null, rows)));
-      check.disabled = full;
-      show.disabled = full;
-      task.hidden = full;
-      tree.draw(lane, step.index, cut, { phase: 1 });
-      if (!full) tree.mark(asked);
-    }
-
-    return { screen: [task, h("div", { class: "mask-columns" }, host, tree.element),
-      h("div", { class: "lesson-buttons" }, check, show, restart), result, lesson.stepLine(lane, step)], draw };
   }
 
-  Jakiro.lessonStops.push(mask);
-})();
+  function light(i) {
+    host.querySelectorAll("tr").forEach((row) => row.classList.toggle("lit", Number(row.dataset.row) === i && full));
+    tree.light(i === null ? [] : [...ancestors[i]]);
+    if (!full || i === null) return;
+    const siblings = nodes.map((_, j) => j).filter((j) => j !== i && nodes[j].depth === nodes[i].depth);
+    const columns = [...ancestors[i]].map((j) => (j === i ? say("mask_self") : `“${names[j]}”`)).join(", ");
+    result.textContent = `${say("mask_lit", { row: `“${names[i]}”`, position: nodes[i].depth, columns })} ${
+      siblings.length ? say("mask_siblings", { tokens: quoted(siblings) }) : ""
+    }`;
+  }
+
+  function cell(i, j) {
+    if (i === asked && !full) {
+      return h("td", null,
+        h("button", { type: "button", class: "mask-cell", "data-cell": j, "aria-pressed": String(filled.has(j)),
+          "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }), onclick: (event) => {
+            if (!filled.delete(j)) filled.add(j);
+            event.currentTarget.setAttribute("aria-pressed", String(filled.has(j)));
+          } }));
+    }
+    const seen = full && ancestors[i].has(j);
+    return h("td", { class: seen ? (i === j ? "self" : "seen") : null },
+      h("span", { class: "hidden-words" }, seen ? "✓" : full ? "–" : ""));
+  }
+
+  function draw() {
+    const rows = nodes.map((_, i) =>
+      h("tr", { "data-row": i, class: i === asked && !full ? "asked" : null, tabindex: full ? 0 : null,
+        onpointerenter: () => light(i), onfocus: () => light(i) },
+        h("th", { scope: "row" }, h("bdi", { class: "mono" }, names[i])), nodes.map((_node, j) => cell(i, j))),
+    );
+    host.replaceChildren(h("table", { class: full ? "mask-table full" : "mask-table", onpointerleave: () => light(null) },
+      h("thead", null, h("tr", null, h("th", { scope: "col", class: "muted small" }, say("mask_column")),
+        names.map((name) => h("th", { scope: "col" }, h("bdi", { class: "mono" }, name))))), h("tbody", null, rows)));
+    check.disabled = full;
+    show.disabled = full;
+    task.hidden = full;
+    tree.draw(lane, step.index, cut, { phase: 1 });
+    if (!full) tree.mark(asked);
+  }
+
+  return { screen: [task, h("div", { class: "mask-columns" }, host, tree.element),
+    h("div", { class: "lesson-buttons" }, check, show, restart), result, lesson.stepLine(lane, step)], draw, demo: [() => show.click()] };
+}

@@ -1,70 +1,70 @@
 // Stop 1: what one pass costs. Passes one by one beside one pass over as many rows, as blocks on one scale; the least time
 // that memory speed allows; and the pass time by rows.
-(() => {
-  const { h, filledBar, say, number, milliseconds, lessonData: data, lessonControls: controls } = Jakiro;
 
-  const ROW_TICKS = [1, 8, 16, 24, 32, 48, 64];
-  const MOST_GB = 4000;
+import { filledBar, h, milliseconds, number, say } from "../../base/dom.js";
+import { lessonControls } from "../controls.js";
+import { lessonData } from "../data.js";
 
-  // The memory slider is logarithmic: 0 … 100 covers 1 … 4000 GB/s
-  const toSpeed = (place) => MOST_GB ** (place / 100);
-  const toPlace = (speed) => (100 * Math.log(speed)) / Math.log(MOST_GB);
-  const speedWords = (speed) => say("memory_value", { n: number(speed, speed < 20 ? 1 : 0) });
-  const rowWords = (n) => say(n === 1 ? "rows_value_one" : "rows_value", { n });
+const ROW_TICKS = [1, 8, 16, 24, 32, 48, 64];
+const MOST_GB = 4000;
 
-  function bars(floor, pass, size) {
-    const most = Math.max(floor, pass);
-    const bar = (name, kind, words, ms) =>
-      h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words),
-        filledBar(kind, ms / most), h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
-    return [bar("weights", "fill-muted", say("bar_weights", { size: number(size / 1e6, 0) }), floor),
-      bar("pass", "fill-ink", say("bar_pass"), pass)];
+// The memory slider is logarithmic: 0 … 100 covers 1 … 4000 GB/s
+const toSpeed = (place) => MOST_GB ** (place / 100);
+const toPlace = (speed) => (100 * Math.log(speed)) / Math.log(MOST_GB);
+const speedWords = (speed) => say("memory_value", { n: number(speed, speed < 20 ? 1 : 0) });
+const rowWords = (n) => say(n === 1 ? "rows_value_one" : "rows_value", { n });
+
+function bars(floor, pass, size) {
+  const most = Math.max(floor, pass);
+  const bar = (name, kind, words, ms) =>
+    h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words),
+      filledBar(kind, ms / most), h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
+  return [bar("weights", "fill-muted", say("bar_weights", { size: number(size / 1e6, 0) }), floor),
+    bar("pass", "fill-ink", say("bar_pass"), pass)];
+}
+
+// Readings of the weights as blocks: `n` passes one after the other, and one pass over `n` rows
+function blocks(n, one, together) {
+  const block = (ms, kind) => h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` });
+  const line = (name, words, ms, parts) => h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words),
+    h("span", { class: "blocks" }, parts), h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
+  return [line("apart", say("pass_apart"), n * one, Array.from({ length: n }, () => block(one, "fill-muted"))),
+    line("together", say("pass_curve"), together, [block(together, "fill-ink")])];
+}
+
+export function passesStop(lesson) {
+  const { weight_bytes: size, memory_bytes_per_second: recorded } = lesson.device;
+  const blockHost = h("div", { class: "pass-bars" });
+  const barHost = h("div", { class: "pass-bars" });
+  const chartHost = h("div", { class: "chart-host plot-host" });
+  const chart = lessonControls.chart(chartHost, "passes", (n) => {
+    rows.set(n);
+    draw();
+  });
+  const sentence = lessonControls.result("passes");
+  const tableHost = h("div");
+  const rows = lessonControls.slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords,
+    onInput: () => draw() });
+  const memory = lessonControls.slider({ name: "memory", label: say("memory_speed"), min: 20, max: 100, step: 0.5,
+    value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)), onInput: () => draw() });
+
+  function draw() {
+    const profile = lesson.profile();
+    const pass = (n) => lessonData.checkMs(profile, n);
+    const n = rows.value;
+    blockHost.replaceChildren(...blocks(n, pass(1), pass(n)));
+    barHost.replaceChildren(...bars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size));
+    const all = Array.from({ length: 64 }, (_, i) => i + 1);
+    const top = pass(64) * 1.1;
+    chart.draw({ label: say("pass_chart"), xTicks: ROW_TICKS, xName: say("pass_axis"), yName: say("pass_ms"), top,
+      mark: [n, pass(n)], points: all.map((i) => [i, pass(i)]) });
+    sentence.textContent = say(n === 1 ? "pass_sentence_one" : "pass_sentence", { rows: rowWords(n), ms: milliseconds(pass(n)),
+      apart: milliseconds(pass(1) * n), times: number((pass(1) * n) / pass(n), 1) });
+    tableHost.replaceChildren(lessonControls.closedTable(say("pass_table"), [say("table_rows"), say("table_ms")],
+      profile.verify_ms.map(([i, ms]) => [String(i), milliseconds(ms)])));
   }
 
-  // Readings of the weights as blocks: `n` passes one after the other, and one pass over `n` rows
-  function blocks(n, one, together) {
-    const block = (ms, kind) => h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` });
-    const line = (name, words, ms, parts) => h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words),
-      h("span", { class: "blocks" }, parts), h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
-    return [line("apart", say("pass_apart"), n * one, Array.from({ length: n }, () => block(one, "fill-muted"))),
-      line("together", say("pass_curve"), together, [block(together, "fill-ink")])];
-  }
-
-  function passes(lesson) {
-    const { weight_bytes: size, memory_bytes_per_second: recorded } = lesson.device;
-    const blockHost = h("div", { class: "pass-bars" });
-    const barHost = h("div", { class: "pass-bars" });
-    const chartHost = h("div", { class: "chart-host plot-host" });
-    const chart = controls.chart(chartHost, "passes", (n) => {
-      rows.set(n);
-      draw();
-    });
-    const sentence = controls.result("passes");
-    const tableHost = h("div");
-    const rows = controls.slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords,
-      onInput: () => draw() });
-    const memory = controls.slider({ name: "memory", label: say("memory_speed"), min: 20, max: 100, step: 0.5,
-      value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)), onInput: () => draw() });
-
-    function draw() {
-      const profile = lesson.profile();
-      const pass = (n) => data.checkMs(profile, n);
-      const n = rows.value;
-      blockHost.replaceChildren(...blocks(n, pass(1), pass(n)));
-      barHost.replaceChildren(...bars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size));
-      const all = Array.from({ length: 64 }, (_, i) => i + 1);
-      const top = pass(64) * 1.1;
-      chart.draw({ label: say("pass_chart"), xTicks: ROW_TICKS, xName: say("pass_axis"), yName: say("pass_ms"), top,
-        mark: [n, pass(n)], points: all.map((i) => [i, pass(i)]) });
-      sentence.textContent = say(n === 1 ? "pass_sentence_one" : "pass_sentence", { rows: rowWords(n), ms: milliseconds(pass(n)),
-        apart: milliseconds(pass(1) * n), times: number((pass(1) * n) / pass(n), 1) });
-      tableHost.replaceChildren(controls.table(say("pass_table"), [say("table_rows"), say("table_ms")],
-        profile.verify_ms.map(([i, ms]) => [String(i), milliseconds(ms)])));
-    }
-
-    return { screen: [h("div", { class: "lesson-controls" }, rows.element), blockHost, sentence, chartHost,
-      h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine(draw)], draw };
-  }
-
-  (Jakiro.lessonStops = Jakiro.lessonStops || []).push(passes);
-})();
+  return { screen: [h("div", { class: "lesson-controls" }, rows.element), blockHost, sentence, chartHost,
+    h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine(draw)], draw,
+    demo: [() => rows.move(64), () => rows.move(8)] };
+}

@@ -1,0 +1,96 @@
+"""Chooses the questions that the page offers: those that the default model answers to the end and drafts best.
+
+    python -m app.tools.questions [--target … --head … --device … --dtype …]
+
+Every candidate is asked greedily, with trees of one size. Kept are answers that end by themselves within `LONGEST`
+tokens, are no shorter than `SHORTEST`, and repeat nothing; of these the six with the most tokens a step. They go to
+`assets/questions.json` with what was measured.
+"""
+
+import json
+from collections import Counter
+
+from app.page.offered import QUESTIONS
+from app.tools.record_options import load_generator, read_options
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.methods import DEFAULT
+from jakiro.prompts import load_questions
+from jakiro.system import errors_as_one_sentence
+from jakiro.trace import Trace
+
+COUNT = 6
+SHORTEST, LONGEST = 40, 256  # tokens
+TREE = TreeConfig(nodes=24, depth=5)  # the same on every machine
+WORDS_IN_A_ROW = 5
+CANDIDATES = (
+    "What is photosynthesis?",
+    "Why is the sky blue?",
+    "What is a rainbow?",
+    "What is gravity?",
+    "What is a volcano?",
+    "Why do we have seasons?",
+    "How do plants make food?",
+    "What is the water cycle?",
+    "Why do we sleep?",
+    "What is democracy?",
+    "How does a bird fly?",
+    "What are the benefits of walking every day?",
+    "Name three healthy breakfasts.",
+    "How do I boil an egg?",
+    "Write a thank-you note to a teacher.",
+    "What is the difference between a star and a planet?",
+)
+MOST_CHARACTERS = 60
+LEFT_OUT = "math"  # a small model's sums are often wrong, and no rule here would see it
+
+
+def candidates() -> list[str]:
+    """Questions short enough for a button: our own, and the first turns of the benchmark's prompts."""
+    known = [question.turns[0] for question in load_questions() if question.category != LEFT_OUT]
+    return list(dict.fromkeys([*CANDIDATES, *(question for question in known if len(question) <= MOST_CHARACTERS)]))
+
+
+def repeats(text: str) -> bool:
+    """Whether the same few words in a row stand in a text three times."""
+    words = text.lower().split()
+    rows = Counter(tuple(words[i : i + WORDS_IN_A_ROW]) for i in range(len(words) - WORDS_IN_A_ROW + 1))
+    return max(rows.values(), default=0) >= 3
+
+
+def fits(trace: Trace) -> bool:
+    """Whether an answer is worth offering its question."""
+    return trace.end_reason == "eos" and len(trace.token_ids) >= SHORTEST and not repeats(trace.text)
+
+
+def chosen(traces: dict[str, Trace]) -> list[dict]:
+    """The best questions of these answers as {"question", "tokens_per_step", "tokens"}, the best first."""
+    rows = [
+        {"question": question, "tokens_per_step": round(tokens_per_step(trace), 2), "tokens": len(trace.token_ids)}
+        for question, trace in traces.items()
+        if fits(trace)
+    ]
+    return sorted(rows, key=lambda row: -row["tokens_per_step"])[:COUNT]
+
+
+def tokens_per_step(trace: Trace) -> float:
+    return sum(len(step.committed_ids) for step in trace.steps) / max(1, len(trace.steps))
+
+
+def main() -> None:
+    pair, out = read_options("Chooses the questions that the page offers.", QUESTIONS)
+    with errors_as_one_sentence():
+        generator = load_generator(pair)
+        traces = {question: answer(generator, question) for question in candidates()}
+    out.write_text(json.dumps(chosen(traces), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+def answer(generator, question: str) -> Trace:
+    messages = [{"role": "user", "content": question}]
+    stream = generator.stream(messages, SamplingParams(max_new_tokens=LONGEST), DEFAULT.name, TREE)
+    for _ in stream:
+        pass
+    return stream.trace
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+// The clipboard.
+
+export async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false; // no permission, or a page without https
+  }
+}

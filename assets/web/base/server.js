@@ -1,0 +1,36 @@
+// What the page asks its server for, and what it says where no answer comes.
+
+import { addressOf, say } from "./dom.js";
+import { notify } from "./notice.js";
+
+class ServerError extends Error {}
+
+// The server's functions; Gradio's own give undefined where a call failed
+export function served(server) {
+  return server && Object.fromEntries(Object.entries(server).map(([name, call]) => [name, async (...values) => {
+    const value = await call(...values);
+    if (value === undefined) throw new ServerError(say("server_silent"));
+    return value;
+  }]));
+}
+
+// Does what needs the server, or says that it failed, with a button that tries again
+export async function orRetry(work) {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof ServerError)) throw error;
+    notify("error", error.message, () => orRetry(work));
+    return undefined;
+  }
+}
+
+// What the server says of itself; null when it cannot be reached
+export async function statusOf() {
+  try {
+    const answer = await fetch(addressOf("status"), { cache: "no-store" });
+    return await answer.json();
+  } catch {
+    return null;
+  }
+}

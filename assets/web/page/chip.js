@@ -1,0 +1,85 @@
+// The model's state as the server tells it, with the numerics that the settings ask for; and whether there is a server.
+
+import { h, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
+import { statusOf } from "../base/server.js";
+import { asksFast, openWith } from "./form.js";
+
+const LOADING_LOOK_MS = 700;
+const IDLE_LOOK_MS = 8000;
+const SLOWER = 1.3;
+
+class Chip {
+  constructor() {
+    this.element = h("span", { class: "chip loading", role: "status", id: "jk-chip" }, say("loading"));
+    this.told = "";
+    this.ready = new Promise((tell) => (this.tellReady = tell)); // of {target, dtype}
+  }
+
+  // Looks again, ever later while nothing changes
+  async look() {
+    clearTimeout(this.timer);
+    if (!document.hidden || !this.value) {
+      const status = navigator.onLine ? await statusOf() : null;
+      this.lost = !status;
+      if (status) this.draw(status.chip);
+      else {
+        this.told = "";
+        this.element.className = "chip failed";
+        this.element.textContent = say("chip_lost");
+      }
+    }
+    const text = this.element.textContent;
+    const settled = !this.lost && this.value?.state !== "loading";
+    this.pause = settled ? IDLE_LOOK_MS : text === this.before ? Math.min(IDLE_LOOK_MS, this.pause * SLOWER) : LOADING_LOOK_MS;
+    this.before = text;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.look(), this.pause);
+  }
+
+  draw(value) {
+    this.value = value;
+    if (value.state === "ready") {
+      this.tellReady(value);
+      openWith({ numerics: value.numerics, length: value.length });
+      const choice = document.getElementById("numerics");
+      if (choice) choice.style.display = value.fast ? "" : "none";
+    }
+    this.element.className = `chip ${value.state}`;
+    const text = asksFast() && value.fast ? value.fast : value.text;
+    if (this.element.textContent !== text) this.element.textContent = text;
+    this.element.title = value.pair ? say("chip_about", { title: value.title, size: value.size || "" }) : value.title || "";
+    const told = JSON.stringify([value.state === "failed" && value.title, value.trouble, value.notice]);
+    if (told === this.told) return;
+    this.told = told;
+    if (value.state === "failed" || value.trouble) notify("error", value.trouble || value.title);
+    else if (value.notice) notify("notice", value.notice);
+  }
+}
+
+export const chip = new Chip();
+
+export const offline = () => !navigator.onLine || Boolean(chip.lost);
+
+// Whether a question cannot be sent now; the page says so
+export function refuseOffline() {
+  if (!offline()) return false;
+  notify("error", say("offline_kept"));
+  chip.look();
+  return true;
+}
+
+// A question that cannot be sent stays in its box, and the page says so before anything is sent
+export function guardAsking() {
+  const refuse = (event) => {
+    const asks = event.type === "click" ? event.target.closest?.("#ask")
+      : event.key === "Enter" && !event.shiftKey && event.target.closest?.("#question");
+    if (!asks || !refuseOffline()) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  addEventListener("click", refuse, true);
+  addEventListener("keydown", refuse, true);
+  addEventListener("offline", () => chip.look());
+  addEventListener("online", () => chip.look());
+}

@@ -1,0 +1,67 @@
+// Keys and clickers act while the focus is in the view, and in a hall wherever it is, except in text fields; inside the tree
+// the arrows walk the tree. Elsewhere keys are the page's own: it scrolls.
+
+import { isWalking } from "../base/walking.js";
+import { questionBox } from "../chat/box.js";
+import { inProjector } from "./hall.js";
+import { moves, pages, state } from "./machine.js";
+import { goToLine, lineBeside } from "../tree/list.js";
+
+// In the list the arrows walk its lines, and Enter pins the card of one
+function onListKey(event, parts) {
+  const line = event.target.closest(".list-host .list-line");
+  if (!line || (!event.key.startsWith("Arrow") && event.key !== "Enter")) return false;
+  if (event.key === "Enter") parts.card.pin(line.dataset.node === "bonus" ? "bonus" : Number(line.dataset.node), line);
+  else {
+    const next = lineBeside(line, event.key);
+    if (next) goToLine(next);
+  }
+  return true;
+}
+
+const isTextField = ({ tagName, type, isContentEditable }) => tagName === "TEXTAREA" || isContentEditable
+  || (tagName === "INPUT" && !["range", "checkbox", "radio", "button", "file"].includes(type));
+// Where keys have a meaning of their own: a slider's arrows, a list of choices, tabs that are walked through
+const hasOwnKeys = ({ tagName, type, role, id }, key) => tagName === "SELECT" || (tagName === "INPUT" && type === "radio")
+  || (tagName === "INPUT" && type === "range" && id !== "jk-step" && !key.startsWith("Page"))
+  || (["tab", "radio"].includes(role) && isWalking() && key.startsWith("Arrow"));
+
+// The stops of the lesson are turned like pages
+function lessonMove(key) {
+  const forward = ["ArrowRight", "PageDown", " "].includes(key);
+  const back = ["ArrowLeft", "PageUp"].includes(key);
+  return forward ? pages.next : back ? pages.back : null;
+}
+
+export function onKey(event, parts) {
+  const { seek, follow, setPhase, guessFirst, advance, ahead, back } = moves;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  const { target, key } = event;
+  if (isTextField(target)) {
+    if (key === "Escape") target.blur();
+    return;
+  }
+  if (hasOwnKeys(target, key)) return;
+  if (key === "Escape") {
+    parts.card.close();
+    return;
+  }
+  if (!inProjector() && !target.closest?.(".jk-view")) return;
+  if ((event.target === parts.treeHost && parts.tree.onKey(event)) || onListKey(event, parts)) {
+    event.preventDefault();
+    return;
+  }
+  if (key === " " && isWalking() && ["BUTTON", "SUMMARY", "A", "INPUT"].includes(target.tagName)) return;
+  if (key.length === 1 && key !== " " && event.repeat) return;
+  const far = event.shiftKey ? 10 : 1;
+  const shown = ["watch", "race"].includes(state.tab);
+  const byKey = !shown ? { [key]: state.tab === "lesson" && lessonMove(key) } : {
+    ArrowLeft: () => seek(state.index - far), ArrowRight: () => seek(state.index + far), PageUp: back, PageDown: ahead,
+    Home: () => seek(0), End: () => seek(Infinity), " ": advance,
+    1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow, q: () => questionBox()?.focus(),
+  };
+  const move = byKey[event.key] || byKey[event.key.toLowerCase()];
+  if (!move) return;
+  event.preventDefault();
+  move();
+}

@@ -1,0 +1,371 @@
+// One machine: what the page shows (`state`), the moves that change it, and one draw a frame later. A draw is given a moment
+// (run, step, phase, how much of the answer was written by then), and every part of the page draws that moment.
+
+import { reducedMotion, say } from "../base/dom.js";
+import { notify } from "../base/notice.js";
+import { giveBack } from "../chat/box.js";
+import { baseline } from "../data/baseline.js";
+import { Run, deliveredPath, runFromTraces } from "../data/history.js";
+
+export const PACES = ["slow", "normal", "real"];
+// Milliseconds for which guesses, checks and kept words are shown where steps are played, not seconds
+const TEMPO = { slow: [1000, 800, 700], normal: [260, 160, 240] };
+const SLOW_STEPS = 3; // then it goes on at the normal tempo
+// While an answer is written or played: the least time between two draws, and how much longer than a draw it is, since the
+// model may compute on the same cores
+const EVERY_MS = 60;
+const SPARE = 4;
+const IN_TIME_MS = 30;
+const FIRST_PLAY_MS = 800;
+
+export const state = {
+  tab: "watch", run: null, waiting: null, index: 0, follow: true, phase: 3, guess: false, playing: false, replay: false, time: null,
+  sought: false, pace: "slow", choices: false, showAll: false, list: false, spaces: false, formatted: true,
+  plotMode: "tokens", turns: [], from: null, replaced: [], putAway: null, armed: false, lost: null, starting: false, seen: new Set(),
+};
+
+// The panes, once they are built; the server's functions, and what the form is told to do, null in saved pages
+export const screen = { parts: null, server: null, form: null, state };
+
+export const lane = () => state.run && state.run.main;
+export const live = () => Boolean(state.run && !state.run.finished);
+export const guessing = () => (state.guess || state.replay) && state.phase < 3;
+const lastClock = (run) => Math.max(...Object.values(run.lanes).map((one) => one.clock));
+const lastStep = (main) => Math.max(0, main.steps.length - 1);
+
+// Steps of the main lane that may be shown now: all, those up to the playing time, or up to the step that is gone through
+function stepsShown(main) {
+  if (!main) return 0;
+  if (state.guess || state.replay) return Math.min(main.steps.length, state.index + (state.phase < 3 ? 0 : 1));
+  return state.time === null ? main.steps.length : main.stepsAt(state.time);
+}
+
+// Up to which second of their own clocks lanes are shown; Infinity for all of them. While they run that is the clock of the lane
+// that the tree shows, and in the race that of the slowest one
+function secondsShown(main, steps) {
+  if (!main) return 0;
+  if (state.time !== null) return state.time;
+  if (state.guess || state.replay) return main.seconds[steps - 1] || 0;
+  const running = Object.values(state.run.lanes).filter((one) => !one.endReason);
+  if (!live() || !running.length) return Infinity;
+  return state.tab === "watch" && !main.endReason ? main.clock : Math.min(...running.map((one) => one.clock));
+}
+
+// What one draw shows
+export function moment() {
+  const main = lane();
+  const steps = stepsShown(main);
+  return { ...state, main, steps, live: live(), following: live() && state.follow, hidden: guessing(), step: main?.steps[state.index] || null,
+    count: main ? main.countAfter(steps - 1) : 0, whole: Boolean(main) && steps === main.steps.length, seconds: secondsShown(main, steps) };
+}
+
+// The race time on screen: a step that somebody chose has its own
+export function raceTime({ main, seconds, sought, index, live: running, follow }) {
+  const chosen = main && main.steps.length && seconds === Infinity && (running ? !follow : sought && index < main.steps.length - 1);
+  return chosen ? main.seconds[index] : seconds;
+}
+
+let draw = () => {};
+let asked = null; // when the next frame was asked for
+let alarm = 0; // wakes the next draw while an answer grows
+let last = 0;
+let cost = 0; // milliseconds of the last draw, or those by which its frame came late
+let drawnRun = null; // a new one is drawn at once
+
+export const drawWith = (drawing) => (draw = drawing);
+
+function frame() {
+  const late = performance.now() - asked - IN_TIME_MS;
+  asked = null;
+  if (!screen.parts) return;
+  last = performance.now();
+  draw(moment());
+  cost = Math.max(performance.now() - last, late);
+  if (lane()?.steps.length) drawnRun = state.run;
+}
+
+export function redraw() {
+  if (asked !== null) return;
+  clearTimeout(alarm);
+  const unhurried = ((live() && state.follow) || state.playing) && state.run === drawnRun;
+  const wait = unhurried ? last + Math.max(EVERY_MS, SPARE * cost) - performance.now() : 0;
+  const ask = () => {
+    asked = performance.now();
+    requestAnimationFrame(frame);
+  };
+  if (wait > 0) alarm = setTimeout(ask, wait);
+  else ask();
+}
+
+// What somebody has just changed does not wait
+export function redrawNow() {
+  last = -Infinity;
+  redraw();
+}
+
+function change(changes) {
+  Object.assign(state, changes);
+  redrawNow();
+}
+
+// Runs: what is on screen, and how updates make it grow
+
+// The step that tells most of what a step is: words that were kept beside others that were refused, the longest path of these,
+// by several proposers where there is a choice; never the end
+export function highlight(main) {
+  const isWord = (token) => !token.special && /\p{L}/u.test(new TextDecoder().decode(token.bytes));
+  const worth = (step) => {
+    const kept = deliveredPath(step);
+    const tokens = main.tokens.slice(main.countAfter(step.index - 1), main.countAfter(step.index));
+    const telling = kept.length && step.nodes.length - 1 > step.accepted_path.length && tokens.every(isWord);
+    return (telling ? 100 : 0) + kept.length + new Set(kept.map((i) => step.nodes[i].proposer)).size / 10;
+  };
+  return main.steps.slice(0, Math.max(1, main.steps.length - 1)).reduce((best, step, i, all) => (worth(step) > worth(all[best]) ? i : best), 0);
+}
+
+// Without an index, the step that tells most
+export function show(run, index) {
+  const guess = state.guess && Boolean(run && !run.finished);
+  const rest = run && run.main && run.finished ? highlight(run.main) : 0;
+  change({ run, playing: false, replay: false, time: null, sought: false, follow: !run || !run.finished, guess, phase: guess ? 1 : 3,
+    index: index === undefined || !run?.main ? rest : Math.max(0, Math.min(lastStep(run.main), Math.trunc(index))) });
+}
+
+// A live update from the server, which makes a run grow
+export function receive(value) {
+  if (!value || !value.run) return;
+  if (value.ticks) grow(value);
+  if (value.error) notify("error", value.error);
+  const run = state.turns.find((turn) => turn.id === value.run);
+  if (run && value.gone) notify("error", say("visit_cut", { n: (run.main || run.replaced[0]?.main)?.tokens.length || 0 }));
+  if (run && (value.error || value.gone)) {
+    run.stop();
+    if (!run.main) fail(run);
+    redraw();
+  }
+}
+
+// A question without an answer: what made room for it is there again, and it stands in its box
+export function fail(run) {
+  state.turns.splice(state.turns.indexOf(run), 1, ...run.replaced);
+  if (state.waiting === run) state.waiting = null;
+  if (run.typed) state.from = run.from;
+  giveBack(run);
+  redraw();
+}
+
+// The connection to an answer broke, for a reason that a sentence gives
+export function lose(run, sentence) {
+  const { main } = run;
+  run.stop();
+  giveBack(run);
+  if (!main) fail(run);
+  state.lost = run;
+  notify("error", say(sentence, { n: main ? main.tokens.length : 0 }));
+  redraw();
+}
+
+// Ends the answer that is being written, or waited for
+export function endWriting() {
+  for (const run of state.turns.filter((turn) => !turn.finished)) {
+    run.stop();
+    run.typed = "";
+    if (!run.main) fail(run);
+  }
+}
+
+// A new run, which takes the place of the turn `from` and of those after it
+export function begin(id, { from, typed, form } = {}) {
+  const run = new Run(id, "live");
+  const at = state.turns.indexOf(from);
+  Object.assign(run, { ticks: 0, newest: -1, heard: performance.now(), from, form, typed, replaced: at < 0 ? [] : state.turns.splice(at) });
+  state.seen.add(id);
+  state.turns.push(run);
+  if (state.tab === "recordings") setTab("watch");
+  change({ from: null, putAway: null, waiting: run, lost: null, playing: false });
+  return run;
+}
+
+function grow(value) {
+  let run = state.turns.find((turn) => turn.id === value.run);
+  if (!run && state.seen.has(value.run)) return;
+  run = run || begin(value.run);
+  run.heard = performance.now();
+  const numbers = Object.keys(value.ticks).map(Number).sort((a, b) => a - b);
+  run.newest = Math.max(run.newest, ...numbers);
+  for (const number of numbers) {
+    if (number !== run.ticks) continue;
+    JSON.parse(value.ticks[number]).forEach((event) => run.take(event));
+    run.ticks = number + 1;
+  }
+  if (run.ticks <= run.newest) fetchMissed(run);
+  if (run === state.waiting && run.main) {
+    state.waiting = null;
+    Object.assign(run, { replaced: [], from: null });
+    show(run);
+  } else if (run.finished && !run.main) fail(run);
+  if (run.finished) baseline.remember(run);
+  if (run === state.run && state.follow) {
+    state.index = lastStep(run.main);
+    // An answer that has ended rests where there is most to see
+    if (run.finished) change({ follow: false, index: highlight(run.main) });
+  }
+  redraw();
+}
+
+// A browser that was too busy to see every value asks for what it missed, now or later: steps are read in order
+export async function fetchMissed(run) {
+  if (run.fetching) return;
+  run.fetching = true;
+  const first = run.ticks;
+  const missed = await screen.server.missed({ run: run.id, first }).catch(() => []);
+  run.fetching = false;
+  if (!missed) receive({ run: run.id, gone: true });
+  else if (missed.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
+}
+
+export function showRecording(id, recording, { playNow, source = "recording", step } = {}) {
+  const run = runFromTraces(id, source, recording.traces, recording.title);
+  run.text = recording.text;
+  const quiet = reducedMotion() || !playNow;
+  show(run, step ?? (quiet ? undefined : 0));
+  if (!quiet) setTimeout(() => state.run === run && !state.playing && !state.sought && play(true), FIRST_PLAY_MS);
+  return run;
+}
+
+// The lesson's stops are turned like pages, once it is there
+export const pages = { back: null, next: null };
+
+// Tabs; each listener is told the tab, and whether somebody chose it, so that Back returns to the one of before
+export const onTab = [];
+
+export function setTab(tab, step) {
+  const chosen = Boolean(step && state.tab !== tab);
+  state.tab = tab;
+  document.body.dataset.jakiroTab = tab;
+  if (tab === "race") toTheStart();
+  else if (state.time === 0 && !state.playing) Object.assign(state, { time: null, index: highlight(lane()) });
+  onTab.forEach((told) => told(tab, chosen));
+  redrawNow();
+}
+
+// In the race a recording that has not been played yet waits at its start
+function toTheStart() {
+  const { run } = state;
+  if (!run || run.source !== "recording" || run.played || !run.plain) return;
+  Object.assign(state, { playing: false, replay: false, phase: 3, time: 0, index: 0 });
+}
+
+// Moves
+
+function seek(index) {
+  const main = lane();
+  if (!main || !main.steps.length || Number.isNaN(index)) return;
+  const at = Math.max(0, Math.min(lastStep(main), index));
+  change({ index: at, follow: live() && !state.guess && at === lastStep(main), playing: false, replay: false, time: null, sought: true,
+    phase: state.guess ? 1 : state.replay ? 3 : state.phase });
+}
+
+function follow() {
+  state.guess = false;
+  state.phase = 3;
+  seek(Infinity);
+}
+
+const setPhase = (phase) => change({ phase, playing: false });
+
+const guessFirst = (on) => change({ guess: on, phase: on ? 1 : 3, follow: !on && live() && state.follow, playing: false, replay: false, time: null });
+
+// In the race there is nothing to go through: it runs
+export const racing = () => state.tab === "race" && Boolean(state.run) && !live();
+
+// Space: as the clicker while a question waits or somebody guesses, else play and pause
+const advance = () => (state.armed || state.guess ? ahead() : play());
+
+// A clicker's two keys: what comes next (the question that waits, the race, the next phase, the next step), and what was before
+function ahead() {
+  if (state.armed) {
+    state.armed = false;
+    document.querySelector("#ask").click();
+  } else if (racing()) play(state.time === null);
+  else if (guessing()) setPhase(state.guess ? 3 : state.phase + 1);
+  else seek(state.index + 1);
+}
+
+function back() {
+  state.armed = false;
+  if (state.guess && state.phase === 3) setPhase(1);
+  else seek(state.index - 1);
+}
+
+// Plays what has ended: its steps, phase by phase, or its seconds; pauses what plays; while an answer is written, holds it or
+// goes back to its end
+function play(fromStart) {
+  const { run } = state;
+  const main = lane();
+  if (!run || !main || !main.steps.length) return;
+  if (live()) {
+    if (state.follow) seek(state.index - 1);
+    else follow();
+  } else if (state.playing) change({ playing: false });
+  else if (racing() || state.pace === "real") {
+    const atEnd = state.time === null || state.time >= lastClock(run);
+    const again = fromStart || (atEnd && (state.tab === "race" || state.index >= lastStep(main)));
+    run.played = true;
+    change({ time: again ? 0 : state.time ?? main.seconds[state.index], guess: false, replay: false, phase: 3, playing: true, sought: false });
+    playSeconds(performance.now());
+  } else {
+    const again = fromStart || !(state.replay || state.sought) || state.index >= lastStep(main);
+    const on = state.replay && !fromStart;
+    change({ index: again ? 0 : state.index, phase: on ? state.phase : 1, time: null, guess: false, replay: true, playing: true, sought: false });
+    playSteps({ left: state.pace === "slow" ? SLOW_STEPS : 0 });
+  }
+}
+
+// Whoever moves ends it
+let playNumber = 0;
+
+function playSteps(tempo) {
+  const number = (playNumber += 1);
+  const main = lane();
+  const goOn = () => {
+    if (!state.playing || number !== playNumber || lane() !== main) return;
+    if (state.phase < 3) state.phase += 1;
+    else if (state.index < lastStep(main)) {
+      tempo.left -= 1;
+      Object.assign(state, { index: state.index + 1, phase: 1 });
+    } else return end(main);
+    wait();
+    redrawNow();
+  };
+  const wait = () => {
+    if (main.steps[state.index].nodes.length < 2) state.phase = 3; // nothing to guess
+    setTimeout(goOn, TEMPO[tempo.left > 0 ? "slow" : "normal"][state.phase - 1]);
+  };
+  wait();
+}
+
+const end = (main) => change({ playing: false, replay: false, time: null, index: highlight(main) });
+
+function playSeconds(before) {
+  const number = (playNumber += 1);
+  const main = lane();
+  const goOn = (now) => {
+    if (!state.playing || number !== playNumber || lane() !== main) return;
+    state.time += Math.max(0, now - before) / 1000;
+    before = now;
+    state.index = Math.max(0, main.stepsAt(state.time) - 1);
+    if (state.time >= lastClock(state.run)) return end(main);
+    redraw();
+    requestAnimationFrame(goOn);
+  };
+  requestAnimationFrame(goOn);
+}
+
+function setPace(pace) {
+  const playing = state.playing || state.replay;
+  change({ pace, playing: false, ...(state.time !== null && pace !== "real" ? { time: null, sought: true } : {}) });
+  if (playing) play();
+}
+
+export const moves = { seek, follow, play, setPace, setPhase, guessFirst, advance, ahead, back, state };

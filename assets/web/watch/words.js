@@ -1,0 +1,38 @@
+// What is said of a step and of an answer as a whole.
+
+import { counted, milliseconds, say } from "../base/dom.js";
+import { given } from "../base/given.js";
+import { bonusDelivered, deliveredPath, depthOf } from "../data/history.js";
+import { nameOf } from "../tree/names.js";
+
+// The step in one sentence, for screen readers and as the picture's name
+export function stepSentence(lane, index, phase) {
+  const step = lane.steps[index];
+  const values = { step: index + 1, steps: lane.steps.length, candidates: counted("candidate", step.nodes.length - 1),
+    levels: counted("level", depthOf(step)) };
+  if (phase === 1) return say("tree_sentence_hidden", values);
+  const named = (path) => path.map((i) => spoken(nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece))).join(", ");
+  const tokens = named(deliveredPath(step));
+  const bonus = spoken(nameOf(lane, step.bonus_token_id, step.bonus_piece));
+  const cut = [named(step.accepted_path.slice(step.committed_ids.length)), bonus].filter(Boolean).join(", ");
+  return say(bonusDelivered(step) ? "tree_sentence" : "tree_sentence_cut", { ...values, draft: milliseconds(step.draft_ms),
+    verify: milliseconds(step.verify_ms), accepted: tokens ? say("accepted_list", { tokens }) : say("accepted_none"), bonus, cut });
+}
+
+// A name as it is read out: without the sign for a space before a word
+const spoken = (name) => `“${name.replace(/^␣(?!×)/, "")}”`;
+
+// What a recording or a file says of where it was made; nothing for live answers
+export function badgeOf(run) {
+  if (!run || run.source === "live" || !run.main) return "";
+  const { header } = run.main;
+  const profile = header.device_profile || {};
+  const device = profile.device || profile.name || header.device;
+  return say(run.source === "opened" ? "opened_badge" : "recording_badge", { device, date: String(header.created).slice(0, 10) });
+}
+
+// How an answer ended, where that is worth a word
+export function endWords(lane) {
+  const words = `ended_${lane.endReason}`;
+  return Object.hasOwn(given.words, words) ? say(words, { tokens: counted("token", lane.tokens.length) }) : "";
+}

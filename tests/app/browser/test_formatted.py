@@ -1,0 +1,170 @@
+"""Answers as their Markdown says: every character and every token is there, whatever a model writes."""
+
+import re
+
+import pytest
+
+from app.page import web
+from app.words import benchmark as benchmark_words
+from app.words import lesson as lesson_words
+from app.words import page as words
+from jakiro.config import SamplingParams, TreeConfig
+from tests.app.fake import FakeGenerator
+
+pytestmark = pytest.mark.browser
+
+ANSWER = """Here is a **short list** of what *matters*:
+
+1. The `loop` reads.
+2. It draws **one
+   frame**.
+
+   - deeper
+
+## A heading
+
+```python
+def draw(moment):
+    pane.draw(moment)
+```
+
+| Size | Speed |
+| --- | --- |
+| 8 | 1.3 |
+
+> A quote, [a link](https://example.org) and \\( x_1 \\).
+
+---
+The end &amp; more.
+"""
+DRAW = (
+    """(view, lane, count) => view.draw(lane, count, { live: count < lane.tokens.length, tail: '', formatted: true })"""
+)
+HOSTILE = {
+    "html": "<script>window.ran=1</script>\n\n<img src=x onerror='window.ran=2'>\n\n<b>bold</b> <!-- c -->\n",
+    "links": "[a](javascript:window.ran=3) ![b](javascript:window.ran=4) <javascript:window.ran=5> [c]\n\n[c]: x\n",
+    "quotes": "> " * 10_000 + "a",
+    "lists": "".join("  " * depth + "- a\n" for depth in range(60)),
+    "fence": "```<img src=x onerror=window.ran=6>\n<b>\n````\n</code></pre>",
+    "signs": "**a*b_c`d~~~|e\n|-|\n|\\|`|\n\n###### \n*\n1.\n\x00\ufffe &lt;b&gt; \\* \r\n\tend",
+    "brackets": "[" * 3000 + "![" * 2000,
+}
+
+
+def traces_of(text: str, every: int = 3) -> dict:
+    """An answer whose tokens are pieces of a text, without a regard for its format."""
+    pieces = [text[start : start + every].encode() for start in range(0, len(text), every)]
+    tree, sampling = TreeConfig(nodes=8), SamplingParams(max_new_tokens=20_000)
+    race = FakeGenerator(pieces).race([{"role": "user", "content": "Why?"}], sampling, tree=tree)
+    list(race)
+    return {method: trace.to_dict() for method, trace in race.traces.items()}
+
+
+def drawn(tab, text: str, every: int = 3) -> dict:
+    return tab.evaluate(
+        """async traces => {
+          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
+          const host = document.createElement('div');
+          document.querySelector('.jk-view').replaceChildren(host);
+          const view = new Jakiro.AnswerView(host);
+          (DRAW)(view, lane, lane.tokens.length);
+          await new Promise((done) => setTimeout(done, 50));
+          return { text: view.text.textContent, shown: view.text.innerText, ran: window.ran ?? null,
+            names: [...new Set([...view.text.querySelectorAll('*')].map((one) => one.localName))],
+            tokens: new Set([...view.text.querySelectorAll('[data-token]')].map((one) => one.dataset.token)).size,
+            wanted: lane.tokens.filter(({ special }) => !special).length }; }""".replace("DRAW", DRAW),
+        traces_of(text, every),
+    )
+
+
+def test_code_lists_tables_and_headings_keep_every_token(functions):
+    found = drawn(functions, ANSWER)
+    assert found["text"] == ANSWER and found["tokens"] >= found["wanted"]
+    assert {"ol", "ul", "li", "strong", "em", "code", "pre", "table", "th", "td", "h4", "blockquote"} <= set(
+        found["names"]
+    )
+    assert "a" not in found["names"], "a link stays text"
+    for hidden in ("**", "```", "| ---", "##", "---"):
+        assert hidden not in found["shown"]
+    for kept in ("def draw(moment):\n    pane.draw(moment)", "[a link](https://example.org)", "\\( x_1 \\)", "&amp;"):
+        assert kept in found["shown"]
+
+
+def test_an_answer_that_grows_is_the_one_that_is_drawn_at_once(functions):
+    grown, fresh = functions.evaluate(
+        """traces => {
+          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
+          const view = () => new Jakiro.AnswerView(document.createElement('div'));
+          const look = (one, count) => {
+            (DRAW)(one, lane, count);
+            return one.text.innerHTML;
+          };
+          const kept = view();
+          const counts = [...lane.tokens.keys()].map(i => i + 1);
+          const order = [...counts, ...counts.slice().reverse(), counts.length];
+          return [order.map(count => look(kept, count)), order.map(count => look(view(), count))]; }""".replace(
+            "DRAW", DRAW
+        ),
+        traces_of(ANSWER),
+    )
+    assert grown == fresh
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_markdown_is_text(functions, name):
+    found = drawn(functions, HOSTILE[name], every=20)
+    assert found["ran"] is None
+    assert found["text"] == HOSTILE[name]
+    assert not {"script", "img", "a", "b", "iframe"} & set(found["names"])
+
+
+def test_code_is_copied_as_it_was_written(functions):
+    copied = functions.evaluate(
+        """traces => {
+          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
+          const view = new Jakiro.AnswerView(document.createElement('div'));
+          (DRAW)(view, lane, lane.tokens.length);
+          let copied = null;
+          Object.defineProperty(navigator, 'clipboard', { configurable: true,
+            value: { writeText: async (text) => (copied = text) } });
+          view.text.querySelector('.copy-code').click();
+          return copied; }""".replace("DRAW", DRAW),
+        traces_of(ANSWER),
+    )
+    assert copied == "def draw(moment):\n    pane.draw(moment)"
+
+
+@pytest.mark.parametrize(("text", "said"), [("The same line here.\n" * 3, True), ("The same line here.\n" * 2, False)])
+def test_a_line_that_comes_three_times_gets_a_word(functions, text, said):
+    tail = functions.evaluate(
+        """traces => {
+          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
+          const view = new Jakiro.AnswerView(document.createElement('div'));
+          (DRAW)(view, lane, lane.tokens.length);
+          return view.tail.textContent; }""".replace("DRAW", DRAW),
+        traces_of(text),
+    )
+    assert (words.BROWSER["repeats_itself"] in tail) is said
+
+
+def test_the_modules_load_by_themselves_as_a_browser_loads_them(open_tab):
+    """Unjoined, so that an import of what is not there is an error."""
+    tab = open_tab(None)
+    given = re.match(r"window\.Jakiro = (.*);\n", web.script())[1]
+
+    def served(route) -> None:
+        name = route.request.url.removeprefix("http://localhost/")
+        text = (web.WEB / name).read_text(encoding="utf-8") if name else "<!doctype html><div class='jk-view'></div>"
+        route.fulfill(body=text, content_type="text/javascript" if name else "text/html")
+
+    tab.route("http://localhost/**", served)
+    tab.goto("http://localhost/")
+    more = web.for_script(lesson_words.BROWSER | benchmark_words.FIRST | benchmark_words.BROWSER)
+    tab.evaluate(
+        f"() => {{ window.Jakiro = {given}; Object.assign(Jakiro.words, {more}); Jakiro.benchmarkForm = {{}}; }}"
+    )
+    loaded = tab.evaluate(
+        "async names => { for (const name of names) await import('/' + name); return names.length; }",
+        web.module_names(),
+    )
+    assert loaded > 70
