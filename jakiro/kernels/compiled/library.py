@@ -46,7 +46,7 @@ class Matrix(ctypes.Structure):
         ("outputs", _Long),
         ("inputs", _Long),
         ("kind", _Long),
-        *((name, _Long) for name in ("block", "blocks", "minima")),
+        *((name, _Long) for name in ("block", "blocks", "minima", "scale_bytes")),
         ("factors", _Pointer),
     ]
 

@@ -104,9 +104,12 @@ class BlockLinear(NativeLinear):
         outputs, panel = sum(len(part.rows) for part in parts), library().jakiro_panel()
         block = min(BLOCKS[part.kind][1] for part in parts)
         minima = any(BLOCKS[part.kind][2] for part in parts)
-        shape = (-(-outputs // panel), -(-inputs // block), panel * (4 * (1 + minima) + block))
+        # Stored scales are float16, those of K-types products of two numbers
+        scale_bytes = 2 if all(BLOCKS[part.kind][3] == 32 for part in parts) else 4
+        shape = (-(-outputs // panel), -(-inputs // block), panel * (scale_bytes * (1 + minima) + block))
         packed = large_pages(int(np.prod(shape))).view(shape)
-        self._keep(Kind.BLOCKS, packed, (outputs, inputs), bias, block=block, blocks=shape[1], minima=minima)
+        blocks = {"block": block, "blocks": shape[1], "minima": minima, "scale_bytes": scale_bytes}
+        self._keep(Kind.BLOCKS, packed, (outputs, inputs), bias, **blocks)
         first = 0
         for kind, rows, order in parts:
             places = None if order is None else np.ascontiguousarray(order).ctypes.data
@@ -153,7 +156,13 @@ class CompiledInt8Linear(NativeLinear):
         padded = nn.functional.pad(rounded, (0, -inputs % (panel // 2), 0, -outputs % panel))
         numbers = padded.view(-1, panel, padded.shape[1] // 2, 2).transpose(1, 2).flatten(1)
         scales = nn.functional.pad(scales, (0, -outputs % panel)).view(-1, panel).view(torch.int8)
-        blocks = {"block": padded.shape[1], "blocks": 1, "minima": 0, "factors": self.factors.data_ptr()}
+        blocks = {
+            "block": padded.shape[1],
+            "blocks": 1,
+            "minima": 0,
+            "scale_bytes": 4,
+            "factors": self.factors.data_ptr(),
+        }
         self._keep(Kind.BLOCKS, in_large_pages(torch.cat([scales, numbers], dim=1)), weight.shape, bias, **blocks)
 
 

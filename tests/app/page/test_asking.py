@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.asking import read_asking, read_messages
+from app.page.form import _makers_values
 from app.page.handlers import link_trouble
 from app.serving.limits import Limits
 from app.words import benchmark as benchmark_words
@@ -70,6 +71,12 @@ def test_what_they_cannot_be_is_refused_in_a_sentence(given, sentence):
     with pytest.raises(ValueError) as caught:
         asking(**given)
     assert str(caught.value).startswith(sentence) and "\n" not in str(caught.value)
+
+
+def test_the_makers_settings_fill_their_own_fields_alone():
+    asked = dict.fromkeys(("temperature", "top_p", "min_p"))
+    found = _makers_values({"temperature": 0.7, "top_p": 0.8}, asked)
+    assert [update.get("value") for update in found] == [0.7, 0.8, None]
 
 
 @pytest.mark.parametrize("given", [None, "", "  ", "{}", {}])

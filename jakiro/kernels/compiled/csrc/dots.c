@@ -102,6 +102,11 @@ static inline shorts widened(const int8_t *weights) {
     return __builtin_convertvector(*(const bytes *)weights, shorts);
 }
 
+/* LANES scales or minima of a panel from one on. */
+static inline vec scales_at(const int8_t *panel, int64_t scale_bytes, int64_t at) {
+    return scale_bytes == 2 ? from_half((const uint16_t *)panel + at) : from_float((const float *)panel + at);
+}
+
 static inline void add_block(float *result, ints sum, vec scale, vec minimum, float row_scale, const float *row_sum) {
     vec total = *(vec *)result + __builtin_convertvector(sum, vec) * (scale * row_scale);
     if (row_sum) total = total + minimum * *row_sum;
@@ -112,9 +117,10 @@ static inline void add_block(float *result, ints sum, vec scale, vec minimum, fl
 #define PRODUCT(ROWS)                                                                                                \
     static void product_##ROWS(const int8_t *panel, const int16_t *numbers, const float *row_scales,                 \
                                const float *row_sums, Blocks blocks, int64_t inputs, float *tile) {                  \
-        const int64_t head = (1 + blocks.minima) * PANEL * (int64_t)sizeof(float);                                   \
+        const int64_t head = scales_bytes(blocks), bytes = blocks.scale_bytes, after = blocks.minima * PANEL;        \
         for (int64_t block = 0; block < blocks.blocks; block++, numbers += blocks.block) {                           \
-            const float *scales = (const float *)panel, *minima = scales + blocks.minima * PANEL;                    \
+            const vec scale = scales_at(panel, bytes, 0), other_scale = scales_at(panel, bytes, LANES);              \
+            const vec minimum = scales_at(panel, bytes, after), other = scales_at(panel, bytes, after + LANES);      \
             for (int64_t line = 0; line < head; line += LINE) read_ahead(panel + line);                              \
             panel += head;                                                                                           \
             ints left[ROWS], right[ROWS];                                                                            \
@@ -134,9 +140,8 @@ static inline void add_block(float *result, ints sum, vec scale, vec minimum, fl
                 const int64_t at = row * blocks.blocks + block;                                                      \
                 const float *sum = blocks.minima ? row_sums + at : 0;                                                \
                 float *result = tile + row * PANEL;                                                                  \
-                add_block(result, left[row], from_float(scales), from_float(minima), row_scales[at], sum);           \
-                add_block(result + LANES, right[row], from_float(scales + LANES), from_float(minima + LANES),        \
-                          row_scales[at], sum);                                                                      \
+                add_block(result, left[row], scale, minimum, row_scales[at], sum);                                   \
+                add_block(result + LANES, right[row], other_scale, other, row_scales[at], sum);                      \
             }                                                                                                        \
         }                                                                                                            \
     }
@@ -151,6 +156,6 @@ void dot_product(const int8_t *panel, Rounded rows, int64_t first, int64_t count
     switch (count) { FOR_EVERY_COUNT(CASE) }
 }
 
-int64_t panel_bytes(Blocks blocks) {
-    return blocks.blocks * PANEL * ((1 + blocks.minima) * (int64_t)sizeof(float) + blocks.block);
-}
+int64_t scales_bytes(Blocks blocks) { return (1 + blocks.minima) * PANEL * blocks.scale_bytes; }
+
+int64_t panel_bytes(Blocks blocks) { return blocks.blocks * (scales_bytes(blocks) + PANEL * blocks.block); }

@@ -1,7 +1,7 @@
 /* Products of weights in 8 bits and rows rounded to 16, by instructions that multiply pairs of whole numbers and add
  * both products to a sum in 32 bits.
  *
- * Of (outputs, inputs) each `block` inputs of an output share a float32 scale and, in some, a minimum:
+ * Of (outputs, inputs) each `block` inputs of an output share a scale and, in some, a minimum, float16 or float32:
  * weight = scale * number + minimum. They lie in panels of PANEL outputs, of each block first PANEL scales, then PANEL
  * minima, if there are any, then the numbers as (block / 2, PANEL, 2); padded with zeros to whole panels and blocks.
  *
@@ -22,6 +22,7 @@
 typedef struct {
     int64_t block, blocks; /* `block` is even */
     int64_t minima;        /* whether there are any */
+    int64_t scale_bytes;   /* 2 or 4, of a scale and of a minimum */
 } Blocks;
 
 /* Rounded (rows, blocks * block). */
@@ -40,5 +41,6 @@ Rounded round_rows(const float *input, const float *factors, int64_t rows, int64
 /* Rows `first` to `first` + `count` times one panel, into (count, PANEL). */
 void dot_product(const int8_t *panel, Rounded rows, int64_t first, int64_t count, float *tile);
 
-/* Bytes of a panel. */
+/* Bytes of a panel, and of the scales and minima before a block's numbers in it. */
 int64_t panel_bytes(Blocks blocks);
+int64_t scales_bytes(Blocks blocks);

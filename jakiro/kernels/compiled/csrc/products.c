@@ -94,16 +94,21 @@ static void product(const Factor *factor, int64_t panel, int64_t first, int64_t 
         for (int64_t column = 0; column < width; column++) tile[row * PANEL + column] += matrix->bias[output + column];
 }
 
+static float scale_at(const int8_t *panel, Blocks blocks, int64_t at) {
+    return blocks.scale_bytes == 2 ? one_half(panel + 2 * at) : ((const float *)panel)[at];
+}
+
 void jakiro_rows(const Matrix *matrix, const int64_t *ids, int64_t count, float *result) {
     const Blocks blocks = matrix->blocks;
     for (int64_t row = 0; row < count; row++) {
         const int64_t lane = ids[row] % PANEL;
         const int8_t *panel = blocks_of(matrix, ids[row] / PANEL);
         for (int64_t place = 0; place < matrix->inputs; panel += panel_bytes(blocks) / blocks.blocks) {
-            const float *scales = (const float *)panel + lane;
-            const int8_t *numbers = (const int8_t *)(scales - lane + (1 + blocks.minima) * PANEL) + 2 * lane;
+            const float scale = scale_at(panel, blocks, lane);
+            const float minimum = blocks.minima ? scale_at(panel, blocks, PANEL + lane) : 0;
+            const int8_t *numbers = panel + scales_bytes(blocks) + 2 * lane;
             for (int64_t i = 0; i < blocks.block && place < matrix->inputs; i++, place++)
-                *result++ = *scales * numbers[i / 2 * 2 * PANEL + i % 2] + (blocks.minima ? scales[PANEL] : 0);
+                *result++ = scale * numbers[i / 2 * 2 * PANEL + i % 2] + minimum;
         }
     }
 }

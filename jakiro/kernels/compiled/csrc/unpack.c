@@ -13,18 +13,6 @@ typedef struct {
     float scales[SUPER / 16], minima[SUPER / 16];
 } Unpacked;
 
-/* A float16; what is infinite or no number is no number. */
-static float from_half(const uint8_t *source) {
-    uint16_t half;
-    memcpy(&half, source, sizeof half);
-    if ((half & 0x7C00) == 0x7C00) return __builtin_nanf("");
-    /* Bits to their places, then the exponent's other bias */
-    const uint32_t bits = (uint32_t)(half & 0x7FFF) << 13;
-    float size;
-    memcpy(&size, &bits, sizeof size);
-    return half & 0x8000 ? -(size * 0x1p112f) : size * 0x1p112f;
-}
-
 /* Numbers of 4 bits: the lower halves of `half` bytes, then the upper ones. */
 static void unpack_halves(const uint8_t *source, int half, int8_t *numbers) {
     for (int i = 0; i < half; i++) {
@@ -40,8 +28,8 @@ static void shift_by(int8_t *numbers, int count, int shift) {
 /* Types in blocks of 32: a scale, a minimum, fifth bits, numbers. */
 static void unpack_32(int64_t type, const uint8_t *source, Unpacked *found) {
     const int minimum = type == Q4_1 || type == Q5_1, fifth = type == Q5_0 || type == Q5_1;
-    found->scales[0] = from_half(source);
-    found->minima[0] = minimum ? from_half(source + 2) : 0;
+    found->scales[0] = one_half(source);
+    found->minima[0] = minimum ? one_half(source + 2) : 0;
     source += minimum ? 4 : 2;
     if (type == Q8_0) {
         memcpy(found->numbers, source, 32);
@@ -55,7 +43,7 @@ static void unpack_32(int64_t type, const uint8_t *source, Unpacked *found) {
 /* Q4_K and Q5_K: eight blocks of 32, whose scales and minima are numbers of 6 bits times one scale each. */
 static void unpack_k(int64_t type, const uint8_t *source, Unpacked *found) {
     const uint8_t *sixes = source + 4, *fifths = source + 16, *numbers = fifths + (type == Q5_K ? 32 : 0);
-    const float scale = from_half(source), minimum = -from_half(source + 2);
+    const float scale = one_half(source), minimum = -one_half(source + 2);
     for (int block = 0; block < 8; block++) {
         const int upper = block >= 4, at = block % 4;
         const int own = upper ? (sixes[at + 8] & 15) | sixes[at] >> 6 << 4 : sixes[at] & 63;
@@ -71,7 +59,7 @@ static void unpack_k(int64_t type, const uint8_t *source, Unpacked *found) {
 static void unpack_6_k(const uint8_t *source, Unpacked *found) {
     const uint8_t *uppers = source + 128;
     const int8_t *scales = (const int8_t *)source + 192;
-    const float scale = from_half(source + 208);
+    const float scale = one_half(source + 208);
     for (int block = 0; block < 16; block++) found->scales[block] = scale * scales[block], found->minima[block] = 0;
     for (int half = 0; half < 2; half++) {
         int8_t *numbers = found->numbers + 128 * half;
@@ -81,13 +69,19 @@ static void unpack_6_k(const uint8_t *source, Unpacked *found) {
     shift_by(found->numbers, SUPER, 32);
 }
 
-/* One output's numbers of a block of `block` inputs, its scale and minimum to their places; returns whether both are
- * finite. */
-static int place(int8_t *panel, Blocks blocks, int64_t lane, float scale, float minimum, const int8_t *numbers) {
-    float *scales = (float *)panel + lane;
-    int8_t *place = panel + (1 + blocks.minima) * PANEL * sizeof(float) + 2 * lane;
-    scales[0] = scale;
-    if (blocks.minima) scales[PANEL] = minimum;
+/* One output's numbers of a block of `block` inputs, its scale and minimum to their places, in 16 bits as they are stored;
+ * returns whether both are finite. */
+static int place(int8_t *panel, Blocks blocks, int64_t lane, float scale, float minimum, const int8_t *numbers,
+                 const uint8_t *stored) {
+    int8_t *place = panel + scales_bytes(blocks) + 2 * lane;
+    const uint8_t none[2] = {0};
+    if (blocks.scale_bytes == 2) {
+        memcpy(panel + 2 * lane, stored, 2);
+        if (blocks.minima) memcpy(panel + 2 * (PANEL + lane), minimum ? stored + 2 : none, 2);
+    } else {
+        ((float *)panel)[lane] = scale;
+        if (blocks.minima) ((float *)panel)[PANEL + lane] = minimum;
+    }
     for (int64_t i = 0; i < blocks.block; i += 2) memcpy(place + i * PANEL, numbers + i, 2);
     return scale - scale == 0 && minimum - minimum == 0;
 }
@@ -114,7 +108,7 @@ int64_t jakiro_unpack(const Matrix *matrix, int64_t first, int64_t type, const u
             else unpack_32(type, stored, &found);
             for (int64_t i = 0; i < per_stored; i += block, panel += block_bytes)
                 is_finite &= place(panel, matrix->blocks, output % PANEL, found.scales[i / own], found.minima[i / own],
-                                   found.numbers + i);
+                                   found.numbers + i, stored);
         }
         damaged += !is_finite;
     }

@@ -29,6 +29,32 @@ typedef double doubles __attribute__((vector_size(8 * DOUBLES), aligned(8)));
 typedef int64_t longs __attribute__((vector_size(8 * DOUBLES), aligned(8)));
 typedef uint64_t words __attribute__((vector_size(8 * DOUBLES), aligned(8)));
 
+/* A float16; what is infinite or no number is no number. */
+static inline float one_half(const void *source) {
+    uint16_t half;
+    memcpy(&half, source, sizeof half);
+    if ((half & 0x7C00) == 0x7C00) return __builtin_nanf("");
+    /* Bits to their places, then the exponent's other bias */
+    const uint32_t bits = (uint32_t)(half & 0x7FFF) << 13;
+    float size;
+    memcpy(&size, &bits, sizeof size);
+    return half & 0x8000 ? -(size * 0x1p112f) : size * 0x1p112f;
+}
+
+/* LANES float16. */
+static inline vec from_half(const uint16_t *source) {
+#if LANES == 16
+    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)source));
+#elif LANES == 8
+    return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)source));
+#else
+    /* Bits to their places, then the exponent's other bias; numbers are finite */
+    typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2)));
+    const ints bits = __builtin_convertvector(*(const halves *)source, ints);
+    return (vec)((ints)((vec)((bits & 0x7FFF) << 13) * 0x1p112f) | (bits & 0x8000) << 16);
+#endif
+}
+
 static inline vec from_float(const float *source) { return *(const vec *)source; }
 
 static inline int64_t at_most(int64_t count, int64_t most) { return count < most ? count : most; }
