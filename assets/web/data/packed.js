@@ -51,7 +51,7 @@ export class StepReader {
         target_prob: chance(target_percent[i]),
         proposer: named(node.proposer),
         also_proposed_by: (also[i] || []).map(named),
-        forbidden_by: forbidden[i] || null,
+        ...(forbidden[i] ? { forbidden_by: forbidden[i] } : {}), // as a trace, which names it only where there is one
         evidence: {},
         target_choice_piece: this.pieces.get(node.target_choice),
       }));
