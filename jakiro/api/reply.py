@@ -16,6 +16,9 @@ _FINISHED = {"eos": "stop", "stop": "stop"}
 _LEAST_LOGPROB = -9999.0
 TARGET = "target"
 
+# What we add to OpenAI's fields stands under this name
+EXTENSION = "jakiro"
+
 
 class Part(NamedTuple):
     """What a step adds: text, logprobs by token where asked for, and of each token who proposed it."""
@@ -132,7 +135,7 @@ class Reply:
             return {}
         header = self.trace.header
         told = {"method": header.method, "seed": self._wish.sampling.seed}
-        return {"jakiro": told | ({"provenance": list(provenance)} if self._wish.own.provenance else {})}
+        return {EXTENSION: told | ({"provenance": list(provenance)} if self._wish.own.provenance else {})}
 
     def _numbers(self) -> dict:
         """Usage in OpenAI's form, and drafting in vLLM's where there was any."""

@@ -60,6 +60,8 @@ def say_notices(generator) -> None:
 
 def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ...]:
     """Those methods that run where the model has no draft head at all, else plain decoding; says which do not."""
+    from jakiro.methods import PLAIN
+
     if generator.status["head"]:
         return tuple(names)
     headless = [name for name in names if known.named(name).needs.head]
@@ -67,7 +69,7 @@ def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ..
         notes.print(
             f"No draft head fits this model, so {', '.join(headless)} cannot run.", style="yellow", highlight=False
         )
-    return tuple(name for name in names if name not in headless) or ("autoregressive",)
+    return tuple(name for name in names if name not in headless) or (PLAIN.name,)
 
 
 def tree(nodes: int | None, depth: int | None, width: int | None) -> TreeConfig | None:

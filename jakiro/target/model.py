@@ -295,7 +295,7 @@ class TargetModel:
         """An empty cache."""
         if self.compiled:
             layers, kv_heads, head_dim = self.lean.cache_shape
-            return RowCache(layers, capacity, rows=torch.zeros(layers, 2, kv_heads, capacity, head_dim))
+            return RowCache(layers, capacity, rows=torch.zeros(layers, 2, kv_heads, capacity, head_dim, device="cpu"))
         storage = None if self.cache_dtype == self.dtype else self.cache_dtype
         return RowCache(self.config.num_hidden_layers, capacity, storage, together=not is_split(self.model))
 

@@ -153,9 +153,8 @@ def target_on(device: torch.device, config, name: str, numerics: str, monkeypatc
     monkeypatch.setattr(targets, "weight_of", lambda module: module.weight.detach())
     monkeypatch.setattr(targets, "output_function", lambda model, weight: model.get_output_embeddings())
     monkeypatch.setattr(TargetModel, "probe_bit_identity", lambda target: True)
-    monkeypatch.setattr(
-        FusedLlama, "build", classmethod(lambda cls, model, packed: cls(model.base_model, model.config, False))
-    )
+    build = FusedLlama.build
+    monkeypatch.setattr(FusedLlama, "build", lambda model, packed, packing: build(model, False))
     with device, no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)
     target = TargetModel(model, nn.Module(), name, None, numerics)

@@ -13,9 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 # Where names may stand: a method's own file, its kind of head, their registration, and the words people read
 WORDS = ("app/words/",)
 ROOMS = tuple(f"jakiro/heads/{name}/" for name in KINDS)
-# The package, its logger and its folder in the user's cache are called like its method, a kind of files like another
+# The package, its logger, its attention and its folder in the user's cache are called like its method, and so is what
+# /v1 adds to OpenAI's interface; a kind of files is called like another
 PACKAGE = re.compile(
     r"package_versions|getLogger|prog_name|__version__|APPLICATION|speculators_model_type"
+    r"|ATTENTION|owned_by|EXTENSION"
     r'|"jakiro\.training"|package == "jakiro"|expanduser\(\) / "jakiro"'
 )
 NAMES = {name for method in METHODS.values() for name in (method.name, *method.aliases)}

@@ -315,7 +315,7 @@ def test_a_model_whose_tree_passes_give_other_logits_is_refused(monkeypatch):
         return output
 
     monkeypatch.setattr(type(model.model), "forward", blind_to_masks)
-    monkeypatch.setattr("jakiro.target.model.FusedLlama.build", lambda model, packed: None)
+    monkeypatch.setattr("jakiro.target.model.FusedLlama.build", lambda *_: None)
     with pytest.raises(ValueError, match=r"llama cannot be a target: .* \(other logits\); choose another model"):
         TargetModel(model, byte_tokenizer())
 
