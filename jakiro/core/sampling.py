@@ -109,10 +109,7 @@ def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_lengt
     elif top_k is not None:
         floor = values[:, top_k - 1 : top_k]
     in_top_k = values >= floor
-    # Ties with the last of the top k may go on after the prefix; top-p would then be normalised over too few. Where a
-    # rule left fewer tokens than the prefix has, nothing follows.
-    more = last > -torch.inf
-    unsettled = more & (last >= floor) & (top_k is not None)
+    of_top_k = floor
     if top_p is not None:
         kept = values.masked_fill(~in_top_k, -torch.inf)
         whole = scaled if top_k is None else kept
@@ -124,7 +121,10 @@ def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_lengt
         floor = torch.maximum(floor, boundary)
     if log_min_p is not None:
         floor = torch.maximum(floor, values[:, :1] + log_min_p)
-    needs_full_sort = torch.zeros_like(unsettled) if complete else unsettled | (more & (last >= floor))
+    # Ties with the last of the top k may go on after the prefix; top-p would then be normalised over too few. Where a
+    # rule left fewer tokens than the prefix has, nothing follows.
+    reached = (last >= (floor if top_k is None else of_top_k)) & (last > -torch.inf)
+    needs_full_sort = torch.zeros_like(reached) if complete else reached
     return Warped(values.masked_fill(values < floor, -torch.inf), token_ids, needs_full_sort[:, 0])
 
 

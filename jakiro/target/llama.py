@@ -132,12 +132,7 @@ class FusedLlama:
         base, config = model.base_model, model.config.get_text_config()
         if not _has_llama_shape(base, config):
             return None
-        attention = base.layers[0].self_attn
-        heads = config.num_attention_heads, config.num_key_value_heads, attention.head_dim
-        layers = [Layer.of(layer, packing if packed else None) for layer in base.layers]
-        embedding, norm = base.embed_tokens.weight.detach(), base.norm
-        last = norm.weight.detach(), norm.variance_epsilon
-        lean = cls(embedding, base.rotary_emb, *last, layers, heads, attention.scaling, packed)
+        lean = cls.of(model, packed, packing)
         # Ordinary tokens: after special ones some models' states are so large that 16 bits give another pass.
         start = config.vocab_size // 2
         token_ids = (start + torch.arange(_TRIAL_TOKENS, device=lean.embedding.device)) % config.vocab_size
@@ -159,6 +154,16 @@ class FusedLlama:
             if not gives_the_same(rows, stock[half:]):
                 lean.native = None
         return lean
+
+    @classmethod
+    def of(cls, model: nn.Module, packed: bool, packing: Packing = packed_linear) -> "FusedLlama":
+        """A lean decoder over a model that has Llama's shape, its passes not tried; arguments as in `build`."""
+        base, config = model.base_model, model.config.get_text_config()
+        attention, norm = base.layers[0].self_attn, base.norm
+        heads = config.num_attention_heads, config.num_key_value_heads, attention.head_dim
+        layers = [Layer.of(layer, packing if packed else None) for layer in base.layers]
+        last = norm.weight.detach(), norm.variance_epsilon
+        return cls(base.embed_tokens.weight.detach(), base.rotary_emb, *last, layers, heads, attention.scaling, packed)
 
     def __call__(self, token_ids: Tensor, *rows, **options) -> Tensor:
         """Runs tokens, (rows,) int64, that follow the cache's rows; the other arguments are `run`'s.
