@@ -28,6 +28,7 @@ class SkippingHead(DraftHead):
     """Layers of the target as a draft head of their own, which reads tokens alone."""
 
     skipped_tokens, root_rows = 0, 1
+    capturable = False
 
     def __init__(self, target: TargetModel, plan: LayerPlan) -> None:
         rows = min(DRAFT_VOCABULARY, target.vocab_size)

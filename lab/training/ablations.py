@@ -160,7 +160,7 @@ def table(out: Path, names: Sequence[str]) -> str:
     lines = [_line(header), _line(["---"] * len(header))]
     for name, (taus, experts) in sorted(found.items(), key=lambda item: -(item[1][0].get(columns[-1]) or 0)):
         values = [f"{taus[column]:.2f}" if taus.get(column) else "–" for column in columns]
-        lines.append(_line([name, *values, f"{experts['differ']:.0%}"]))
+        lines.append(_line([name, *values, f"{experts['differ']:.0%}" if experts else "–"]))
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from jakiro.engine.prefix import PrefixStore
 from lab import KNOWN, METHODS
 from tests.engine import test_prefix as prefix
 from tests.support import tiny_generator
@@ -18,7 +19,13 @@ def mixing():
 @pytest.mark.parametrize("sampling", prefix.SAMPLINGS, ids=["greedy", "sampled"])
 @pytest.mark.parametrize("method", [method.name for method in METHODS])
 def test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, method, sampling):
-    prefix.test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, "summed", method, sampling)
+    generator = mixing["summed"]
+    prefixes, messages, before = PrefixStore().of(), prefix.asked("Why is it so?"), 0
+    for turn in range(3):
+        trace = prefix.assert_same_with_and_without(generator, prefixes, messages, sampling, method)
+        assert trace.header.num_reused_tokens >= (before if generator.max_reusable_tokens else 0)
+        before = trace.header.num_prompt_tokens
+        messages += prefix.asked("", trace.text)[1:] + prefix.asked(f"And {turn}?")
 
 
 @pytest.mark.parametrize("method", [each.name for each in METHODS if each.needs.head and each.name not in AGAIN])

@@ -35,4 +35,4 @@ def test_the_product_s_command_says_that_it_cannot_train_another_network(target_
     given = ("--target", target_folder, "--max-steps", 2, "--validation-rows", 4, "--methods-from", "lab")
     folders = ("--out", tmp_path / "out", "--work", tmp_path / "work", "--method", "exit")
     result = invoke("train", corpus_folder, *given, *folders)
-    assert str(result.exception).startswith("exit has a network of its own, stacked, which its own module has to")
+    assert str(result.exception).startswith("Heads of the kind stacked cannot be trained here: it brings no start")
