@@ -76,8 +76,8 @@ def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp
     assert {line.split(" | ")[0].strip("| ") for line in table[2:]} == {
         *chosen, "base, one more pass", "base, one more pass, experts merged",
     }  # fmt: skip
-    assert len(FeatureCache(tmp_path / "out" / "features").ids) == 240
-    assert len(FeatureCache(tmp_path / "out" / "half-of-the-text" / "work" / "features").ids) == 120
+    assert len(FeatureCache(tmp_path / "out" / "features").learned_ids(0)) == 240
+    assert len(FeatureCache(tmp_path / "out" / "half-of-the-text" / "work" / "features").learned_ids(0)) == 120
     assert load_head(tmp_path / "out" / "one-dense-expert-of-equal-parameters" / "head").config.num_experts == 1
     monkeypatch.setattr("lab.training.ablations.train", None)
     ablate([corpus], tmp_path / "out", names=BASE, **settings)
