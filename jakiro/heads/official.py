@@ -13,7 +13,6 @@ from torch import Tensor
 
 from jakiro.heads.config import rope_of
 from jakiro.heads.layer_config import LayerConfig
-from jakiro.heads.rotary import rotary_embedding
 
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")
 _TYPES = {
@@ -135,6 +134,8 @@ def _without_what_the_target_has(config: LayerConfig, tensors: dict[str, Tensor]
 
 
 def _check_frequencies(config: LayerConfig, name: str, stored: Tensor) -> None:
+    from jakiro.heads.rotary import rotary_embedding
+
     meant = rotary_embedding(config).inv_freq
     if stored.shape != meant.shape or not stored.float().allclose(meant, rtol=1e-2):
         found = _base(stored, config.head_dim)

@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from jakiro.gguf_file import GgufTensor
 from jakiro.kernels.compiled.linear import BLOCKS, BlockLinear, NativeLinear, StoredBlocks
@@ -44,6 +43,9 @@ class StoredModel:
     """
 
     def __init__(self, config, weights: Mapping[str, StoredWeight]) -> None:
+        # Late: a list of methods imports this file, and this import takes seconds
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
         self.config, self._weights = config, weights
         self.embedding = self._table("model.embed_tokens")
         tied = config.tie_word_embeddings
