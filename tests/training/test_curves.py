@@ -8,7 +8,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from jakiro.training.curves import write_curves
 
-
 pytest.importorskip("plotly", reason="the extra [train] is not installed")
 
 
