@@ -3,9 +3,12 @@
 import json
 import re
 
+import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from jakiro.training.curves import write_curves
+
+pytest.importorskip("plotly", reason="the extra [train] is not installed")
 
 
 def test_curves_of_a_resumed_run_are_one_line_and_steps_done_again_count_once(tmp_path):
