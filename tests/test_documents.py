@@ -18,7 +18,7 @@ DOCUMENTS = sorted(
     for path in ROOT.glob(pattern)
 )
 # What docs/teaching.md quotes beside labels: keys, and a question to ask
-KEYS, QUESTION = {"Tab", "Space", "Enter"}, "Write 40 random letters"
+KEYS, QUESTION = {"Tab", "Space", "Enter"}, "How does a bird fly?"
 FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 
 
