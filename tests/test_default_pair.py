@@ -16,6 +16,7 @@ from jakiro.drafting.base import Resources
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
+from jakiro.kernels.compiled.library import library
 from jakiro.methods import DEFAULT, METHODS
 from jakiro.system import assets_folder
 from jakiro.target.probes import root_and_copies
@@ -56,7 +57,10 @@ def settings_of(sampling, max_new_tokens):
 def loaded(dtype):
     generator = JakiroGenerator.from_pretrained(device=str(DEVICE), dtype=dtype)
     assert generator.head is not None, "the shipped head is missing"
-    assert not generator.status["notices"], generator.status["notices"]
+    # In float32 the file's own bits are read by compiled code alone, and without it a notice says so
+    rounded = dtype == "float32" and DEVICE.type == "cpu" and library() is None
+    said = ["bfloat16" in notice for notice in generator.status["notices"]]
+    assert said == [True] * rounded, generator.status["notices"]
     return generator
 
 

@@ -110,7 +110,7 @@ def test_card_and_router_draw_as_many_experts_as_there_are(five):
     tab, _ = five
     tab.hover('.tree .node[data-node="2"] .reach')
     card = tab.inner_text(".jk-card")
-    assert "router: First 16.7 %, Second 33.3 %, Third 50.0 %" in card
+    assert "router: First 16.7\u00a0%, Second 33.3\u00a0%, Third 50.0\u00a0%" in card
     assert "how much each favoured this token: First +0.2, Second +0.3, Third +0.5" in card
     assert "also guessed by Fifth & last" in card and "match length: 3" in card
     assert "the guesses after it were made as after “" in card
@@ -122,19 +122,19 @@ def test_card_and_router_draw_as_many_experts_as_there_are(five):
     tab.wait_for_selector(".router-row")
     bars = tab.query_selector_all(".router-row .expert-bar")
     assert len(bars) > 1 and all(bar.evaluate(widths) == wanted for bar in bars)
-    assert all(text == "16.7 % · 33.3 % · 50.0 %" for text in texts(tab, ".router-row .tabular"))
+    assert all(text == "16.7\u00a0% · 33.3\u00a0% · 50.0\u00a0%" for text in texts(tab, ".router-row .tabular"))
 
 
 def test_one_expert_is_no_special_case(modules):
     show(modules, race_of("lonely", 1, 1))
     assert texts(modules, ".legend-entry .token") == ["First"]
     modules.hover('.tree .node[data-node="1"] .reach')
-    assert "router: First 100.0 %" in modules.inner_text(".jk-card")
+    assert "router: First 100.0\u00a0%" in modules.inner_text(".jk-card")
     assert modules.locator(".jk-card .expert-bar span").count() == 1
     modules.click(".panels > summary")
     modules.click(".panel-router summary")
     modules.wait_for_selector(".router-row")
-    assert set(texts(modules, ".router-row .tabular")) == {"100.0 %"}
+    assert set(texts(modules, ".router-row .tabular")) == {"100.0\u00a0%"}
 
 
 def test_an_unknown_method_is_titled_by_its_name_in_race_plot_tables_and_result(five):
@@ -208,7 +208,7 @@ def test_live_steps_of_an_unknown_method_arrive_as_they_are_saved(modules):
     modules.click(".panel-router summary")
     modules.wait_for_selector(".router-row")
     assert texts(modules, ".legend-entry .token") == [*LABELS]
-    assert all(text == "16.7 % · 33.3 % · 50.0 %" for text in texts(modules, ".router-row .tabular"))
+    assert all(text == "16.7\u00a0% · 33.3\u00a0% · 50.0\u00a0%" for text in texts(modules, ".router-row .tabular"))
 
 
 def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(modules):
