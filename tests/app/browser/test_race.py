@@ -201,8 +201,7 @@ def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
         ask(first, "First?")
         second.fill("#question textarea", "Second?")
         second.click("#ask")
-        second.wait_for_selector(".answer-pane .waiting:visible")
-        assert "number" in second.inner_text(".answer-pane .waiting")
+        second.locator(".answer-pane .waiting:visible", has_text="number").wait_for()
         assert second.get_attribute(".jk-view", "data-run") == shown
         second.click('.answer-pane [data-action="leave"]')
         second.wait_for_selector(".answer-pane .waiting", state="hidden")
