@@ -13,6 +13,7 @@ from pathlib import Path
 
 from jakiro import starting
 from jakiro.system import cache_folder, one_process_at_a_time, writing
+from jakiro.zoo.hashes import weights_sha256
 from jakiro.zoo.refusals import one_sentence
 
 _PIECE = 1 << 20
@@ -55,16 +56,11 @@ class HubFile:
         """
         with one_process_at_a_time(self.name):
             found = self.here
-            if found is not None and self.is_whole(found):
+            if found is not None and weights_sha256(found) == self.sha256:
                 return found
             with starting.step(starting.FETCH), writing(self.place):
                 self._fetch()
         return self.place
-
-    def is_whole(self, path: Path) -> bool:
-        """Whether a file has these bytes."""
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
 
     def _fetch(self) -> None:
         part = self.place.with_name(f"{self.name}.part")
@@ -72,7 +68,9 @@ class HubFile:
         done = _size(part)
         if done != self.size:
             self._read_into(part, done if done < self.size else 0)
-        if not self.is_whole(part):
+        with part.open("rb") as file:
+            came = hashlib.file_digest(file, "sha256").hexdigest()
+        if came != self.sha256:
             part.unlink()
             raise ValueError(
                 f"What came for {self.repository}/{self.name} is not the expected file (sha256 {self.sha256[:12]}…); "
