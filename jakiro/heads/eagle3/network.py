@@ -56,9 +56,7 @@ class Eagle3Head(DraftHead):
         self.input_norm = RMSNorm(states, eps=eps) if config.norm_before_fc else None
         self.fc_norm = None
         if config.fc_norm:
-            self.fc_norm = nn.ModuleList(
-                RMSNorm(config.target_hidden_size, eps=eps) for _ in range(config.num_states)
-            )
+            self.fc_norm = nn.ModuleList(RMSNorm(config.target_hidden_size, eps=eps) for _ in range(config.num_states))
         self.fc = nn.Linear(states, size, bias=False)
         self.layers = nn.ModuleList(Eagle3Layer(config, index) for index in range(config.num_layers))
         self.norm = RMSNorm(size, eps=eps)
