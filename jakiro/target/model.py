@@ -99,6 +99,7 @@ class TargetModel:
         device: of trees and logits: that of the output function. A model that is spread over devices moves what it
             needs by itself.
         weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
+        file_bits: of a weight in its file, in the mean, where passes read a file's own bits; None elsewhere.
         bucketed: passes run with one row or a multiple of `TREE_ROWS`; so it is on a GPU.
         plain_rows: what plain decoding then runs with in fast numerics.
         bit_identical: whether trial passes over trees and over single tokens had the same bits.
@@ -132,7 +133,7 @@ class TargetModel:
         self.bucketed = self.device.type == "cuda"
         self.quantized = getattr(model, "quantization_method", None) is not None
         self.feature_layers: tuple[int, ...] = ()
-        trial = None
+        trial, self.file_bits = None, getattr(model, "file_bits", None)
         if isinstance(model, StoredModel):
             self.lean, self.logits, self.weight_itemsize = model.lean, model.output, model.output.itemsize
         else:
