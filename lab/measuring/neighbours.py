@@ -1,7 +1,7 @@
 """Speed beside other programs, through library and page: `python -m lab.measuring.neighbours --out FILE`.
 
 Settings take turns in one process. Each is measured for plain decoding and Jakiro, by the library and through the
-page's endpoint, and for llama.cpp on the same weights in 16 bits where llama-cpp-python is installed. Run it where
+page's endpoint, and for llama.cpp on the same file where llama-cpp-python is installed. Run it where
 nothing else runs; three rounds take about five minutes.
 """
 
@@ -23,7 +23,7 @@ from app.page import build as page
 from app.serving.limits import Limits
 from jakiro.bench.environment import environment
 from jakiro.bench.neighbours import busy_neighbours
-from jakiro.bench.peers.llama import WIDENED, LlamaCppRunner
+from jakiro.bench.peers.llama import LLAMA_CPP, LlamaCppRunner
 from jakiro.bench.runner import Lane
 from jakiro.config import SamplingParams
 from jakiro.prompts import load_questions
@@ -73,9 +73,9 @@ def measure(device: Watched, client: Client, peer: LlamaCppRunner | None, length
             events += device.events
         found[f"page, {method}"] = speed(events)
     if peer is not None:
-        lane = Lane(WIDENED, None)
+        lane = Lane(LLAMA_CPP, None)
         runs = [peer(lane, [{"role": "user", "content": each.turns[0]}], sampling, each, 0)[0] for each in questions]
-        found["llama.cpp, 16 bits"] = sum(len(run.token_ids) - 1 for run in runs) / sum(run.seconds for run in runs)
+        found["llama.cpp"] = sum(len(run.token_ids) - 1 for run in runs) / sum(run.seconds for run in runs)
     return found
 
 
@@ -113,7 +113,7 @@ def main() -> int:
         time.sleep(0.5)
     peer = None
     if importlib.util.find_spec("llama_cpp") is not None:
-        peer = LlamaCppRunner(WIDENED, EMBEDDED_TARGET, num_cores())
+        peer = LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, num_cores())
     questions = load_questions(limit=arguments.limit)
     rounds = []
     for _ in range(arguments.rounds):
