@@ -73,10 +73,7 @@ def peer_sentences(data: raw.Raw) -> str:
     speeds = {Lane.named(group.lane).method: round(group.speed, 1) for group in groups}
     first = lead_sentence(lead(data.runs), lambda lane: NAMES[lane.method], "on this machine")
     versus = speeds[DEFAULT.name] / speeds["llama-cpp"]
-    return (
-        f"{speed_table(data)}\n\n{first} Against llama.cpp on the same file "
-        f"Jakiro is {versus:.2f}× as fast."
-    )
+    return f"{speed_table(data)}\n\n{first} Against llama.cpp on the same file Jakiro is {versus:.2f}× as fast."
 
 
 def lead_sentence(first: Lead, name_of: Callable[[Lane], str], where: str) -> str:

@@ -86,4 +86,3 @@ def _end(worker: subprocess.Popen) -> None:
         worker.stdin.close()
     worker.wait()
     worker.stdout.close()
-
