@@ -75,13 +75,19 @@ bench-recorded: $(VENV)/.requirements
 
 FIGURES := $(RUN) -m jakiro bench --methods
 FIGURES_LIMIT ?= 40
+CODER := qwen2.5-coder-0.5b-instruct
+MAKERS := --temperatures 0.7 --top-p 0.8 --top-k 20
 
 figures: $(VENV)/.requirements-dev
 	$(RUN) -m pip install --quiet --disable-pip-version-check "llama-cpp-python>=0.3.36"
-	$(FIGURES) autoregressive,jakiro,jakiro+prompt_lookup,hf-generate --nodes auto --limit $(FIGURES_LIMIT) \
-		--max-new-tokens 64 --out runs/figures/speed
-	$(FIGURES) autoregressive,jakiro,llama-cpp,llama-cpp-lookup --nodes auto --temperatures 0 --limit $(FIGURES_LIMIT) \
-		--max-new-tokens 64 --out runs/figures/peers
+	$(FIGURES) autoregressive,jakiro,jakiro+prompt_lookup,llama-cpp,llama-cpp-lookup --nodes auto \
+		--limit $(FIGURES_LIMIT) --max-new-tokens 64 --out runs/figures/speed
+	$(FIGURES) autoregressive,jakiro,llama-cpp --nodes auto $(MAKERS) \
+		--limit $(FIGURES_LIMIT) --max-new-tokens 64 --out runs/figures/speed-makers
+	$(FIGURES) autoregressive,jakiro,llama-cpp,llama-cpp-lookup --nodes auto --target $(CODER) \
+		--limit $(FIGURES_LIMIT) --max-new-tokens 96 --out runs/figures/coder
+	$(FIGURES) autoregressive,jakiro,llama-cpp --nodes auto --target $(CODER) $(MAKERS) --repetition-penalty 1.1 \
+		--limit $(FIGURES_LIMIT) --max-new-tokens 96 --out runs/figures/coder-makers
 	$(FIGURES) autoregressive,jakiro --nodes auto --prompts assets/prompts/adversarial.jsonl \
 		--max-new-tokens 48 --out runs/figures/adversarial
 	$(RUN) -m jakiro evaluate --limit 80 --out runs/figures/tau.json

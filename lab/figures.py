@@ -8,9 +8,10 @@ marks. Nothing in them is written by hand, and a test compares them.
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from jakiro.bench.report import OVERALL, Group, Lead, lead, summarise
+from jakiro.bench.report import OVERALL, Group, Lead, summarise
 from jakiro.bench.runner import Lane
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import assets_folder, write_atomically
@@ -23,7 +24,6 @@ NAMES = {
     "jakiro+prompt_lookup": "the same and copies from the text",
     "hf-generate": "`transformers.generate`",
     "llama-cpp": "llama.cpp, the same file",
-    "llama-cpp-16bit": "llama.cpp, the same weights in 16 bits",
     "llama-cpp-lookup": "llama.cpp with its own n-gram speculation",
 }
 START, END = "<!-- figures: {name} -->\n", "\n<!-- end of figures -->"
@@ -35,45 +35,48 @@ def folder() -> Path:
 
 
 def speed_table(data: raw.Raw) -> str:
-    """Where it was measured, and every lane's tokens a second and speedup, for each temperature; beside the speedup of
-    decoding the one with reading the prompts, where that was timed."""
+    """Where it was measured, every lane's tokens a second and speedup for each temperature, and below them the speedups
+    with reading the prompts, where that was timed."""
     groups = [group for group in summarise(data.runs) if group.category == OVERALL]
     columns, rows = [], {group.lane: [NAMES.get(Lane.named(group.lane).method, group.lane)] for group in groups}
     for temperature in dict.fromkeys(group.temperature for group in groups):
-        here = [group for group in groups if group.temperature == temperature]
-        words = ["tokens/s", "speedup", *(["with reading"] if any(group.end_to_end for group in here) else [])]
-        columns += [f"{each}, T = {temperature:g}" for each in words]
-        for group in here:
-            rows[group.lane] += _speed_cells(group)[: len(words)]
-    return f"{where(data)}\n\n{markdown(['', *columns], list(rows.values()))}"
+        here = {group.lane: group for group in groups if group.temperature == temperature}
+        columns += [f"{each}, T = {temperature:g}" for each in ("tokens/s", "speedup")]
+        for lane, row in rows.items():
+            row += _speed_cells(here[lane]) if lane in here else ("–", "–")
+    ours = [group for group in groups if Lane.named(group.lane).method == DEFAULT.name and group.end_to_end]
+    read = ", ".join(f"{group.end_to_end:.2f}× at temperature {group.temperature:g}" for group in ours)
+    below = f"\n\nWith reading the prompts Jakiro is {read}." if read else ""
+    return f"{where(data)}\n\n{markdown(['', *columns], list(rows.values()))}{below}"
 
 
-def speed_sentences(data: raw.Raw) -> str:
-    """The table, and below it how categories differ and what a step brings."""
-    groups = [group for group in summarise(data.runs) if Lane.named(group.lane).method == DEFAULT.name]
-    taus = " and ".join(
-        f"{group.tau:.2f} at temperature {group.temperature:g}" for group in groups if group.category == OVERALL
+def pair_sentences(data: raw.Raw, makers: raw.Raw) -> str:
+    """The table of a pair, and below it how categories differ, what a step brings, and Jakiro against llama.cpp.
+
+    Args:
+        makers: a second run, with other filters than the first.
+    """
+    data = replace(data, runs=data.runs + makers.runs)
+    groups = summarise(data.runs)
+    ours = [group for group in groups if Lane.named(group.lane).method == DEFAULT.name]
+    taus = ", ".join(
+        f"{group.tau:.2f} at temperature {group.temperature:g}" for group in ours if group.category == OVERALL
     )
-    first = groups[0].temperature
+    first = ours[0].temperature
     categories = sorted(
-        (group for group in groups if group.category != OVERALL and group.temperature == first),
+        (group for group in ours if group.category != OVERALL and group.temperature == first),
         key=lambda group: group.speedup,
     )
     least, most = categories[0], categories[-1]
+    speeds = {Lane.named(group.lane).method: round(group.speed, 1) for group in groups
+              if group.category == OVERALL and group.temperature == first}  # fmt: skip
+    asked = [f"{word} {makers.settings[name]:g}" for name, word in _FILTERS.items() if makers.settings.get(name)]
     return (
-        f"{speed_table(data)}\n\n"
-        f"By category at temperature {first:g} from {least.speedup:.2f}× ({least.category}) to "
-        f"{most.speedup:.2f}× ({most.category}). τ is {taus}."
+        f"{speed_table(data)} At {makers.runs[0].temperature:g} with {', '.join(asked)}. By category at temperature {first:g} from {least.speedup:.2f}× ({least.category}) to "
+        f"{most.speedup:.2f}× ({most.category}). τ is {taus}. Against plain decoding in llama.cpp at temperature "
+        f"{first:g} Jakiro is {speeds[DEFAULT.name] / speeds['llama-cpp']:.2f}× as fast, plain decoding here "
+        f"{speeds[PLAIN.name] / speeds['llama-cpp']:.2f}×."
     )
-
-
-def peer_sentences(data: raw.Raw) -> str:
-    """The table, and below it who is fastest and what Jakiro is against the same file elsewhere."""
-    groups = [group for group in summarise(data.runs) if group.category == OVERALL]
-    speeds = {Lane.named(group.lane).method: round(group.speed, 1) for group in groups}
-    first = lead_sentence(lead(data.runs), lambda lane: NAMES[lane.method], "on this machine")
-    versus = speeds[DEFAULT.name] / speeds["llama-cpp"]
-    return f"{speed_table(data)}\n\n{first} Against llama.cpp on the same file Jakiro is {versus:.2f}× as fast."
 
 
 def lead_sentence(first: Lead, name_of: Callable[[Lane], str], where: str) -> str:
@@ -128,10 +131,14 @@ def tau_table(values: dict) -> str:
     )
 
 
-BLOCKS: dict[str, Callable[[raw.Raw], str]] = {
-    SPEED: speed_sentences,
-    "peers": peer_sentences,
-    "adversarial": speed_table,
+_FILTERS = {"top_p": "top-p", "top_k": "top-k", "repetition_penalty": "repetition penalty"}
+# Of each table what it is made of, and its files of raw data
+BLOCKS: dict[str, tuple[Callable[[raw.Raw], str], tuple[str, ...]]] = {
+    SPEED: (pair_sentences, (SPEED, "speed-makers")),
+    "coder": (pair_sentences, ("coder", "coder-makers")),
+    "adversarial": (speed_table, ("adversarial",)),
+    STEP: (step_table, (SPEED,)),
+    "coder-step": (step_table, ("coder",)),
 }
 
 
@@ -139,8 +146,8 @@ def block(name: str) -> str:
     """A table as it stands in its page, from its raw data."""
     if name == TAUS:
         return tau_table(json.loads((folder() / f"{TAUS}.json").read_text(encoding="utf-8")))
-    table, measured = (step_table, SPEED) if name == STEP else (BLOCKS[name], name)
-    return table(raw.read(folder() / f"{measured}.json"))
+    table, files = BLOCKS[name]
+    return table(*(raw.read(folder() / f"{file}.json") for file in files))
 
 
 def between(text: str, name: str) -> tuple[int, int]:
@@ -160,7 +167,7 @@ def between(text: str, name: str) -> tuple[int, int]:
 def take(measured: Path) -> list[str]:
     """Makes the raw data of every table that was measured in a folder; returns their names."""
     found = []
-    for name in (*BLOCKS, TAUS):
+    for name in dict.fromkeys([*(file for _, files in BLOCKS.values() for file in files), TAUS]):
         path = measured / f"{TAUS}.json" if name == TAUS else measured / name / "bench.json"
         if path.is_file():
             values = json.loads(path.read_text(encoding="utf-8"))
@@ -206,9 +213,8 @@ def brackets(interval: tuple[float, float] | None) -> str:
     return f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
 
 
-def _speed_cells(group: Group) -> tuple[str, str, str]:
-    speedup = f"{group.speedup:.2f}×{brackets(group.speedup_interval)}"
-    return f"{group.speed:.1f}", speedup, f"{group.end_to_end:.2f}×" if group.end_to_end else "–"
+def _speed_cells(group: Group) -> tuple[str, str]:
+    return f"{group.speed:.1f}", f"{group.speedup:.2f}×{brackets(group.speedup_interval)}"
 
 
 def where(data: raw.Raw) -> str:
@@ -262,7 +268,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.take is not None:
         take(chosen.take)
-    put({name: block(name) for name in (*BLOCKS, TAUS, STEP)}, chosen.write)
+    put({name: block(name) for name in (*BLOCKS, TAUS)}, chosen.write)
 
 
 if __name__ == "__main__":
