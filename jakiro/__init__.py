@@ -1,6 +1,6 @@
 """Jakiro: speculative decoding with a mixture-of-experts draft head, every step recorded (arXiv 2502.06282)."""
 
-__version__ = "0.9.0"
+__version__ = "0.10.0"
 
 _PUBLIC = {
     "Grammar": "jakiro.config",
