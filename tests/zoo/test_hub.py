@@ -88,8 +88,8 @@ def test_a_head_in_shards_is_fetched_whole_and_is_the_same_head(hub, index_name,
 def test_a_kind_that_is_not_run_is_refused_before_its_weights_are_fetched(hub):
     folder, asked = hub
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"speculators_model_type": "dflash"}))
-    with pytest.raises(ValueError, match="a dflash head in speculators' format"):
+    (folder / "config.json").write_text(json.dumps({"speculators_model_type": "peagle"}))
+    with pytest.raises(ValueError, match="a P-EAGLE head, which Jakiro does not run"):
         zoo.resolve(head="somebody/head")
     assert [file for _, file, _ in asked] == ["config.json"]
 
