@@ -148,6 +148,9 @@ def test_a_target_that_a_head_names_and_nobody_has_is_said(hub):
         ("AngelSlim/Qwen3-1.7B_eagle3@main", "Qwen/Qwen3-1.7B"),
         ("AngelSlim/Qwen3-4B_eagle3", "Qwen/Qwen3-4B"),
         ("RedHatAI/Qwen3-8B-speculator.eagle3", "Qwen/Qwen3-8B"),
+        ("z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("z-lab/Qwen3-4B-DFlash-b16@main", "Qwen/Qwen3-4B"),
+        ("z-lab/Qwen3-8B-DFlash-b16", "Qwen/Qwen3-8B"),
     ],
 )
 def test_the_table_knows_today_s_pairs(head, target, monkeypatch, tmp_path):
