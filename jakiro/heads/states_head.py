@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for, precision_on
 from jakiro.heads.layer_config import DecoderConfig
-from jakiro.heads.layers import pack_linears
+from jakiro.heads.layers import RMSNorm, pack_linears
 from jakiro.kernels.linear import packed_linear, packing_works
 
 
@@ -26,7 +26,7 @@ class StatesHead(DraftHead):
         self.embed_tokens = nn.Embedding(config.vocab_size, size) if config.own_embedding else None
         self.fc = nn.Linear(config.num_states * config.target_hidden_size, size, bias=False)
         self.layers = nn.ModuleList(layers)
-        self.norm = nn.RMSNorm(size, eps=config.rms_norm_eps)
+        self.norm = RMSNorm(size, eps=config.rms_norm_eps)
         self.lm_head = None
         if config.own_output:
             self.lm_head = nn.Linear(size, config.draft_vocab_size or config.vocab_size, bias=False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.dflash.config import DFlashConfig
-from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, SwiGLUExpert, row_output
+from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, RMSNorm, SwiGLUExpert, row_output
 from jakiro.heads.states_head import StatesHead
 from jakiro.kernels.cache import PassCache
 from jakiro.kernels.rotary import apply_rotary, changes_with_length, signed
@@ -35,9 +35,9 @@ class BlockLayer(nn.Module):
     def __init__(self, config: DFlashConfig, index: int) -> None:
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
-        self.input_layernorm = nn.RMSNorm(size, eps=eps)
+        self.input_layernorm = RMSNorm(size, eps=eps)
         self.self_attn = BlockAttention(config, index, norm_eps=eps)
-        self.post_attention_layernorm = nn.RMSNorm(size, eps=eps)
+        self.post_attention_layernorm = RMSNorm(size, eps=eps)
         self.mlp = SwiGLUExpert(size, config.expert_intermediate_size)
 
     def forward(self, hidden: Tensor, angles: Angles, mask: Tensor, cache: PassCache) -> Tensor:
@@ -51,7 +51,7 @@ class DFlashHead(StatesHead):
 
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__(config, (BlockLayer(config, index) for index in range(config.num_layers)))
-        self.hidden_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.hidden_norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.drafted_rows = config.block_size
         self.capturable = not changes_with_length(self.rotary)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.eagle3.config import Eagle3Config
-from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, SwiGLUExpert, row_output
+from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, RMSNorm, SwiGLUExpert, row_output
 from jakiro.heads.states_head import StatesHead
 from jakiro.kernels.cache import PassCache
 from jakiro.kernels.rotary import signed
@@ -22,10 +22,10 @@ class Eagle3Layer(nn.Module):
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
         self.norm_before_residual = config.norm_before_residual
-        self.input_layernorm = nn.RMSNorm(size, eps=eps)
-        self.hidden_norm = None if index else nn.RMSNorm(size, eps=eps)
+        self.input_layernorm = RMSNorm(size, eps=eps)
+        self.hidden_norm = None if index else RMSNorm(size, eps=eps)
         self.self_attn = HeadAttention(config, index, size if index else 2 * size, eps if config.qk_norm else None)
-        self.post_attention_layernorm = nn.RMSNorm(size, eps=eps)
+        self.post_attention_layernorm = RMSNorm(size, eps=eps)
         self.mlp = SwiGLUExpert(size, config.expert_intermediate_size)
 
     def forward(
@@ -48,12 +48,10 @@ class Eagle3Head(StatesHead):
     def __init__(self, config: Eagle3Config) -> None:
         super().__init__(config, (Eagle3Layer(config, index) for index in range(config.num_layers)))
         states, eps = config.num_states * config.target_hidden_size, config.rms_norm_eps
-        self.input_norm = nn.RMSNorm(states, eps=eps) if config.norm_before_fc else None
+        self.input_norm = RMSNorm(states, eps=eps) if config.norm_before_fc else None
         self.fc_norm = None
         if config.fc_norm:
-            self.fc_norm = nn.ModuleList(
-                nn.RMSNorm(config.target_hidden_size, eps=eps) for _ in range(config.num_states)
-            )
+            self.fc_norm = nn.ModuleList(RMSNorm(config.target_hidden_size, eps=eps) for _ in range(config.num_states))
 
     def logits(self, features: Tensor) -> Tensor:
         """(…, hidden) states as they are fed back → (…, draft vocabulary)."""
