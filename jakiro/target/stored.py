@@ -5,6 +5,7 @@ Matrices are read one by one into panels of 8 bits, whose products compiled code
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -107,6 +108,12 @@ class StoredModel:
         return (
             matrix if isinstance(matrix, BlockLinear) else torch.from_numpy(self._weights[f"{name}.weight"].numbers())
         )
+
+
+def bytes_kept(weights: Mapping[str, StoredWeight]) -> int:
+    """About how much memory a `StoredModel` of these weights takes: a byte a weight with its scales, or a float."""
+    tensors = [weight.tensor for weight in weights.values()]
+    return sum(int((1.1 if tensor.kind in BLOCKS else 4) * prod(tensor.shape)) for tensor in tensors)
 
 
 def _blocks(stored: Sequence[StoredWeight], bias: Tensor | None) -> BlockLinear:
