@@ -5,7 +5,6 @@ Matrices are read one by one into panels of 8 bits, whose products compiled code
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from math import prod
 from typing import Protocol
 
 import numpy as np
