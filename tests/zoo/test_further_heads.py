@@ -107,8 +107,8 @@ def test_a_head_of_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path
     values = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(values | {"kind": "chain"}))
     sentence = (
-        "This draft head is of the kind 'chain', known are jakiro, dflash, eagle, eagle3, parallelspec, gumiho, medusa; "
-        "name the module that brings"
+        "This draft head is of the kind 'chain', known are jakiro, dflash, eagle, eagle3, parallelspec, gumiho, "
+        "medusa; name the module that brings"
     )
     with pytest.raises(ValueError, match=sentence):
         load_head(tmp_path)
