@@ -271,6 +271,10 @@ BROWSER = {
     "table_lane": "method",
     "connection_lost": "Connection lost at token {n}. The answer goes on when it is back.",
     "server_silent": "The server did not answer.",
+    "held_up": (
+        "Waiting for a free connection: a browser has six for all tabs of this page. It goes on when another tab’s "
+        "answer ends, or is hidden."
+    ),
     "retry": "Retry",
     "offline_kept": "No connection to the server. Your question is kept; press Ask when the connection is back.",
     "visit_cut": "This answer is no longer kept: {n} tokens of it are here, and its question is in the box.",

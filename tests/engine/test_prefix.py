@@ -8,6 +8,7 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import DraftSession
 from jakiro.drafting.heads import HeadSession
+from jakiro.engine import prefix
 from jakiro.engine.prefix import MOST_TEXTS, PrefixStore
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from jakiro.target import model
@@ -244,6 +245,19 @@ def added(prefixes, token_ids, head_rows=()) -> bool:
 
     prefixes.add("target", token_ids, copied, {name: torch.zeros((1, 2, 1, rows, 1)) for name, rows in head_rows})
     return bool(copies)
+
+
+def test_what_nobody_used_for_long_is_forgotten_when_the_next_one_asks(monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(prefix.time, "monotonic", lambda: clock[0])
+    store = PrefixStore(max_seconds=60)
+    added(store.of("ada"), [1, 2, 3])
+    added(store.of("bob"), [1, 2, 3])
+    clock[0] += 40
+    assert store.of("ada").find("target", [1, 2, 3, 4]) is not None
+    clock[0] += 40
+    assert store.of("eve").find("target", [1, 2, 3, 4]) is None
+    assert [each.owner for each in store._kept] == ["ada"]
 
 
 def test_a_longer_text_takes_the_place_of_its_beginning_and_keeps_the_longest_rows_of_each_head():
