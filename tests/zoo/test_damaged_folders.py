@@ -221,7 +221,7 @@ def test_numbers_that_need_scales_are_refused_in_the_hub_s_cache_too(folder, tmp
     repository = tmp_path / "hub" / "hub" / "models--org--name"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text("c0ffee")
-    command = ("generate", "--target", "org/name", "--head", "none", "--prompt", "x", "--max-new-tokens", "2")
+    command = ("generate", "--target", "org/name", "--head", "none", "--method", "autoregressive", "--prompt", "x")
     shutil.copytree(folder, repository / "snapshots" / "c0ffee")
     nowhere = "http://127.0.0.1:9"
     good = asked_of(nowhere, tmp_path, *command, HF_HUB_OFFLINE="1")

@@ -335,7 +335,7 @@ def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes
         steps = [
             value for number in sorted(told) for kind, lane, value in told[number] if (kind, lane) == ("step", method)
         ]
-        assert "".join(step["text"] for step in steps) == trace.text and trace.end_reason == "eos"
+        assert "".join(step["text"] for step in steps) == trace.text and trace.end_reason == "length"
     assert not handlers.put_aside(runs, "b" * 32) and not handlers.put_aside(runs, run_id), "nobody reads it"
 
 
