@@ -139,6 +139,9 @@ ZERO_TIME_OVER = (
 )
 
 RAY_MISSING = "--workers needs Ray Serve, which is not installed; run: pip install 'ray[serve]'"
+RAY_TEMPLATE_ARGUMENTS = (
+    "--template-arguments are told to who loads the model: give template_arguments to the workers' “serve run”"
+)
 RAY_NO_CLUSTER = "no Ray cluster answers at “{address}”; start one, or correct the address"
 RAY_NO_PROCESS = (
     "the Ray cluster at “{address}” answers, but starts no process for this page; see its ray_client_server logs"
