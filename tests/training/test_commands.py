@@ -169,7 +169,9 @@ def test_an_eagle3_head_is_measured_and_calibrated(target_folder, corpus_folder,
     assert (folder / "config.json").read_bytes() == before
 
 
-THINKING = "{% for each in messages %}{{ each.role }}:{{ each.content }};{% endfor %}{% if thinking %}<think>{% endif %}"
+THINKING = (
+    "{% for each in messages %}{{ each.role }}:{{ each.content }};{% endfor %}{% if thinking %}<think>{% endif %}"
+)
 
 
 def test_a_corpus_and_answers_are_written_with_the_template_s_arguments(target_folder, tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ def new_tab(browser):
         tab.streams = tab_streams
         tab.on("request", lambda request: "queue/data" in request.url and tab_streams.add(request))
         for end in ("requestfinished", "requestfailed"):
-            tab.on(end, tab_streams.discard)
+            tab.on(end, lambda request: tab_streams.discard(request))
         tab.set_default_timeout(30_000)
         tab.goto(address)
         tab.wait_for_selector("#jk-chip.ready")
@@ -42,14 +42,22 @@ def new_tab(browser):
 @pytest.fixture
 def slow():
     """A page with room for all of them, whose answers take some ten seconds."""
-    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=1.0))
-    yield blocks, address
+    generator = FakeGenerator(default_answer() * 4, pace=1.0)
+    blocks, address = serve(lambda: generator)
+    yield blocks, address, generator
+    generator.gate.set()
     blocks.close()
 
 
 def send(tab, question: str) -> None:
     tab.fill("#question textarea", question)
     tab.click("#ask")
+
+
+def stop_all(runs, tabs) -> None:
+    """Ends tabs' answers on the server: Stop would need a connection."""
+    for tab in tabs:
+        runs.stop(runs.visitor(tab.evaluate("Jakiro.moves.state.turns[0].id")).session)
 
 
 def wait_for_streams(tab, count: int) -> None:
@@ -91,7 +99,7 @@ def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_
                          " [name, Jakiro.textOf(lane, lane.tokens.length), lane.endReason])")  # fmt: skip
     assert len(texts) == 2
     for name, text, end in texts:
-        assert (text, end) == (run.traces[name].text, "eos")
+        assert (text, end) == (run.traces[name].text, run.traces[name].end_reason)
     assert tab.evaluate("Jakiro.moves.state.turns.length") == 1 and tab.is_hidden("#jk-notice")
 
 
@@ -107,9 +115,7 @@ def test_six_answers_in_hidden_tabs_leave_room_for_a_seventh_tab_and_all_come_to
     seventh = new_tab(slow[1])
     send(seventh, "The seventh?")
     seventh.wait_for_selector(".answer-pane .waiting:visible")
-    runs = slow[0].runs
-    for tab in tabs:
-        runs.stop(runs.visitor(tab.evaluate("Jakiro.moves.state.turns[0].id")).session)
+    stop_all(slow[0].runs, tabs)
     seventh.wait_for_function(f"({LENGTH}) > 4")
     for number, tab in enumerate(tabs):
         tab.evaluate(SHOWN, True)
@@ -120,14 +126,15 @@ def test_six_answers_in_hidden_tabs_leave_room_for_a_seventh_tab_and_all_come_to
 def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_when_one_is_free(new_tab, slow):
     tabs = [new_tab(slow[1]) for _ in range(CONNECTIONS + 1)]
     *tabs, seventh = tabs
+    slow[2].gate.clear()
     for number, tab in enumerate(tabs):
         send(tab, f"Question {number}?")
         wait_for_streams(tab, 1)
     send(seventh, "The seventh?")
     seventh.wait_for_selector(f'.answer-pane .waiting:has-text("{words.BROWSER["held_up"]}")')
     assert seventh.is_hidden("#jk-notice"), "nothing is lost"
-    for tab in tabs:
-        tab.click("#stop")
+    slow[2].gate.set()
+    stop_all(slow[0].runs, tabs)
     seventh.wait_for_function(f"({LENGTH}) > 4")
     assert seventh.evaluate("Jakiro.moves.state.run.question") == "The seventh?"
 
