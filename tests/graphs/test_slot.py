@@ -220,10 +220,10 @@ def test_steps_left_pending_over_many_plain_steps_reach_the_head():
 def test_the_widest_tree_fits_a_slot_and_one_with_more_rows_does_not():
     generator = static_generator()
     slots, drafter = generator.slots, generator.drafter(DEFAULT)
-    widest = TreeConfig(width=8, depth=MOST_DRAFT_ROWS // 8, nodes=MOST_NODES)
+    widest = TreeConfig(width=MOST_DRAFT_ROWS // 16, depth=16, nodes=MOST_NODES)
     _, give_back = slots.borrow(drafter, SamplingParams(), widest, 4, slots.tokens)
     give_back()
-    for tree in (replace(widest, nodes=MOST_NODES + 1), replace(widest, depth=widest.depth + 1)):
+    for tree in (replace(widest, nodes=MOST_NODES + 1), replace(widest, width=widest.width + 1)):
         assert slots.borrow(drafter, SamplingParams(), tree, 4, 8) is None
     assert slots.turned_away == 2
 

@@ -1,5 +1,7 @@
 """Many tabs of one browser, which has six connections to a server for all: who holds one, and what waits says."""
 
+import re
+
 import pytest
 
 from app.words import page as words
@@ -9,6 +11,8 @@ from tests.app.fake import FakeGenerator, default_answer
 pytestmark = pytest.mark.browser
 # What a browser opens to one server by HTTP/1.1
 CONNECTIONS = 6
+# What Gradio answers for as long as it is read
+STREAMS = re.compile("/queue/data|/heartbeat/")
 # Headless browsers show all tabs: this one says that it is not seen, with the event by which they tell
 SHOWN = """shown => {
     for (const [name, value] of [["hidden", !shown], ["visibilityState", shown ? "visible" : "hidden"]]) {
@@ -27,7 +31,7 @@ def new_tab(browser):
     def open_at(address: str):
         tab, tab_streams = context.new_page(), set()
         tab.streams = tab_streams
-        tab.on("request", lambda request: "queue/data" in request.url and tab_streams.add(request))
+        tab.on("request", lambda request: STREAMS.search(request.url) and tab_streams.add(request))
         for end in ("requestfinished", "requestfailed"):
             tab.on(end, lambda request: tab_streams.discard(request))
         tab.set_default_timeout(30_000)
