@@ -254,3 +254,8 @@ def test_each_drafter_gets_a_slot_and_the_last_slot_serves_who_is_left():
     generator = static_generator()
     generator.slots.prepare([generator.drafter(PLAIN)], side_by_side=3)
     assert len(generator.slots._free) == 1
+
+
+def test_a_slot_has_room_for_a_text_whose_last_token_nobody_reads():
+    generator = static_generator(tokens=10**6)
+    assert generator.slots.tokens == generator.max_prompt_tokens + 1
