@@ -81,13 +81,13 @@ def is_ascending(values: object, least: int) -> bool:
     return list(values) == sorted(set(values))
 
 
-def _bias_of(text: str) -> tuple[int, float]:
-    """A token's bias as a command has it: ID=BIAS."""
+def bias_of(text: str) -> tuple[int, float]:
+    """A token's bias as commands and forms have it: ID=BIAS."""
     token_id, _, bias = text.partition("=")
     try:
         return int(token_id), float(bias)
     except ValueError:
-        raise ValueError(f"--logit-bias takes ID=BIAS, such as 42=-5; you gave {text!r}.") from None
+        raise ValueError(f"Logit bias takes ID=BIAS, such as 42=-5; you gave {text!r}.") from None
 
 
 GRAMMARS = ("json_schema", "json", "regex", "choice", "lark")
@@ -187,7 +187,7 @@ class SamplingParams:
     frequency_penalty: float = setting("Subtract for each time that the answer has a token.", 0.0)
     no_repeat_ngram_size: int = setting("No run of so many tokens comes twice; 0 allows all.", 0)
     logit_bias: tuple[tuple[int, float], ...] = setting(
-        "ID=BIAS, added to a token's logit; may be repeated.", (), repeated=True, read=_bias_of
+        "ID=BIAS, added to a token's logit; may be repeated.", (), repeated=True, read=bias_of
     )
     suppress_tokens: tuple[int, ...] = setting("Comma list of token ids that never come.", ())
     grammar: Grammar | None = None
