@@ -7,7 +7,6 @@ work where the logits lie; what has to look at tokens one by one, `HostRule`, se
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -86,7 +85,7 @@ class Counted:
         return found if columns is None else logits.index_copy_(1, columns, found)
 
 
-class HostRule(Protocol):
+class HostRule:
     """What has to look at each prefix on the host.
 
     Attributes:
@@ -108,9 +107,10 @@ class HostRule(Protocol):
             token_ids, parents: of a tree whose root is committed; parents come before their children.
             allowed: (nodes, words) uint32, a bit a token, all set before.
         """
+        raise NotImplementedError
 
 
-class UnrepeatedRuns:
+class UnrepeatedRuns(HostRule):
     """No run of n tokens comes twice in prompt and answer."""
 
     name = REPEATED
@@ -148,19 +148,13 @@ class UnrepeatedRuns:
         return tuple(ids[len(ids) - self.size + 1 :])
 
 
-class Suppressed:
+class Suppressed(HostRule):
     """Tokens that never come, where the host sends a mask anyway and a grammar may have to go before them."""
 
     name = SUPPRESSED
 
     def __init__(self, token_ids: Sequence[int]) -> None:
         self.token_ids = token_ids
-
-    def start(self, prompt_ids: Sequence[int]) -> None:
-        pass
-
-    def advance(self, committed_ids: Sequence[int]) -> None:
-        pass
 
     def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:
         for row in allowed:
