@@ -22,7 +22,6 @@ from gradio_client import Client
 from app.page import build as page
 from app.serving.limits import Limits
 from jakiro.bench.environment import environment
-from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.peers.llama import LLAMA_CPP, LlamaCppRunner
 from jakiro.bench.runner import Lane
 from jakiro.config import SamplingParams
@@ -35,6 +34,19 @@ from lab.measuring.page import Watched, speed
 SPINS = "import torch; torch.set_num_threads(2); a = torch.ones(1 << 17)\nwhile True: a.add_(1)"
 QUIET, ONE, TWO, SPINNING = "quiet", "one busy loop", "two busy loops", "a program that spins"
 METHODS = ("autoregressive", "jakiro")
+
+
+@contextmanager
+def busy_neighbours(count: int) -> Iterator[None]:
+    """Runs so many processes that do nothing but compute, one core's worth each, until the block ends."""
+    processes = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
 
 
 @contextmanager
