@@ -86,7 +86,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab.click("#answer-as input")
     tab.get_by_role("option", name="One of these texts").click()
     tab.fill("#answer-form textarea", "yes\nno & never")
-    tab.get_by_label(words.BIAS).fill("42=-5,7=2.5")
+    tab.get_by_label(words.BIAS).fill("7=2.5,42=-5")
     tab.get_by_label(words.SUPPRESSED).fill("3,9")
     tab.get_by_label("Fixed").check()
     tab.wait_for_selector("#candidates input:enabled")
