@@ -194,7 +194,7 @@ class TreeLimits:
         chains_only: no node may have two children, because the target scores no trees.
         chain: tokens from another source to merge into the tree at its root.
         free: when candidates that need no draft pass go alone; None for never.
-        added: see `TokenRule.added`; None where no rule steers drafts.
+        added: see `TokenRule.added`; None where no rule steers drafts. Those at fixed addresses do not ask for it.
     """
 
     tree: TreeConfig
