@@ -28,6 +28,7 @@ FORM = """() => ({
   form: document.querySelector("#answer-form textarea").value,
   bias: document.querySelector("#logit-bias textarea, #logit-bias input").value,
   suppressed: document.querySelector("#suppress-tokens textarea, #suppress-tokens input").value,
+  told: document.querySelector("#template-arguments textarea").value,
   system: document.querySelector("#system-prompt textarea").value,
   alongside: document.querySelector("#alongside input").checked })""".replace("NAMES", str(list(FIELDS)))
 QUESTION = "Why is 1 + 1 = 2 & not <b>3</b>? 100 % sure, “naïve” 🌍 #tab=race"
@@ -94,6 +95,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab.fill("#levels input", "3")
     tab.get_by_label(words.FAST, exact=True).check()
     tab.fill("#system-prompt textarea", "Be brief.\nBe kind.")
+    tab.fill("#template-arguments textarea", '{"enable_thinking":false,"note":"& = #"}')
     tab.click("#close-settings")
     ask(tab, QUESTION)
     wait_until_finished(tab)
