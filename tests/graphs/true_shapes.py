@@ -153,7 +153,7 @@ def target_on(device: torch.device, config, name: str, numerics: str, monkeypatc
     monkeypatch.setattr(targets, "weight_of", lambda module: module.weight.detach())
     monkeypatch.setattr(targets, "output_function", lambda model, weight: model.get_output_embeddings())
     monkeypatch.setattr(TargetModel, "probe_bit_identity", lambda target: True)
-    monkeypatch.setattr(FusedLlama, "build", lambda model, packed, packing: FusedLlama.of(model, False))
+    monkeypatch.setattr(FusedLlama, "build", lambda model, packing: FusedLlama.of(model, None))
     with device, no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)
     target = TargetModel(model, nn.Module(), name, None, numerics)
