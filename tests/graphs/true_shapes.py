@@ -26,6 +26,7 @@ from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods.plain import PlainDrafter
 from jakiro.target import model as targets
+from jakiro.target.attending import register
 from jakiro.target.llama import FusedLlama
 from jakiro.target.model import TargetModel
 from jakiro.training.start import head_config
@@ -135,7 +136,7 @@ class _NoTrial:
     """Trial passes look at values, which `meta` has none of."""
 
     def __init__(self, *arguments) -> None:
-        pass
+        register()
 
     def failure(self, target) -> None:
         return None
