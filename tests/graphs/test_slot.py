@@ -7,6 +7,7 @@ import pytest
 
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 from jakiro.drafting.base import Proposal
+from jakiro.drafting.heads import HeadSession
 from jakiro.graphs.cache import columns_for
 from jakiro.graphs.pool import _shared_out
 from jakiro.graphs.slot import MOST_DRAFT_ROWS, MOST_NODES
@@ -102,8 +103,14 @@ RULES = {
 
 @pytest.mark.parametrize("temperature", [0, 0.8])
 @pytest.mark.parametrize("rule", RULES)
-def test_every_setting_gives_the_trees_and_text_of_sliced_passes(rule, temperature, static, generator):
-    """One after another in one slot: nothing of one answer's counts is left for the next."""
+def test_every_setting_gives_the_trees_and_text_of_sliced_passes(
+    rule, temperature, static, generator, monkeypatch
+):  # fmt: skip
+    """One after another in one slot: nothing of one answer's counts is left for the next.
+
+    Captured drafts are ranked without the rule, so here the others are, too.
+    """
+    monkeypatch.setattr(HeadSession, "_with_rule", lambda session, noise, *rest: noise)
     sampling = SamplingParams(temperature, seed=3, max_new_tokens=16, **RULES[rule])
     for method in ("jakiro", "autoregressive"):
         expected = generator.run("Tell me.", sampling, method, TREE)
