@@ -150,6 +150,7 @@ class Header:
         num_reused_tokens: how many of the prompt's tokens came from an earlier answer's cache.
         queue_ms: how long the question waited on the page; None elsewhere.
         first_logprobs: of the first token, as a step's `logprobs` has them of its own.
+        template_arguments: what the chat template was told besides the messages, by name; None is nothing.
     """
 
     method: str
@@ -176,6 +177,7 @@ class Header:
     num_reused_tokens: int = 0
     queue_ms: float | None = None
     first_logprobs: tuple[Scored, ...] = ()
+    template_arguments: dict | None = None
     schema_version: int = SCHEMA_VERSION
 
 
@@ -304,7 +306,7 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
 
 _TUPLES = {"also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers"}
 # Left out of files where there are none
-_WHERE_ASKED = {"logprobs", "first_logprobs", "forbidden_by"}
+_WHERE_ASKED = {"logprobs", "first_logprobs", "forbidden_by", "template_arguments"}
 _BYTES = {"piece", "target_choice_piece", "bonus_piece", "first_piece"}
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.engine.prefix import OwnPrefixes
-from jakiro.text import as_messages, encode_messages
+from jakiro.text import all_arguments, as_messages, encode_messages
 
 Messages = str | Sequence[dict]
 
@@ -16,13 +16,15 @@ class Prompt:
 
     Attributes:
         ids: of the question and, from `answer_start` on, of the beginning of an answer that goes on after it.
-        messages, raw: what the question was encoded from, for traces: messages, or a bare text.
+        messages, raw, told: what the question was encoded from, for traces: messages and what the chat template knew
+            besides, or a bare text.
     """
 
     ids: tuple[int, ...]
     answer_start: int
     messages: tuple[dict, ...] = ()
     raw: str | None = None
+    told: dict | None = None
 
     @classmethod
     def of(
@@ -37,7 +39,10 @@ class Prompt:
             ValueError: nothing was asked, or a message is malformed; see `encode_messages`.
         """
         ids = encode_messages(tokenizer, messages, messages if raw else None, template_arguments)
-        return cls(tuple(ids), len(ids), () if raw else tuple(as_messages(messages)), messages if raw else None)
+        if raw:
+            return cls(tuple(ids), len(ids), raw=messages)
+        told = all_arguments(tokenizer, template_arguments)
+        return cls(tuple(ids), len(ids), tuple(as_messages(messages)), told=told or None)
 
     @property
     def answer_ids(self) -> tuple[int, ...]:

@@ -106,6 +106,7 @@ class FakeGenerator:
         self.gate = threading.Event()
         self.gate.set()
         self.closed = self.active = self.most_active = 0
+        self.template_arguments = None
 
     @property
     def profile(self) -> None:
@@ -163,7 +164,7 @@ class FakeGenerator:
             tree={"nodes": tree.nodes if tree else 1, "depth": tree.depth if tree else 0,
                   "policy": tree.policy if tree else "fixed"},
             first_token_id=1000, first_piece=pieces[0], first_text=pieces[0].decode("utf-8", "replace"),
-            prefill_ms=84.0, special_tokens={str(STOP_ID): "<|im_end|>"},
+            prefill_ms=84.0, template_arguments=self.template_arguments, special_tokens={str(STOP_ID): "<|im_end|>"},
         )  # fmt: skip
 
     def _steps(self, trace: Trace, pieces: list[bytes], params, nodes: int, depth: int) -> Iterator[Step]:
