@@ -11,7 +11,12 @@ from jakiro.config import Grammar, SamplingParams, shortened
 from jakiro.text import as_messages
 
 # Fields that the library's settings check themselves, in their own words
-SAMPLED = {field.name for field in fields(SamplingParams)} - {"max_new_tokens", "logprobs", "grammar"}
+SAMPLED = {field.name for field in fields(SamplingParams)} - {
+    "max_new_tokens",
+    "logprobs",
+    "grammar",
+    "record_alternatives",
+}
 # OpenAI's defaults, where the library has others
 DEFAULTS = {"temperature": 1.0}
 # A seed that nobody gave; few enough digits for every language's integers

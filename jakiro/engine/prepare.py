@@ -17,7 +17,7 @@ from jakiro.engine.answer_text import AnswerText
 from jakiro.engine.budget import Size, TreeBudget
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
-from jakiro.engine.logprobs import scored
+from jakiro.engine.logprobs import ranked, scored
 from jakiro.engine.prefix import GrowingPrefix, Prefix
 from jakiro.engine.request import Request
 from jakiro.engine.runner import Runner
@@ -132,6 +132,10 @@ def _begin(
         rule.advance([first_token_id], first)
     wanted = sampling.logprobs
     first_logprobs = () if wanted is None else scored(logits, [first_token_id], wanted, setup.token_text)[0]
+    alternatives = ()
+    if sampling.record_alternatives:
+        alternatives = ranked(chosen_from, [first_token_id], sampling.temperature, setup.token_text)
+    given = prompt.answer_ids
     profile = {"device": setup.device_name} | (budget.profile.to_dict() if budget else {})
     header = Header(
         method=setup.method.name,
@@ -155,6 +159,10 @@ def _begin(
         first_text=text.text(),
         prefill_ms=clock.ms["other"],
         first_logprobs=first_logprobs,
+        first_alternatives=alternatives,
+        prefix_ids=given,
+        prefix_pieces=tuple(map(setup.token_text.piece, given)),
+        forced=tuple((place, given[place]) for place in prompt.forced),
         num_reused_tokens=len(earlier.token_ids) if earlier else 0,
         special_tokens={str(token_id): name for token_id, name in setup.token_text.special_tokens.items()},
     )
