@@ -11,7 +11,6 @@ from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled.linear import BlockLinear, CompiledInt8Linear
 from jakiro.kernels.linear import Packing, looked_up, native_works, packed_linear
-from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.target.model import TargetModel
 
 PRECISIONS = ("int8", "full")
@@ -39,10 +38,12 @@ class DraftHead(nn.Module):
         skipped_tokens: at a text's beginning, those that its cache has no row for; rows that pair a token with the
             target's feature one position before it begin at the second one.
         root_rows: rows at the end of what `extend` returns from which a tree begins.
+        drafted_rows: rows that drafting writes into the cache at least, however small the tree.
     """
 
     skipped_tokens = 1
     root_rows = 1
+    drafted_rows = 0
     capturable = True
 
     @property
@@ -107,7 +108,7 @@ class DraftHead(nn.Module):
         return torch.nn.functional.linear(features, self.output_weight)
 
     def pack(self, precision: str = "int8") -> "DraftHead":
-        """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
+        """Packs the matrices for drafting on a CPU, as far as this machine can; no training after it.
 
         Here nothing is packed.
 
@@ -170,12 +171,10 @@ class FeatureHead(DraftHead):
 
 
 def precision_on(device: torch.device, wanted: str) -> str:
-    """What packed matrices get there: "int8" where it is wanted and this build of torch can, else "full"."""
-    return "int8" if wanted == "int8" and quantizing_works(device) else "full"
+    """What packed matrices get there: "int8" where it is wanted and compiled code multiplies them, else "full"."""
+    return "int8" if wanted == "int8" and device.type == "cpu" and native_works() else "full"
 
 
 def packing_for(precision: str) -> Packing:
     """What packs a head's matrices at this precision."""
-    if precision == "full":
-        return packed_linear
-    return CompiledInt8Linear if native_works() else QuantizedLinear
+    return packed_linear if precision == "full" else CompiledInt8Linear

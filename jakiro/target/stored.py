@@ -4,6 +4,7 @@ Matrices are read one by one into panels of 8 bits, whose products compiled code
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -36,6 +37,7 @@ class StoredModel:
 
     Attributes:
         embedding, output_weight: (vocab_size, hidden_size), a tensor, or blocks whose rows are looked up by number.
+        file_bits: of a weight in the file, in the mean.
 
     Raises:
         ValueError: the file was cut meanwhile, or holds scales that are no finite numbers.
@@ -47,6 +49,8 @@ class StoredModel:
         from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
         self.config, self._weights = config, weights
+        tensors = [weight.tensor for weight in weights.values()]
+        self.file_bits = 8 * sum(each.num_bytes for each in tensors) / sum(prod(each.shape) for each in tensors)
         self.embedding = self._table("model.embed_tokens")
         tied = config.tie_word_embeddings
         self.output = self.embedding if tied else self._matrix("lm_head")
@@ -103,6 +107,12 @@ class StoredModel:
         return (
             matrix if isinstance(matrix, BlockLinear) else torch.from_numpy(self._weights[f"{name}.weight"].numbers())
         )
+
+
+def bytes_kept(weights: Mapping[str, StoredWeight]) -> int:
+    """About how much memory a `StoredModel` of these weights takes: a byte a weight with its scales, or a float."""
+    tensors = [weight.tensor for weight in weights.values()]
+    return sum(int((1.1 if tensor.kind in BLOCKS else 4) * prod(tensor.shape)) for tensor in tensors)
 
 
 def _blocks(stored: Sequence[StoredWeight], bias: Tensor | None) -> BlockLinear:

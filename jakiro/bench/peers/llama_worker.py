@@ -1,6 +1,6 @@
 """The process in which llama.cpp decodes: reads a JSON request a line, writes its answer as a line.
 
-`python -P llama_worker.py MODEL THREADS`; imports nothing of ours, which would set how threads wait.
+`python -P llama_worker.py MODEL THREADS [lookup]`; imports nothing of ours, which would set how threads wait.
 """
 
 import json
@@ -8,14 +8,17 @@ import sys
 import time
 from itertools import islice
 
+# Tokens, as long as the prompts that we measure with
+CONTEXT = 8192
+
 
 def answer(model, request: dict) -> dict:
-    """Token ids of a greedy answer and the seconds from its first token to its last.
+    """Token ids of an answer and the seconds from its first token to its last.
 
     Args:
         model: a `llama_cpp.Llama`.
-        request: "prompt" (token ids), "text" (what they stand for), "end" (the id that ends an answer) and
-            "max_new_tokens".
+        request: "prompt" (token ids), "text" (what they stand for), "end" (the id that ends an answer),
+            "max_new_tokens", "seed" and "sampling" (arguments of `Llama.generate`).
 
     Returns:
         {"token_ids", "seconds"}, or {"error"} where llama.cpp reads the text as other ids.
@@ -24,13 +27,14 @@ def answer(model, request: dict) -> dict:
     if own != request["prompt"]:
         return {"error": f"reads {len(own)} token ids where our tokenizer writes {len(request['prompt'])}, or others."}
     token_ids, times = [], []
-    greedy = model.generate(request["prompt"], temp=0.0, top_k=1, repeat_penalty=1.0, reset=True)
-    for token_id in islice(greedy, request["max_new_tokens"]):
+    model.set_seed(request["seed"])
+    stream = model.generate(request["prompt"], reset=True, **request["sampling"])
+    for token_id in islice(stream, request["max_new_tokens"]):
         times.append(time.perf_counter())
         token_ids.append(token_id)
         if token_id == request["end"]:
             break
-    greedy.close()
+    stream.close()
     return {"token_ids": token_ids, "seconds": times[-1] - times[0]}
 
 
@@ -45,9 +49,14 @@ def read(model, token_ids: list[int]) -> dict:
 def main() -> None:
     from llama_cpp import Llama
 
-    path, threads = sys.argv[1], int(sys.argv[2])
-    # 0: as long a context as the file names
-    model = Llama(path, n_ctx=0, n_threads=threads, n_threads_batch=threads, verbose=False)
+    path, threads, drafts = sys.argv[1], int(sys.argv[2]), {}
+    if sys.argv[3:] == ["lookup"]:
+        from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+        # As its documentation recommends for machines without a GPU
+        drafts["draft_model"] = LlamaPromptLookupDecoding(num_pred_tokens=2)
+    # A cache as long as a model's context may be gigabytes
+    model = Llama(path, n_ctx=CONTEXT, n_threads=threads, n_threads_batch=threads, verbose=False, **drafts)
     for line in sys.stdin:
         request = json.loads(line)
         reply = read(model, request["read"]) if "read" in request else answer(model, request)
