@@ -140,6 +140,9 @@ ZERO_TIME_OVER = (
 )
 
 RAY_MISSING = "--workers needs Ray Serve, which is not installed; run: pip install 'ray[serve]'"
+RAY_TEMPLATE_ARGUMENTS = (
+    "--template-arguments are told to who loads the model: give template_arguments to the workers' “serve run”"
+)
 RAY_NO_CLUSTER = "no Ray cluster answers at “{address}”; start one, or correct the address"
 RAY_NO_PROCESS = (
     "the Ray cluster at “{address}” answers, but starts no process for this page; see its ray_client_server logs"
@@ -273,6 +276,10 @@ BROWSER = {
     "table_lane": "method",
     "connection_lost": "Connection lost at token {n}. The answer goes on when it is back.",
     "server_silent": "The server did not answer.",
+    "held_up": (
+        "Waiting for a free connection: a browser has six for all tabs of this page. It goes on when another tab’s "
+        "answer ends, or is hidden."
+    ),
     "retry": "Retry",
     "offline_kept": "No connection to the server. Your question is kept; press Ask when the connection is back.",
     "visit_cut": "This answer is no longer kept: {n} tokens of it are here, and its question is in the box.",

@@ -143,6 +143,7 @@ def _begin(
         bit_identical=target.bit_identical and target.rounds_alike(tree.nodes),
         messages=prompt.messages,
         raw_prompt=prompt.raw,
+        template_arguments=prompt.told,
         num_prompt_tokens=prompt.answer_start,
         target={"name": target.name, "sha256": target.sha256},
         drafter=setup.drafter.info,

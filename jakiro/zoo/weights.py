@@ -7,10 +7,10 @@ transformers are imported by the functions that need them.
 from pathlib import Path
 
 from jakiro.zoo.embedded import EMBEDDED_SHA256, converted_gguf, described_gguf, embedded_file, embedded_target
-from jakiro.zoo.files import check_files
+from jakiro.zoo.files import check_files, has_whole_weights, refuse_scaled
 from jakiro.zoo.gguf_model import read_gguf_model
 from jakiro.zoo.hashes import damaged_since, weights_sha256
-from jakiro.zoo.hub import split_revision
+from jakiro.zoo.hub import cached_folder, split_revision, tensor_kinds
 from jakiro.zoo.placement import check_room
 from jakiro.zoo.progress import counted
 from jakiro.zoo.refusals import one_sentence
@@ -52,16 +52,24 @@ def load_tokenizer(name: str | None = None):
 
 
 def check_target(name: str | None = None) -> None:
-    """Looks at the files of a target that is a folder here, before any weights are read.
+    """Looks at the files of a target before any weights are read: of the Hub's, before they are fetched.
 
     Raises:
         ValueError: one is missing or damaged, or holds quantised weights that would be read as plain ones.
     """
     pair = resolve(name, NO_HEAD)
-    source, _ = _prepared(pair)
+    source, revision = _prepared(pair)
     quantised = getattr(load_config(name), "quantization_config", None)
-    if Path(source).is_dir() and not is_gguf(pair):
-        check_files(Path(source), quantised is not None)
+    if is_gguf(pair):
+        return
+    folder = Path(source) if Path(source).is_dir() else cached_folder(pair.target_path_or_hub_id)
+    if folder is not None and (folder == Path(source) or has_whole_weights(folder)):
+        check_files(folder, quantised is not None)
+    elif quantised is None:
+        with one_sentence("target model", pair.target_path_or_hub_id, "weights"):
+            kinds = tensor_kinds(source, revision)
+        for file, held in kinds.items():
+            refuse_scaled(f"{file} of {source}", held)
     if quantised is not None:
         _refuse_another_way_of_quantising(pair, quantised)
 

@@ -20,7 +20,7 @@ const asNumerics = (text) => ({ exact: say("exact"), fast: say("fast") })[text] 
 const FIELDS = new Map([
   ["question", String], ["system-prompt", String], ["method", String], ["numerics", asNumerics],
   ["further-lanes", (text) => text.split(",").filter(Boolean)], ["alongside", (text) => ({ yes: true, no: false })[text] ?? text],
-  ["answer-as", String], ["answer-form", String],
+  ["answer-as", String], ["answer-form", String], ["template-arguments", String],
   ...["length", "candidates", "levels", ...Object.keys(NUMBERS)].map((name) => [name, asNumber]),
 ]);
 const OTHERS = ["tab", "target", "dtype"];
@@ -41,7 +41,7 @@ function recordingLink(name, step, tab = "watch") {
 
 // The settings of an answer by the form's names, as its header tells them
 function settingsOf(run) {
-  const { sampling, tree, numerics, messages } = run.main.header;
+  const { sampling, tree, numerics, messages, template_arguments: told } = run.main.header;
   const drafting = run.ordered.filter((lane) => !lane.isPlain).map((lane) => lane.method);
   const numbers = Object.entries(NUMBERS).map(([name, usual]) => [name, sampling[name.replaceAll("-", "_")] ?? usual, usual])
     .filter(([, value, usual]) => value !== usual);
@@ -53,6 +53,7 @@ function settingsOf(run) {
     ...(drafting.length ? { method: drafting[0] } : {}), alongside: run.plain ? "yes" : "no",
     "further-lanes": drafting.slice(1).join(","), numerics, ...(system ? { "system-prompt": system } : {}),
     ...(kind ? { "answer-as": kind, "answer-form": [source].flat().join("\n") } : {}),
+    ...(told ? { "template-arguments": JSON.stringify(told) } : {}),
   };
 }
 

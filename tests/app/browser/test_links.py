@@ -26,6 +26,7 @@ FORM = """() => ({
   tree: document.querySelector("#tree input:checked").value,
   numerics: document.querySelector("#numerics input:checked").value,
   form: document.querySelector("#answer-form textarea").value,
+  told: document.querySelector("#template-arguments textarea").value,
   system: document.querySelector("#system-prompt textarea").value,
   alongside: document.querySelector("#alongside input").checked })""".replace("NAMES", str(list(FIELDS)))
 QUESTION = "Why is 1 + 1 = 2 & not <b>3</b>? 100 % sure, “naïve” 🌍 #tab=race"
@@ -90,6 +91,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab.fill("#levels input", "3")
     tab.get_by_label(words.FAST, exact=True).check()
     tab.fill("#system-prompt textarea", "Be brief.\nBe kind.")
+    tab.fill("#template-arguments textarea", '{"enable_thinking":false,"note":"& = #"}')
     tab.click("#close-settings")
     ask(tab, QUESTION)
     wait_until_finished(tab)

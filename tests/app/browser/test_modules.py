@@ -222,6 +222,34 @@ def test_a_tokens_margin_is_that_of_the_node_which_it_was_chosen_after(functions
     assert any(len(step["accepted_path"]) > 1 for step in trace["steps"]) and found == expected
 
 
+def test_speeds_and_places_of_two_answers_counted_by_hand(functions):
+    """Three steps with 4, 8 and 12 tokens after half a second, a second and four; plain decoding takes ever longer."""
+    found = functions.evaluate(
+        """() => {
+          const { metrics } = Jakiro;
+          const lane = (counts, seconds, secondsTo) => ({ counts, seconds, secondsTo, steps: counts, endReason: "eos",
+            tokens: Array.from({ length: counts.at(-1) }, (_, id) => ({ id })),
+            countAfter: (step) => (step < 0 ? 1 : counts[step]),
+            countAt: (time) => counts.findLast((_, step) => seconds[step] <= time) || 1 });
+          const main = lane([4, 8, 12], [0.5, 1, 4], (count) => [0.5, 1, 4][count / 4 - 1]);
+          const plain = lane([16], [16], (count) => count ** 2 / 16);
+          const times = [1, 3].map((ms) => ({ draft_ms: ms, verify_ms: 2 * ms, other_ms: ms }));
+          return { smooth: [0, 2].map((step) => metrics.smoothSpeed(main, step)),
+            parts: metrics.partsAt({ main, plain }), speed: [1, 2, 3].map((count) => metrics.speed(main, count)),
+            median: metrics.stepTimes(times), speedup: [1, 2, 3].map((steps) => metrics.speedup(main, plain, steps)),
+            waited: metrics.speedup(main, plain, 2, 1) };
+        }"""
+    )
+    assert found == {
+        "smooth": [6, 2],
+        "parts": 12,
+        "speed": [None, 7, 2.75],
+        "median": [2, 4, 2],
+        "speedup": [None, 4, 9 / 4],
+        "waited": 5 / 2,
+    }
+
+
 def agrees(found, wanted) -> bool:
     """Whether an unpacked value is the trace's own, up to the digits that travel."""
     if isinstance(wanted, float) and isinstance(found, (int, float)):
