@@ -292,7 +292,7 @@ LINES = (
          'yield "main", depth, features[sequence, position]'),
     )),
     ("jakiro.training.validation",
-     "tests/training/test_validation.py::test_agreement_of_the_first_depth_counted_by_hand",
+     "tests/training/test_validation.py::test_a_first_guess_is_the_likeliest_and_three_are_the_three_likeliest",
      (
         ("the-second-guess", "agreement", "hits[:, :1]", "hits[:, 1:2]"),
     )),
@@ -310,7 +310,7 @@ LINES = (
          '["best_expert_top1"] - facts["union_top1"]'),
     )),
     ("jakiro.graphs.pool",
-     "tests/graphs/test_slot.py::test_a_text_that_crosses_column_steps_and_fills_the_context_is_that_of_sliced_passes",
+     "tests/graphs/test_slot.py::test_a_slot_has_room_for_a_text_whose_last_token_nobody_reads",
      (
         ("no-room-for-the-last-token", "Slots.__init__", "target.max_positions + 1", "target.max_positions"),
     )),

@@ -331,6 +331,8 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
             f"The tokenizer has {len(read.tokenizer):,} tokens, the model knows {target.vocab_size:,}: prompts that "
             "hold one of the others are refused. Resize the model's embedding to its tokenizer."
         )
+    if not target.makers_settings:
+        target.makers_settings = zoo.makers_settings_of(read.names.target_name)
     if target.makers_settings:
         asked = ", ".join(f"{name} {value}" for name, value in target.makers_settings.items())
         notices.append(f"The model's makers ask for {asked}; without --makers what you set counts alone.")

@@ -13,11 +13,9 @@ from jakiro.zoo.hashes import damaged_since, weights_sha256
 from jakiro.zoo.hub import cached_folder, split_revision, tensor_kinds
 from jakiro.zoo.placement import check_room
 from jakiro.zoo.progress import counted
-from jakiro.zoo.refusals import one_sentence
+from jakiro.zoo.refusals import first_of, one_sentence
 from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, file_of, is_embedded, resolve
 
-# Of a long list so many are named
-_SHOWN = 3
 # What older checkpoints hold beside their weights, and a model computes from its config
 _BUFFERS = (
     "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", "attn.bias", "attn.masked_bias",
@@ -190,10 +188,9 @@ def _refuse_what_differs(pair: Pair, found: dict) -> None:
         ("hold what its config says nothing of:", unread),
     ):
         if names:
-            more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
             raise ValueError(
                 f"The target model {pair.target_path_or_hub_id} could not be loaded: its weights {what} "
-                f"{', '.join(names[:_SHOWN])}{more}; use the config.json that belongs to them, or fetch both again."
+                f"{first_of(names)}; use the config.json that belongs to them, or fetch both again."
             )
 
 

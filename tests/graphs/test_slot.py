@@ -7,6 +7,7 @@ import pytest
 
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 from jakiro.drafting.base import Proposal
+from jakiro.drafting.heads import HeadSession
 from jakiro.graphs.cache import columns_for
 from jakiro.graphs.pool import _shared_out
 from jakiro.graphs.slot import MOST_DRAFT_ROWS, MOST_NODES
@@ -102,8 +103,14 @@ RULES = {
 
 @pytest.mark.parametrize("temperature", [0, 0.8])
 @pytest.mark.parametrize("rule", RULES)
-def test_every_setting_gives_the_trees_and_text_of_sliced_passes(rule, temperature, static, generator):
-    """One after another in one slot: nothing of one answer's counts is left for the next."""
+def test_every_setting_gives_the_trees_and_text_of_sliced_passes(
+    rule, temperature, static, generator, monkeypatch
+):  # fmt: skip
+    """One after another in one slot: nothing of one answer's counts is left for the next.
+
+    Captured drafts are ranked without the rule, so here the others are, too.
+    """
+    monkeypatch.setattr(HeadSession, "_with_rule", lambda session, noise, *rest: noise)
     sampling = SamplingParams(temperature, seed=3, max_new_tokens=16, **RULES[rule])
     for method in ("jakiro", "autoregressive"):
         expected = generator.run("Tell me.", sampling, method, TREE)
@@ -254,3 +261,8 @@ def test_each_drafter_gets_a_slot_and_the_last_slot_serves_who_is_left():
     generator = static_generator()
     generator.slots.prepare([generator.drafter(PLAIN)], side_by_side=3)
     assert len(generator.slots._free) == 1
+
+
+def test_a_slot_has_room_for_a_text_whose_last_token_nobody_reads():
+    generator = static_generator(tokens=10**6)
+    assert generator.slots.tokens == generator.max_prompt_tokens + 1

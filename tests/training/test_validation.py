@@ -124,3 +124,12 @@ def test_how_two_experts_share_the_work_counted_by_hand(monkeypatch):
         "mean_weight_0": (0.5 + 1 + 0.25) / 3,
     }  # fmt: skip
     assert facts == pytest.approx({f"experts/{name}": number for name, number in wanted.items()}, abs=1e-6)
+
+
+def test_a_first_guess_is_the_likeliest_and_three_are_the_three_likeliest(monkeypatch):
+    logits = torch.tensor([[3.0, 2, 1, 0], [3, 2, 1, 0], [3, 2, 1, 0], [0, 1, 9, 3]])
+    monkeypatch.setattr(validation, "learnable_positions", lambda batch, num_steps: torch.ones(1, 4, dtype=torch.bool))
+    monkeypatch.setattr(validation, "branch_rows", lambda *_: [("main", 1, logits, None)])
+    head = SimpleNamespace(draft_token_ids=torch.arange(4), logits=lambda rows: rows)
+    data = HeldOut([None], [torch.tensor([[0, 1, 3, 2]])], torch.eye(4))
+    assert agreement(SimpleNamespace(head=head), data) == {"main_1/top1": 2 / 4, "main_1/top3": 3 / 4}

@@ -454,7 +454,7 @@ def test_mask_and_plot_read_as_tables(shown):
 
 def test_the_tree_on_screen_becomes_a_picture(shown):
     drawn = shown.evaluate(
-        """async () => { const canvas = await Jakiro.drawing.canvasOf(Jakiro.treePicture(Jakiro.moves.state.run, 0));
+        """async () => { const canvas = await Jakiro.canvasOf(Jakiro.treePicture(Jakiro.moves.state.run, 0));
            const data = canvas.getContext('2d').getImageData(0, 150, canvas.width, canvas.height - 220).data;
            const colours = new Set();
            for (let i = 0; i < data.length; i += 4) colours.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
@@ -495,3 +495,24 @@ def test_a_page_without_storage_still_watches_its_connection(modules):
         }"""
     )
     assert modules.evaluate("window.waiting") == 1
+
+
+def test_a_step_that_begins_with_a_sign_of_the_format_is_brought_into_sight(modules):
+    """A fence is hidden where code is formatted; what stands behind it is of the same step."""
+    pieces = [b"```", b"python", b"\n", b"def", b" f", b"():", b"\n", *120 * [b"    x = 1", b"\n"], b"```", b"\n"]
+    given(
+        modules,
+        "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
+        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 60}); }",
+        traces_of(pieces, length=400),
+    )
+    modules.wait_for_selector("svg.tree[data-step='60']")
+    modules.wait_for_function("() => document.querySelector('.answer-scroll').scrollTop > 100")
+    index = modules.evaluate("Jakiro.lane().steps.findIndex((step) => step.committed_ids.length > 2)")
+    assert index >= 0 and modules.evaluate("index => Jakiro.lane().countAfter(index - 1) < 7", index)
+    modules.evaluate("index => Jakiro.show(Jakiro.moves.state.run, index)", index)
+    modules.wait_for_function(
+        """() => { const room = document.querySelector('.answer-scroll').getBoundingClientRect();
+          return [...document.querySelectorAll('.answer-text .selected')].map((token) => token.getBoundingClientRect())
+            .some(({ top, bottom, height }) => height && top >= room.top && bottom <= room.bottom); }"""
+    )
