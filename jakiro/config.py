@@ -17,6 +17,8 @@ MAX_SEED = 2**63
 LEAST_TEMPERATURE = 1e-4
 MOST_STOPS, LONGEST_STOP = 8, 64
 MOST_LOGPROBS = 20
+# The likeliest tokens that are recorded beside a chosen one
+ALTERNATIVES = 5
 # Beyond these a setting says no more than at them
 MOST_BIAS, MOST_PENALTY, MOST_REPETITION = 100, 2, 10
 MOST_TOKENS_NAMED, MOST_CHOICES, LONGEST_GRAMMAR = 1024, 256, 100_000
@@ -181,6 +183,7 @@ class SamplingParams:
         grammar: the form that the answer keeps to; None for free text.
         logprobs: record each token's log probability and those of so many likeliest, at most `MOST_LOGPROBS`; None
             records none and costs nothing.
+        record_alternatives: record the `ALTERNATIVES` likeliest tokens in each token's place, see `trace.Ranked`.
 
     Raises:
         ValueError: a value is out of its range.
@@ -203,6 +206,9 @@ class SamplingParams:
     suppress_tokens: tuple[int, ...] = setting("Comma list of token ids that never come.", ())
     grammar: Grammar | None = None
     logprobs: int | None = None
+    record_alternatives: bool = setting(
+        "Record what else could have come, five tokens for each, in --trace.", False, "--record-alternatives"
+    )
 
     def __post_init__(self) -> None:
         for name, (label, least, most, in_words) in _RANGES.items():
@@ -235,6 +241,10 @@ class SamplingParams:
         require(
             self.logprobs is None or (is_count(self.logprobs, 0) and self.logprobs <= MOST_LOGPROBS),
             f"Logprobs must be a whole number from 0 to {MOST_LOGPROBS}; you gave {_came(self.logprobs)}.",
+        )
+        require(
+            isinstance(self.record_alternatives, bool),
+            f"Record alternatives must be true or false; you gave {_came(self.record_alternatives)}.",
         )
         object.__setattr__(self, "stop", tuple(self.stop))
         run = self.no_repeat_ngram_size

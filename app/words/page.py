@@ -85,6 +85,7 @@ TEMPLATE_ARGUMENTS_NOT_READ = (
     "Template arguments are a JSON object of at most {most} characters, "
     'such as {{"enable_thinking": false}}; you gave {came}.'
 )
+ANSWER_PREFIX_NOT_READ = "An answer's beginning is two lists, of token ids and of places in it; you gave {came}."
 SYSTEM_PROMPT_NOT_TEXT = "The system prompt must be text."
 HISTORY_NOT_MESSAGES = "The history must be a list of messages with a role and a text."
 QUEUE_FULL_ADDRESS = (
