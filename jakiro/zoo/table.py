@@ -62,7 +62,7 @@ ENTRIES = {
     DEFAULT_TARGET: Entry(source=None, head=DEFAULT_HEAD, target_sha256=EMBEDDED_SHA256),
     "qwen2.5-coder-0.5b-instruct": Entry(
         source="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
-        head=None,
+        head="qwen2.5-coder-0.5b-instruct-decoupled",
         file=HubFile(
             repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
             name="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
