@@ -24,8 +24,7 @@ def test_a_shipped_head_is_small_and_the_one_that_its_manifest_names(name):
     assert weights_file(folder).stat().st_size <= LARGEST
     assert manifest["sha256"] == file_sha256(weights_file(folder))
     config = load_head(folder).config
-    target = zoo.ENTRIES[config.target_name]
-    assert config.target_sha256 == (target.file.sha256 if target.file else target.target_sha256)
+    assert config.target_sha256 == zoo.ENTRIES[config.target_name].target_sha256
     card = (folder / CARD_NAME).read_text(encoding="utf-8")
     assert "Apache-2.0" in card and "minutes" in card and "τ" in card
 
