@@ -18,6 +18,7 @@ from jakiro.heads.kinds import KINDS
 from jakiro.methods import (
     aded,
     dflash,
+    draft_model,
     eagle2,
     eagle3,
     gumiho,
@@ -136,6 +137,7 @@ METHODS = Methods(
         gumiho.METHOD,
         medusa.METHOD,
         dflash.METHOD,
+        draft_model.METHOD,
     )
 )
 

@@ -36,6 +36,9 @@ class LoadOptions:
     template_arguments: str | None = setting(
         'What the chat template is told, as a JSON object, such as {"enable_thinking": false}.', None
     )
+    draft_model: str | None = setting(
+        "A small model of the target's family that drafts: a known name, a folder, a GGUF file or a Hub id.", None
+    )
 
     @property
     def known_methods(self) -> "Methods":
