@@ -26,8 +26,8 @@ from jakiro.target.model import TargetModel
 from jakiro.training.start import head_config
 
 BLOCK, LAYERS, VOCABULARY = 8, (1, 3), 257
-LENGTH, BATCH = 128, 8
-PROMPT, ANSWER, PASSAGES = 200, 96, 24
+LENGTH, BATCH = 96, 8
+PROMPT, ANSWER, PASSAGES = 150, 64, 12
 DECAY = 0.8
 SHAPES = {"chain": TreeConfig(width=1, depth=BLOCK - 1, nodes=BLOCK)} | {
     f"tree, {nodes} nodes": TreeConfig(width=8, depth=BLOCK - 1, nodes=nodes) for nodes in (8, 16, 32)

@@ -50,7 +50,7 @@ def test_trees_and_chains_of_a_small_model_write_plain_decoding_s_text(draft, sa
     generator = drafting[draft]
     expected = generator.run(QUESTION, SAMPLINGS[sampling], PLAIN.name).token_ids
     assert generator.usual.name == "draft_model" and generator.status["head"].endswith(draft)
-    for method, tree in (("draft_model", TREE), ("draft_model", CHAIN), ("draft_model", None), ("mcsd", TREE)):
+    for method, tree in (("draft_model", TREE), ("draft_model", CHAIN), ("mcsd", TREE)):
         trace = generator.run(QUESTION, SAMPLINGS[sampling], method, tree)
         assert trace.token_ids == expected
         assert any(len(step.nodes) > 1 for step in trace.steps)
@@ -76,10 +76,11 @@ def test_a_long_answer_finds_room_and_a_next_turn_takes_over_rows(drafting):
     from jakiro.engine.prefix import PrefixStore
 
     generator, prefixes = drafting["wider"], PrefixStore().of()
-    sampling = SamplingParams(max_new_tokens=150)
+    sampling = SamplingParams(max_new_tokens=80)
+    expected = generator.run(QUESTION, sampling, PLAIN.name).token_ids
     for _ in range(2):
         trace = generator.run(QUESTION, sampling, "draft_model", TREE, prefixes=prefixes)
-        assert trace.token_ids == generator.run(QUESTION, sampling, PLAIN.name).token_ids
+        assert trace.token_ids == expected
 
 
 def test_the_command_line_takes_one(folders, capsys):
