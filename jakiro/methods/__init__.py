@@ -18,7 +18,6 @@ from jakiro.heads.kinds import KINDS
 from jakiro.methods import (
     aded,
     dflash,
-    draft_model,
     eagle2,
     eagle3,
     gumiho,
@@ -30,6 +29,7 @@ from jakiro.methods import (
     plain,
     prompt_lookup,
     recycling,
+    small_model,
 )
 
 PLAIN, DEFAULT = plain.METHOD, jakiro.METHOD
@@ -137,7 +137,7 @@ METHODS = Methods(
         gumiho.METHOD,
         medusa.METHOD,
         dflash.METHOD,
-        draft_model.METHOD,
+        small_model.METHOD,
     )
 )
 

@@ -49,8 +49,8 @@ def drafting(folders):
 def test_trees_and_chains_of_a_small_model_write_plain_decoding_s_text(draft, sampling, drafting):
     generator = drafting[draft]
     expected = generator.run(QUESTION, SAMPLINGS[sampling], PLAIN.name).token_ids
-    assert generator.usual.name == "draft_model" and generator.status["head"].endswith(draft)
-    for method, tree in (("draft_model", TREE), ("draft_model", CHAIN), ("mcsd", TREE)):
+    assert generator.usual.name == "small_model" and generator.status["head"].endswith(draft)
+    for method, tree in (("small_model", TREE), ("small_model", CHAIN), ("mcsd", TREE)):
         trace = generator.run(QUESTION, SAMPLINGS[sampling], method, tree)
         assert trace.token_ids == expected
         assert any(len(step.nodes) > 1 for step in trace.steps)
@@ -61,7 +61,7 @@ def test_a_draft_that_is_the_target_itself_is_never_refused(sampling, folders):
     """In chains and along a tree's best path, at a temperature too: both meet the same noise."""
     generator = load(folders, "target")
     for tree in (CHAIN, TreeConfig(width=3, depth=4, nodes=40)):
-        steps = generator.run(QUESTION, SAMPLINGS[sampling], "draft_model", tree).steps
+        steps = generator.run(QUESTION, SAMPLINGS[sampling], "small_model", tree).steps
         assert [len(step.accepted_path) for step in steps[:-1]] == [4] * (len(steps) - 1)
 
 
@@ -69,7 +69,7 @@ def test_a_draft_runs_without_compiled_passes_too(folders, without_compiled_func
     generator = load(folders, "wider", numerics="exact")
     for sampling in SAMPLINGS.values():
         expected = generator.run(QUESTION, sampling, PLAIN.name).token_ids
-        assert generator.run(QUESTION, sampling, "draft_model", TREE).token_ids == expected
+        assert generator.run(QUESTION, sampling, "small_model", TREE).token_ids == expected
 
 
 def test_a_long_answer_finds_room_and_a_next_turn_takes_over_rows(drafting):
@@ -79,7 +79,7 @@ def test_a_long_answer_finds_room_and_a_next_turn_takes_over_rows(drafting):
     sampling = SamplingParams(max_new_tokens=80)
     expected = generator.run(QUESTION, sampling, PLAIN.name).token_ids
     for _ in range(2):
-        trace = generator.run(QUESTION, sampling, "draft_model", TREE, prefixes=prefixes)
+        trace = generator.run(QUESTION, sampling, "small_model", TREE, prefixes=prefixes)
         assert trace.token_ids == expected
 
 

@@ -15,7 +15,7 @@ model_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 METHOD = head_method(
     model_drafter,
     Needs(head=(ModelConfig.kind,)),
-    name="draft_model",
+    name="small_model",
     title="Draft model",
     sentence="A small model of the same family drafts a tree token by token; the target checks it.",
     paper="2211.17192",
