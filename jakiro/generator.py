@@ -284,6 +284,8 @@ class JakiroGenerator:
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
         template_arguments: Mapping[str, object] | None = None,
+        answer_prefix_ids: Sequence[int] = (),
+        forced: Sequence[int] | None = None,
     ) -> Stream:
         """Reads the prompt and returns an iterator of `Step`s; its `.trace` grows, its `.close()` stops it.
 
@@ -296,11 +298,16 @@ class JakiroGenerator:
             prefixes: from `PrefixStore.of`. A prompt that begins like an earlier text of the same owner is read from
                 where the two part; the answer is the same. `max_reusable_tokens` says where it helps.
             template_arguments: what the chat template is told for this prompt, before what it is told with all.
+            answer_prefix_ids: the beginning of the answer, which goes on after it as if it had been written so: it
+                counts for rules, stop texts and the limit.
+            forced: places in that beginning whose tokens somebody chose, for the trace; None is the last one.
 
         Raises:
-            ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
+            ValueError: an empty or too long prompt, an unknown method, no draft head for a method that needs one, or a
+                beginning that ends the answer or is outside its grammar.
         """
-        return self._start(self._request(messages, sampling, tree, raw, prefixes, template_arguments), method)
+        request = self._request(messages, sampling, tree, raw, prefixes, template_arguments, answer_prefix_ids, forced)
+        return self._start(request, method)
 
     def _request(
         self,
@@ -310,8 +317,10 @@ class JakiroGenerator:
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
         template_arguments: Mapping[str, object] | None = None,
+        answer_prefix_ids: Sequence[int] = (),
+        forced: Sequence[int] | None = None,
     ) -> Request:
-        prompt = Prompt.of(self.tokenizer, messages, raw, template_arguments)
+        prompt = Prompt.of(self.tokenizer, messages, raw, template_arguments, answer_prefix_ids, forced)
         return Request(prompt, sampling or SamplingParams(), tree or AUTOMATIC_TREE, prefixes)
 
     def _start(self, request: Request, method: str | None) -> Stream:
@@ -369,13 +378,15 @@ class JakiroGenerator:
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
         template_arguments: Mapping[str, object] | None = None,
+        answer_prefix_ids: Sequence[int] = (),
+        forced: Sequence[int] | None = None,
     ) -> "Race":
         """Answers one question with several methods; the next step is that of the one with the least time so far.
 
         Args:
             methods: names; None races plain decoding and `usual`.
             prefixes: as for `stream`; the first method reads the prompt, the others begin with its rows.
-            template_arguments: as for `stream`.
+            template_arguments, answer_prefix_ids, forced: as for `stream`.
 
         Raises:
             ValueError: an error of `stream`, or a method that is named twice.
@@ -383,7 +394,7 @@ class JakiroGenerator:
         raced = methods or (PLAIN.name, self.usual.name)
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
             raise ValueError(f"A race must not repeat a method; you gave {', '.join(raced)}.")
-        request = self._request(messages, sampling, tree, raw, prefixes, template_arguments)
+        request = self._request(messages, sampling, tree, raw, prefixes, template_arguments, answer_prefix_ids, forced)
         streams: dict[str, Stream] = {}
         for method in raced:
             for first in list(streams.values())[:1]:

@@ -60,11 +60,27 @@ class Node:
 
 
 class Scored(NamedTuple):
-    """A token, its bytes, and the log of its probability by the target's own logits, before temperature and rules."""
+    """A token, its bytes, and the log of its probability.
+
+    In logprobs the probability is by the target's own logits, before temperature and rules; see `Ranked` for the other.
+    """
 
     token_id: int
     piece: bytes
     logprob: float
+
+
+class Ranked(NamedTuple):
+    """What could have come in a token's place, by the target at the answer's temperature (1 when greedy), after its
+    rules and before top-k, top-p, min-p and noise.
+
+    Attributes:
+        rank: of the token that came; 1 is the likeliest.
+        tokens: it, and then the likeliest that may come, best first.
+    """
+
+    rank: int
+    tokens: tuple[Scored, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +118,7 @@ class Step:
         draft_ms, verify_ms, other_ms: this answer's own milliseconds: drafting, the target's pass, and all else.
         plan: why the tree has this size.
         logprobs: where asked for, see `SamplingParams.logprobs`: for each of committed_ids, it and then the likeliest.
+        alternatives: where asked for, see `SamplingParams.record_alternatives`: for each of committed_ids.
     """
 
     index: int
@@ -116,6 +133,7 @@ class Step:
     other_ms: float
     plan: Plan
     logprobs: tuple[tuple[Scored, ...], ...] = ()
+    alternatives: tuple[Ranked, ...] = ()
 
     @property
     def total_ms(self) -> float:
@@ -150,6 +168,11 @@ class Header:
         num_reused_tokens: how many of the prompt's tokens came from an earlier answer's cache.
         queue_ms: how long the question waited on the page; None elsewhere.
         first_logprobs: of the first token, as a step's `logprobs` has them of its own.
+        first_alternatives: likewise; none or one.
+        prefix_ids, prefix_pieces: the beginning of the answer that was given, before the first token; `first_text`
+            begins with its text.
+        forced: of these the tokens that somebody chose, as (place in the answer, id).
+        template_arguments: what the chat template was told besides the messages, by name; None is nothing.
     """
 
     method: str
@@ -176,6 +199,11 @@ class Header:
     num_reused_tokens: int = 0
     queue_ms: float | None = None
     first_logprobs: tuple[Scored, ...] = ()
+    first_alternatives: tuple[Ranked, ...] = ()
+    prefix_ids: tuple[int, ...] = ()
+    prefix_pieces: tuple[bytes, ...] = ()
+    forced: tuple[tuple[int, int], ...] = ()
+    template_arguments: dict | None = None
     schema_version: int = SCHEMA_VERSION
 
 
@@ -196,8 +224,14 @@ class Trace:
 
     @property
     def token_ids(self) -> list[int]:
-        """The answer's token ids, stop token included, prompt excluded."""
-        return [self.header.first_token_id, *(token for step in self.steps for token in step.committed_ids)]
+        """The answer's token ids, a given beginning and the stop token included, prompt excluded."""
+        steps = (token for step in self.steps for token in step.committed_ids)
+        return [*self.header.prefix_ids, self.header.first_token_id, *steps]
+
+    @property
+    def _num_decoded(self) -> int:
+        """Tokens that steps added to the answer."""
+        return sum(len(step.committed_ids) for step in self.steps)
 
     @property
     def text(self) -> str:
@@ -212,7 +246,7 @@ class Trace:
     @property
     def delivered_tau(self) -> float | None:
         """Tokens per step that came into the answer, after the cut at its end; None without steps."""
-        return (len(self.token_ids) - 1) / len(self.steps) if self.steps else None
+        return self._num_decoded / len(self.steps) if self.steps else None
 
     @property
     def decode_seconds(self) -> float:
@@ -229,7 +263,7 @@ class Trace:
     def tokens_per_second(self) -> float | None:
         """Tokens after the first ÷ `decode_seconds`; None where nothing was decoded."""
         seconds = self.decode_seconds
-        return (len(self.token_ids) - 1) / seconds if seconds > 0 else None
+        return self._num_decoded / seconds if seconds > 0 else None
 
     def to_dict(self) -> dict:
         """The trace in JSON's types, pieces as hex; `from_dict` reads it."""
@@ -302,9 +336,12 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
-_TUPLES = {"also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers"}
+_TUPLES = {"also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers", "prefix_ids"}
 # Left out of files where there are none
-_WHERE_ASKED = {"logprobs", "first_logprobs", "forbidden_by"}
+_WHERE_ASKED = {
+    "logprobs", "first_logprobs", "forbidden_by", "alternatives", "first_alternatives", "prefix_ids", "prefix_pieces",
+    "forced", "template_arguments",
+}  # fmt: skip
 _BYTES = {"piece", "target_choice_piece", "bonus_piece", "first_piece"}
 
 
@@ -345,6 +382,12 @@ def _read_field(name: str, value):
         return tuple(map(_read_scored, value))
     if name == "first_logprobs":
         return _read_scored(value)
+    if name in ("alternatives", "first_alternatives"):
+        return tuple(Ranked(rank, _read_scored(tokens)) for rank, tokens in value)
+    if name == "prefix_pieces":
+        return tuple(map(bytes.fromhex, value))
+    if name == "forced":
+        return tuple((place, token_id) for place, token_id in value)
     if name in _TUPLES and value is not None:
         return tuple(value)
     return value

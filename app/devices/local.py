@@ -128,7 +128,7 @@ def answer_events(
         methods = tuple(dict.fromkeys(generator.usual.name if name in default else name for name in methods))
     race = generator.race(
         messages, asking.params, methods=methods, tree=asking.tree, raw=asking.raw, prefixes=prefixes,
-        template_arguments=asking.template_arguments,
+        template_arguments=asking.template_arguments, answer_prefix_ids=asking.answer_prefix_ids, forced=asking.forced,
     )  # fmt: skip
     steps = iter(race)
     try:

@@ -48,8 +48,15 @@ class PageBackend:
         prefixes = service.prefixes.of((caller.key, wish.cache_key)) if caller.key else None
         try:
             method = read_method((wish.own and wish.own.method) or DEFAULT.name, service.methods)
-            lane, told = (method,), wish.template_arguments
-            asking = Asking(wish.messages, wish.sampling, AUTOMATIC_TREE, lane, raw=wish.raw, template_arguments=told)
+            asking = Asking(
+                wish.messages,
+                wish.sampling,
+                AUTOMATIC_TREE,
+                (method,),
+                raw=wish.raw,
+                template_arguments=wish.template_arguments,
+                answer_prefix_ids=wish.answer_prefix_ids,
+            )
             run = handlers.begin(service, self._runs, visitor, asking, False, prefixes=prefixes, events=events)
         except Busy as error:
             raise Refusal(429, str(error), code="rate_limit_exceeded", seconds=error.seconds) from error

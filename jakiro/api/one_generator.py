@@ -71,9 +71,14 @@ class OneGenerator:
         asked = wish.messages[0]["content"] if wish.raw else wish.messages
         prefixes = self._prefixes.of((caller.key, wish.cache_key)) if caller.key else None
         method = wish.own.method if wish.own else None
-        told = wish.template_arguments
         stream = self._generator.stream(
-            asked, wish.sampling, method, raw=wish.raw, prefixes=prefixes, template_arguments=told
+            asked,
+            wish.sampling,
+            method,
+            raw=wish.raw,
+            prefixes=prefixes,
+            template_arguments=wish.template_arguments,
+            answer_prefix_ids=wish.answer_prefix_ids,
         )
         try:
             events.put(("header", None, stream.trace.header))

@@ -3,12 +3,12 @@
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jakiro import __version__
 from jakiro.api.request import Wish
-from jakiro.trace import Scored, Step, Trace
+from jakiro.trace import Ranked, Scored, Step, Trace
 
 # An answer's end in OpenAI's words; what ends otherwise was cut by a limit
 _FINISHED = {"eos": "stop", "stop": "stop"}
@@ -21,11 +21,11 @@ EXTENSION = "jakiro"
 
 
 class Part(NamedTuple):
-    """What a step adds: text, logprobs by token where asked for, and of each token who proposed it."""
+    """What a step adds: text, logprobs by token where asked for, and what else was asked for of each token, by name."""
 
     text: str
     logprobs: Sequence[tuple[Scored, ...]] = ()
-    provenance: Sequence[dict] = ()
+    own: Mapping[str, Sequence[dict]] = {}
 
 
 class Reply:
@@ -63,7 +63,7 @@ class Reply:
         before = [] if self.trace.steps else self._add(self._part(None))
         last = self._chunk(Part(""), reason=self._reason())
         usage = [self._head | {"choices": []} | self._numbers()] if self._wish.include_usage else []
-        return [*before, last | self._told(()), *usage]
+        return [*before, last | self._told({}), *usage]
 
     def whole(self) -> dict:
         """The answer as one object."""
@@ -77,7 +77,8 @@ class Reply:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None}
         self._offset = 0
         choice["logprobs"] = self._logprobs(logprobs)
-        told = self._told([each for part in self._parts for each in part.provenance])
+        names = self._parts[0].own if self._parts else ()
+        told = self._told({name: [each for part in self._parts for each in part.own[name]] for name in names})
         return self._head | {"choices": [choice]} | self._numbers() | told
 
     def _part(self, step: Step | None) -> Part:
@@ -85,18 +86,22 @@ class Reply:
         header, first = self.trace.header, step is None or step.index == 0
         logprobs = [header.first_logprobs] * first if header.first_logprobs else []
         provenance = [_provenance(None, 0, header.first_piece)] * first
+        alternatives = [*header.first_alternatives] * first
         if step is not None:
             logprobs += step.logprobs
             provenance += [_provenance(step, *each) for each in enumerate(_committed_pieces(step))]
-        text = header.first_text if step is None else step.text
-        return Part(text, logprobs, provenance if self._wish.own and self._wish.own.provenance else ())
+            alternatives += step.alternatives
+        text, own = header.first_text if step is None else step.text, self._wish.own
+        told = {"provenance": provenance} if own and own.provenance else {}
+        told |= {"alternatives": list(map(_alternatives, alternatives))} if own and own.alternatives else {}
+        return Part(text, logprobs, told)
 
     def _add(self, part: Part) -> list[dict]:
         if not self._wish.stream:
             self._parts.append(part)
             return []
-        said = part.text or part.logprobs or part.provenance
-        return [self._chunk(part) | (self._told(part.provenance) if part.provenance else {})] if said else []
+        said = part.text or part.logprobs or part.own
+        return [self._chunk(part) | (self._told(part.own) if part.own else {})] if said else []
 
     def _chunk(self, part: Part, reason: str | None = None, role: dict | None = None) -> dict:
         said = (
@@ -129,18 +134,17 @@ class Reply:
     def _reason(self) -> str:
         return _FINISHED.get(self.trace.end_reason, "length")
 
-    def _told(self, provenance: Sequence[dict]) -> dict:
+    def _told(self, own: Mapping[str, Sequence[dict]]) -> dict:
         """What stands under "jakiro", for clients that have asked."""
         if self._wish.own is None:
             return {}
         header = self.trace.header
-        told = {"method": header.method, "seed": self._wish.sampling.seed}
-        return {EXTENSION: told | ({"provenance": list(provenance)} if self._wish.own.provenance else {})}
+        return {EXTENSION: {"method": header.method, "seed": self._wish.sampling.seed} | dict(own)}
 
     def _numbers(self) -> dict:
         """Usage in OpenAI's form, and drafting in vLLM's where there was any."""
         header, steps = self.trace.header, self.trace.steps
-        tokens = len(self.trace.token_ids)
+        tokens = len(self.trace.token_ids) - len(header.prefix_ids)
         drafted = sum(len(step.nodes) - 1 for step in steps)
         accepted = sum(min(len(step.accepted_path), len(step.committed_ids)) for step in steps)
         usage = {
@@ -186,6 +190,12 @@ def _provenance(step: Step | None, place: int, piece: bytes) -> dict:
         return token | {"proposer": TARGET, "also_proposed_by": []}
     node = step.nodes[step.accepted_path[place]]
     return token | {"proposer": node.proposer, "also_proposed_by": list(node.also_proposed_by)}
+
+
+def _alternatives(place: Ranked) -> dict:
+    """A token's rank, and the likeliest tokens in its place with their ids, with which an answer may go on instead."""
+    chosen, *likeliest = [_token(each) | {"id": each.token_id} for each in place.tokens]
+    return chosen | {"rank": place.rank, "alternatives": likeliest}
 
 
 def _text(token: Scored) -> str:

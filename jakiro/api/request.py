@@ -11,7 +11,12 @@ from jakiro.config import Grammar, SamplingParams, shortened
 from jakiro.text import as_messages
 
 # Fields that the library's settings check themselves, in their own words
-SAMPLED = {field.name for field in fields(SamplingParams)} - {"max_new_tokens", "logprobs", "grammar"}
+SAMPLED = {field.name for field in fields(SamplingParams)} - {
+    "max_new_tokens",
+    "logprobs",
+    "grammar",
+    "record_alternatives",
+}
 # OpenAI's defaults, where the library has others
 DEFAULTS = {"temperature": 1.0}
 # A seed that nobody gave; few enough digits for every language's integers
@@ -34,10 +39,16 @@ class OwnGrammar(_Strict):
 
 
 class Own(_Strict):
-    """What OpenAI has no name for: the drafting method, who proposed each token, and further kinds of grammars."""
+    """What OpenAI has no name for.
+
+    The drafting method, who proposed each token, what else could have come, the beginning of an answer that goes on,
+    and further kinds of grammars.
+    """
 
     method: str | None = None
     provenance: bool = False
+    alternatives: bool = False
+    answer_prefix_ids: list = []
     grammar: OwnGrammar | None = None
 
 
@@ -103,6 +114,7 @@ class Wish:
         own: what was asked for under the name "jakiro"; None for nothing.
         template_arguments: what the chat template is told besides.
         cache_key: tells apart the prompt caches of one API key.
+        answer_prefix_ids: the beginning of the answer, which the engine checks.
     """
 
     model: str
@@ -115,6 +127,7 @@ class Wish:
     own: Own | None
     cache_key: str
     template_arguments: dict | None
+    answer_prefix_ids: tuple = ()
 
 
 def read_chat(values: dict, most_tokens: int) -> Wish:
@@ -193,9 +206,11 @@ def _wish(body: _Body, messages: list, sampled: dict, limit: int, logprobs: int 
             chosen["logit_bias"] = {
                 int(name) if name.isdecimal() else name: bias for name, bias in chosen["logit_bias"].items()
             }
-        own = body.jakiro.grammar if body.jakiro else None
-        grammar = Grammar(own.kind, own.source) if own else body.response_format.grammar
-        sampling = SamplingParams(**chosen, max_new_tokens=limit, logprobs=logprobs, grammar=grammar)
+        own = body.jakiro or Own()
+        form = own.grammar
+        grammar = Grammar(form.kind, form.source) if form else body.response_format.grammar
+        recorded = {"logprobs": logprobs, "record_alternatives": own.alternatives}
+        sampling = SamplingParams(**chosen, max_new_tokens=limit, grammar=grammar, **recorded)
         checked = as_messages(messages)
     except ValueError as error:
         raise Refusal(400, str(error)) from error
@@ -210,4 +225,5 @@ def _wish(body: _Body, messages: list, sampled: dict, limit: int, logprobs: int 
         own=body.jakiro,
         cache_key=body.prompt_cache_key,
         template_arguments=getattr(body, "chat_template_kwargs", None),
+        answer_prefix_ids=tuple(own.answer_prefix_ids),
     )

@@ -73,6 +73,9 @@ def generate(
     depth: options.Depth = None,
     width: options.Width = None,
     methods_from: options.MethodsFrom = None,
+    answer_prefix_ids: Annotated[
+        str | None, typer.Option(help="Comma list of token ids that the answer begins with.")
+    ] = None,
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
     **given,
 ) -> None:
@@ -92,7 +95,8 @@ def generate(
     generator = loading.load(load_options)
     sampling = sampling.with_makers(generator.target.makers_settings) if makers else sampling
     method = method and loading.runnable(generator, [method], load_options.known_methods)[0]
-    stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
+    begun = comma_list("--answer-prefix-ids", answer_prefix_ids, int) if answer_prefix_ids else ()
+    stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw, answer_prefix_ids=begun)
     loading.say_notices(generator)
     interrupted = False
     try:

@@ -8,7 +8,7 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from jakiro.config import Grammar, cut_short, require
-from jakiro.core.rule import allows, forbid
+from jakiro.core.rule import HostRule, allows, forbid
 from jakiro.text import TokenText
 
 _tokenizers: "weakref.WeakKeyDictionary[TokenText, LLTokenizer]" = weakref.WeakKeyDictionary()
@@ -57,7 +57,7 @@ def check(grammar: Grammar) -> None:
         raise ValueError(_sentence(troubles[0]))
 
 
-class GrammarRule:
+class GrammarRule(HostRule):
     """A grammar's side of a token rule, see `HostRule`.
 
     A token that ends an answer is never read: it may come where the mask has it, and nothing follows it.
@@ -72,7 +72,7 @@ class GrammarRule:
     name = "grammar"
 
     def __init__(self, grammar: Grammar, token_text: TokenText, vocab_size: int, stop_ids: Collection[int]) -> None:
-        self._stop_ids = sorted(stop_ids)
+        self._stop_ids, self._piece = sorted(stop_ids), token_text.piece
         require(bool(stop_ids), "A grammar needs a token that ends the answer, and this model has none.")
         if token_text not in _tokenizers:
             vocabulary = TokenizerWrapper(_Vocabulary(token_text, vocab_size, self._stop_ids[0]))
@@ -82,13 +82,14 @@ class GrammarRule:
         if self._matcher.is_error():
             raise ValueError(_sentence(self._matcher.get_error()))
 
-    def start(self, prompt_ids: Sequence[int]) -> None:
-        pass
-
     def advance(self, committed_ids: Sequence[int]) -> None:
         own = [token_id for token_id in committed_ids if token_id not in self._stop_ids]
-        if self._matcher.try_consume_tokens(own) < len(own):
-            raise ValueError("The beginning of the answer is outside its grammar; leave one of them out.")
+        place = self._matcher.try_consume_tokens(own)
+        if place < len(own):
+            name = self._piece(own[place]).decode(errors="replace")
+            raise ValueError(
+                f"Token {place + 1} of the answer's beginning, “{name}”, is outside its grammar; choose another one."
+            )
 
     def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:
         """Walks the tree depth first, and each node's tokens are taken back; see `HostRule`.

@@ -1,28 +1,64 @@
-"""The target's own log probabilities of committed tokens, where an answer asks for them."""
+"""What the target says of committed tokens and of others in their place, where an answer asks for it."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from jakiro.config import ALTERNATIVES
+from jakiro.kernels.compiled import sampling as native
 from jakiro.text import TokenText
-from jakiro.trace import Scored
+from jakiro.trace import Ranked, Scored
 
 
 def scored(
-    logits: Tensor, token_ids: Sequence[int], count: int, token_text: TokenText
+    logits: Tensor, token_ids: Sequence[int], count: int, token_text: TokenText, temperature: float = 1
 ) -> tuple[tuple[Scored, ...], ...]:
-    """For each token, it and then the likeliest in its place: log-softmax of the logits as the target gave them.
+    """For each token, it and then the likeliest in its place: log-softmax of logits over the temperature.
 
     Args:
-        logits: (n, vocab_size) that the n tokens were chosen from, before temperature, filters, rules and noise.
-        count: of the likeliest.
+        logits: (n, vocab_size) that the n tokens are looked up in.
+        count: of the likeliest; fewer where fewer may come.
     """
-    logprobs = logits.float().log_softmax(-1)
-    ids = torch.tensor(token_ids, device=logits.device)[:, None]
-    ids = torch.cat([ids, logprobs.topk(min(count, logits.shape[-1]), dim=-1).indices], dim=-1)
-    values = logprobs.gather(-1, ids)
+    ids, logprobs = _likeliest(logits, max(1, min(count, logits.shape[-1])), 1 / temperature)
+    own = logits.gather(-1, torch.tensor(token_ids, device=logits.device)[:, None])
+    best = logits.gather(-1, ids[:, :1])
+    own = logprobs[:, :1] + (own.float() - best.float()) / temperature
+    ids, logprobs = ids[:, :count].tolist(), torch.cat([own, logprobs[:, :count]], dim=-1).tolist()
     return tuple(
-        tuple(Scored(token_id, token_text.piece(token_id), value) for token_id, value in zip(*row, strict=True))
-        for row in zip(ids.tolist(), values.tolist(), strict=True)
+        tuple(
+            Scored(token_id, token_text.piece(token_id), logprob)
+            for place, (token_id, logprob) in enumerate(zip((given, *others), row, strict=True))
+            if not place or math.isfinite(logprob)
+        )
+        for given, others, row in zip(token_ids, ids, logprobs, strict=True)
     )
+
+
+def ranked(logits: Tensor, token_ids: Sequence[int], temperature: float, token_text: TokenText) -> tuple[Ranked, ...]:
+    """What could have come in the place of each token.
+
+    Args:
+        logits: (n, vocab_size) that the n tokens were chosen from, as the answer's rules left them.
+        temperature: 0 is taken for 1.
+    """
+    found = []
+    for row, tokens in enumerate(scored(logits, token_ids, ALTERNATIVES, token_text, temperature or 1)):
+        ids = [each.token_id for each in tokens[1:]]
+        # Most are among the likeliest; only for others the whole row is looked at
+        rank = (
+            ids.index(token_ids[row]) + 1
+            if token_ids[row] in ids
+            else int((logits[row] > logits[row, token_ids[row]]).count_nonzero()) + 1
+        )
+        found.append(Ranked(rank, tokens))
+    return tuple(found)
+
+
+def _likeliest(logits: Tensor, count: int, weight: float) -> tuple[Tensor, Tensor]:
+    """(n, count) int64 ids of the largest of each row, best first, and log-softmax of weight · logits there."""
+    if native.works_on(logits) and native.ranks_up_to(count):
+        return native.best_tokens(logits, weight, None, 0.0, count)[:2]
+    values, ids = (logits.float() * weight).log_softmax(-1).topk(count, dim=-1)
+    return ids, values

@@ -68,6 +68,9 @@ class Runner(Protocol):
     def logits(self, num_nodes: int) -> Tensor:
         """(num_nodes, V), the target's at all nodes of the tree that was scored; good until the next pass."""
 
+    def chosen_from(self, num_nodes: int) -> Tensor:
+        """The same as the answer's rule left them; after `verify` and before anything is committed."""
+
     def commit(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
         """Keeps the accepted rows; returns the new tokens (n,) and the features one position before each (n, H)."""
 
@@ -104,6 +107,7 @@ class SlicedRunner:
         self.root: Tensor | None = None
         self.rule: TokenRule | None = None
         self._scores: Scores | None = None
+        self._chosen_from: Tensor | None = None
         self._base = 0
 
     def load_prefix(self, rows: Tensor) -> None:
@@ -141,11 +145,15 @@ class SlicedRunner:
         whole = self.sampling.unfiltered
         noise_rows = self.noise_rows.rows(self._base + 1, tree.max_depth + 1) if whole else None
         logits = scores.logits if self.rule is None else self.rule.adjust(scores.logits, tree, scores.mask)
+        self._chosen_from = logits
         verification = verify(tree, scores.mask, logits, self.sampling, self.noise, self._base, noise_rows, **options)
         return read_back(tree, verification)
 
     def logits(self, num_nodes: int) -> Tensor:
         return self._scores.logits[:num_nodes]
+
+    def chosen_from(self, num_nodes: int) -> Tensor:
+        return self._chosen_from[:num_nodes]
 
     def commit(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
         kept = [0, *outcome.accepted_path]

@@ -14,11 +14,11 @@ from jakiro.core.verify import Outcome
 from jakiro.drafting.base import Committed, NoDraftLimits, Proposal, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.clock import StepClock
-from jakiro.engine.logprobs import scored
+from jakiro.engine.logprobs import ranked, scored
 from jakiro.engine.prepare import Setup, prepare
 from jakiro.engine.recorder import nodes_from, shown_plan
 from jakiro.engine.request import Request
-from jakiro.trace import Plan, Scored, Step
+from jakiro.trace import Plan, Ranked, Scored, Step
 
 
 class Begun(NamedTuple):
@@ -43,7 +43,7 @@ class Stream:
         self._setup, self._target, self._tree = setup, setup.target, state.tree
         self._runner, self._session, self._budget = state.runner, state.session, state.budget
         self._rule, self._text, self._prefix = state.rule, state.text, state.prefix
-        self._draft_ms, self._num_likeliest = state.draft_ms, request.sampling.logprobs
+        self._draft_ms, self._sampling = state.draft_ms, request.sampling
         self.trace, self.may_draft_ahead = state.trace, True
         self._begun: Begun | None = None
         self._release = weakref.finalize(self, state.release)
@@ -92,6 +92,7 @@ class Stream:
         reread = outcome.needs_full_sort
         if reread:
             outcome = self._runner.verify(proposal, whole_vocabulary=True)
+        alternatives = self._alternatives(outcome)
         committed = self._commit(outcome)
         clock.end("other")
         if self._session is not None:
@@ -134,6 +135,7 @@ class Stream:
             other_ms=clock.ms["other"],
             plan=shown,
             logprobs=logprobs,
+            alternatives=alternatives[: len(committed_ids)],
         )
 
     def _begin(self) -> Begun:
@@ -173,7 +175,8 @@ class Stream:
             tree = replace(tree, depth=plan.levels, nodes=plan.nodes)
             nodes = min(self._tree.nodes, 1 + MAX_CHAIN)
             free = NoDraftLimits(nodes, self._budget.least_chance, plan.expected_tokens - 1)
-        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free))
+        added = self._rule.added if self._rule is not None and self._rule.steers else None
+        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, added=added))
         return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
 
     def _commit(self, outcome: Outcome) -> Committed:
@@ -188,11 +191,19 @@ class Stream:
 
     def _logprobs(self, outcome: Outcome, committed_ids: list[int]) -> tuple[tuple[Scored, ...], ...]:
         """Of the tokens that a step adds to the answer, where they are asked for."""
-        if self._num_likeliest is None:
+        if self._sampling.logprobs is None:
             return ()
         rows = [0, *outcome.accepted_path][: len(committed_ids)]
         logits = self._runner.logits(len(outcome.token_ids))[rows]
-        return scored(logits, committed_ids, self._num_likeliest, self._setup.token_text)
+        return scored(logits, committed_ids, self._sampling.logprobs, self._setup.token_text)
+
+    def _alternatives(self, outcome: Outcome) -> tuple[Ranked, ...]:
+        """Of the tokens that a step commits, where they are asked for."""
+        if not self._sampling.record_alternatives:
+            return ()
+        logits = self._runner.chosen_from(len(outcome.token_ids))[[0, *outcome.accepted_path]]
+        token_ids = [*outcome.accepted_ids, outcome.bonus_token_id]
+        return ranked(logits, token_ids, self._sampling.temperature, self._setup.token_text)
 
     def _learn(self, plan: Plan | None, proposal: Proposal, outcome: Outcome, clock: StepClock) -> None:
         """Lets the next trees' size follow from a step."""

@@ -228,6 +228,14 @@ class Slot(DraftBuffers):
         return self.scored[:num_nodes]
 
     @torch.inference_mode()
+    def chosen_from(self, num_nodes: int) -> Tensor:
+        if self.rule is None:
+            return self.scored[:num_nodes]
+        rows = self._read_rows
+        placed = self.tree.first(num_nodes, min(num_nodes - 1, self._bound), self._layout)
+        return self.rule.adjust(self.scored[:rows], placed, self.mask[:rows, :num_nodes])[:num_nodes]
+
+    @torch.inference_mode()
     def commit(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
         self.passes.get(self.commit_rows, self._read_rows, self._bound)()
         count = len(outcome.accepted_path) + 1

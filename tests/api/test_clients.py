@@ -85,6 +85,33 @@ def test_usage_counts_drafted_tokens_and_vllms_figures_follow(client, trace):
     assert {one["id"] for one in trace.header.proposers} >= set(proposers) - {"target"}
 
 
+def test_an_answer_goes_on_from_one_of_its_alternatives(client, trace):
+    own = {"jakiro": {"alternatives": True}}
+    answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, extra_body=own)
+    places = answer.jakiro["alternatives"]
+    assert [bytes(each["bytes"]) for each in places] == [
+        trace.header.first_piece,
+        *(
+            piece
+            for step in trace.steps
+            for piece in [*(step.nodes[i].piece for i in step.accepted_path), step.bonus_piece][
+                : len(step.committed_ids)
+            ]
+        ),
+    ]
+    assert places[4]["rank"] >= 1 and len(places[4]["alternatives"]) == 5
+    fork = [*trace.token_ids[:4], places[4]["alternatives"][1]["id"]]
+    own["jakiro"]["answer_prefix_ids"] = fork
+    options = {"extra_body": own, "stream": True, "stream_options": {"include_usage": True}}
+    *chunks, last = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, **options)
+    told = [each for chunk in chunks for each in chunk.model_extra.get("jakiro", {}).get("alternatives", ())]
+    assert last.usage.completion_tokens == 15 == len(told)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text[:3] == trace.text[:3] and text != trace.text
+    with pytest.raises(openai.BadRequestError, match=r"The beginning of the answer ends it \(length\)"):
+        client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=5, extra_body=own)
+
+
 def test_a_stream_has_the_same_text_and_ends_once(client, trace):
     chunks = list(client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, stream=True))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == trace.text

@@ -1,13 +1,16 @@
-"""A request whose prompt ends with the beginning of an answer: what follows is what would have followed."""
-
-from dataclasses import replace
+"""An answer that goes on after a given beginning: what follows is what would have followed, whatever drafts it."""
 
 import pytest
 
-from jakiro.config import SamplingParams
-from tests.support import TREE, tiny_generator
+from jakiro.config import Grammar, SamplingParams
+from jakiro.engine.prefix import PrefixStore
+from jakiro.methods import METHODS
+from jakiro.trace import Trace
+from tests.graphs.static import static_generator
+from tests.support import heads_of, prompt_ids, reference_answer, tiny_generator, tiny_model
 
 QUESTION, LENGTH = "Why is the sky blue?", 24
+RULES = {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "no_repeat_ngram_size": 3}
 
 
 @pytest.fixture(scope="module")
@@ -15,31 +18,95 @@ def generator():
     return tiny_generator()
 
 
-def begun(request, answer_ids):
-    """The request with the beginning of an answer."""
-    prompt = request.prompt
-    return replace(request, prompt=replace(prompt, ids=(*prompt.ids, *answer_ids)))
+@pytest.fixture(scope="module")
+def generators():
+    """By head: passes that grow with the text, and passes at fixed addresses."""
+    return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3")}
+
+
+@pytest.mark.parametrize("rules", [{}, RULES])
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_token_writes_the_same_answer(generators, method, temperature, rules):
+    sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, **rules)
+    for generator in generators["eagle3" if "eagle3" in heads_of(METHODS[method]) else "summed"]:
+        prefixes = PrefixStore().of()
+        whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
+        # After the first token, between two steps and within one, and before the last
+        for given in (1, 4, 5, 6, 7, LENGTH - 1):
+            fork = generator.run(
+                QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=whole.token_ids[:given]
+            )
+            assert fork.token_ids == whole.token_ids and fork.text == whole.text
+            assert fork.end_reason == whole.end_reason == "length"
+            assert fork.header.num_prompt_tokens == whole.header.num_prompt_tokens
+            assert bool(fork.steps) == (given < LENGTH - 1)
+            if generator.max_reusable_tokens:
+                # Only the token that was chosen is read
+                assert fork.header.num_reused_tokens == whole.header.num_prompt_tokens + given - 1
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("method", METHODS)
+def test_another_token_writes_what_plain_decoding_writes_after_it(generators, method, temperature):
+    sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, record_alternatives=True)
+    for generator in generators["eagle3" if "eagle3" in heads_of(METHODS[method]) else "summed"]:
+        prefixes = PrefixStore().of()
+        whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
+        places = [whole.header.first_alternatives[0], *(each for step in whole.steps for each in step.alternatives)]
+        for place in (0, LENGTH - 6):
+            other = next(each.token_id for each in places[place].tokens[1:] if each.token_id != whole.token_ids[place])
+            given = [*whole.token_ids[:place], other]
+            fork = generator.run(QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=given)
+            rest = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH - len(given))
+            stops = generator.target.stop_ids
+            assert fork.token_ids == given + reference_answer(tiny_model(), prompt_ids(QUESTION) + given, rest, stops)
+            assert fork.header.forced == ((place, other),) and fork.header.prefix_ids == tuple(given)
+
+
+@pytest.mark.parametrize("method", ["autoregressive", "jakiro"])
+def test_a_fork_in_the_middle_of_a_character_and_of_a_stop_text(generator, method):
+    asked = SamplingParams(grammar=Grammar("choice", ("naïve 世界 🧪!",)), stop=("界 🧪",))
+    whole = generator.run(QUESTION, asked, method)
+    assert whole.text == "naïve 世" and whole.end_reason == "stop" and len(whole.token_ids) > 14
+    for given in range(1, len(whole.token_ids)):
+        fork = generator.run(QUESTION, asked, method, answer_prefix_ids=whole.token_ids[:given])
+        assert (fork.token_ids, fork.text, fork.end_reason) == (whole.token_ids, whole.text, "stop")
+
+
+def test_all_methods_of_a_race_go_on_and_speeds_count_what_they_wrote(generator):
+    race = generator.race(QUESTION, SamplingParams(max_new_tokens=12), answer_prefix_ids=[5, 6, 7], forced=[0, 2])
+    for _ in race:
+        pass
+    for trace in race.traces.values():
+        assert trace.token_ids[:3] == [5, 6, 7] and len(trace.token_ids) == 12
+        assert trace.header.forced == ((0, 5), (2, 7))
+        assert trace.delivered_tau == 8 / len(trace.steps)
+        assert trace.tokens_per_second == pytest.approx(8 / trace.decode_seconds)
+        assert Trace.from_json(trace.to_json()) == trace
 
 
 @pytest.mark.parametrize(
-    "sampling", [SamplingParams(max_new_tokens=LENGTH), SamplingParams(1.0, max_new_tokens=LENGTH)]
+    ("settings", "given", "sentence"),
+    [
+        ({"max_new_tokens": 4}, [5, 6, 7, 8], r"^The beginning of the answer ends it \(length\); leave out its last "),
+        ({}, [5, 256], r"^The beginning of the answer ends it \(eos\); leave out its last tokens\.$"),
+        ({"stop": ("g",)}, [5, ord("g") - 33], r"^The beginning of the answer ends it \(stop\); leave out its last "),
+        (
+            {"grammar": Grammar("choice", ("gut", "gar"))},
+            [ord("g") - 33, ord("x") - 33],
+            r"^Token 2 of the answer's beginning, “x”, is outside its grammar; choose another one\.$",
+        ),
+        ({}, [5, -1], r"^The beginning of an answer must be a list of whole numbers, 0 or more; you gave \[5, -1\]\.$"),
+        ({}, "yes", r"^The beginning of an answer must be a list of whole numbers, 0 or more; you gave 'yes'\.$"),
+        ({}, [5, 9999], r"token 9,999 of the tokenizer; this model knows 260 tokens"),
+    ],
 )
-@pytest.mark.parametrize("method", ["autoregressive", "jakiro"])
-@pytest.mark.parametrize("given", [1, 7, LENGTH - 1])
-def test_an_answer_that_goes_on_is_the_one_that_was_begun(generator, sampling, method, given):
-    whole = generator.run(QUESTION, sampling, "autoregressive")
-    request = begun(generator._request(QUESTION, sampling, TREE), whole.token_ids[:given])
-    stream = generator._start(request, method)
-    steps = list(stream)
-    assert [*whole.token_ids[:given], *stream.trace.token_ids] == whole.token_ids
-    assert stream.trace.text == whole.text and stream.trace.end_reason == whole.end_reason == "length"
-    assert stream.trace.header.num_prompt_tokens == whole.header.num_prompt_tokens
-    assert bool(steps) == (given < LENGTH - 1)
+def test_a_beginning_that_cannot_be_gone_on_with_is_refused(generator, settings, given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        generator.stream(QUESTION, SamplingParams(**settings), answer_prefix_ids=given)
 
 
-def test_a_beginning_that_ends_the_answer_is_refused(generator):
-    request = generator._request(QUESTION, SamplingParams(max_new_tokens=4), TREE)
-    with pytest.raises(
-        ValueError, match=r"The beginning of the answer ends it \(length\); leave out its last tokens\."
-    ):
-        generator._start(begun(request, [5, 6, 7, 8]), "jakiro")
+def test_forced_places_are_in_the_beginning(generator):
+    with pytest.raises(ValueError, match=r"^Forced places must be below 2, the length of the answer's beginning; you "):
+        generator.stream(QUESTION, answer_prefix_ids=[5, 6], forced=[2])

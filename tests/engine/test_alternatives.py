@@ -1,0 +1,88 @@
+"""What else could have come: a stock model's likeliest tokens in each place, whatever drafted the answer."""
+
+import pytest
+import torch
+
+from jakiro.config import ALTERNATIVES, Grammar, SamplingParams
+from jakiro.methods import METHODS
+from jakiro.trace import Ranked, Trace
+from tests.graphs.static import static_generator
+from tests.support import DEVICE, heads_of, prompt_ids, tiny_generator, tiny_model
+
+QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
+
+
+def places(trace: Trace) -> list[Ranked]:
+    return [*trace.header.first_alternatives, *(each for step in trace.steps for each in step.alternatives)]
+
+
+@torch.no_grad()
+def stock_probs(token_ids: list[int], temperature: float, bias: dict[int, float]) -> torch.Tensor:
+    """(tokens, V), a stock float32 model's at every token of an answer."""
+    prompt = prompt_ids(QUESTION)
+    ids = torch.tensor([[*prompt, *token_ids]], device=DEVICE)
+    logits = tiny_model()(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
+    for token_id, value in bias.items():
+        logits[:, token_id] += value
+    return (logits / (temperature or 1)).softmax(-1)
+
+
+@pytest.fixture(scope="module")
+def generators():
+    return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3")}
+
+
+@pytest.mark.parametrize("temperature", [0, 0.7, 1])
+@pytest.mark.parametrize("method", METHODS)
+def test_they_are_a_stock_models_at_the_temperature_after_the_rules(generators, method, temperature):
+    bias = {65: 5.0, 70: -4.0}
+    sampling = SamplingParams(
+        temperature, top_p=0.9, seed=5, max_new_tokens=24, logit_bias=bias, record_alternatives=True
+    )
+    for generator in generators["eagle3" if "eagle3" in heads_of(METHODS[method]) else "summed"]:
+        trace = generator.run(QUESTION, sampling, method=method)
+        found = places(trace)
+        assert [each.tokens[0].token_id for each in found] == trace.token_ids
+        for row, (rank, (chosen, *likeliest)) in zip(
+            stock_probs(trace.token_ids, temperature, bias), found, strict=True
+        ):
+            assert rank == int((row > row[chosen.token_id]).sum()) + 1
+            assert chosen.logprob == pytest.approx(float(row[chosen.token_id].log()), abs=1e-3)
+            assert [each.token_id for each in likeliest] == row.topk(ALTERNATIVES).indices.tolist()
+            assert [each.logprob for each in likeliest] == pytest.approx(
+                row.topk(ALTERNATIVES).values.log().tolist(), abs=1e-3
+            )
+
+
+def test_what_a_grammar_forbids_is_no_alternative():
+    generator = tiny_generator()
+    asked = SamplingParams(grammar=Grammar("choice", ("gut", "gar")), record_alternatives=True)
+    trace = generator.run(QUESTION, asked)
+    texts = [{each.piece for each in place.tokens[1:]} for place in places(trace)]
+    assert texts[:2] == [{b"g"}, {b"u", b"a"}] and all(len(each) == 1 for each in texts[2:])
+
+
+def test_those_of_tokens_after_a_stop_text_are_left_out():
+    generator = tiny_generator()
+    whole = generator.run(QUESTION, SamplingParams(1, seed=5, max_new_tokens=24))
+    stop = next(text for text in map(chr, range(33, 127)) if text in whole.text[3:])
+    asked = SamplingParams(1, seed=5, max_new_tokens=24, stop=(stop,), record_alternatives=True)
+    cut = generator.run(QUESTION, asked)
+    assert cut.end_reason == "stop" and [each.tokens[0].token_id for each in places(cut)] == cut.token_ids
+
+
+def test_nothing_is_computed_where_nobody_asks_and_a_file_keeps_what_there_is(monkeypatch):
+    generator = tiny_generator()
+    trace = generator.run(QUESTION, SamplingParams(max_new_tokens=8, record_alternatives=True))
+    read = Trace.from_json(trace.to_json())
+    assert read == trace and len(places(read)) == 8
+    for module in ("prepare", "stream"):
+        monkeypatch.setattr(f"jakiro.engine.{module}.ranked", None)
+    bare = generator.run(QUESTION, SamplingParams(max_new_tokens=8))
+    assert bare.token_ids == trace.token_ids and places(bare) == []
+    assert not any("alternatives" in each for each in (*bare.to_dict()["steps"], bare.to_dict()["header"]))
+
+
+def test_it_is_a_switch():
+    with pytest.raises(ValueError, match=r"^Record alternatives must be true or false; you gave 5\.$"):
+        SamplingParams(record_alternatives=5)
