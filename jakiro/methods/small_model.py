@@ -20,4 +20,5 @@ METHOD = head_method(
     sentence="A small model of the same family drafts a tree token by token; the target checks it.",
     paper="2211.17192",
     proposers=PROPOSERS,
+    asks="a small model of the target's family, given with --draft-model",
 )

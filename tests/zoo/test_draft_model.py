@@ -4,10 +4,12 @@ import pytest
 
 from jakiro.cli import main as cli
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.model_head import refuse_other_tokens
 from jakiro.methods import PLAIN
-from tests.support import TREE, byte_tokenizer, tiny_model, word_tokenizer
+from tests.gguf_files import write_gguf
+from tests.support import TREE, byte_tokenizer, tiny_head, tiny_model, tiny_target, word_tokenizer
 
 QUESTION = "the cat sat on the mat; the cat sat"
 CHAIN = TreeConfig(width=1, depth=4, nodes=5)
@@ -70,6 +72,29 @@ def test_a_draft_runs_without_compiled_passes_too(folders, without_compiled_func
     for sampling in SAMPLINGS.values():
         expected = generator.run(QUESTION, sampling, PLAIN.name).token_ids
         assert generator.run(QUESTION, sampling, "small_model", TREE).token_ids == expected
+
+
+@pytest.mark.parametrize("sampling", ["greedy", "sampled"])
+def test_one_gguf_file_drafts_for_another(sampling, tmp_path):
+    """Its tokens are not those of a folder's byte tokenizer, so the target is a file, too."""
+    target = write_gguf(tmp_path / "target.gguf", tiny_model(layers=4))
+    small = write_gguf(tmp_path / "small.gguf", tiny_model(3, hidden_size=32, layers=1))
+    generator = JakiroGenerator.from_pretrained(str(target), device="cpu", draft_model=str(small))
+    assert generator.usual.name == "small_model" and "small.gguf" in generator.status["head"]
+    expected = generator.run(QUESTION, SAMPLINGS[sampling], PLAIN.name).token_ids
+    for tree in (TREE, CHAIN):
+        trace = generator.run(QUESTION, SAMPLINGS[sampling], "small_model", tree)
+        assert trace.token_ids == expected
+        assert any(len(step.nodes) > 1 for step in trace.steps)
+
+
+@pytest.mark.parametrize("head", [None, "summed"])
+def test_without_one_the_method_names_the_option_that_gives_one(head):
+    target = tiny_target()
+    resources = Resources(target, None if head is None else tiny_head(target, head))
+    generator = JakiroGenerator(resources)
+    with pytest.raises(ValueError, match=r"^small_model needs a small model .* with --draft-model; choose one"):
+        generator.run(QUESTION, SAMPLINGS["greedy"], "small_model")
 
 
 def test_a_long_answer_finds_room_and_a_next_turn_takes_over_rows(drafting):
