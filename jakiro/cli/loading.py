@@ -71,7 +71,7 @@ def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ..
     if lacking:
         said.append(f"No draft head fits this model, so {', '.join(lacking)} cannot run.")
     for sentence in said:
-        notes.print(sentence, style="yellow", highlight=False)
+        notes.print(sentence, style="yellow", highlight=False, soft_wrap=True)
     return tuple(name for name in names if name not in headless) or (PLAIN.name,)
 
 
