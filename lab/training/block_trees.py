@@ -3,7 +3,8 @@
     python -m lab.training.block_trees --target-steps 300 --head-steps 120
 
 A byte-level target of four small layers learns the project's own pages, then a head of two layers learns from it; both
-take minutes, on one thread of a busy machine too (`OMP_NUM_THREADS=1`). τ is tokens a step, over continuations of passages that neither has read.
+take minutes. On a busy machine one thread is the fastest (`OMP_NUM_THREADS=1`). τ is tokens a step, over continuations
+of passages that neither has read.
 """
 
 from collections.abc import Iterator
