@@ -8,10 +8,10 @@ are packed, and read by `data/packed.js`, in order.
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import partial
 
-from jakiro.trace import Header, Node, Step
+from jakiro.trace import Header, Node, Step, Trace
 
 # What the lesson computes from and no view of a live step shows
 _NOT_SHOWN = ("residual_contribution",)
@@ -58,6 +58,7 @@ class _LanePacker:
             "bonus_token_id": nodes[last].target_choice,
             "committed": len(step.accepted_path) + 1,
             "plan": {},
+            "alternatives": [],
         }
         packed = {
             "index": step.index,
@@ -81,6 +82,10 @@ class _LanePacker:
             "bonus_token_id": step.bonus_token_id,
             "committed": len(step.committed_ids),
             **self._new_tokens(step),
+            "alternatives": [
+                [rank, [[each.token_id, _rounded(each.logprob, 4)] for each in tokens]]
+                for rank, tokens in step.alternatives
+            ],
             "text": step.text,
             "ms": [_rounded(time, 3) for time in (step.draft_ms, step.verify_ms, step.other_ms)],
             "plan": self._new_plan(step),
@@ -96,6 +101,7 @@ class _LanePacker:
         told, new = self._pieces, {}
         tokens = [(node.token_id, node.piece) for node in step.nodes]
         tokens += [(node.target_choice, node.target_choice_piece) for node in step.nodes]
+        tokens += [each[:2] for place in step.alternatives for each in place.tokens]
         for token_id, piece in (*tokens, (step.bonus_token_id, step.bonus_piece)):
             if told.get(token_id) != piece:
                 told[token_id] = piece
@@ -134,11 +140,7 @@ def pack_piece(piece: bytes) -> str | list[str]:
 
 def pack_header(header: Header) -> dict:
     """The header as the trace's own JSON writes it; it is sent once an answer."""
-    values = asdict(header)
-    values["first_piece"] = header.first_piece.hex()
-    if not header.first_logprobs:
-        del values["first_logprobs"]
-    return values
+    return Trace(header).to_dict()["header"]
 
 
 def to_json(value) -> str:

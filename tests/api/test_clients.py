@@ -104,7 +104,7 @@ def test_an_answer_goes_on_from_one_of_its_alternatives(client, trace):
     own["jakiro"]["answer_prefix_ids"] = fork
     options = {"extra_body": own, "stream": True, "stream_options": {"include_usage": True}}
     *chunks, last = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, **options)
-    told = [each for chunk in chunks for each in chunk.jakiro.get("alternatives", ())]
+    told = [each for chunk in chunks for each in chunk.model_extra.get("jakiro", {}).get("alternatives", ())]
     assert last.usage.completion_tokens == 15 == len(told)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text[:3] == trace.text[:3] and text != trace.text

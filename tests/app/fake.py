@@ -13,7 +13,7 @@ from functools import partial
 
 from jakiro.config import TreeConfig
 from jakiro.methods import DEFAULT, METHODS, PLAIN
-from jakiro.trace import Header, Node, Plan, Step, Trace
+from jakiro.trace import Header, Node, Plan, Ranked, Scored, Step, Trace
 
 ANSWER = (
     "The sky is blue because the air scatters short waves of light more than long ones. Sunlight holds all colours, "
@@ -128,7 +128,7 @@ class FakeGenerator:
             return len(messages.split())
         return sum(len(message["content"].split()) for message in messages)
 
-    def stream(self, messages, params, method=DEFAULT.name, tree=None) -> FakeStream:
+    def stream(self, messages, params, method=DEFAULT.name, tree=None, prefix=(), forced=()) -> FakeStream:
         asked = messages[-1]["content"]
         if len(asked.split()) > self.max_prompt_tokens:
             raise ValueError(
@@ -139,20 +139,24 @@ class FakeGenerator:
         if method is not PLAIN and not method.needs.head:
             tree = TreeConfig(width=1, depth=6, nodes=7)
         pieces = [asked.encode() if piece == b"{question}" else piece for piece in self.pieces]
-        trace = Trace(self._header(messages, params, method, tree, pieces))
+        for place in forced:
+            pieces[place] = piece_of(prefix[place], pieces)
+        trace = Trace(self._header(messages, params, method, tree, pieces, tuple(prefix), forced))
         nodes = 1 if method is PLAIN else tree.nodes
         return FakeStream(self, trace, self._steps(trace, pieces, params, nodes, tree.depth if tree else 0))
 
     def race(
         self, messages, params, methods=(PLAIN.name, DEFAULT.name), tree=None, raw=False, prefixes=None,
-        template_arguments=None,
+        template_arguments=None, answer_prefix_ids=(), forced=(),
     ) -> FakeRace:  # fmt: skip
         self.template_arguments = template_arguments
         if raw:
             messages = [{"role": "user", "content": messages}]
-        return FakeRace({method: self.stream(messages, params, method, tree) for method in methods})
+        begun = answer_prefix_ids, forced or ()
+        return FakeRace({method: self.stream(messages, params, method, tree, *begun) for method in methods})
 
-    def _header(self, messages, params, method, tree, pieces) -> Header:
+    def _header(self, messages, params, method, tree, pieces, prefix, forced) -> Header:
+        first = len(prefix)
         return Header(
             method=method.name, created="2026-01-02T03:04:05+00:00", bit_identical=True, messages=tuple(messages),
             raw_prompt=None, num_prompt_tokens=40, target={"name": "Fake-135M", "sha256": "0" * 64},
@@ -162,7 +166,11 @@ class FakeGenerator:
             sampling=params.to_dict(),
             tree={"nodes": tree.nodes if tree else 1, "depth": tree.depth if tree else 0,
                   "policy": tree.policy if tree else "fixed"},
-            first_token_id=1000, first_piece=pieces[0], first_text=pieces[0].decode("utf-8", "replace"),
+            first_token_id=1000 + first, first_piece=pieces[first],
+            first_text=b"".join(pieces[: first + 1]).decode("utf-8", "replace"),
+            prefix_ids=prefix, prefix_pieces=tuple(pieces[:first]),
+            forced=tuple((place, prefix[place]) for place in forced),
+            first_alternatives=(others(1000 + first, pieces[first]),) if params.record_alternatives else (),
             prefill_ms=84.0, special_tokens={str(STOP_ID): "<|im_end|>"},
         )  # fmt: skip
 
@@ -171,9 +179,9 @@ class FakeGenerator:
         ids = [1000 + index for index in range(len(pieces))] + [STOP_ID]
         pieces = [*pieces, b"<|im_end|>"]
         chance = random.Random(f"{params.seed}-{nodes}-{depth}")
-        position, limit = 1, params.max_new_tokens
+        position, limit = len(trace.header.prefix_ids) + 1, params.max_new_tokens
         spoken = trace.header.first_text
-        shown = pieces[0]
+        shown = b"".join(pieces[:position])
         self.active += 1
         self.most_active = max(self.most_active, self.active)
         try:
@@ -187,6 +195,9 @@ class FakeGenerator:
                 step = grow_step(index, chance, ids, pieces, position, nodes, depth, limit, names)
                 if params.grammar and nodes > 1:
                     step = replace(step, nodes=tuple(map(partial(_forbidden, step), range(nodes))))
+                if params.record_alternatives:
+                    came = zip(step.committed_ids, pieces[position:], strict=False)
+                    step = replace(step, alternatives=tuple(others(*token) for token in came))
                 if self.pace:
                     time.sleep(step.total_ms / 1000 * self.pace)
                 position += len(step.committed_ids)
@@ -202,6 +213,22 @@ class FakeGenerator:
                 yield _with_text(step, addition)
         finally:
             self.active -= 1
+
+
+# What could have come in the place of any token of a fake answer
+ALTERNATIVES = (b" other", b" further", b"\xe4", b"\n")
+
+
+def others(token_id: int, piece: bytes) -> Ranked:
+    """A token of a fake answer, and four others, the last of which ends it."""
+    own = Scored(token_id, piece, math.log(0.6))
+    others = (Scored(2000 + i, each, math.log(0.2) - i) for i, each in enumerate(ALTERNATIVES))
+    return Ranked(1, (own, own, *others, Scored(STOP_ID, b"<|im_end|>", math.log(0.01))))
+
+
+def piece_of(token_id: int, pieces: list[bytes]) -> bytes:
+    """What a token of a fake answer, or one of its alternatives, stands for."""
+    return ALTERNATIVES[token_id - 2000] if token_id >= 2000 else pieces[token_id - 1000]
 
 
 def _forbidden(step: Step, index: int) -> Node:
