@@ -80,7 +80,7 @@ figures: $(VENV)/.requirements-dev
 	$(RUN) -m pip install --quiet --disable-pip-version-check "llama-cpp-python>=0.3.36"
 	$(FIGURES) autoregressive,jakiro,jakiro+prompt_lookup,hf-generate --nodes auto --limit $(FIGURES_LIMIT) \
 		--max-new-tokens 64 --out runs/figures/speed
-	$(FIGURES) autoregressive,jakiro,llama-cpp,llama-cpp-16bit --nodes auto --temperatures 0 --limit $(FIGURES_LIMIT) \
+	$(FIGURES) autoregressive,jakiro,llama-cpp,llama-cpp-lookup --nodes auto --temperatures 0 --limit $(FIGURES_LIMIT) \
 		--max-new-tokens 64 --out runs/figures/peers
 	$(FIGURES) autoregressive,jakiro --nodes auto --prompts assets/prompts/adversarial.jsonl \
 		--max-new-tokens 48 --out runs/figures/adversarial

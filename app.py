@@ -14,6 +14,7 @@ with errors_as_one_sentence():
 with importing():
     from app.devices.choose import device_for
     from app.page import build as page
+    from app.page.picker import PREFERRED_TARGET
     from app.serving.limits import Limits
     from app.serving.server import read_logins
     from jakiro.api.application import read_keys
@@ -23,7 +24,11 @@ with importing():
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Watch speculative decoding happen.")
-    parser.add_argument("--target", help="target model: a known name, a folder, a GGUF file or a Hub id")
+    parser.add_argument(
+        "--target",
+        default=os.environ.get("JAKIRO_TARGET") or None,
+        help="target model: a known name, a folder, a GGUF file or a Hub id (JAKIRO_TARGET)",
+    )
     parser.add_argument("--head", help="draft head: a known name, a folder or a Hub id")
     parser.add_argument("--device", help="cpu, cuda, or auto (all devices together); default: a GPU if there is one")
     parser.add_argument("--dtype", help="float32, bfloat16, float16, 8bit, 4bit; default: what suits the device")
@@ -98,6 +103,7 @@ def main() -> None:
             given=given,
             numerics=arguments.numerics,
             methods=METHODS.with_further(further),
+            preferred=None if fixed or any(given) else PREFERRED_TARGET,
         )
         page.launch(blocks, arguments.host, arguments.port, arguments.share, logins=logins, keys=keys)
     except (OSError, ValueError) as error:

@@ -171,6 +171,7 @@ class JakiroGenerator:
             "numerics": self.target.numerics,
             "bit_identical": self.target.bit_identical,
             "weight_bits": 8 * self.target.weight_itemsize,
+            "file_bits": self.target.file_bits,
             "compiled": self.target.compiled,
             "max_reusable_tokens": self.max_reusable_tokens,
             "makers_settings": self.target.makers_settings,

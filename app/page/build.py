@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ def build(
     given: tuple[str | None, str | None] = (None, None),
     numerics: str | None = None,
     methods: Methods = METHODS,
+    preferred: str | None = None,
 ) -> gr.Blocks:
     """Builds the page around a device; `launch` starts loading it.
 
@@ -47,6 +49,7 @@ def build(
         loader_of, pairs_folder, given: how visitors choose another pair, and which; see `Picker`.
         numerics: what the settings start with.
         methods: the drafting methods that there are.
+        preferred: a target whose pair is loaded as soon as its files lie here, unless somebody chooses before.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     # Else Gradio sums up all answers after each one, with pandas, for a dashboard that is switched off
@@ -56,7 +59,7 @@ def build(
     service = ModelService(device, limits, methods)
     runs = Runs(service.limits)
     picker = Picker(service, loader_of, pairs_folder, given)
-    service.pair, service.size_of = picker.first_name, picker.size_of
+    service.pair, service.size_of, service.choosable = picker.first_name, picker.size_of, loader_of is not None
 
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
         drawn("top", "mountTop(element)", {}, "top")
@@ -130,6 +133,8 @@ def build(
         page.unload(forget)
     page.queue(max_size=None, api_open=False)
     page.service, page.runs, page.benchmarks = service, runs, benchmarks
+    if preferred is not None:
+        threading.Thread(target=picker.prefer, args=(preferred,), name="prefer-model", daemon=True).start()
     return page
 
 

@@ -5,12 +5,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from app.serving.pairs import UNFIT, KnownPair, known_pairs, name_of, target_of
+from app.serving.pairs import HERE, UNFIT, KnownPair, known_pairs, name_of, target_of
 from app.serving.worker import ModelService
 from app.words import page as words
 
 # Makes the function that loads a generator, from the names of a target and of a head ("none" for no head)
 LoaderOf = Callable[[str, str | None], Callable[[], object]]
+
+# Answers better than the one that comes with the package; once its file was fetched the page begins with it
+PREFERRED_TARGET = "qwen2.5-coder-0.5b-instruct"
+LOOK_SECONDS = 5.0
 
 
 class Picker:
@@ -32,6 +36,7 @@ class Picker:
     ) -> None:
         self._service, self._loader_of, self._folder, self._given = service, loader_of, folder, given
         self._lock, self._sizes = threading.Lock(), {}
+        self._chosen = threading.Event()
 
     def makers_settings(self) -> dict:
         """What the makers of the model that runs ask for; nothing while it is loaded."""
@@ -55,7 +60,17 @@ class Picker:
             return pair.reason
         with self._lock:
             started = self._service.swap(self._loader_of(pair.target, pair.head or "none"), pair.name)
-        return "" if started else words.PICKER_BUSY
+        if not started:
+            return words.PICKER_BUSY
+        self._chosen.set()
+        return ""
+
+    def prefer(self, target: str) -> None:
+        """Chooses a target's pair, with its head, as soon as its files lie here, unless somebody has chosen before."""
+        while not self._service.closing and not self._chosen.wait(LOOK_SECONDS):
+            pair = next((pair for pair in self._pairs() if pair.target == target), None)
+            if pair is not None and pair.head and pair.state == HERE and self._service.settled:
+                self.choose(pair.name)
 
     def cancel(self) -> bool:
         """Ends the download of a pair, for everybody; False where none is on its way, or visitors may choose none."""

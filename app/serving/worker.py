@@ -22,6 +22,7 @@ from app.serving.packing import Packer
 from app.serving.turns import Turns
 from app.words import page as words
 from app.words.errors import for_visitors, sentence_of
+from jakiro.bench.environment import weights_in_words
 from jakiro.engine.prefix import OwnPrefixes, PrefixStore
 from jakiro.methods import METHODS, Methods
 from jakiro.starting import FETCH, Cancelled, process_seconds
@@ -62,7 +63,8 @@ class ModelService:
         self.stage: tuple[str, float | None, int | None] | None = None
         self._fetch: tuple[float, float] | None = None  # when its first share was told, and that share
         self._cancelled = threading.Event()
-        self.pair, self.trouble = "", None
+        # The pair that runs, and the one that is on its way; whether visitors may choose
+        self.pair, self.coming, self.choosable, self.trouble = "", "", False, None
         # What loading a pair reads and takes, by its name, where there are pairs to choose from
         self.size_of: Callable[[str], str] = lambda pair: ""
         self.size = ""
@@ -70,7 +72,7 @@ class ModelService:
         self.seconds: dict[str, float | None] = {"page": None, "ready": None}
 
     def start(self) -> None:
-        self.stage = (LOADING, None, None)
+        self.stage, self.coming = (LOADING, None, None), self.pair
         threading.Thread(target=self._load_now, name="load-model", daemon=True).start()
 
     def _load_now(self) -> None:
@@ -108,7 +110,7 @@ class ModelService:
         """
         if self.stage is not None:
             return False
-        self.stage, self.trouble = (WAITING, None, None), None
+        self.stage, self.coming, self.trouble = (WAITING, None, None), pair, None
         threading.Thread(target=self._swap_now, args=(load, pair), name="swap-model", daemon=True).start()
         return True
 
@@ -164,7 +166,8 @@ class ModelService:
         if self.stage is not None or not (self.ready or self.failure):
             stage = self.stage or (LOADING, None, None)
             text = stage_words(*stage, self._seconds_left(stage[1]))
-            return {"state": "loading", "text": text, "title": "", "cancellable": _is_counted(stage)}
+            coming = {"coming": self.coming, "cancellable": _is_counted(stage)}
+            return {"state": "loading", "text": text, "title": ""} | coming
         if self.failure:
             return {"state": "failed", "text": words.CHIP_FAILED, "title": self.trouble or self.failure}
         status = self.device.status
@@ -172,12 +175,13 @@ class ModelService:
         text = words.CHIP_READY.format(**place, numerics=status["numerics"])
         # Compiled passes are exact whatever is asked
         fast = None if status.get("compiled") else words.CHIP_READY.format(**place, numerics="fast")
-        title = f"{words.CHIP_READY_TITLE} · {status['head'] or words.NO_HEAD} · {status['dtype']}"
+        title = f"{words.CHIP_READY_TITLE} · {status['head'] or words.NO_HEAD} · {weights_in_words(status)}"
         notices = [*status.get("notices", ()), *(() if status["bit_identical"] else (words.ROUNDING,))]
         return {
             "state": "ready", "text": text, "fast": fast, "title": title,
             "notice": " ".join(notices), "pair": self.pair,
-            "size": self.size, "target": status["target"], "dtype": status["dtype"], "trouble": self.trouble or "",
+            "size": self.size, "choosable": self.choosable, "target": status["target"], "dtype": status["dtype"],
+            "trouble": self.trouble or "",
             "numerics": words.FAST if status["numerics"] == "fast" else words.EXACT, "length": self.usual_length,
         }  # fmt: skip
 

@@ -9,7 +9,6 @@ from rich.progress import Progress
 
 from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
-from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.plots import figures
 from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts
 from jakiro.bench.report import summarise
@@ -25,13 +24,11 @@ def measure(
     questions: Sequence[Question],
     folder: Path,
     console: Console,
-    neighbours: int = 0,
     further_stamp: Mapping[str, object] | None = None,
 ) -> None:
     """Runs the benchmark, prints its tables and writes bench.json and bench.html, after an interruption too.
 
     Args:
-        neighbours: processes that compute meanwhile, see `busy_neighbours`; costs are profiled before they start.
         further_stamp: what else is to be written down about this run.
     """
     # Plain decoding on the same weights with fast numerics, where it takes part
@@ -45,10 +42,9 @@ def measure(
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task("warming up", total=total)
             bench.warm_up(questions[0])
-            with busy_neighbours(neighbours):
-                for run in bench.runs(questions):
-                    runs.append(run)
-                    progress.update(task, advance=1, description=f"{run.category} {run.question_id}, {run.lane.name}")
+            for run in bench.runs(questions):
+                runs.append(run)
+                progress.update(task, advance=1, description=f"{run.category} {run.question_id}, {run.lane.name}")
     except KeyboardInterrupt:
         console.print(f"Stopped after {len(runs)} of {total} runs; these are their numbers.")
     if not runs:
@@ -59,7 +55,7 @@ def measure(
     for sentence in verdicts(groups):
         console.print(sentence, highlight=False)
     console.print(DEFINITIONS, style="dim")
-    stamp = environment(generator.status) | {"neighbours": neighbours} | dict(further_stamp or {})
+    stamp = environment(generator.status) | dict(further_stamp or {})
     write_atomically(folder / "bench.json", as_json(stamp, settings, groups, runs))
     written = ["bench.json"]
     try:

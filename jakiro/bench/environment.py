@@ -16,6 +16,7 @@ _OF_THE_PAIR = (
     "numerics",
     "bit_identical",
     "weight_bits",
+    "file_bits",
     "compiled",
     "draft_precision",
     "graphs",
@@ -43,6 +44,16 @@ def environment(status: dict) -> dict:
         **{name: status.get(name) for name in _OF_THE_PAIR},
         **{part: short_name(status.get(part)) for part in ("target", "head")},
     }
+
+
+def weights_in_words(status: dict) -> str:
+    """What passes read of the weights and compute in, of a JakiroGenerator's `status`: "weights in bfloat16"."""
+    dtype, bits, in_file = (status.get(name) for name in ("dtype", "weight_bits", "file_bits"))
+    if in_file is not None:
+        return f"the file's own weights, {in_file:.1f} bits each, computed in {dtype}"
+    if bits is None or str(bits) in dtype:
+        return f"weights in {dtype}"
+    return f"weights in {bits} bits, computed in {dtype}"
 
 
 def _git_commit() -> str | None:

@@ -14,7 +14,7 @@ from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN_FAST = f"{PLAIN.name}-fast"
 STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
-LLAMA_METHODS = ("llama-cpp", "llama-cpp-16bit")
+LLAMA_METHODS = ("llama-cpp", "llama-cpp-lookup")
 # Other programs: their steps have no parts, and their runs come from runners of their own
 PEER_METHODS = (*STOCK_METHODS, *LLAMA_METHODS)
 # What takes part beside the drafting methods

@@ -43,7 +43,6 @@ def bench(
         int | None,
         typer.Option(min=1, help="With --check-identical: try more seeds until this many tokens are compared."),
     ] = None,
-    neighbours: Annotated[int, typer.Option(min=0, help="Busy loops to run beside the benchmark.")] = 0,
     methods_from: options.MethodsFrom = None,
     **given,
 ) -> None:
@@ -81,4 +80,4 @@ def bench(
             raise typer.Exit(1)
     else:
         folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
-        measure(generator, settings, questions, folder, console, neighbours)
+        measure(generator, settings, questions, folder, console)

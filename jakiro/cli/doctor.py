@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 import torch
 
+from jakiro.bench.environment import weights_in_words
 from jakiro.cli.finding import Finding
 from jakiro.cli.plan import planned
 from jakiro.cli.verify import verified
@@ -165,6 +166,7 @@ def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
     generator = JakiroGenerator.load(options)
     yield from (Finding("notice", notice) for notice in generator.status["notices"])
     yield Finding("start", _start(generator.status))
+    yield Finding("decoded", weights_in_words(generator.status))
     plain = _smoke(generator, PLAIN.name, None)
     yield Finding("run", f"{PLAIN.title}: {_tokens(len(plain.token_ids))}{_speed(plain)}")
     drafted = []

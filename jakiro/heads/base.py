@@ -11,7 +11,6 @@ from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled.linear import BlockLinear, CompiledInt8Linear
 from jakiro.kernels.linear import Packing, looked_up, native_works, packed_linear
-from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.target.model import TargetModel
 
 PRECISIONS = ("int8", "full")
@@ -107,7 +106,7 @@ class DraftHead(nn.Module):
         return torch.nn.functional.linear(features, self.output_weight)
 
     def pack(self, precision: str = "int8") -> "DraftHead":
-        """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
+        """Packs the matrices for drafting on a CPU, as far as this machine can; no training after it.
 
         Here nothing is packed.
 
@@ -170,12 +169,10 @@ class FeatureHead(DraftHead):
 
 
 def precision_on(device: torch.device, wanted: str) -> str:
-    """What packed matrices get there: "int8" where it is wanted and this build of torch can, else "full"."""
-    return "int8" if wanted == "int8" and quantizing_works(device) else "full"
+    """What packed matrices get there: "int8" where it is wanted and compiled code multiplies them, else "full"."""
+    return "int8" if wanted == "int8" and device.type == "cpu" and native_works() else "full"
 
 
 def packing_for(precision: str) -> Packing:
     """What packs a head's matrices at this precision."""
-    if precision == "full":
-        return packed_linear
-    return CompiledInt8Linear if native_works() else QuantizedLinear
+    return packed_linear if precision == "full" else CompiledInt8Linear

@@ -16,7 +16,6 @@ from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
-from jakiro.kernels.quantized import QuantizedLinear
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 
 
@@ -53,13 +52,12 @@ class LayerHead(DraftHead):
         if not packing_works(device, dtype) or changes_with_length(self.rotary):
             return self
         self.precision = precision_on(device, precision)
-        rounded = QuantizedLinear if self.precision == "int8" else packed_linear
         layer = self.layers[0]
         self._table = AngleTable(self.rotary)
         if len(self.layers) == 1 and native_works() and NativeHeadLayer.fits(layer):
             self._native = NativeHeadLayer(self.fc, layer, self._table, packing_for(self.precision))
         for layer in self.layers:
-            layer.pack(rounded)
+            layer.pack(packing_for(self.precision))
         # Never rounded: embeddings and features are of very different sizes
         self.fc = packed_linear(self.fc.weight, self.fc.bias)
         self._output_layer = packing_for(self.precision)(self.output_weight, None)

@@ -45,6 +45,17 @@ def row_output(features: Tensor) -> HeadOutput:
     return HeadOutput(features, None, features, features, features, None)
 
 
+class RMSNorm(nn.RMSNorm):
+    """Rows of another type than the weight's are normed in the weight's: in a head trained in bfloat16 that is float32.
+
+    Autocast does so on a GPU and not on a CPU, where torch warns of the two types and takes a slower form that rounds
+    more.
+    """
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return super().forward(rows.to(self.weight.dtype))
+
+
 class HeadAttention(nn.Module):
     """Grouped-query self-attention with the target family's rotary embedding.
 
@@ -70,8 +81,8 @@ class HeadAttention(nn.Module):
         self.k_proj = nn.Linear(input_size, kv_width, bias=False)
         self.v_proj = nn.Linear(input_size, kv_width, bias=False)
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=False)
-        self.q_norm = None if norm_eps is None else nn.RMSNorm(self.head_dim, eps=norm_eps)
-        self.k_norm = None if norm_eps is None else nn.RMSNorm(self.head_dim, eps=norm_eps)
+        self.q_norm = None if norm_eps is None else RMSNorm(self.head_dim, eps=norm_eps)
+        self.k_norm = None if norm_eps is None else RMSNorm(self.head_dim, eps=norm_eps)
         self.query_key_value: nn.Module | None = None
         self.grouped = False
 
@@ -195,9 +206,9 @@ class HeadLayer(nn.Module):
 
     def __init__(self, config: LayerConfig, index: int = 0) -> None:
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps) if index else None
+        self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps) if index else None
         self.self_attn = HeadAttention(config, index)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp_moe = ExpertMixture(config)
 
     def fuse(self) -> None:

@@ -8,10 +8,7 @@ that were tried on this one and came out alike.
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -26,46 +23,22 @@ Packing = Callable[[Tensor, Tensor | None], nn.Module]
 _TYPICAL_ROWS = 8
 # Numbers of rows that are tried, and rows of the largest tree: more than that are read from a prompt
 _TRIED_ROWS, _TREE_ROWS = 64, 256
-# 16-bit matrices are taken where passes need no more rows added than this: half the bytes then still pay
-_MOST_ADDED = 4
 # The largest matrix, in weights, of which all outputs are tried; and the fewest results compared per row: a single one
 # may round to the same bits by chance
 _TRIED_WEIGHTS, _TRIED_RESULTS = 2**20, 64
-_LARGEST_HALF = 65504.0
-# Numbers of a matrix that are looked at together: too few for torch to wake a second thread
-_PART = 2**15
 
 
 class PackedLinear(nn.Module):
-    """Same function as the `nn.Linear` it replaces, by one of torch's two packed kernels.
+    """Same function as the `nn.Linear` it replaces, by oneDNN's packed kernel."""
 
-    Weights that 16 bits hold without loss, as those of nearly all checkpoints, are kept in 16 bits, and multiplied and
-    added in float32 all the same: 24 rows take 28 ms where oneDNN's 32 bits take 37 and stock layers 50 (AMD EPYC with
-    AVX2, two threads, 64 matrices of a model of 135M weights).
-
-    Args:
-        exponent: the weight times 2 to this power is kept in 16 bits, see `lossless_exponent`; None keeps 32 bits.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, exponent: int | None = None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self.itemsize, self._scale = (4, 1.0) if exponent is None else (2, 2.0**exponent)
-        weight = weight.detach() * self._scale
-        self.bias = None if bias is None else bias.detach() * self._scale
-        if self.itemsize == 2:
-            self.packed = torch.ops.quantized.linear_prepack_fp16(weight, self.bias)
-        else:
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
+        self.bias = None if bias is None else bias.detach()
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _TYPICAL_ROWS)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if self.itemsize == 4:
-            return torch.ops.mkldnn._linear_pointwise(hidden, self.packed, self.bias, "none", [], "")
-        product = torch.ops.quantized.linear_dynamic_fp16(hidden, self.packed)
-        return product if self._scale == 1 else product.mul_(1 / self._scale)
-
-
-_HALF, _FULL = partial(PackedLinear, exponent=0), PackedLinear
+        return torch.ops.mkldnn._linear_pointwise(hidden, self.packed, self.bias, "none", [], "")
 
 
 class BatchInvariantLinear(nn.Module):
@@ -110,13 +83,7 @@ def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
         return PackedLinear(weight, bias)
     if native_works():
         return NativeLinear(weight, bias)
-    exponent = lossless_exponent(weight.detach())
-    shape = (*weight.shape, bias is not None)
-    if exponent is not None and _works(_HALF):
-        counts = alike_counts(_HALF, *shape)
-        if _longest_gap(counts) <= _MOST_ADDED:
-            return BatchInvariantLinear(partial(_HALF, exponent=exponent)(weight, bias), counts)
-    return BatchInvariantLinear(_FULL(weight, bias), alike_counts(_FULL, *shape))
+    return BatchInvariantLinear(PackedLinear(weight, bias), alike_counts(PackedLinear, *weight.shape, bias is not None))
 
 
 def alike_counts(layer: Packing, out_features: int, in_features: int, bias: bool = False) -> tuple[int, ...]:
@@ -153,11 +120,6 @@ def _tried_counts(layer: Packing, out_features: int, in_features: int, bias: boo
     return tuple(max((counts for _, counts in groups), key=len))
 
 
-def _longest_gap(counts: Sequence[int]) -> int:
-    """How many numbers of rows in succession are missing, of those that were tried."""
-    return max(after - before for before, after in pairwise((0, *counts, _TRIED_ROWS + 1))) - 1
-
-
 def looked_up(table: Tensor | BlockLinear, ids: Tensor) -> Tensor:
     """(…,) int64 numbers of rows → (…, width), the rows of an embedding or an output function."""
     return nn.functional.embedding(ids, table) if isinstance(table, Tensor) else table.rows(ids)
@@ -167,7 +129,7 @@ def packing_works(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether this build of torch packs weights for this device and dtype, tried on a small matrix."""
     if device.type != "cpu" or dtype != torch.float32:
         return False
-    return native_works() or (torch.backends.mkldnn.is_available() and _works(_FULL))
+    return native_works() or (torch.backends.mkldnn.is_available() and _works(PackedLinear))
 
 
 def packs_bfloat16(device: torch.device, dtype: torch.dtype) -> bool:
@@ -216,29 +178,22 @@ def block_products(numbers: Tensor, scales: Tensor, minima: Tensor, hidden: Tens
     return result
 
 
-def _works(layer: Packing) -> bool:
-    return trial_error(layer) < 1e-5
-
-
 @functools.cache
-def trial_error(layer: Packing) -> float:
-    """How far a packed layer's results over a small matrix are from the product, as a part of its size.
-
-    Infinite where this build of torch has no kernel for the layer.
-    """
+def _works(layer: Packing) -> bool:
+    """Whether a packed layer's results over a small matrix are the product; torch may have no kernel for it."""
     weight = torch.linspace(-1, 1, 48 * 32).view(48, 32).half().float()
     hidden = torch.linspace(-1, 1, 4 * 32).view(4, 32)
     product = hidden @ weight.T
     try:
-        return float((layer(weight, None)(hidden) - product).norm() / product.norm())
+        return bool((layer(weight, None)(hidden) - product).norm() < 1e-5 * product.norm())
     except (RuntimeError, AttributeError, NotImplementedError):
-        return torch.inf
+        return False
 
 
 def packed_itemsize(module: nn.Module, dtype: torch.dtype) -> int:
     """Bytes of a weight as passes read it: those of the smallest packed one below a module, else its dtype's."""
-    kinds = (PackedLinear, NativeLinear)
-    return min((each.itemsize for each in module.modules() if isinstance(each, kinds)), default=dtype.itemsize)
+    packed = (each.itemsize for each in module.modules() if isinstance(each, NativeLinear))
+    return min(packed, default=dtype.itemsize)
 
 
 def pack_linears(module: nn.Module, packing: Packing = packed_linear) -> int:
@@ -260,31 +215,3 @@ def round_linears(module: nn.Module) -> None:
         if type(child) is nn.Linear:
             scales, numbers = rounded_to_blocks(child.weight)
             child.weight.copy_((scales.float() * numbers).flatten(1)[:, : child.in_features])
-
-
-def lossless_exponent(weight: Tensor) -> int | None:
-    """The power of two by which a weight is to be multiplied so that float16 holds it exactly; None where none does."""
-    largest = _largest(weight)
-    if not math.isfinite(largest):
-        return None
-    if largest == 0 or _survives_half(weight, 0):
-        return 0
-    exponent = largest_exponent(weight)
-    return exponent if _survives_half(weight, exponent) else None
-
-
-def largest_exponent(weight: Tensor) -> int:
-    """The largest power of two by which a finite weight may be multiplied without leaving float16's range."""
-    return math.floor(math.log2(_LARGEST_HALF / max(_largest(weight), 2.0**-60)))
-
-
-def _largest(weight: Tensor) -> float:
-    smallest, largest = weight.aminmax()
-    return float(torch.maximum(-smallest, largest))
-
-
-def _survives_half(weight: Tensor, exponent: int) -> bool:
-    """Looks at one row, which mostly settles it, and then at parts that stay in the processor's cache."""
-    parts = (weight[:1], *weight.split(max(_PART // weight.shape[1], 1)))
-    scaled = (part * 2.0**exponent for part in parts)
-    return all(torch.equal(part.half().float(), part) for part in scaled)

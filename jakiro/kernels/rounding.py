@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+# At once: copies of a whole vocabulary would leave the processor's cache, and be a model's highest memory
 _ROWS = 512
 
 
@@ -19,19 +20,26 @@ def balanced(weight: Tensor) -> tuple[Tensor, Tensor]:
         Columns with a root mean square near one over rows that are not zero; (inputs,) factors for the input, powers
         of two, so that moving them rounds nothing.
     """
+    factors = _factors(weight)
+    return weight / factors, factors
+
+
+def _factors(weight: Tensor) -> Tensor:
     num_rows = (weight != 0).any(1).sum().clamp_min(1)
-    # A few rows at a time: the squares of a whole vocabulary would leave the processor's cache
     squares = sum(rows.double().square().sum(0) for rows in weight.split(_ROWS))
     sizes = (squares / num_rows).sqrt()
-    factors = torch.where(sizes > 0, sizes, 1.0).log2().round().exp2().to(weight.dtype)
-    return weight / factors, factors
+    return torch.where(sizes > 0, sizes, 1.0).log2().round().exp2().to(weight.dtype)
 
 
 def rounded_to_8_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A matrix as int8 numbers, (outputs,) float32 scales and (inputs,) float32 factors, whose product it is about."""
-    even, factors = balanced(weight.detach().float())
-    scales = (even.abs().amax(dim=1) / 127).clamp_min(1e-12)
-    return (even / scales[:, None]).round().to(torch.int8), scales, factors
+    weight = weight.detach().float()
+    factors, numbers, scales = _factors(weight), [], []
+    for rows in weight.split(_ROWS):
+        even = rows / factors
+        scales.append((even.abs().amax(dim=1) / 127).clamp_min(1e-12))
+        numbers.append((even / scales[-1][:, None]).round().to(torch.int8))
+    return torch.cat(numbers), torch.cat(scales), factors
 
 
 def rounded_to_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,7 +51,12 @@ def rounded_to_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (outputs, blocks, 1) float16 scales and (outputs, blocks, 32) int8 numbers, zeros after the last input.
     """
+    found = [_rounded_rows(rows) for rows in weight.detach().split(_ROWS)]
+    return torch.cat([scales for scales, _ in found]), torch.cat([numbers for _, numbers in found])
+
+
+def _rounded_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     outputs, inputs = weight.shape
-    blocks = torch.nn.functional.pad(weight.detach().float(), (0, -inputs % 32)).view(outputs, -1, 32)
+    blocks = torch.nn.functional.pad(weight.float(), (0, -inputs % 32)).view(outputs, -1, 32)
     scales = (blocks.abs().amax(-1, keepdim=True) / 127).half()
     return scales, (blocks * (1 / scales.float()).nan_to_num(posinf=0)).round().to(torch.int8)

@@ -4,6 +4,7 @@ Matrices are read one by one into panels of 8 bits, whose products compiled code
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -36,6 +37,7 @@ class StoredModel:
 
     Attributes:
         embedding, output_weight: (vocab_size, hidden_size), a tensor, or blocks whose rows are looked up by number.
+        file_bits: of a weight in the file, in the mean.
 
     Raises:
         ValueError: the file was cut meanwhile, or holds scales that are no finite numbers.
@@ -47,6 +49,8 @@ class StoredModel:
         from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
         self.config, self._weights = config, weights
+        tensors = [weight.tensor for weight in weights.values()]
+        self.file_bits = 8 * sum(each.num_bytes for each in tensors) / sum(prod(each.shape) for each in tensors)
         self.embedding = self._table("model.embed_tokens")
         tied = config.tie_word_embeddings
         self.output = self.embedding if tied else self._matrix("lm_head")

@@ -22,11 +22,10 @@ from types import SimpleNamespace
 from torch import Tensor
 
 from jakiro.config import DEVICE, DTYPE, MAX_NEW_TOKENS, TARGET, SamplingParams, is_count, is_number, require, setting
-from jakiro.kernels.linear import packing_works, packs_bfloat16
+from jakiro.kernels.linear import pack_linears, packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
 from jakiro.target.families import stop_ids
-from jakiro.target.llama import FusedLlama
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.features import Text, features_path, write_file
 from jakiro.training.messages import made_messages
@@ -258,11 +257,10 @@ def write_corpus(config: CorpusConfig) -> int:
         device = choose_device(config.device)
         model, tokenizer, sha256 = read_target(config.target, device, choose_dtype(config.dtype, device))
         ends = stop_ids(model, tokenizer)
-        packed = packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype)
-        lean = FusedLlama.build(model, packed=True) if packed else None
-        lean = lean if lean is not None and lean.is_static else None
-        features_of = (sha256 or target) if config.keep_features and lean is not None else None
-        write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends, lean=lean)
+        if packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype):
+            pack_linears(model)
+        features_of = (sha256 or target) if config.keep_features and device.type == "cpu" else None
+        write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends)
     else:
         from jakiro.training.endpoint import Endpoint, read_api_key
 
@@ -271,11 +269,7 @@ def write_corpus(config: CorpusConfig) -> int:
         key = read_api_key(config.api_key_file)
         write = Endpoint(config.endpoint, tokenizer, config.batch_size, api_key=key).write_texts
     if config.made:
-        passages = (
-            []
-            if config.passages is None
-            else _passages(read_corpus([Path(config.passages)], len(tokenizer)), tokenizer)
-        )
+        passages = [] if config.passages is None else _passages(Path(config.passages), tokenizer)
         prompts = made_messages(config.rows, config.options.seed, passages)
     out, options = Path(config.out), config.options
     writer = CorpusWriter(write, ends, tokenizer, out, options, prompts, target, sha256, excluded, features_of)

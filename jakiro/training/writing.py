@@ -5,21 +5,22 @@ texts are for, and where they go, is decided elsewhere.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import DynamicCache
+from transformers.cache_utils import Cache, DynamicLayer
 
 from jakiro.core.noise import KeyedNoise
-from jakiro.target.llama import FusedLlama
-from jakiro.training.lean_batch import LeanBatch
+from jakiro.target.families import output_function, weight_of
 
 # A pass that reads texts waits until this part of a large batch is free, so that it reads several
 _JOINING_SHARE = 16
+# Columns of the cache that are made at once
+_SPARE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class TextRequest:
         max_new_tokens: longest continuation.
         top_k: sample from so many tokens; 0 means all.
         overhang: tokens to write after the end, which a stop id or the limit sets.
-        keep_features: return the target's features too; only a lean decoder does.
+        keep_features: return the target's features too.
     """
 
     number: int
@@ -90,18 +91,15 @@ class _Row:
 
 
 @torch.inference_mode()
-def write_texts(
-    model, queue: deque[TextRequest], batch_size: int, stop_ids: Collection[int], lean: FusedLlama | None = None
-) -> Iterator[Written]:
+def write_texts(model, queue: deque[TextRequest], batch_size: int, stop_ids: Collection[int]) -> Iterator[Written]:
     """Yields every text as soon as it has ended.
 
     Args:
-        model: a transformers causal language model.
+        model: a transformers causal language model, on a CPU faster with packed layers, see `pack_linears`.
         queue: emptied from the left; the caller may add requests between two results.
         batch_size: texts written at once.
-        lean: the model's packed decoder, several times as fast on a CPU; None runs the stock modules.
     """
-    batch = _StockBatch(model, stop_ids) if lean is None else LeanBatch(model, lean, stop_ids, _Row, _choices)
+    batch = _Batch(model, stop_ids)
     together = max(batch_size // _JOINING_SHARE, 1)
     while queue or batch.rows:
         joining = []
@@ -115,14 +113,40 @@ def write_texts(
             yield row.result
 
 
-class _StockBatch:
-    """Rows being written by the stock modules, padded on the left, with their keys and values."""
+class _Layer(DynamicLayer):
+    """Keys and values with room after them, so that a new token copies its own column alone."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
+        start, new = self.get_seq_length(), (key_states, value_states)
+        end = start + key_states.shape[2]
+        if not start or end > self._room[0].shape[2]:
+            room = [functional.pad(each, (0, 0, start, _SPARE)) for each in new]
+            for each, before in zip(room, (self.keys, self.values) if start else (), strict=bool(start)):
+                each[:, :, :start] = before
+            self._room, self.is_initialized = room, True
+        for each, states in zip(self._room, new, strict=True):
+            each[:, :, start:end] = states
+        self.keys, self.values = (each[:, :, :end] for each in self._room)
+        return self.keys, self.values
+
+
+def _cache(pairs: Iterable[tuple[Tensor, Tensor]] = ()) -> Cache:
+    """A cache with these keys and values of each layer, (rows, kv_heads, columns, head_dim)."""
+    cache = Cache(layer_class_to_replicate=_Layer)
+    for index, pair in enumerate(pairs):
+        cache.update(*pair, index)
+    return cache
+
+
+class _Batch:
+    """Rows being written, padded on the left, with their keys and values."""
 
     def __init__(self, model, stop_ids: Collection[int]) -> None:
         self.model, self.stop_ids, self.device = model, stop_ids, model.device
+        self.output = output_function(model, weight_of(model.get_input_embeddings()))
         self.rows: list[_Row] = []
         self.mask = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
-        self.cache = DynamicCache()
+        self.cache = _cache()
 
     def join(self, requests: list[TextRequest]) -> None:
         """Reads the requests' texts and writes the first token of each."""
@@ -131,7 +155,7 @@ class _StockBatch:
         padded = [[0] * count + request.ids for count, request in zip(padding, requests, strict=True)]
         ids, counts = torch.tensor(padded, device=self.device), torch.tensor(padding, device=self.device)
         mask = (torch.arange(longest, device=self.device) >= counts[:, None]).long()
-        cache, rows = DynamicCache(), [_Row(request) for request in requests]
+        cache, rows = _cache(), [_Row(request) for request in requests]
         self._run(rows, ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
         width = max(longest, self.mask.shape[1])
         self.mask = torch.cat([functional.pad(each, (width - each.shape[1], 0)) for each in (self.mask, mask)])
@@ -154,19 +178,22 @@ class _StockBatch:
         self.rows = [self.rows[place] for place in going]
         self.mask = self.mask[going]
         if not going:
-            self.mask, self.cache = self.mask[:, :0], DynamicCache()
+            self.mask, self.cache = self.mask[:, :0], _cache()
             return finished
         padding = int(self.mask.argmax(-1).min())
         self.mask = self.mask[:, padding:]
-        pairs = [(layer.keys[going, :, padding:], layer.values[going, :, padding:]) for layer in self.cache.layers]
-        self.cache = DynamicCache(pairs)
+        self.cache = _cache(
+            (layer.keys[going, :, padding:], layer.values[going, :, padding:]) for layer in self.cache.layers
+        )
         return finished
 
-    def _run(self, rows: list[_Row], ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> None:
-        logits = self.model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
-        ).logits[:, -1].float()  # fmt: skip
-        for row, token in zip(rows, _choices(rows, logits), strict=True):
+    def _run(self, rows: list[_Row], ids: Tensor, mask: Tensor, positions: Tensor, cache: Cache) -> None:
+        features = self.model.base_model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache
+        ).last_hidden_state
+        tokens = _choices(rows, self.output(features[:, -1]).float())
+        for row, own, seen, token in zip(rows, features, mask[:, -ids.shape[1] :].bool(), tokens, strict=True):
+            row.read(own[seen])
             row.take(token, self.stop_ids)
 
 
@@ -198,11 +225,11 @@ def _sample(logits: Tensor, rows: Sequence[_Row], top_k: int) -> Tensor:
     return candidates.gather(1, best)[:, 0]
 
 
-def _stacked(first: DynamicCache, second: DynamicCache, width: int) -> DynamicCache:
+def _stacked(first: Cache, second: Cache, width: int) -> Cache:
     """Both caches' rows, padded on the left to `width` columns."""
 
     def joined(*parts: Tensor) -> Tensor:
         return torch.cat([functional.pad(part, (0, 0, width - part.shape[2], 0)) for part in parts])
 
     pairs = zip(first.layers, second.layers, strict=True)
-    return DynamicCache([(joined(one.keys, other.keys), joined(one.values, other.values)) for one, other in pairs])
+    return _cache((joined(one.keys, other.keys), joined(one.values, other.values)) for one, other in pairs)

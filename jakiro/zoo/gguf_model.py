@@ -39,53 +39,8 @@ _ROPE = {
 }  # fmt: skip
 _HEADS = {"attention.head_count_kv", "attention.key_length", "attention.value_length", "vocab_size"}
 
-_QKV = {
-    "attn_q.weight": ("self_attn.q_proj.weight", "queries", "hidden"),
-    "attn_k.weight": ("self_attn.k_proj.weight", "keys", "hidden"),
-    "attn_v.weight": ("self_attn.v_proj.weight", "keys", "hidden"),
-}
-_QKV_BIASES = {
-    "attn_q.bias": ("self_attn.q_proj.bias", "queries"),
-    "attn_k.bias": ("self_attn.k_proj.bias", "keys"),
-    "attn_v.bias": ("self_attn.v_proj.bias", "keys"),
-}
-_QK_NORMS = {
-    "attn_q_norm.weight": ("self_attn.q_norm.weight", "head"),
-    "attn_k_norm.weight": ("self_attn.k_norm.weight", "head"),
-}
-_MLP = {
-    "ffn_gate.weight": ("mlp.gate_proj.weight", "inner", "hidden"),
-    "ffn_up.weight": ("mlp.up_proj.weight", "inner", "hidden"),
-}
-_REST = {
-    "attn_norm.weight": ("input_layernorm.weight", "hidden"),
-    "attn_output.weight": ("self_attn.o_proj.weight", "hidden", "queries"),
-    "ffn_norm.weight": ("post_attention_layernorm.weight", "hidden"),
-    "ffn_down.weight": ("mlp.down_proj.weight", "hidden", "inner"),
-}
-_LAYER = _QKV | _MLP | _REST
-_GEMMA_LAYER = _LAYER | {
-    "post_attention_norm.weight": ("post_attention_layernorm.weight", "hidden"),
-    "ffn_norm.weight": ("pre_feedforward_layernorm.weight", "hidden"),
-    "post_ffw_norm.weight": ("post_feedforward_layernorm.weight", "hidden"),
-}
-_PHI_LAYER = _REST | {
-    "attn_qkv.weight": ("self_attn.qkv_proj.weight", "queries+2keys", "hidden"),
-    "ffn_up.weight": ("mlp.gate_up_proj.weight", "2inner", "hidden"),
-}
-_OPTIONAL = {
-    "attention_bias": _QKV_BIASES | {"attn_output.bias": ("self_attn.o_proj.bias", "hidden")},
-    "mlp_bias": {
-        "ffn_gate.bias": ("mlp.gate_proj.bias", "inner"),
-        "ffn_up.bias": ("mlp.up_proj.bias", "inner"),
-        "ffn_down.bias": ("mlp.down_proj.bias", "hidden"),
-    },
-}
-_OUTSIDE = {
-    "token_embd.weight": ("model.embed_tokens.weight", "vocabulary", "hidden"),
-    "output_norm.weight": ("model.norm.weight", "hidden"),
-    "output.weight": ("lm_head.weight", "vocabulary", "hidden"),
-}
+# Settings that ask for biases, and how the names of those in a file begin
+_BIASES = {"attention_bias": "blk.0.attn_", "mlp_bias": "blk.0.ffn_"}
 _ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 
@@ -95,9 +50,8 @@ class _Architecture:
 
     Attributes:
         model_type: transformers' name for it.
-        layer: of each tensor of a layer transformers' name and its shape.
         keys: beyond those that all have, transformers' names for them.
-        optional: biases that a file may have, by the setting that asks for them.
+        optional: of `_BIASES`, settings for biases that a file may have.
         pairs: queries and keys lie as pairs for the rotary embedding, where transformers has halves of a head.
         one_more: norms are stored with one added.
         window_every: which layers look back over the window alone: all but each so-maniest; 0 where no key tells one.
@@ -105,7 +59,6 @@ class _Architecture:
     """
 
     model_type: str
-    layer: Mapping[str, tuple[str, ...]]
     keys: Mapping[str, str] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
     pairs: bool = False
@@ -114,6 +67,8 @@ class _Architecture:
     partial: bool = False
 
 
+# By the file's names, transformers' name and the shape
+_Meant = dict[str, tuple[str, tuple[int, ...]]]
 _CAPS = {"final_logit_softcapping": "final_logit_softcapping"}
 _SCALES = {
     "embedding_scale": "embedding_multiplier",
@@ -122,17 +77,17 @@ _SCALES = {
     "logit_scale": "logits_scaling",
 }
 ARCHITECTURES = {
-    "llama": _Architecture("llama", _LAYER, optional=("attention_bias", "mlp_bias"), pairs=True),
-    "qwen2": _Architecture("qwen2", _LAYER | _QKV_BIASES),
-    "qwen3": _Architecture("qwen3", _LAYER | _QK_NORMS, optional=("attention_bias",)),
-    "phi3": _Architecture("phi3", _PHI_LAYER, keys={"attention.sliding_window": "sliding_window"}, partial=True),
-    "granite": _Architecture("granite", _LAYER, keys=_SCALES, optional=("attention_bias", "mlp_bias"), pairs=True),
-    "gemma": _Architecture("gemma", _LAYER, one_more=True),
+    "llama": _Architecture("llama", optional=("attention_bias", "mlp_bias"), pairs=True),
+    "qwen2": _Architecture("qwen2"),
+    "qwen3": _Architecture("qwen3", optional=("attention_bias",)),
+    "phi3": _Architecture("phi3", keys={"attention.sliding_window": "sliding_window"}, partial=True),
+    "granite": _Architecture("granite", keys=_SCALES, optional=("attention_bias", "mlp_bias"), pairs=True),
+    "gemma": _Architecture("gemma", one_more=True),
     "gemma2": _Architecture(
-        "gemma2", _GEMMA_LAYER, keys=_CAPS | {"attn_logit_softcapping": "attn_logit_softcapping"}, one_more=True,
+        "gemma2", keys=_CAPS | {"attn_logit_softcapping": "attn_logit_softcapping"}, one_more=True,
         window_every=2,
     ),
-    "gemma3": _Architecture("gemma3_text", _GEMMA_LAYER | _QK_NORMS, keys=_CAPS, one_more=True, window_every=6),
+    "gemma3": _Architecture("gemma3_text", keys=_CAPS, one_more=True, window_every=6),
 }  # fmt: skip
 _WINDOWS = {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa"}
 # Of these the largest model scales queries by its width over its heads, the others by the size of a head
@@ -279,7 +234,7 @@ def _config(file: GgufFile, kind: _Architecture, keys: Mapping[str, Value]) -> d
         # transformers looks for it here, too
         config["original_max_position_embeddings"] = config["rope_parameters"]["original_max_position_embeddings"]
     for name in kind.optional:
-        config[name] = any(f"blk.0.{tensor}" in file.tensors for tensor in _OPTIONAL[name])
+        config[name] = any(each.startswith(_BIASES[name]) and each.endswith(".bias") for each in file.tensors)
     if config.get("sliding_window") == 0:
         config["sliding_window"] = None
     if kind.window_every:
@@ -380,24 +335,12 @@ def _windows(
 
 def _weights(file: GgufFile, kind: _Architecture, config: Mapping[str, object]) -> dict[str, GgufWeight]:
     """By transformers' names, after everything in the file was accounted for."""
-    head, heads, keys = (config[name] for name in ("head_dim", "num_attention_heads", "num_key_value_heads"))
-    sizes = {
-        "hidden": config["hidden_size"],
-        "inner": config["intermediate_size"],
-        "2inner": 2 * config["intermediate_size"],
-        "vocabulary": config["vocab_size"],
-        "head": head,
-        "queries": heads * head,
-        "keys": keys * head,
-        "queries+2keys": (heads + 2 * keys) * head,
-    }
-    layer = dict(kind.layer)
-    for name in kind.optional:
-        layer |= _OPTIONAL[name] if config[name] else {}
-    meant = {name: about for name, about in _OUTSIDE.items() if name != "output.weight" or name in file.tensors}
+    outside, layer = _tensors(file, config)
+    meant = dict(outside)
     for index in range(config["num_hidden_layers"]):
         meant |= {
-            f"blk.{index}.{name}": (f"model.layers.{index}.{own}", *shape) for name, (own, *shape) in layer.items()
+            name.replace(".0.", f".{index}.", 1): (own.replace(".0.", f".{index}.", 1), shape)
+            for name, (own, shape) in layer.items()
         }
     for what, names in (
         ("lacks", meant.keys() - file.tensors.keys()),
@@ -405,15 +348,39 @@ def _weights(file: GgufFile, kind: _Architecture, config: Mapping[str, object]) 
     ):
         if names:
             raise _refusal(file, f"it {what} {_some(sorted(names, key=_by_layer))}")
-    weights = {}
-    for name, (own, *shape) in meant.items():
-        tensor, expected = file.tensors[name], tuple(sizes[each] for each in shape)
+    weights, head = {}, config["head_dim"]
+    for name, (own, expected) in meant.items():
+        tensor = file.tensors[name]
         if tensor.shape != expected:
             raise _refusal(file, f"{name} has shape {tensor.shape}, and its sizes mean {expected}")
         part = name.rpartition(".")[0].rpartition(".")[2]
         order = _halves(expected[0] // head, head) if kind.pairs and part in ("attn_q", "attn_k") else None
         weights[own] = GgufWeight(tensor, order, -1.0 if kind.one_more and own.endswith("norm.weight") else 0.0)
     return weights
+
+
+def _tensors(file: GgufFile, config: Mapping[str, object]) -> tuple[_Meant, _Meant]:
+    """The tensors that such a file holds outside of its layers and in the first one: what transformers' model has, by
+    the names that the package gguf gives them.
+    """
+    import gguf
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    one_layer = {"num_hidden_layers": 1} | (
+        {"layer_types": config["layer_types"][:1]} if "layer_types" in config else {}
+    )
+    with torch.device("meta"), no_init_weights(), one_sentence("target model", str(file.path), "GGUF file"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config | one_layer))
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[file.architecture.upper()], 1)
+    outside, layer = {}, {}
+    for own, tensor in model.state_dict().items():
+        part, _, ending = own.rpartition(".")
+        if part != "lm_head" or not config["tie_word_embeddings"]:
+            found = layer if ".layers." in own else outside
+            found[f"{names.get_name(part) or 'output'}.{ending}"] = own, tuple(tensor.shape)
+    return outside, layer
 
 
 def _halves(heads: int, head_dim: int) -> np.ndarray:

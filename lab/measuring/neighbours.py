@@ -1,7 +1,7 @@
 """Speed beside other programs, through library and page: `python -m lab.measuring.neighbours --out FILE`.
 
 Settings take turns in one process. Each is measured for plain decoding and Jakiro, by the library and through the
-page's endpoint, and for llama.cpp on the same weights in 16 bits where llama-cpp-python is installed. Run it where
+page's endpoint, and for llama.cpp on the same file where llama-cpp-python is installed. Run it where
 nothing else runs; three rounds take about five minutes.
 """
 
@@ -22,8 +22,7 @@ from gradio_client import Client
 from app.page import build as page
 from app.serving.limits import Limits
 from jakiro.bench.environment import environment
-from jakiro.bench.neighbours import busy_neighbours
-from jakiro.bench.peers.llama import WIDENED, LlamaCppRunner
+from jakiro.bench.peers.llama import LLAMA_CPP, LlamaCppRunner
 from jakiro.bench.runner import Lane
 from jakiro.config import SamplingParams
 from jakiro.prompts import load_questions
@@ -35,6 +34,19 @@ from lab.measuring.page import Watched, speed
 SPINS = "import torch; torch.set_num_threads(2); a = torch.ones(1 << 17)\nwhile True: a.add_(1)"
 QUIET, ONE, TWO, SPINNING = "quiet", "one busy loop", "two busy loops", "a program that spins"
 METHODS = ("autoregressive", "jakiro")
+
+
+@contextmanager
+def busy_neighbours(count: int) -> Iterator[None]:
+    """Runs so many processes that do nothing but compute, one core's worth each, until the block ends."""
+    processes = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
 
 
 @contextmanager
@@ -73,9 +85,9 @@ def measure(device: Watched, client: Client, peer: LlamaCppRunner | None, length
             events += device.events
         found[f"page, {method}"] = speed(events)
     if peer is not None:
-        lane = Lane(WIDENED, None)
+        lane = Lane(LLAMA_CPP, None)
         runs = [peer(lane, [{"role": "user", "content": each.turns[0]}], sampling, each, 0)[0] for each in questions]
-        found["llama.cpp, 16 bits"] = sum(len(run.token_ids) - 1 for run in runs) / sum(run.seconds for run in runs)
+        found["llama.cpp"] = sum(len(run.token_ids) - 1 for run in runs) / sum(run.seconds for run in runs)
     return found
 
 
@@ -113,7 +125,7 @@ def main() -> int:
         time.sleep(0.5)
     peer = None
     if importlib.util.find_spec("llama_cpp") is not None:
-        peer = LlamaCppRunner(WIDENED, EMBEDDED_TARGET, num_cores())
+        peer = LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, num_cores())
     questions = load_questions(limit=arguments.limit)
     rounds = []
     for _ in range(arguments.rounds):

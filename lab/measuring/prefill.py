@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from jakiro.bench.environment import environment
-from jakiro.bench.peers.llama import WIDENED, LlamaCppRunner
+from jakiro.bench.peers.llama import LLAMA_CPP, LlamaCppRunner
 from jakiro.prompts import load_questions
 from jakiro.system import assets_folder, comma_list, write_atomically
 from jakiro.target.model import TargetModel
@@ -130,7 +130,7 @@ def main() -> None:
     stock = weights.load_target(None, "cpu", torch.float32)[0]
     readers = {OURS: our_reader(target), STOCK: stock_reader(stock)}
     if importlib.util.find_spec("llama_cpp") is not None:
-        readers[WIDENED] = LlamaCppRunner(WIDENED, EMBEDDED_TARGET, torch.get_num_threads()).read
+        readers[LLAMA_CPP] = LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, torch.get_num_threads()).read
     readings = []
     for reading in read_prompts(readers, long_text(tokenizer, max(lengths)), lengths, chosen.rounds):
         readings.append(reading)

@@ -1,9 +1,11 @@
 """OpenAI's interface on a tiny generator, in a server of this process."""
 
+import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import uvicorn
@@ -30,6 +32,12 @@ def served(generator, keys: tuple[str, ...] = (), queue_length: int = 64) -> Ite
     finally:
         server.should_exit = True
         thread.join(10)
+
+
+def run_apart(coroutine: Coroutine):
+    """What a coroutine gives, in a thread: a browser's tests leave a running loop in their own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 def wait_until(condition, seconds: float = 20) -> None:

@@ -200,7 +200,7 @@ def test_prompt_caches_belong_to_a_key_and_its_name_for_them(address, locked, ga
 
 
 def test_a_full_queue_says_when_to_ask_again(gated):
-    asked = ASKED | {"max_tokens": 3}
+    asked = ASKED | {"max_tokens": 3, "temperature": 0}
     gated.gate.clear()
     with served(gated, queue_length=1) as (address, backend), ThreadPoolExecutor(2) as threads:
         running = threads.submit(post, address, asked)
@@ -224,4 +224,4 @@ def test_an_error_inside_an_answer_is_told_as_openai_tells_it_and_the_next_one_i
     with pytest.raises(openai.InternalServerError, match="RuntimeError") as caught:
         client.chat.completions.create(**ASKED, temperature=0, max_tokens=20)
     assert "/secret/path" not in str(caught.value) and "/secret/path" in capfd.readouterr().err
-    assert client.chat.completions.create(**ASKED, max_tokens=4).usage.completion_tokens == 4
+    assert client.chat.completions.create(**ASKED, temperature=0, max_tokens=4).usage.completion_tokens == 4

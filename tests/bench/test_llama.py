@@ -4,14 +4,10 @@ import importlib.util
 import os
 from types import SimpleNamespace
 
-import gguf
-import numpy as np
 import pytest
 
 from jakiro.bench.peers import llama, llama_worker
-from jakiro.bench.peers import widen as widening
-from jakiro.bench.peers.llama import AS_SHIPPED, LlamaCppRunner
-from jakiro.bench.peers.widen import widen
+from jakiro.bench.peers.llama import LLAMA_CPP, LlamaCppRunner
 from jakiro.bench.runner import Lane
 from jakiro.config import SamplingParams
 from jakiro.prompts import Question
@@ -26,8 +22,8 @@ STAND_IN = """
 import os
 
 class Llama:
-    def __init__(self, path, n_ctx, n_threads, n_threads_batch, verbose):
-        self.first = 100 if "GOMP_SPINCOUNT" in os.environ else n_threads
+    def __init__(self, path, n_ctx, n_threads, n_threads_batch, verbose, draft_model=None):
+        self.first = 100 if "GOMP_SPINCOUNT" in os.environ else n_threads + 10 * (draft_model is not None)
         self.known = {known}
 
     def tokenize(self, text, add_bos, special):
@@ -83,15 +79,15 @@ def install(tmp_path, monkeypatch):
         monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.setattr(llama.weights, "load_tokenizer", lambda name: byte_tokenizer())
-        monkeypatch.setattr(llama, "find_gguf", lambda temporary: tmp_path / "model.gguf")
-        return LlamaCppRunner(AS_SHIPPED, EMBEDDED_TARGET, threads=3)
+        monkeypatch.setattr(llama.weights, "gguf_path", lambda pair: tmp_path / "model.gguf")
+        return LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, threads=3)
 
     return put
 
 
 def test_a_run_is_plain_steps_of_its_own_process_with_its_own_way_of_waiting(install):
     runner = install(encode_messages(byte_tokenizer(), MESSAGES))
-    run, text = runner(Lane(AS_SHIPPED), MESSAGES, SamplingParams(max_new_tokens=4), QUESTION, 0)
+    run, text = runner(Lane(LLAMA_CPP), MESSAGES, SamplingParams(max_new_tokens=4), QUESTION, 0)
     assert run.token_ids == (3, 4, 5, 6) and text == byte_tokenizer().decode([3, 4, 5, 6])
     assert (run.decoded, run.num_steps, run.num_accepted, run.comparable) == (3, 3, 0, False)
     assert run.seconds > 0 and run.verify_ms == 1000 * run.seconds
@@ -100,59 +96,13 @@ def test_a_run_is_plain_steps_of_its_own_process_with_its_own_way_of_waiting(ins
 
 def test_other_ids_are_named_with_their_prompt(install):
     with pytest.raises(ValueError, match="prompt 7: reads 1 token ids where our tokenizer writes"):
-        install([1])(Lane(AS_SHIPPED), MESSAGES, SamplingParams(), QUESTION, 0)
+        install([1])(Lane(LLAMA_CPP), MESSAGES, SamplingParams(), QUESTION, 0)
 
 
 def test_it_is_refused_where_it_is_missing_and_for_other_targets(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"llama-cpp needs llama-cpp-python: pip install 'jakiro\[peers\]'"):
-        LlamaCppRunner(AS_SHIPPED, EMBEDDED_TARGET, 2)
+        LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, 2)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    with pytest.raises(ValueError, match="reads the file of smollm2-135m-instruct; the target is mine"):
-        LlamaCppRunner(AS_SHIPPED, "mine", 2)
-
-
-@pytest.fixture
-def quantised(tmp_path):
-    """A GGUF file with a matrix in blocks and a vector."""
-
-    def write(values):
-        path = tmp_path / "small.gguf"
-        writer = gguf.GGUFWriter(path, "llama")
-        writer.add_array("tokenizer.words", ["a", "b"])
-        writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_1)
-        blocks = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q4_1)
-        writer.add_tensor("matrix", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_1)
-        writer.add_tensor("vector", values[0])
-        for write_part in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file):
-            write_part()
-        writer.close()
-        return path, gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q4_1)
-
-    return write
-
-
-@pytest.mark.parametrize(("flags", "kind"), [("fma avx512_bf16", "bf16"), ("asimd bf16", "bf16"), ("avx2 f16c", "f16")])
-def test_weights_are_widened_to_what_the_processor_multiplies(monkeypatch, flags, kind):
-    monkeypatch.setattr(widening, "processor_features", lambda: flags)
-    assert widening.widened_kind() == kind
-
-
-def as_bfloat16(values):
-    kind = gguf.GGMLQuantizationType.BF16
-    return gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
-
-
-@pytest.mark.parametrize("kind", ["bf16", "f16"])
-def test_widened_numbers_are_those_of_the_blocks_rounded_to_bfloat16(quantised, tmp_path, kind):
-    values = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
-    source, numbers = quantised(values)
-    widen(source, tmp_path / "wide.gguf", kind)
-    reader = gguf.GGUFReader(tmp_path / "wide.gguf")
-    matrix, vector = reader.tensors
-    assert (matrix.tensor_type.name, vector.tensor_type.name) == (kind.upper(), "F32")
-    assert np.array_equal(gguf.quants.dequantize(matrix.data, matrix.tensor_type), as_bfloat16(numbers))
-    assert np.array_equal(vector.data, as_bfloat16(values[0]))
-    assert reader.get_field("tokenizer.words").contents() == ["a", "b"]
-    stored = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f16": gguf.LlamaFileType.MOSTLY_F16}[kind]
-    assert reader.get_field("general.file_type").contents() == stored
+    with pytest.raises(ValueError, match="reads GGUF files; the target owner/mine is none"):
+        LlamaCppRunner(LLAMA_CPP, "owner/mine", 2)

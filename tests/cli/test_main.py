@@ -1,6 +1,5 @@
 """The command line: text to stdout, numbers to stderr, one sentence for what goes wrong."""
 
-import asyncio
 import io
 import json
 import subprocess
@@ -18,6 +17,7 @@ from jakiro.config import Grammar, SamplingParams
 from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from jakiro.zoo import table as zoo
+from tests.api.served import run_apart
 from tests.bench.scripted import ScriptedGenerator, trace
 from tests.support import tiny_generator
 
@@ -375,11 +375,11 @@ def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):
     async def ask(**headers) -> httpx.Response:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            body = {"model": "tiny", "prompt": "abc", "max_tokens": 3}
+            body = {"model": "tiny", "prompt": "abc", "max_tokens": 3, "temperature": 0}
             return await client.post("/v1/completions", json=body, headers=headers)
 
-    assert asyncio.run(ask()).status_code == 401
-    assert asyncio.run(ask(authorization="Bearer sesame")).json()["usage"]["completion_tokens"] == 3
+    assert run_apart(ask()).status_code == 401
+    assert run_apart(ask(authorization="Bearer sesame")).json()["usage"]["completion_tokens"] == 3
 
 
 def test_serve_says_which_extra_it_needs(monkeypatch, capsys):

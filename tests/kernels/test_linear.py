@@ -4,12 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from jakiro.kernels import linear
 from jakiro.kernels.compiled.library import library
 from jakiro.kernels.linear import (
     BatchInvariantLinear,
     alike_counts,
-    lossless_exponent,
     pack_linears,
     packed_linear,
     packing_works,
@@ -20,7 +18,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-# Compiled or not, weights that 16 bits hold or not; which packing is taken is this processor's business
 COMPILED = [
     pytest.param(False, id="torch"),
     pytest.param(True, id="compiled", marks=pytest.mark.skipif(library() is None, reason="no compiled functions here")),
@@ -28,7 +25,7 @@ COMPILED = [
 
 
 # What holds the weights without loss
-KINDS = [pytest.param(None, id="32"), torch.float16, torch.bfloat16]
+KINDS = [pytest.param(None, id="32"), torch.bfloat16]
 
 
 @pytest.fixture
@@ -40,9 +37,6 @@ def packed_pair(monkeypatch):
         layer = nn.Linear(inner, outer, bias=bias).requires_grad_(False)
         if kept_as is not None:
             layer.weight.copy_(layer.weight.to(kept_as).float())
-            # Below float16's range until it is multiplied by a power of two
-            layer.weight[0, :2] = torch.tensor([1.0, 2.0**-30])
-        assert (lossless_exponent(layer.weight) is not None) == (kept_as is not None)
         return layer, packed_linear(layer.weight, layer.bias)
 
     return make
@@ -81,15 +75,6 @@ def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, co
         assert torch.equal(packed(hidden[-rows:]), together[-rows:]), f"last {rows} rows"
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_every_number_that_16_bits_hold_is_read_as_it_was(compiled, monkeypatch):
-    monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: compiled)
-    numbers = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
-    weight = numbers[numbers.isfinite()].view(-1, 64)
-    assert lossless_exponent(weight) == 0
-    assert torch.equal(packed_linear(weight, None)(torch.eye(64)), weight.T)
-
-
 class Kernel(nn.Module):
     """A product that runs `block` rows together; where as many as one of `away` are left, those have other sums.
 
@@ -98,7 +83,7 @@ class Kernel(nn.Module):
 
     block, away = 6, (1, 2)
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, exponent: int = 0) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.weight = weight
@@ -143,36 +128,6 @@ def test_rows_run_with_numbers_of_rows_that_a_kernel_treats_alike(kernel, missin
     for rows in (1, 2, 3, 6, 7, 8, 13, 31, 64, 65, 127, 128):
         assert torch.equal(packed(hidden[:rows]), together[:rows]), f"{rows} rows"
         assert torch.equal(packed(hidden[-rows:]), together[-rows:]), f"last {rows} rows"
-
-
-@pytest.mark.parametrize(("kernel", "taken"), [(Kernel, True), (OneRow, True), (NeverAlike, False)])
-def test_16_bits_are_taken_only_where_few_rows_added_make_them_alike(kernel, taken, monkeypatch):
-    monkeypatch.setattr(linear, "native_works", lambda: False)
-    monkeypatch.setattr(linear, "_HALF", kernel)
-    packed = packed_linear(torch.randn(24, 32).half().float(), None)
-    assert isinstance(packed.layer, kernel) == taken
-
-
-@pytest.mark.parametrize(
-    ("weight", "exponent"),
-    [
-        ([0.5, -1.5, 65504.0], 0),
-        ([0.0, 0.0], 0),
-        ([2.0**-24, 1.0], 0),
-        ([2.0**-26, 1.0], 15),
-        ([65536.0, 1.0], -1),
-        ([2.0**-45, 1.0], None),
-        ([0.1, 1.0], None),
-        ([float("nan"), 1.0], None),
-        ([float("inf"), 1.0], None),
-    ],
-)
-def test_weights_are_kept_in_16_bits_only_where_none_changes(weight, exponent):
-    weight = torch.tensor([weight])
-    found = lossless_exponent(weight)
-    assert found == exponent
-    if exponent is not None:
-        assert torch.equal((weight * 2.0**found).half().float() * 2.0**-found, weight)
 
 
 def test_every_linear_layer_below_a_module_is_replaced_in_place():

@@ -2,45 +2,15 @@
 
 import pytest
 import torch
-from torch import nn
 
 from jakiro import JakiroGenerator
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.heads.base import known_precision
 from jakiro.heads.layers import HeadOutput
-from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
+from jakiro.kernels.linear import native_works
 from jakiro.kernels.rounding import balanced
 from tests.support import tiny_head, tiny_target
-
-pytestmark = pytest.mark.skipif(
-    not quantizing_works(torch.device("cpu")), reason="this build of torch cannot multiply 8-bit matrices"
-)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (63, 260)])
-def test_a_rounded_layer_is_nearly_the_layer_it_replaces(inner, outer, dtype, bias):
-    layer = nn.Linear(inner, outer, bias=bias, dtype=dtype).requires_grad_(False)
-    rounded = QuantizedLinear(layer.weight, layer.bias)
-    for rows in (1, 2, 8, 33, 70):
-        hidden = torch.randn(1, rows, inner, dtype=dtype)
-        expected, found = layer(hidden).float(), rounded(hidden)
-        assert (found.dtype, found.shape) == (dtype, expected.shape)
-        assert (found.float() - expected).norm() < 0.03 * expected.norm()
-
-
-def test_one_huge_row_spoils_its_neighbours_only():
-    layer = nn.Linear(64, 64, bias=False).requires_grad_(False)
-    hidden = torch.randn(64, 64)
-    hidden[0] *= 1000
-    error = (QuantizedLinear(layer.weight, None)(hidden) - layer(hidden)).norm(dim=1) / layer(hidden).norm(dim=1)
-    assert error[1:32].median() > 0.3 and error[32:].max() < 0.05
-
-
-def test_a_zero_row_of_weights_stays_zero():
-    assert not QuantizedLinear(torch.zeros(8, 16), None)(torch.randn(3, 16)).any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -56,20 +26,6 @@ def test_balancing_a_matrix_alone_changes_no_bit(dtype):
     assert torch.equal(balanced(torch.cat([weight, torch.zeros_like(weight)]))[1], factors)
 
 
-def test_a_few_large_inputs_before_small_weights_are_rounded_as_finely_as_all(monkeypatch):
-    sizes = torch.ones(64)
-    sizes[:3] = 100
-    weight, hidden = torch.randn(96, 64) / sizes, torch.randn(8, 64) * sizes
-    exact = hidden @ weight.T
-    error = (QuantizedLinear(weight, None)(hidden) - exact).norm()
-    monkeypatch.setattr("jakiro.kernels.quantized.balanced", lambda weight: (weight, torch.ones(64)))
-    assert error < min(0.2 * (QuantizedLinear(weight, None)(hidden) - exact).norm(), 0.02 * exact.norm())
-
-
-def test_nothing_is_rounded_away_from_a_cpu():
-    assert not quantizing_works(torch.device("meta"))
-
-
 def test_an_unknown_precision_is_one_sentence():
     with pytest.raises(ValueError, match="one of int8, full; you gave 'int4'"):
         known_precision("int4")
@@ -82,12 +38,12 @@ def test_guesses_may_differ_and_the_text_does_not(temperature, fusion):
     target, traces = tiny_target(), {}
     for precision in ("int8", "full"):
         head = tiny_head(target, fusion).pack(precision)
-        assert head.precision == precision
+        assert head.precision == (precision if native_works() else "full")
         generator = JakiroGenerator(Resources(target, head))
         traces[precision] = generator.run("Why?", sampling, tree=TreeConfig(nodes=8, depth=3, width=2))
         assert traces[precision].token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
     scores = [[node.score for step in trace.steps for node in step.nodes] for trace in traces.values()]
-    assert scores[0] != scores[1]
+    assert (scores[0] != scores[1]) == native_works()
 
 
 @pytest.mark.parametrize("fusion", ["summed", "decoupled"])

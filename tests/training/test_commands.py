@@ -17,14 +17,13 @@ from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.eagle3 import Eagle3Config, Eagle3Head
 from jakiro.heads.kinds import make_head
 from jakiro.heads.layer_config import LayerConfig
-from jakiro.kernels.linear import packing_works
 from jakiro.methods import METHODS
 from jakiro.system import assets_folder
 from jakiro.training import extract as extract_module
 from jakiro.training import train as train_module
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.calibrate import CalibrateConfig, calibrate
-from jakiro.training.corpus import Row, write_part
+from jakiro.training.corpus import Row, read_corpus, write_part
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
 from jakiro.zoo import loading
@@ -51,6 +50,13 @@ def corpus_folder(target_folder, tmp_path_factory):
     result = invoke("corpus", folder, "--target", target_folder, *options)
     assert result.exit_code == 0, result.output
     return folder
+
+
+def test_a_corpus_of_made_messages_takes_its_passages_from_another(target_folder, corpus_folder, tmp_path):
+    limits = ("--rows", 2, "--max-new-tokens", 4, "--min-distinct", 0)
+    result = invoke("corpus", tmp_path, "--target", target_folder, "--made", "--passages", corpus_folder, *limits)
+    assert result.exit_code == 0, result.exception
+    assert len(read_corpus([tmp_path])) == 2
 
 
 SHIPPED = assets_folder() / "heads" / "smollm2-135m-instruct-summed"
@@ -280,7 +286,6 @@ def test_a_damaged_answer_is_written_again(tmp_path):
     assert torch.equal(before.ids, after.ids) and torch.equal(before.features, after.features)
 
 
-@pytest.mark.skipif(not packing_works(torch.device("cpu"), torch.float32), reason="stock modules keep no features")
 def test_training_takes_the_features_that_corpus_kept(target_folder, corpus_folder, tmp_path, monkeypatch):
     def trained(data):
         folders = ("--out", tmp_path / "head", "--work", tmp_path / f"work of {data.name}")

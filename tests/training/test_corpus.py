@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from jakiro.heads.checkpoint import write_tensors
-from jakiro.kernels.linear import packing_works
 from jakiro.prompts import load_questions
 from jakiro.target.families import stop_ids
-from jakiro.target.llama import FusedLlama
 from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, read_corpus, write_part
 from jakiro.training.exclusion import evaluation_runs, word_runs
 from jakiro.training.features import KeptFeatures, Text, features_path, write_file
@@ -29,10 +27,10 @@ def writer_of_text():
     return byte_target(num_layers=1), byte_tokenizer()
 
 
-def writer(writer_of_text, folder, options=OPTIONS, prompts=None, batch_size=3, lean=None, **fields) -> CorpusWriter:
+def writer(writer_of_text, folder, options=OPTIONS, prompts=None, batch_size=3, **fields) -> CorpusWriter:
     model, tokenizer = writer_of_text
     ends = stop_ids(model, tokenizer)
-    write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends, lean=lean)
+    write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends)
     return CorpusWriter(write, ends, tokenizer, folder, options, prompts, **fields)
 
 
@@ -121,9 +119,8 @@ def test_a_short_prompt_is_excluded_as_a_whole_alone():
 
 def test_kept_features_are_those_of_the_stock_target(writer_of_text, tmp_path):
     model, _ = writer_of_text
-    lean = FusedLlama.build(model, packed=packing_works(model.device, model.dtype))
     for rows in (6, 12):
-        writer(writer_of_text, tmp_path, lean=lean, features_of="some weights").write(rows)
+        writer(writer_of_text, tmp_path, features_of="some weights").write(rows)
     assert sorted(path.name for path in tmp_path.glob("*.safetensors")) == [
         "part-00000.safetensors",
         "part-00001.safetensors",
@@ -258,9 +255,7 @@ def test_a_corpus_that_was_killed_has_the_same_rows_and_features_that_differ_by_
     writer_of_text, tmp_path
 ):
     """What docs/training.md promises: texts do not depend on their batch; features do, in their last bits."""
-    model, _ = writer_of_text
-    lean = FusedLlama.build(model, packed=packing_works(model.device, model.dtype))
-    given = {"lean": lean, "features_of": "some weights"}
+    given = {"features_of": "some weights"}
     writer(writer_of_text, tmp_path / "whole", **given).write(12)
     writer(writer_of_text, tmp_path / "killed", **given).write(12)
     for path in (tmp_path / "killed").glob("part-00001.*"):

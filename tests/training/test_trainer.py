@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from jakiro.heads.checkpoint import load_head
+from jakiro.heads.layers import RMSNorm
 from jakiro.training.features import FeatureCache, epoch_batches, write_features
 from jakiro.training.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
 from jakiro.training.trainer import STATE_NAME, Trainer, checksum
@@ -276,6 +277,14 @@ def test_bfloat16_learns_like_float32(tmp_path, fusion):
         assert all(parameter.dtype == torch.float32 for parameter in head.parameters())
     assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.03)
     assert losses["bfloat16"] != losses["float32"]
+
+
+def test_norms_of_a_head_in_bfloat16_are_those_of_float32():
+    norm = RMSNorm(64)
+    torch.nn.init.uniform_(norm.weight, 0.5, 2, generator=torch.Generator().manual_seed(1))
+    rows = torch.randn((9, 64), generator=torch.Generator().manual_seed(2)).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(norm(rows), norm(rows.float()))
 
 
 def test_clipping_by_value_bounds_every_number(tmp_path):

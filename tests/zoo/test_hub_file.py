@@ -1,64 +1,23 @@
 """A file of the Hub, fetched from a stand-in that cuts and lies: resumed, checked, cancelled, in a sentence."""
 
-import hashlib
 import os
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import huggingface_hub.constants
 import pytest
 
 from jakiro.starting import FETCH, Cancelled, reporting_to
-from jakiro.zoo import hub_file
 from jakiro.zoo import table as zoo
-from jakiro.zoo.hub_file import HubFile
-
-BYTES = bytes(range(256)) * 64
-COMMIT = "c0ffee" * 6 + "c0ff"
-
-
-class StandIn(BaseHTTPRequestHandler):
-    """Serves the server's bytes `sends` by ranges; its `ends` cut the next answers after so many bytes."""
-
-    def do_GET(self):
-        server = self.server
-        if "/resolve/" not in self.path:
-            return self.send_error(404)
-        server.asked.append((self.path, self.headers["Range"]))
-        first = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-        body = server.sends[first:]
-        self.send_response(206 if server.ranges else 200)
-        body = body if server.ranges else server.sends
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: server.ends.pop(0) if server.ends else None])
-        self.close_connection = True
-
-    def log_message(self, *_):
-        pass
+from tests.stand_in_hub import BYTES, COMMIT, FILE, stand_in_hub
 
 
 @pytest.fixture
 def stand_in(monkeypatch, tmp_path):
-    """A Hub on this machine, which huggingface_hub asks instead of its own."""
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
-    server.asked, server.ends, server.sends, server.ranges = [], [], BYTES, True
-    address = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
-    template = address + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(hub_file, "_PIECE", 1024)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with stand_in_hub(monkeypatch, tmp_path) as server:
+        yield server
 
 
 @pytest.fixture
 def file():
-    return HubFile("somebody/models", "model.gguf", COMMIT, len(BYTES), hashlib.sha256(BYTES).hexdigest())
+    return FILE
 
 
 def test_a_file_is_fetched_once_from_its_commit_and_its_bytes_are_told(stand_in, file):

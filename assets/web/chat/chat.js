@@ -7,6 +7,7 @@ import { sentTurns } from "./turns.js";
 import { questionsOf } from "../data/history.js";
 import { chip } from "../page/chip.js";
 import { redraw, redrawNow, screen, show, state } from "../page/machine.js";
+import { openPairs } from "../page/pairs.js";
 import { AnswerView } from "../watch/answer.js";
 
 // What an answer was sent with, as its header tells
@@ -33,8 +34,9 @@ function drawLine() {
   const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), button("chat_go_on", () => startFrom(null))]
     : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), button("new_chat", newChat)]
       : state.putAway ? [say("chat_put_away"), button("chat_undo", undo)]
-        : chip.value?.target ? [h("span", { title: chip.value.size || null }, say("answers_here", { target: chip.value.target }))] : [];
-  line.replaceChildren(...said);
+        : chip.value?.target ? [h("span", { title: chip.value.size || null }, say("answers_here", { target: chip.value.target })),
+          chip.value.choosable && button("other_model", openPairs)] : [];
+  line.replaceChildren(...said.filter(Boolean));
 }
 
 // From which turn on the next question replaces the chat; the old turns stay until its answer comes

@@ -4,14 +4,25 @@ import { h, say } from "../base/dom.js";
 import { notify } from "../base/notice.js";
 import { orRetry } from "../base/server.js";
 import { chip } from "./chip.js";
+import { toggleSettings } from "./top.js";
 
 const LOOK_MS = 1000;
+
+let list = null;
+
+// Shows the pairs to somebody who looks for them
+export function openPairs() {
+  toggleSettings(true);
+  list.element.open = true;
+  list.element.firstChild.focus();
+}
 
 class PairList {
   constructor(server) {
     this.server = server;
     this.list = h("ul");
     this.hint = h("p", { class: "muted small" });
+    this.progress = h("span", { class: "muted" }); // of the pair that is on its way
     this.element = h("details", { ontoggle: () => this.follow() }, h("summary", null, say("pairs")), this.hint, this.list);
   }
 
@@ -19,13 +30,15 @@ class PairList {
   async follow() {
     clearTimeout(this.timer);
     if (!this.element.open) return;
-    const key = JSON.stringify([chip.value && chip.value.pair, chip.value && chip.value.state]);
+    const { pair, state, coming, cancellable, text } = chip.value || {};
+    const key = JSON.stringify([pair, state, coming, cancellable]);
     if (key !== this.key) {
       await orRetry(async () => {
         this.draw(await this.server.pairs());
         this.key = key;
       });
     }
+    this.progress.textContent = coming ? text : "";
     this.timer = setTimeout(() => this.follow(), LOOK_MS);
   }
 
@@ -43,8 +56,18 @@ class PairList {
     const line = h("li", { class: loaded ? "loaded" : "", "data-state": pair.state }, h("div", { class: "pair-head" },
       h("b", null, pair.name), button),
     pair.fusion ? h("span", { class: "muted" }, say("pair_fusion", { fusion: pair.fusion })) : null,
-    h("div", { class: "muted" }, pair.reason), pair.size ? h("div", { class: "muted" }, pair.size) : null);
+    h("div", { class: "muted" }, pair.reason), value?.coming === pair.name ? this.coming(locked) : null, pair.size ? h("div", { class: "muted" }, pair.size) : null);
     return line;
+  }
+
+  // How far a pair has come, and a way to end its download
+  coming(locked) {
+    const cancel = h("button", { class: "plain-button", "data-action": "cancel_fetch", onclick: async () => {
+      cancel.disabled = true;
+      await orRetry(() => this.server.cancel());
+      await chip.look();
+    } }, say("pair_cancel_fetch"));
+    return h("div", { class: "pair-head" }, this.progress, chip.value.cancellable && !locked ? cancel : null);
   }
 
   // Before anything is loaded: what that costs, and whom it concerns
@@ -71,5 +94,6 @@ class PairList {
 }
 
 export function mountPairs(element, server) {
-  element.querySelector(".jk-pairs").append(new PairList(server).element);
+  list = new PairList(server);
+  element.querySelector(".jk-pairs").append(list.element);
 }

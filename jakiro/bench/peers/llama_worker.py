@@ -1,12 +1,15 @@
 """The process in which llama.cpp decodes: reads a JSON request a line, writes its answer as a line.
 
-`python -P llama_worker.py MODEL THREADS`; imports nothing of ours, which would set how threads wait.
+`python -P llama_worker.py MODEL THREADS [lookup]`; imports nothing of ours, which would set how threads wait.
 """
 
 import json
 import sys
 import time
 from itertools import islice
+
+# Tokens, as long as the prompts that we measure with
+CONTEXT = 8192
 
 
 def answer(model, request: dict) -> dict:
@@ -45,9 +48,14 @@ def read(model, token_ids: list[int]) -> dict:
 def main() -> None:
     from llama_cpp import Llama
 
-    path, threads = sys.argv[1], int(sys.argv[2])
-    # 0: as long a context as the file names
-    model = Llama(path, n_ctx=0, n_threads=threads, n_threads_batch=threads, verbose=False)
+    path, threads, drafts = sys.argv[1], int(sys.argv[2]), {}
+    if sys.argv[3:] == ["lookup"]:
+        from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+        # As its documentation recommends for machines without a GPU
+        drafts["draft_model"] = LlamaPromptLookupDecoding(num_pred_tokens=2)
+    # A cache as long as a model's context may be gigabytes
+    model = Llama(path, n_ctx=CONTEXT, n_threads=threads, n_threads_batch=threads, verbose=False, **drafts)
     for line in sys.stdin:
         request = json.loads(line)
         reply = read(model, request["read"]) if "read" in request else answer(model, request)

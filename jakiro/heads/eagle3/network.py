@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for, precision_on
 from jakiro.heads.eagle3.config import Eagle3Config
-from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, SwiGLUExpert, pack_linears, row_output
+from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, RMSNorm, SwiGLUExpert, pack_linears, row_output
 from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import packed_linear, packing_works
 from jakiro.kernels.rotary import signed
@@ -23,10 +23,10 @@ class Eagle3Layer(nn.Module):
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
         self.norm_before_residual = config.norm_before_residual
-        self.input_layernorm = nn.RMSNorm(size, eps=eps)
-        self.hidden_norm = None if index else nn.RMSNorm(size, eps=eps)
+        self.input_layernorm = RMSNorm(size, eps=eps)
+        self.hidden_norm = None if index else RMSNorm(size, eps=eps)
         self.self_attn = HeadAttention(config, index, size if index else 2 * size, eps if config.qk_norm else None)
-        self.post_attention_layernorm = nn.RMSNorm(size, eps=eps)
+        self.post_attention_layernorm = RMSNorm(size, eps=eps)
         self.mlp = SwiGLUExpert(size, config.expert_intermediate_size)
 
     def forward(
@@ -53,15 +53,13 @@ class Eagle3Head(DraftHead):
         size, states = config.hidden_size, config.num_states * config.target_hidden_size
         eps = config.rms_norm_eps
         self.embed_tokens = nn.Embedding(config.vocab_size, size) if config.own_embedding else None
-        self.input_norm = nn.RMSNorm(states, eps=eps) if config.norm_before_fc else None
+        self.input_norm = RMSNorm(states, eps=eps) if config.norm_before_fc else None
         self.fc_norm = None
         if config.fc_norm:
-            self.fc_norm = nn.ModuleList(
-                nn.RMSNorm(config.target_hidden_size, eps=eps) for _ in range(config.num_states)
-            )
+            self.fc_norm = nn.ModuleList(RMSNorm(config.target_hidden_size, eps=eps) for _ in range(config.num_states))
         self.fc = nn.Linear(states, size, bias=False)
         self.layers = nn.ModuleList(Eagle3Layer(config, index) for index in range(config.num_layers))
-        self.norm = nn.RMSNorm(size, eps=eps)
+        self.norm = RMSNorm(size, eps=eps)
         self.lm_head = None
         if config.own_output:
             self.lm_head = nn.Linear(size, config.draft_vocab_size or config.vocab_size, bias=False)

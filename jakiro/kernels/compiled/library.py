@@ -1,8 +1,8 @@
 """Loads the C functions of `csrc/`, which `building.py` builds, and says how they are called.
 
 The system's C compiler makes them once, in a second or two. Where there is none, or anything about it does not work,
-passes run on torch's own kernels, slower by two fifths; `why_not` says why, and a compiler that is there and failed is
-a warning. JAKIRO_NATIVE=0 asks for that.
+passes run on torch's own kernels, in full precision and slower; `why_not` says why, and a compiler that is there and
+failed is a warning. JAKIRO_NATIVE=0 asks for that.
 """
 
 import ctypes

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.zoo import table as zoo
 from tests.app.conftest import ask, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
+from tests.stand_in_hub import BYTES, FILE, stand_in_hub
 
 DEFAULT = zoo.DEFAULT_TARGET
 
@@ -196,6 +198,77 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
     assert service.chip()["text"].startswith("Another-1B")
 
 
+@pytest.fixture
+def hub(monkeypatch, tmp_path, models):
+    """A stand-in Hub, and a pair of which it has the target."""
+    pair = zoo.Entry(source=FILE.repository, head=str(models / "fits"), file=FILE)
+    monkeypatch.setitem(zoo.ENTRIES, "better", pair)
+    with stand_in_hub(monkeypatch, tmp_path) as server:
+        yield server
+
+
+def fetched(target, head):
+    def load():
+        assert zoo.file_of(target).fetched().read_bytes() == BYTES
+        return Another(default_answer())
+
+    return load
+
+
+def lay_down() -> None:
+    FILE.place.parent.mkdir(parents=True, exist_ok=True)
+    FILE.place.write_bytes(BYTES)
+
+
+def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_can_be_chosen_after_it(hub, monkeypatch):
+    monkeypatch.setattr("app.page.picker.LOOK_SECONDS", 0.05)
+    service = service_of(FakeGenerator())
+    picker = Picker(service, lambda target, head: fetched(target, head) if target == "better" else FakeGenerator)
+    looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
+    looking.start()
+    time.sleep(0.2)
+    assert service.chip()["text"].startswith("Fake-135M") and looking.is_alive()
+    lay_down()
+    looking.join(30)
+    wait_for(lambda: service.stage is None)
+    assert service.chip()["text"].startswith("Another-1B") and not hub.asked
+    assert picker.choose(zoo.DEFAULT_HEAD) == ""
+    wait_for(lambda: service.stage is None)
+    assert service.chip()["text"].startswith("Fake-135M")
+
+
+@pytest.mark.parametrize("why", ["no head", "chosen", "fails"])
+def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monkeypatch, why):
+    """A page that shows drafting goes on drafting; and where its weights do not load, the pair before stays."""
+    monkeypatch.setattr("app.page.picker.LOOK_SECONDS", 0.05)
+    if why == "no head":
+        monkeypatch.setitem(zoo.ENTRIES, "better", replace(zoo.ENTRIES["better"], head=None))
+    loads, service = [], service_of(FakeGenerator())
+
+    def loader_of(target, head):
+        loads.append(target)
+
+        def load():
+            if target == "better":
+                raise ValueError("It does not load.")
+            return FakeGenerator()
+
+        return load
+
+    picker = Picker(service, loader_of)
+    lay_down()
+    if why == "chosen":
+        assert picker.choose(zoo.DEFAULT_HEAD) == ""
+    looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
+    looking.start()
+    looking.join(1 if why == "no head" else 30)
+    wait_for(lambda: service.stage is None)
+    assert loads == {"no head": [], "chosen": [DEFAULT], "fails": ["better"]}[why]
+    assert looking.is_alive() == (why == "no head")
+    assert service.chip()["text"].startswith("Fake-135M")
+    service.closing = True
+
+
 @pytest.mark.parametrize("name", ["../../etc", "", "None"])
 def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name, models):
     service = service_of(FakeGenerator())
@@ -263,6 +336,42 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
         other.wait_for_selector('#jk-chip:text-matches("Another-1B")')
     finally:
         blocks.close()
+
+
+@pytest.mark.browser
+def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_chosen_again(open_tab, hub):
+    hub.gate.clear()
+    blocks, address = serve(lambda: FakeGenerator(), loader_of=fetched)
+    try:
+        tab = open_tab(address)
+        tab.click(f'#jk-chat button:text-is("{words.BROWSER["other_model"]}")')
+        for _ in range(2):
+            tab.click('[data-pair="better + fits"]:enabled')
+            tab.click('[data-confirm="better + fits"]')
+            tab.wait_for_selector('li:has([data-pair="better + fits"]):has-text("Fetching the model")')
+            cancel = tab.wait_for_selector('[data-action="cancel_fetch"]')
+            if not hub.asked[1:]:
+                cancel.click()
+                tab.wait_for_function("() => document.querySelector('[data-action=\"cancel_fetch\"]').disabled")
+            hub.gate.set()
+            if hub.asked[1:]:
+                break
+            tab.wait_for_selector(f'#jk-notice:has-text("{words.FETCH_CANCELLED}")')
+            assert tab.inner_text("#jk-chip").startswith("Fake-135M")
+            hub.gate.clear()
+        tab.wait_for_selector('#jk-chip:text-matches("Another-1B")')
+        first = [int(asked.removeprefix("bytes=").removesuffix("-")) for _, asked in hub.asked]
+        assert first[0] == 0 and first[1] >= len(BYTES) // 2
+        tab.wait_for_selector('[data-pair="better + fits"]:disabled:text-is("Loaded")')
+    finally:
+        blocks.close()
+
+
+@pytest.mark.browser
+def test_where_the_host_keeps_its_model_no_other_one_is_offered(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chat:has-text('Fake-135M')")
+    assert words.BROWSER["other_model"] not in tab.inner_text("#jk-chat")
 
 
 @pytest.mark.browser

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from jakiro.bench import neighbours
-from jakiro.bench.neighbours import busy_neighbours
+from lab.measuring import neighbours
+from lab.measuring.neighbours import busy_neighbours
 
 
 @pytest.fixture

@@ -1,0 +1,62 @@
+"""A Hub on this machine, which huggingface_hub asks instead of its own: it cuts, lies and waits as a test says."""
+
+import hashlib
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import huggingface_hub.constants
+
+from jakiro.zoo import hub_file
+from jakiro.zoo.hub_file import HubFile
+
+BYTES = bytes(range(256)) * 64
+COMMIT = "c0ffee" * 6 + "c0ff"
+FILE = HubFile("somebody/models", "model.gguf", COMMIT, len(BYTES), hashlib.sha256(BYTES).hexdigest())
+
+
+class StandIn(BaseHTTPRequestHandler):
+    """Serves the server's bytes `sends` by ranges; its `ends` cut the next answers after so many bytes.
+
+    Half of an answer is sent before its `gate` opens, which it is unless a test closes it.
+    """
+
+    def do_GET(self):
+        server = self.server
+        if "/resolve/" not in self.path:
+            return self.send_error(404)
+        server.asked.append((self.path, self.headers["Range"]))
+        first = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+        body = server.sends[first:]
+        self.send_response(206 if server.ranges else 200)
+        body = body if server.ranges else server.sends
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        body = body[: server.ends.pop(0) if server.ends else None]
+        self.wfile.write(body[: len(body) // 2])
+        server.gate.wait(60)
+        self.wfile.write(body[len(body) // 2 :])
+        self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def stand_in_hub(monkeypatch, folder):
+    """The server, while it is asked instead of the Hub; caches lie in the folder."""
+    monkeypatch.setenv("JAKIRO_CACHE", str(folder / "cache"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "hub"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
+    server.asked, server.ends, server.sends, server.ranges, server.gate = [], [], BYTES, True, threading.Event()
+    server.gate.set()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+    template = address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(hub_file, "_PIECE", 1024)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.gate.set()
+    server.shutdown()
+    server.server_close()
