@@ -49,14 +49,15 @@ def test_generate_writes_the_text_to_stdout_and_the_numbers_to_stderr(generator,
 def test_generate_passes_every_setting_on(generator, capsys):
     options = ["--temperature", "0.5", "--top-p", "0.9", "--top-k", "7", "--seed", "3", "--max-new-tokens", "9"]
     options += ["--nodes", "10", "--depth", "3", "--width", "4", "--method", "autoregressive"]
+    options += ["--record-alternatives", "--answer-prefix-ids", "7,300"]
     run(capsys, "generate", "--prompt", "hi", *options)
     prompt, sampling, method, tree = generator.calls[0]
     assert (prompt, method) == ("hi", "autoregressive")
     values = (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, sampling.max_new_tokens)
-    assert values == (0.5, 0.9, 7, 3, 9)
+    assert values == (0.5, 0.9, 7, 3, 9) and sampling.record_alternatives and generator.begun == [7, 300]
     assert (tree.nodes, tree.depth, tree.width, tree.policy) == (10, 3, 4, "fixed")
     run(capsys, "generate", "--prompt", "hi")
-    assert generator.calls[1][3] is None
+    assert generator.calls[1][3] is None and not generator.calls[1][1].record_alternatives and generator.begun == []
 
 
 def test_generate_passes_on_what_changes_a_token_s_chances_and_the_form_of_the_answer(generator, capsys, tmp_path):
