@@ -223,7 +223,7 @@ def others(token_id: int, piece: bytes) -> Ranked:
     """A token of a fake answer, and four others, the last of which ends it."""
     own = Scored(token_id, piece, math.log(0.6))
     others = (Scored(2000 + i, each, math.log(0.2) - i) for i, each in enumerate(ALTERNATIVES))
-    return Ranked(1, (own, own, *others, Scored(STOP_ID, b"<|im_end|>", math.log(0.01))))
+    return Ranked(1, (own, own, *others, Scored(STOP_ID, b"<|im_end|>", math.log(0.005))))
 
 
 def piece_of(token_id: int, pieces: list[bytes]) -> bytes:
