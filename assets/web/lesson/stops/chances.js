@@ -55,11 +55,14 @@ export function chancesBox() {
     result.textContent = say("chances_result", { kept: shares.filter(Boolean).length, all: tokens.length });
   }
 
-  return {
-    element: h("section", { class: "chances-box" }, h("h3", null, say("chances_title")),
+  const element = h("section", { class: "chances-box" }, h("h3", null, say("chances_title")),
       h("div", { class: "lesson-controls" }, lessonControls.button("word-before", "‹", go(-1)), lessonControls.button("word-after", "›", go(1)),
-        temperature.element, topP.element), words, rows, result, h("p", { class: "muted small" }, say("chances_note"))),
+        temperature.element, topP.element), words, rows, result, h("p", { class: "muted small" }, say("chances_note")));
+  return {
+    element,
     draw(next) {
+      element.hidden = !next.alternativesAt(0);
+      if (element.hidden) return;
       if (next !== lane) place = openPlace(next);
       lane = next;
       drawRows();
