@@ -44,6 +44,7 @@ export function chancesBox() {
   };
 
   function drawRows() {
+    if (!lane) return;
     const [came, ...tokens] = lane.alternativesAt(place).tokens;
     words.replaceChildren(say("chances_after", { n: place + 1 }), " ",
       h("bdi", { class: "mono" }, `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`));
