@@ -180,7 +180,11 @@ HEADS = {
 # Those that are read as others publish them, too
 ALL_HEADS = HEADS | {
     "eagle3": {"kind": "eagle3", "feature_layers": (1,), "num_states": 1, "draft_vocab_size": 90},
-}
+    "dflash": {
+        "kind": "dflash", "feature_layers": (1,), "reads_last": True, "block_size": 5, "mask_token_id": 259,
+        "num_layers": 2, "sliding_layers": (1,), "sliding_window": 12, "draft_vocab_size": 90,
+    },
+}  # fmt: skip
 
 
 def heads_of(method: Method) -> tuple[str, ...]:
@@ -190,7 +194,7 @@ def heads_of(method: Method) -> tuple[str, ...]:
     """
     if "jakiro" in method.needs.head:
         return "summed", "decoupled"
-    return ("eagle3",) if "eagle3" in method.needs.head else ("summed",)
+    return tuple(kind for kind in method.needs.head if kind in ALL_HEADS) or ("summed",)
 
 
 def further_heads(target: TargetModel, known: Methods = METHODS) -> dict:

@@ -109,6 +109,7 @@ def setup_of(status: dict, settings: BenchSettings) -> str:
     parts = [f"{name}={status.get(name)}" for name in ("target", "head", "device", "dtype", "numerics", "compiled")]
     tree = settings.tree
     parts += [f"tokens={settings.max_new_tokens}", f"top_p={settings.top_p}", f"top_k={settings.top_k}"]
+    parts += [f"repetition_penalty={settings.repetition_penalty}"] if settings.repetition_penalty != 1 else []
     parts += [f"width={tree.width}", f"depth={tree.depth}"]
     return " ".join(parts)
 

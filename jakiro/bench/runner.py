@@ -63,6 +63,7 @@ class BenchSettings:
     max_new_tokens: int = 128
     top_p: float = 1.0
     top_k: int = 0
+    repetition_penalty: float = 1.0
     tree: TreeConfig = field(default_factory=TreeConfig)
     known: Methods = field(default=METHODS, repr=False, compare=False)
 
@@ -77,10 +78,6 @@ class BenchSettings:
             self.sampling(temperature, self.seeds[0])
         for nodes in self.nodes:
             self.tree_for(nodes)
-        greedy = [name for name in self.methods if name in LLAMA_METHODS]
-        if greedy and max(self.temperatures) > 0:
-            highest = max(self.temperatures)
-            raise ValueError(f"The methods {', '.join(greedy)} run at temperature 0 only; you gave {highest:g}.")
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -125,7 +122,9 @@ class BenchSettings:
         return replace(self.tree, nodes=nodes)
 
     def sampling(self, temperature: float, seed: int) -> SamplingParams:
-        return SamplingParams(temperature, self.top_p, self.top_k, seed, self.max_new_tokens)
+        return SamplingParams(
+            temperature, self.top_p, self.top_k, seed, self.max_new_tokens, repetition_penalty=self.repetition_penalty
+        )
 
 
 @dataclass(frozen=True, slots=True)

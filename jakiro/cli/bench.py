@@ -33,6 +33,7 @@ def bench(
     max_new_tokens: Annotated[int, typer.Option(help=MAX_NEW_TOKENS)] = 128,
     top_p: Annotated[float, typer.Option(help=TOP_P)] = 1.0,
     top_k: Annotated[int, typer.Option(help=TOP_K)] = 0,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1: tokens of prompt and answer become rarer.")] = 1.0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; default: in runs/bench, or runs/identical.")
     ] = None,
@@ -63,6 +64,7 @@ def bench(
         max_new_tokens=max_new_tokens,
         top_p=top_p,
         top_k=top_k,
+        repetition_penalty=repetition_penalty,
         tree=loading.tree(None, depth, width) or TreeConfig(),
         known=METHODS.with_further(further),
     )

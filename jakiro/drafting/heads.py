@@ -49,6 +49,7 @@ class HeadDrafter(Drafter):
         grower: makes what grows a step's tree, from the arguments of `TreeGrower`.
         proposers: of all its heads, or by a head's config.
         has_evidence: whether its trees carry the experts' evidence, see `expert_evidence`.
+        captured: whether passes of a grower of its own have fixed shapes, so that they can be captured.
     """
 
     head: LayerHead
@@ -56,6 +57,7 @@ class HeadDrafter(Drafter):
     grower: Callable[..., TreeGrower] = TreeGrower
     proposers: tuple[Proposer, ...] | Callable[[DraftConfig], tuple[Proposer, ...]] = experts_of
     has_evidence: bool = True
+    captured: bool = False
 
     def __post_init__(self) -> None:
         if callable(self.proposers):
@@ -76,7 +78,7 @@ class HeadDrafter(Drafter):
 
     def capturable_in(self, buffers: FixedBuffers) -> Drafter | None:
         # Others run beside captured passes of the target
-        capturable = self.head.capturable and self.grower is TreeGrower
+        capturable = self.head.capturable and (self.captured or self.grower is TreeGrower)
         return buffers.head_drafter(self.head, self._evidence, self) if capturable else None
 
 
@@ -159,7 +161,7 @@ class HeadSession(DraftSession):
         else:
             self.catch_up()
             committed = self.cache.length
-        self._reserve(committed - self.cache.length + max(tree.depth * tree.width, tree.nodes))
+        self._reserve(committed - self.cache.length + max(tree.depth * tree.width, tree.nodes, self.head.drafted_rows))
         noise = None
         if tree.shared_noise and not self.sampling.greedy:
             noise = self.noise_rows.rows(committed + self.head.skipped_tokens, tree.depth)

@@ -1,6 +1,6 @@
 """Drafting at fixed addresses: one captured pass reads the newly committed tokens and grows the whole tree.
 
-The pass is the head's reading and `TreeGrower`, as everywhere; only lengths, noise and temperature lie on the device.
+The pass is the head's reading and the grower, as everywhere; only lengths, noise and temperature lie on the device.
 The prompt's pass, as long as the prompt, stays outside of graphs.
 """
 
@@ -15,7 +15,7 @@ from jakiro.core.noise import NoiseSource
 from jakiro.core.sampling import DeviceSampling
 from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, HeadEvidence, Proposal, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN, Chain
-from jakiro.drafting.growing import TreeGrower
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.graphs.cache import StaticCache
 from jakiro.graphs.capture import GraphedPass, Graphs, PassBook
 from jakiro.graphs.tree import MAX_LEVELS, StaticTree
@@ -70,12 +70,12 @@ class StaticHeadDrafter(Drafter):
     Args:
         head: bound to its target.
         evidence: computes that of its trees, see `best_tree`; None for none.
-        like: the drafter with the same head whose proposers and names it takes.
+        like: the drafter with the same head whose grower, proposers and names it takes.
     """
 
-    def __init__(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter, around: DraftBuffers) -> None:
+    def __init__(self, head: LayerHead, evidence: HeadEvidence | None, like: HeadDrafter, around: DraftBuffers) -> None:
         self.proposers, self.evidence, self.info = like.proposers, like.evidence, like.info
-        self.head, self.around, self._evidence = head, around, evidence
+        self.head, self.around, self._evidence, self.grower = head, around, evidence, like.grower
         device, self.dtype = head.output_weight.device, head.output_weight.dtype
         self.cache = StaticCache(head.cache_shape, PENDING_ROWS + around.draft_rows, self.dtype, device)
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
@@ -106,7 +106,7 @@ class StaticHeadDrafter(Drafter):
         chain = Chain(around.chain_ids, around.chain_log_estimates, len(self.proposers)) if chained else None
         root_token, sampling = self.pending_ids.index_select(0, end), DeviceSampling(greedy, around.temperature)
         drafted = self.cache.following(self.count)
-        grower = TreeGrower(head, drafted, root, root_token, sampling, config, noise, chain, self._evidence)
+        grower = self.grower(head, drafted, root, root_token, sampling, config, noise, chain, self._evidence)
         tree = grower.grow().tree
         around.tree.write(tree, around.target.row_bucket(tree.num_nodes), self.evidence)
         self.shapes[config, greedy, chained] = tree.num_nodes, tree.max_depth

@@ -38,10 +38,12 @@ class DraftHead(nn.Module):
         skipped_tokens: at a text's beginning, those that its cache has no row for; rows that pair a token with the
             target's feature one position before it begin at the second one.
         root_rows: rows at the end of what `extend` returns from which a tree begins.
+        drafted_rows: rows that drafting writes into the cache at least, however small the tree.
     """
 
     skipped_tokens = 1
     root_rows = 1
+    drafted_rows = 0
     capturable = True
 
     @property

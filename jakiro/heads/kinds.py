@@ -3,6 +3,7 @@
 from jakiro.config import require
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import KIND, DraftConfig
+from jakiro.heads.dflash import DFLASH
 from jakiro.heads.eagle import EAGLE
 from jakiro.heads.eagle3 import EAGLE3
 from jakiro.heads.gumiho import GUMIHO
@@ -15,6 +16,7 @@ KINDS: Kinds = {
     kind.name: kind
     for kind in (
         JAKIRO,
+        DFLASH,
         EAGLE,
         EAGLE3,
         PARALLELSPEC,

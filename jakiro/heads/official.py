@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Collection
 
+import torch
 from torch import Tensor
 
 from jakiro.heads.config import rope_of
@@ -23,6 +24,7 @@ _TYPES = {
     "rope_scaling": dict,
     "rope_parameters": dict,
 }
+_FAMILIES = ("llama", "qwen3")
 _ROTARY_BUFFERS = ("rotary_emb.inv_freq",)
 # Fields of a published config.json that every kind reads, and those that change nothing that a head computes
 _READ = {
@@ -171,6 +173,72 @@ def refuse_windows(values: dict) -> None:
     """Raises ValueError where a published config.json asks for layers that do not see all positions."""
     if values.get("use_sliding_window") or "sliding_attention" in (values.get("layer_types") or ()):
         raise ValueError("The draft head has layers with a sliding window; Jakiro runs those that see all positions.")
+
+
+def refuse_activation(activation: str, what: str) -> None:
+    """Raises ValueError where MLPs use another one than ours do."""
+    if activation not in ("silu", "swish"):
+        raise ValueError(f"The {what} head asks for the activation {activation}; Jakiro's layers use silu.")
+
+
+def layers_of_family(given: dict, what: str) -> tuple[dict, object]:
+    """Fields of a `DecoderConfig` from the config of a family's layers, and transformers' config of these layers.
+
+    Raises:
+        ValueError: a family of layers that is not supported, or something in them.
+    """
+    from transformers import AutoConfig
+
+    given = dict(given)
+    family = given.pop("model_type", "qwen3")
+    if family not in _FAMILIES:
+        raise ValueError(
+            f"The {what} head has layers of {family}, Jakiro runs those of {' and '.join(_FAMILIES)}; choose a head "
+            "with such layers."
+        )
+    layer = AutoConfig.for_model(family, **given)
+    if getattr(layer, "attention_bias", False):
+        raise ValueError(f"The {what} head asks for attention_bias, which Jakiro's heads lack; use a head without it.")
+    refuse_activation(layer.hidden_act, what)
+    return {
+        "hidden_size": layer.hidden_size,
+        "expert_intermediate_size": layer.intermediate_size,
+        "num_attention_heads": layer.num_attention_heads,
+        "num_key_value_heads": layer.num_key_value_heads,
+        "vocab_size": layer.vocab_size,
+        "head_dim": getattr(layer, "head_dim", None),
+        "rms_norm_eps": layer.rms_norm_eps,
+        "max_position_embeddings": layer.max_position_embeddings,
+        "rope_parameters": rope_of({"rope_parameters": layer.rope_parameters}),
+        "num_layers": layer.num_hidden_layers,
+    }, layer
+
+
+def draft_vocabulary(tensors: dict[str, Tensor], vocab_size: int, what: str) -> tuple[int | None, bool]:
+    """Brings `d2t` and output rows into our form, in place.
+
+    Returns:
+        `DraftConfig.draft_vocab_size`, and whether the head has output rows of its own.
+
+    Raises:
+        ValueError: they do not fit each other.
+    """
+    mapping, _ = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    output = tensors.get("lm_head.weight")
+    # Without output rows of its own it scores with the target's, those of its draft vocabulary where it has one
+    drafted = vocab_size if output is None and mapping is None else len(mapping if output is None else output)
+    if drafted == vocab_size:
+        return None, output is not None
+    if mapping is None or mapping.shape[0] != drafted:
+        found = "none" if mapping is None else mapping.shape[0]
+        raise ValueError(
+            f"The {what} head scores {drafted} of {vocab_size} tokens, and its d2t names {found}; its file is not "
+            "whole, download it again."
+        )
+    tensors["draft_token_ids"], order = (torch.arange(drafted) + mapping.long()).sort()
+    if output is not None:
+        tensors["lm_head.weight"] = output[order]
+    return drafted, output is not None
 
 
 def mlp_chains(

@@ -1,17 +1,35 @@
 """Other people's draft heads in our own form: recognised by their tensors, or by speculators' format."""
 
+from collections.abc import Iterable
+
 from torch import Tensor
 
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS
 
-# First tensor names of heads that are known and not supported, and of speculators' kinds those that are
-_OTHER_HEADS = {
-    "hydra_": "a Hydra head",
-    "markov_": "a DSpark head",
+# Kinds that are known and not run here, and what they would need
+_OTHERS = {
+    "dflash2": ("a DFlash2 head", "convolutions inside its layers and a selector that scores neighbouring candidates"),
+    "dspark": ("a DSpark head", "a Markov head that scores a block's rows by the tokens before them"),
+    "eagle": ("an EAGLE head in speculators' format", "a reader of that format's names and norms"),
+    "hydra": ("a Hydra head", "MLPs that read the tokens of the levels above"),
+    "jetspec": ("a JetSpec head", "a causal block that is passed again with the tokens of a tree's paths"),
+    "mtp": ("an MTP head", "the target family's own layers as a draft"),
+    "peagle": ("a P-EAGLE head", "mask rows with a hidden state of their own in EAGLE-3's layers"),
+    "xpress": ("an XPress head", "a refiner that mixes a block's rows again"),
 }
-_OTHER_SPECULATORS = ("dflash", "dspark", "eagle", "mtp", "peagle")
+_FORMAT = "speculators_model_type"
+# Those that their config.json names in `architectures`, and how the tensors of others begin
+_ARCHITECTURES = ("dflash2", "dspark", "jetspec", "peagle")
+_STARTS = {
+    "candidate_selector.": "dflash2",
+    "hydra_": "hydra",
+    "markov_": "dspark",
+    "mask_hidden": "peagle",
+    "mtp.": "mtp",
+    "mtp_layers.": "mtp",
+}
 
 
 def from_published(values: dict, tensors: dict[str, Tensor], kinds: Kinds = KINDS) -> tuple[DraftConfig, dict]:
@@ -24,13 +42,10 @@ def from_published(values: dict, tensors: dict[str, Tensor], kinds: Kinds = KIND
     Raises:
         ValueError: a head of an unknown kind, a feature that is not supported, or a config that is incomplete.
     """
-    given = speculators_kind(values)
+    refuse_other_kinds(values, kinds, tensors)
+    given = values.get(_FORMAT)
     if given is not None:
-        refuse_other_kinds(values, kinds)
         return next(kind for kind in kinds.values() if kind.speculators == given).convert(values, tensors)
-    for start, what in _OTHER_HEADS.items():
-        if any(name.startswith(start) for name in tensors):
-            raise ValueError(f"These weights are {what}, which Jakiro does not run; choose {_known(kinds)} head.")
     for kind in kinds.values():
         if kind.recognise is not None and kind.recognise(values, tensors):
             return kind.convert(values, tensors)
@@ -40,20 +55,32 @@ def from_published(values: dict, tensors: dict[str, Tensor], kinds: Kinds = KIND
     )
 
 
-def speculators_kind(values: dict) -> str | None:
-    """What a config.json in speculators' format says the head is; None for other formats."""
-    return values.get("speculators_model_type")
-
-
-def refuse_other_kinds(values: dict, kinds: Kinds = KINDS) -> None:
-    """Raises ValueError where a config.json in speculators' format is of a kind that nobody here converts."""
-    given, ours = speculators_kind(values), [kind.speculators for kind in kinds.values() if kind.speculators]
-    if given is None or given in ours:
+def refuse_other_kinds(values: dict, kinds: Kinds = KINDS, tensors: Iterable[str] = ()) -> None:
+    """Raises ValueError where a published config.json, or a tensor's name, says a kind that nobody here converts."""
+    given, ours = values.get(_FORMAT), [kind.speculators for kind in kinds.values() if kind.speculators]
+    other = _other_kind(values, tensors) if given is None else given
+    if other in (None, *ours):
         return
-    known = f"a {given} head" if given in _OTHER_SPECULATORS else f"a head of the unknown kind {given!r}"
+    if other not in _OTHERS:
+        raise ValueError(
+            f"These weights are a head of the unknown kind {other!r} in speculators' format, of which Jakiro runs "
+            f"{', '.join(ours)}; choose one."
+        )
+    what, needs = _OTHERS[other]
     raise ValueError(
-        f"These weights are {known} in speculators' format, of which Jakiro runs {', '.join(ours)}; choose one."
+        f"These weights are {what}, which Jakiro does not run: it would need {needs}; choose {_known(kinds)} head."
     )
+
+
+def _other_kind(values: dict, tensors: Iterable[str]) -> str | None:
+    """Which of `_OTHERS` a published head that names no format is; None for another kind."""
+    about = values.get("dflash_config")
+    if values.get("causal_head") or (isinstance(about, dict) and about.get("causal_head")):
+        return "jetspec"
+    named = " ".join(map(str, values.get("architectures") or ())).lower()
+    found = [each for each in _ARCHITECTURES if each in named]
+    found += [each for start, each in _STARTS.items() if any(name.startswith(start) for name in tensors)]
+    return next(iter(found), None)
 
 
 def _known(kinds: Kinds) -> str:

@@ -17,6 +17,7 @@ from jakiro.heads.kind import HeadKind
 from jakiro.heads.kinds import KINDS
 from jakiro.methods import (
     aded,
+    dflash,
     eagle2,
     eagle3,
     gumiho,
@@ -134,6 +135,7 @@ METHODS = Methods(
         parallelspec.METHOD,
         gumiho.METHOD,
         medusa.METHOD,
+        dflash.METHOD,
     )
 )
 

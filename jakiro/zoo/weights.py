@@ -11,6 +11,7 @@ from jakiro.zoo.files import check_files
 from jakiro.zoo.gguf_model import read_gguf_model
 from jakiro.zoo.hashes import damaged_since, weights_sha256
 from jakiro.zoo.hub import split_revision
+from jakiro.zoo.placement import check_room
 from jakiro.zoo.progress import counted
 from jakiro.zoo.refusals import one_sentence
 from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, file_of, is_embedded, resolve
@@ -109,13 +110,17 @@ def load_stored(name: str | None, config, hashing=weights_sha256):
 
     Raises:
         ValueError: the file is damaged.
+        NoRoom: its weights are more than what is free.
     """
-    from jakiro.target.stored import StoredModel
+    from jakiro.target.stored import StoredModel, bytes_kept
 
     pair = resolve(name, NO_HEAD)
     embedded, path = is_embedded(pair.target_name), gguf_path(pair)
     with one_sentence("target model", pair.target_path_or_hub_id, "weights"):
-        return StoredModel(config, read_gguf_model(path).weights), EMBEDDED_SHA256 if embedded else hashing(path)
+        read = read_gguf_model(path).weights
+    check_room(pair.target_name, bytes_kept(read))
+    with one_sentence("target model", pair.target_path_or_hub_id, "weights"):
+        return StoredModel(config, read), EMBEDDED_SHA256 if embedded else hashing(path)
 
 
 def is_gguf(pair: Pair) -> bool:

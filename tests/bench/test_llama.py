@@ -29,7 +29,10 @@ class Llama:
     def tokenize(self, text, add_bos, special):
         return self.known
 
-    def generate(self, prompt, temp, top_k, repeat_penalty, reset):
+    def set_seed(self, seed):
+        pass
+
+    def generate(self, prompt, reset, temp, top_k, top_p, min_p, repeat_penalty):
         yield from range(self.first, 90)
 """
 
@@ -43,8 +46,11 @@ class Model:
         assert special and not add_bos
         return list(text)
 
-    def generate(self, prompt, temp, top_k, repeat_penalty, reset):
-        assert (temp, top_k, repeat_penalty, reset) == (0.0, 1, 1.0, True)
+    def set_seed(self, seed):
+        assert seed == 5
+
+    def generate(self, prompt, reset, temp):
+        assert (temp, reset) == (0.5, True)
         Model.now += 5
         for token_id in range(1, 90):
             yield token_id
@@ -57,7 +63,14 @@ def timed(monkeypatch):
 
 
 def request(**changed):
-    return {"prompt": [104, 105], "text": "hi", "end": 4, "max_new_tokens": 3} | changed
+    return {
+        "prompt": [104, 105],
+        "text": "hi",
+        "end": 4,
+        "max_new_tokens": 3,
+        "seed": 5,
+        "sampling": {"temp": 0.5},
+    } | changed
 
 
 def test_the_clock_runs_from_the_first_token_to_the_last(timed):

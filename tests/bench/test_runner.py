@@ -76,7 +76,7 @@ def test_transformers_runs_stand_beside_ours():
         ({"temperatures": (-1.0,)}, "Temperature must be between 0 and 2; you gave -1"),
         ({"temperatures": (1e-5,)}, "Temperature must be 0, which is greedy, or at least 0.0001; you gave 1e-05"),
         ({"nodes": (0,)}, "Tree nodes must be 1 to 256; you gave 0"),
-        ({"methods": ("llama-cpp",)}, "The methods llama-cpp run at temperature 0 only; you gave 1."),
+        ({"repetition_penalty": -1.0}, "Repetition penalty"),
         ({"seeds": ()}, "Seeds must name at least one value"),
         ({"seeds": (1, 1)}, "none of them twice"),
         ({"max_new_tokens": 0}, "Length must be a whole number of tokens, 1 or more"),

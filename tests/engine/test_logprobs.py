@@ -28,7 +28,8 @@ def stock_logprobs(token_ids: list[int]) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def generators():
     """Passes that grow with the text, compiled where they can be, and passes at fixed addresses."""
-    return [make(head) for head in ("summed", "eagle3") for make in (tiny_generator, static_generator)]
+    made = (tiny_generator, static_generator)
+    return {head: [make(head) for make in made] for head in ("summed", "eagle3", "dflash")}
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
@@ -36,8 +37,7 @@ def generators():
 def test_logprobs_are_a_stock_models_own_before_temperature_filters_and_rules(generators, method, temperature):
     rules = {"repetition_penalty": 1.3, "logit_bias": {65: 5.0}}
     sampling = SamplingParams(temperature, top_p=0.9, seed=5, max_new_tokens=24, logprobs=COUNT, **rules)
-    headed = generators[2:] if "eagle3" in heads_of(METHODS[method]) else generators[:2]
-    for generator in headed:
+    for generator in generators[heads_of(METHODS[method])[0]]:
         trace = generator.run(QUESTION, sampling, method=method)
         assert [each[0].token_id for each in scored_tokens(trace)] == trace.token_ids
         expected, tokens = stock_logprobs(trace.token_ids), scored_tokens(trace)

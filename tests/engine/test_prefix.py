@@ -31,7 +31,7 @@ def generator():
 @pytest.fixture(scope="module")
 def mixing(generator):
     """By head."""
-    return {"summed": generator, "decoupled": tiny_generator("decoupled"), "eagle3": tiny_generator("eagle3")}
+    return {"summed": generator} | {head: tiny_generator(head) for head in ("decoupled", "eagle3", "dflash")}
 
 
 def rows_of(stream) -> torch.Tensor:

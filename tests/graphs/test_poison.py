@@ -8,6 +8,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.graphs.capture import GraphedPass, Graphs, PassBook
+from jakiro.methods import METHODS, PLAIN
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.fake_graphs import FakeCuda
 from tests.graphs.static import shape_of, static_generator
@@ -39,12 +40,15 @@ def test_poison_shows_a_pass_that_reads_what_another_capture_made(cuda):
     assert target.isnan().all()
 
 
-@pytest.mark.parametrize("head", ["summed", pytest.param("decoupled, reduced vocabulary", marks=pytest.mark.rare)])
+@pytest.mark.parametrize(
+    "head", ["summed", "dflash", pytest.param("decoupled, reduced vocabulary", marks=pytest.mark.rare)]
+)
 def test_poison_between_shuffled_replays_changes_no_text(head, cuda):
     generator, sliced = static_generator(head, graphs=True), tiny_generator(head)
     order = ANSWERS * 2
     random.Random(3).shuffle(order)
     for method, sampling, tree in order:
+        method = head if head in METHODS and method != PLAIN.name else method
         trace = generator.run(REPETITIVE, sampling, method, tree)
         assert shape_of(trace) == shape_of(sliced.run(REPETITIVE, sampling, method, tree))
     assert not set(cuda.eager) - {"verify_rows"}

@@ -5,7 +5,7 @@ import pytest
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 from jakiro.drafting.base import Proposal
 from jakiro.graphs.cache import columns_for
-from jakiro.methods import DEFAULT
+from jakiro.methods import DEFAULT, METHODS
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.static import (
     COSTS,
@@ -27,13 +27,15 @@ SAMPLED = SamplingParams(1.0, seed=3, max_new_tokens=24)
 
 
 # How the text is chosen does not meet what a head is made of
-CASES = [("summed", sampling) for sampling in SAMPLINGS] + [(head, "sampled") for head in HEADS if head != "summed"]
+CASES = [(head, sampling) for head in ("summed", "dflash") for sampling in SAMPLINGS]
+CASES += [(head, "sampled") for head in HEADS if head != "summed"]
 
 
 @pytest.mark.parametrize(("head", "sampling"), CASES)
 def test_a_head_s_trees_and_text_are_those_of_sliced_passes(head, sampling):
-    expected = tiny_generator(head).run("Tell me.", SAMPLINGS[sampling], tree=TREE)
-    trace = static_generator(head).run("Tell me.", SAMPLINGS[sampling], tree=TREE)
+    method = head if head in METHODS else None
+    expected = tiny_generator(head).run("Tell me.", SAMPLINGS[sampling], method, TREE)
+    trace = static_generator(head).run("Tell me.", SAMPLINGS[sampling], method, TREE)
     assert shape_of(trace) == shape_of(expected)
     for step, other in zip(trace.steps, expected.steps, strict=True):
         for node, twin in zip(step.nodes, other.nodes, strict=True):

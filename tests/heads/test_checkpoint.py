@@ -43,6 +43,7 @@ def test_a_saved_head_comes_back_with_the_same_weights_and_drafts_the_same_trees
     assert saved.keys() == loaded.keys()
     for key, tensor in saved.items():
         assert torch.equal(loaded[key], tensor) and loaded[key].dtype == tensor.dtype
+    target = target.with_feature_layers(head.config.feature_layers)
     traces = [
         JakiroGenerator(Resources(target, each.bind(target.embedding, target.output_weight))).run(
             "Hello", SamplingParams(max_new_tokens=6), tree=TREE

@@ -87,13 +87,13 @@ def known(request):
 
 @pytest.fixture(scope="module")
 def generators(known):
-    return {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3")}
+    return {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3", "dflash")}
 
 
 @pytest.fixture(scope="module")
 def measured(known):
     """Their costs are given, so that trees size themselves and nothing is timed."""
-    generators = {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3")}
+    generators = {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3", "dflash")}
     for generator in generators.values():
         generator.profile = COSTS
     return generators

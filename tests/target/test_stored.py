@@ -85,6 +85,14 @@ def test_nothing_is_converted_and_no_transformers_model_lies_beside_it(generator
     assert generator.status["weight_bits"] == 8
 
 
+def test_a_file_that_has_no_room_is_refused_before_its_weights_are_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    path = written(tmp_path, "Q4_1", "tied")
+    monkeypatch.setattr("jakiro.zoo.placement.free_memory", lambda device: 10**5)
+    with pytest.raises(ValueError, match=r"needs about 1\.4 MB for its weights, and this machine has 0\.1 MB free"):
+        JakiroGenerator.from_pretrained(str(path), device="cpu")
+
+
 @pytest.mark.parametrize("temperature", [0, 0.7, 1.0])
 def test_drafted_text_is_plain_text(generator, temperature):
     sampling = SamplingParams(temperature, seed=3, max_new_tokens=60)

@@ -4,14 +4,16 @@ import json
 import re
 
 import pytest
-from torch.utils.tensorboard import SummaryWriter
 
 from jakiro.training.curves import write_curves
 
-pytest.importorskip("plotly", reason="the extra [train] is not installed")
+for _package in ("plotly", "tensorboard"):
+    pytest.importorskip(_package, reason="the extra [train] is not installed")
 
 
 def test_curves_of_a_resumed_run_are_one_line_and_steps_done_again_count_once(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+
     for steps, value in (((1, 2, 3), 4.0), ((3, 4), 2.0)):
         with SummaryWriter(str(tmp_path)) as writer:
             for step in steps:

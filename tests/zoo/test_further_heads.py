@@ -92,7 +92,7 @@ def test_a_config_that_contradicts_itself_is_refused():
     config = tiny_head(tiny_target(), **head_fields(MLPS)).config.to_dict()
     json.dumps(config)
     for field, value, sentence in (
-        ("kind", 3, "This draft head is of the kind 3, known are jakiro, eagle, eagle3"),
+        ("kind", 3, "This draft head is of the kind 3, known are jakiro, dflash, eagle, eagle3"),
         ("num_mlps", 0, "num_mlps must be 1 or more, not 0"),
         ("published_blocks", -1, "published_blocks must be 0 or more, not -1"),
         ("fusion", "decoupled", "unknown fields: fusion"),
@@ -107,8 +107,8 @@ def test_a_head_of_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path
     values = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(values | {"kind": "chain"}))
     sentence = (
-        "This draft head is of the kind 'chain', known are jakiro, eagle, eagle3, parallelspec, gumiho, medusa; "
-        "name the module that brings"
+        "This draft head is of the kind 'chain', known are jakiro, dflash, eagle, eagle3, parallelspec, gumiho, "
+        "medusa; name the module that brings"
     )
     with pytest.raises(ValueError, match=sentence):
         load_head(tmp_path)

@@ -88,8 +88,8 @@ def test_a_head_in_shards_is_fetched_whole_and_is_the_same_head(hub, index_name,
 def test_a_kind_that_is_not_run_is_refused_before_its_weights_are_fetched(hub):
     folder, asked = hub
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"speculators_model_type": "dflash"}))
-    with pytest.raises(ValueError, match="a dflash head in speculators' format"):
+    (folder / "config.json").write_text(json.dumps({"speculators_model_type": "peagle"}))
+    with pytest.raises(ValueError, match="a P-EAGLE head, which Jakiro does not run"):
         zoo.resolve(head="somebody/head")
     assert [file for _, file, _ in asked] == ["config.json"]
 
@@ -148,6 +148,9 @@ def test_a_target_that_a_head_names_and_nobody_has_is_said(hub):
         ("AngelSlim/Qwen3-1.7B_eagle3@main", "Qwen/Qwen3-1.7B"),
         ("AngelSlim/Qwen3-4B_eagle3", "Qwen/Qwen3-4B"),
         ("RedHatAI/Qwen3-8B-speculator.eagle3", "Qwen/Qwen3-8B"),
+        ("z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("z-lab/Qwen3-4B-DFlash-b16@main", "Qwen/Qwen3-4B"),
+        ("z-lab/Qwen3-8B-DFlash-b16", "Qwen/Qwen3-8B"),
     ],
 )
 def test_the_table_knows_today_s_pairs(head, target, monkeypatch, tmp_path):

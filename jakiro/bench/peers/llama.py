@@ -1,7 +1,7 @@
 """llama.cpp on the very file of a GGUF target, plain or with its own n-gram speculation.
 
 It runs in a process of its own (`llama_worker.py`), so that its threads wait as its authors meant and not as ours do.
-It decodes greedily; its products round otherwise than ours, so texts may part.
+Its products round otherwise and its seeds choose otherwise than ours, so texts may part.
 """
 
 import importlib.util
@@ -60,6 +60,14 @@ class LlamaCppRunner:
             "text": self._tokenizer.decode(prompt, skip_special_tokens=False, clean_up_tokenization_spaces=False),
             "end": self._tokenizer.eos_token_id,
             "max_new_tokens": sampling.max_new_tokens,
+            "seed": sampling.seed,
+            "sampling": {
+                "temp": sampling.temperature,
+                "top_k": sampling.top_k,
+                "top_p": sampling.top_p,
+                "min_p": 0.0,
+                "repeat_penalty": sampling.repetition_penalty,
+            },
         }
         answer = self._ask(request)
         if "error" in answer:

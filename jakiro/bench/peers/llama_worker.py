@@ -13,12 +13,12 @@ CONTEXT = 8192
 
 
 def answer(model, request: dict) -> dict:
-    """Token ids of a greedy answer and the seconds from its first token to its last.
+    """Token ids of an answer and the seconds from its first token to its last.
 
     Args:
         model: a `llama_cpp.Llama`.
-        request: "prompt" (token ids), "text" (what they stand for), "end" (the id that ends an answer) and
-            "max_new_tokens".
+        request: "prompt" (token ids), "text" (what they stand for), "end" (the id that ends an answer),
+            "max_new_tokens", "seed" and "sampling" (arguments of `Llama.generate`).
 
     Returns:
         {"token_ids", "seconds"}, or {"error"} where llama.cpp reads the text as other ids.
@@ -27,13 +27,14 @@ def answer(model, request: dict) -> dict:
     if own != request["prompt"]:
         return {"error": f"reads {len(own)} token ids where our tokenizer writes {len(request['prompt'])}, or others."}
     token_ids, times = [], []
-    greedy = model.generate(request["prompt"], temp=0.0, top_k=1, repeat_penalty=1.0, reset=True)
-    for token_id in islice(greedy, request["max_new_tokens"]):
+    model.set_seed(request["seed"])
+    stream = model.generate(request["prompt"], reset=True, **request["sampling"])
+    for token_id in islice(stream, request["max_new_tokens"]):
         times.append(time.perf_counter())
         token_ids.append(token_id)
         if token_id == request["end"]:
             break
-    greedy.close()
+    stream.close()
     return {"token_ids": token_ids, "seconds": times[-1] - times[0]}
 
 

@@ -27,6 +27,7 @@ class StockRunner:
         prompt = encode_messages(self._tokenizer, messages)
         input_ids = torch.tensor([prompt], device=self._model.device)
         options = {"max_new_tokens": sampling.max_new_tokens, "do_sample": not sampling.greedy}
+        options["repetition_penalty"] = sampling.repetition_penalty
         if not sampling.greedy:
             options |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
             torch.manual_seed(sampling.seed)

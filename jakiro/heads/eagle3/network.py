@@ -8,11 +8,10 @@ arXiv 2503.01840, section 3; the norms that speculators' format adds are fields 
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, packing_for, precision_on
 from jakiro.heads.eagle3.config import Eagle3Config
-from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, RMSNorm, SwiGLUExpert, pack_linears, row_output
+from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, RMSNorm, SwiGLUExpert, row_output
+from jakiro.heads.states_head import StatesHead
 from jakiro.kernels.cache import PassCache
-from jakiro.kernels.linear import packed_linear, packing_works
 from jakiro.kernels.rotary import signed
 
 
@@ -43,67 +42,20 @@ class Eagle3Layer(nn.Module):
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
 
-class Eagle3Head(DraftHead):
+class Eagle3Head(StatesHead):
     """Drafts with its own output rows over a draft vocabulary."""
 
     def __init__(self, config: Eagle3Config) -> None:
-        from jakiro.heads.rotary import rotary_embedding
-
-        super().__init__(config)
-        size, states = config.hidden_size, config.num_states * config.target_hidden_size
-        eps = config.rms_norm_eps
-        self.embed_tokens = nn.Embedding(config.vocab_size, size) if config.own_embedding else None
+        super().__init__(config, (Eagle3Layer(config, index) for index in range(config.num_layers)))
+        states, eps = config.num_states * config.target_hidden_size, config.rms_norm_eps
         self.input_norm = RMSNorm(states, eps=eps) if config.norm_before_fc else None
         self.fc_norm = None
         if config.fc_norm:
             self.fc_norm = nn.ModuleList(RMSNorm(config.target_hidden_size, eps=eps) for _ in range(config.num_states))
-        self.fc = nn.Linear(states, size, bias=False)
-        self.layers = nn.ModuleList(Eagle3Layer(config, index) for index in range(config.num_layers))
-        self.norm = RMSNorm(size, eps=eps)
-        self.lm_head = None
-        if config.own_output:
-            self.lm_head = nn.Linear(size, config.draft_vocab_size or config.vocab_size, bias=False)
-        self.rotary = rotary_embedding(config)
-
-    def bind(self, embedding: Tensor, output_weight: Tensor) -> "Eagle3Head":
-        """Shares the target's embedding and output rows, unless the head has its own.
-
-        Raises:
-            ValueError: the target's vocabulary or width is not the one the head was made for.
-        """
-        super().bind(embedding, output_weight)
-        if self.embed_tokens is not None:
-            self.embedding = self.embed_tokens.weight.detach()
-        if self.lm_head is not None:
-            self.output_weight = self.lm_head.weight.detach()
-        return self
 
     def logits(self, features: Tensor) -> Tensor:
         """(…, hidden) states as they are fed back → (…, draft vocabulary)."""
-        features = features if self.config.norm_output else self.norm(features)
-        return super().logits(features) if self.lm_head is None else self.lm_head(features)
-
-    def pack(self, precision: str = "int8") -> "Eagle3Head":
-        weight = self.fc.weight
-        if weight.device.type == "cuda":
-            self.fuse()
-        if not packing_works(weight.device, weight.dtype):
-            return self
-        self.precision = precision_on(weight.device, precision)
-        pack_linears(self.layers, packing_for(self.precision))
-        # Never rounded: the target's states are of very different sizes
-        self.fc = packed_linear(weight, None)
-        output = packing_for(self.precision)(self.output_weight, None)
-        if self.lm_head is None:
-            self._output_layer = output
-        else:
-            self.lm_head = output
-        return self
-
-    def fuse(self) -> None:
-        """Fuses matrices that read the same rows, as on a GPU."""
-        for layer in self.layers:
-            layer.self_attn.fuse()
+        return super().logits(features if self.config.norm_output else self.norm(features))
 
     def forward(
         self,

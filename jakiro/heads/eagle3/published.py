@@ -4,17 +4,21 @@ Both hold a draft vocabulary as `d2t`: draft id i means token i + d2t[i]. The of
 its top; speculators' has them under `transformer_layer_config`, and only those that differ from that family's usual.
 """
 
-import torch
 from torch import Tensor
 
 from jakiro.heads.config import rope_of
 from jakiro.heads.eagle3.config import Eagle3Config
-from jakiro.heads.official import name_unread, refuse_windows, require_sizes
+from jakiro.heads.official import (
+    draft_vocabulary,
+    layers_of_family,
+    name_unread,
+    refuse_activation,
+    refuse_windows,
+    require_sizes,
+)
 
 _LAYERS = "eagle_aux_hidden_state_layer_ids"
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-_SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
-_FAMILIES = ("llama", "qwen3")
 # Fields whose only value that is run here is this one, at the top of a config.json or under "eagle_config"
 _ONLY = {
     "use_aux_hidden_state": True,
@@ -61,16 +65,20 @@ def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Confi
     layers = values.get("num_hidden_layers") or 1
     if layers != 1:
         raise ValueError(f"The EAGLE-3 head has {layers} decoder layers, official ones have 1; use another.")
-    fields = {name: values[name] for name in _SIZES if values.get(name)}
-    fields.setdefault("num_key_value_heads", values["num_attention_heads"])
-    fields |= {
+    refuse_activation(values.get("hidden_act", "silu"), "EAGLE-3")
+    fields = {
+        "hidden_size": values["hidden_size"],
+        "expert_intermediate_size": values["intermediate_size"],
+        "num_attention_heads": values["num_attention_heads"],
+        "num_key_value_heads": values.get("num_key_value_heads") or values["num_attention_heads"],
+        "vocab_size": values["vocab_size"],
         "head_dim": values.get("head_dim"),
         "rms_norm_eps": values.get("rms_norm_eps", 1e-6),
         "max_position_embeddings": values.get("max_position_embeddings", 2048),
         "rope_parameters": rope_of(values),
     }
     renamed = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in tensors.items()}
-    return _own_form(fields, values, values.get("hidden_act", "silu"), renamed)
+    return _own_form(fields, values, renamed)
 
 
 def from_speculators(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
@@ -79,35 +87,12 @@ def from_speculators(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Co
     Raises:
         ValueError: a family of layers that is not supported, or a size is missing.
     """
-    from transformers import AutoConfig
-
-    given = dict(values.get("transformer_layer_config") or {})
-    family = given.pop("model_type", "qwen3")
-    if family not in _FAMILIES:
-        raise ValueError(
-            f"The EAGLE-3 head has layers of {family}, Jakiro runs those of {' and '.join(_FAMILIES)}; choose a head "
-            "with such layers."
-        )
-    layer = AutoConfig.for_model(family, **given)
-    if getattr(layer, "attention_bias", False):
-        raise ValueError("The EAGLE-3 head asks for attention_bias, which Jakiro's heads lack; use a head without it.")
+    fields, layer = layers_of_family(values.get("transformer_layer_config") or {}, "EAGLE-3")
     refuse_windows({"layer_types": getattr(layer, "layer_types", None)})
-    fields = {name: getattr(layer, name) for name in _SIZES} | {
-        "head_dim": getattr(layer, "head_dim", None),
-        "rms_norm_eps": layer.rms_norm_eps,
-        "max_position_embeddings": layer.max_position_embeddings,
-        "rope_parameters": rope_of({"rope_parameters": layer.rope_parameters}),
-        "num_layers": layer.num_hidden_layers,
-        "qk_norm": family == "qwen3",
-    }
-    return _own_form(fields, values, layer.hidden_act, dict(tensors))
+    return _own_form(fields | {"qk_norm": layer.model_type == "qwen3"}, values, dict(tensors))
 
 
-def _own_form(
-    fields: dict, values: dict, activation: str, tensors: dict[str, Tensor]
-) -> tuple[Eagle3Config, dict[str, Tensor]]:
-    if activation not in ("silu", "swish"):
-        raise ValueError(f"The EAGLE-3 head asks for the activation {activation}; Jakiro's layers use silu.")
+def _own_form(fields: dict, values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
     if "fc.weight" not in tensors:
         raise ValueError("The EAGLE-3 head lacks fc.weight; the file is incomplete; download it again.")
     tensors = {name: each for name, each in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
@@ -119,21 +104,7 @@ def _own_form(
             f"The EAGLE-3 head's fc.weight reads {tensors['fc.weight'].shape[1]} numbers, no multiple of the target's "
             f"hidden size {target_size}; use the config.json that was published with these weights."
         )
-    mapping, _ = tensors.pop("d2t", None), tensors.pop("t2d", None)
-    output = tensors.get("lm_head.weight")
-    # Without output rows of its own it scores with the target's, those of its draft vocabulary where it has one
-    drafted = vocab_size if output is None and mapping is None else len(mapping if output is None else output)
-    if drafted != vocab_size:
-        if mapping is None or mapping.shape[0] != drafted:
-            found = "none" if mapping is None else mapping.shape[0]
-            raise ValueError(
-                f"The EAGLE-3 head scores {drafted} of {vocab_size} tokens, and its d2t names {found}; its file is not "
-                "whole, download it again."
-            )
-        token_ids, order = (torch.arange(drafted) + mapping.long()).sort()
-        tensors["draft_token_ids"] = token_ids
-        if output is not None:
-            tensors["lm_head.weight"] = output[order]
+    drafted, own_output = draft_vocabulary(tensors, vocab_size, "EAGLE-3")
     layers = tuple(values.get(_LAYERS) or ())
     if layers and len(layers) != states:
         raise ValueError(
@@ -141,13 +112,12 @@ def _own_form(
             "states; use the config.json that was published with these weights."
         )
     config = Eagle3Config(
-        **{name: value for name, value in fields.items() if name != "intermediate_size"},
-        expert_intermediate_size=fields["intermediate_size"],
-        draft_vocab_size=drafted if drafted != vocab_size else None,
+        **fields,
+        draft_vocab_size=drafted,
         target_hidden_size=target_size,
         num_states=states,
         own_embedding="embed_tokens.weight" in tensors,
-        own_output=output is not None,
+        own_output=own_output,
         feature_layers=layers,
         **{name: bool(values.get(name)) for name in _FLAGS},
     )

@@ -1,0 +1,40 @@
+"""How a DFlash head learns: every position of a text is the root of a block of its own."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from jakiro.heads.base import DraftHead
+from jakiro.heads.dflash.network import DFlashHead
+from jakiro.heads.kind import Texts
+from jakiro.heads.learning import UnrolledRows, later, randomise
+
+
+def levels(head: DFlashHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
+    """Each block sees the text before its root and itself; see `HeadKind.levels`."""
+    size, length = head.config.block_size, features.shape[1]
+    places, steps = torch.arange(length, device=ids.device), torch.arange(size, device=ids.device)
+    rows = UnrolledRows()
+    head.write(features, places, rows)
+    # Row s is the root at s + 1, after the features 0 to s
+    owners = places.repeat_interleave(size)
+    positions = owners + 1 + steps.repeat(length)
+    visible = torch.cat([places <= owners[:, None], owners == owners[:, None]], dim=1)
+    token_ids = ids[:, 1:, None].expand(-1, -1, size).clone()
+    token_ids[..., 1:] = head.config.mask_token_id
+    embeddings = head.embed(token_ids.flatten(1))
+    hidden = head.run(embeddings, positions, torch.cat([places, positions]), owners + 1, visible, rows)
+    predicted = hidden.unflatten(1, (length, size))[:, :, size - head.levels :]
+    for number, each in enumerate(predicted.unbind(2)):
+        yield later(each, number)
+
+
+@torch.no_grad()
+def start(head: DFlashHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
+    """Random matrices, and layers that begin by adding little: there is one way to start, and nothing to take over."""
+    torch.manual_seed(seed)
+    randomise(head)
+    for layer in head.layers:
+        layer.self_attn.o_proj.weight.mul_(0.1)
+        layer.mlp.down_proj.weight.mul_(0.1)
