@@ -1,12 +1,14 @@
 """What a visitor asked for: raw form values checked at the door and turned into the library's own settings."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.words import page as words
-from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, Grammar, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, Grammar, SamplingParams, TreeConfig, bias_of
 from jakiro.core.grammar import check
 from jakiro.methods import METHODS, PLAIN, Methods
+from jakiro.system import comma_list
 from jakiro.text import ROLES, joined_parts, read_arguments
 
 # Methods that race at once, plain decoding among them
@@ -48,14 +50,15 @@ class Asking:
 def read_asking(
     *, question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside,
     further_lanes, numerics, system_prompt, history, template_arguments=None, answer_as=words.FREE_TEXT, answer_form="",
-    min_p=0, repetition_penalty=1, presence_penalty=0, frequency_penalty=0, no_repeat_ngram_size=0, answer_prefix=None,
-    known: Methods = METHODS,
+    min_p=0, repetition_penalty=1, presence_penalty=0, frequency_penalty=0, no_repeat_ngram_size=0,
+    logit_bias="", suppress_tokens="", answer_prefix=None, known: Methods = METHODS,
 ) -> Asking:  # fmt: skip
     """Checks raw form values.
 
     Args:
         answer_as, answer_form: the kind of a grammar and its source, a choice's texts a line each.
         answer_prefix: the ids of an answer's beginning, and the places whose tokens the visitor chose, as two lists.
+        logit_bias, suppress_tokens: comma lists of ID=BIAS and of ids, or what `SamplingParams` takes.
         known: the drafting methods that there are.
 
     Raises:
@@ -69,6 +72,8 @@ def read_asking(
         presence_penalty=presence_penalty,
         frequency_penalty=frequency_penalty,
         no_repeat_ngram_size=_whole(no_repeat_ngram_size),
+        logit_bias=_listed(logit_bias, lambda text: tuple(map(bias_of, text.split(",")))),
+        suppress_tokens=_listed(suppress_tokens, lambda text: tuple(comma_list(words.SUPPRESSED, text, int))),
         grammar=read_grammar(answer_as, answer_form),
         record_alternatives=True,
     )
@@ -102,6 +107,13 @@ def read_params(temperature, top_p, top_k, seed, length) -> SamplingParams:
         ValueError: the library's own sentence about the first value that does not fit.
     """
     return SamplingParams(temperature, top_p, _whole(top_k), _whole(seed), _whole(length))
+
+
+def _listed(given, read: Callable[[str], object]) -> object:
+    """What a field lists; nothing where it is empty, and what is no text is left for the settings to check."""
+    if isinstance(given, str):
+        return read(given) if given.strip() else ()
+    return () if given is None else given
 
 
 def read_grammar(kind, source) -> Grammar | None:

@@ -24,6 +24,7 @@ MOST_BIAS, MOST_PENALTY, MOST_REPETITION = 100, 2, 10
 MOST_TOKENS_NAMED, MOST_CHOICES, LONGEST_GRAMMAR = 1024, 256, 100_000
 # Sentences of settings that several configs have
 TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
+TEMPLATE_ARGUMENTS = 'What the chat template is told, as a JSON object, such as {"enable_thinking": false}.'
 DEVICE = "cpu or cuda; a GPU is taken where there is one."
 DTYPE = "float32, bfloat16 or float16; what suits the device."
 METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."
@@ -83,13 +84,13 @@ def is_ascending(values: object, least: int) -> bool:
     return list(values) == sorted(set(values))
 
 
-def _bias_of(text: str) -> tuple[int, float]:
-    """A token's bias as a command has it: ID=BIAS."""
+def bias_of(text: str) -> tuple[int, float]:
+    """A token's bias as commands and forms have it: ID=BIAS."""
     token_id, _, bias = text.partition("=")
     try:
         return int(token_id), float(bias)
     except ValueError:
-        raise ValueError(f"--logit-bias takes ID=BIAS, such as 42=-5; you gave {text!r}.") from None
+        raise ValueError(f"Logit bias takes ID=BIAS, such as 42=-5; you gave {text!r}.") from None
 
 
 GRAMMARS = ("json_schema", "json", "regex", "choice", "lark")
@@ -133,6 +134,16 @@ class Grammar:
             length <= LONGEST_GRAMMAR, f"A grammar has at most {LONGEST_GRAMMAR:,} characters; yours has {length:,}."
         )
         object.__setattr__(self, "source", source)
+
+
+# Settings that are numbers: what sentences call them, the least, the most, and both in words
+_RANGES = {
+    "temperature": ("Temperature", 0, 2, "between 0 and 2"),
+    "min_p": ("Min-p", 0, 1, "between 0 and 1"),
+    "repetition_penalty": ("Repetition penalty", 1 / MOST_REPETITION, MOST_REPETITION, "0.1 to 10, 1 for none"),
+    "presence_penalty": ("Presence penalty", -MOST_PENALTY, MOST_PENALTY, "-2 to 2, 0 for none"),
+    "frequency_penalty": ("Frequency penalty", -MOST_PENALTY, MOST_PENALTY, "-2 to 2, 0 for none"),
+}
 
 
 def shortened(value: object) -> str:
@@ -190,7 +201,7 @@ class SamplingParams:
     frequency_penalty: float = setting("Subtract for each time that the answer has a token.", 0.0)
     no_repeat_ngram_size: int = setting("No run of so many tokens comes twice; 0 allows all.", 0)
     logit_bias: tuple[tuple[int, float], ...] = setting(
-        "ID=BIAS, added to a token's logit; may be repeated.", (), repeated=True, read=_bias_of
+        "ID=BIAS, added to a token's logit; may be repeated.", (), repeated=True, read=bias_of
     )
     suppress_tokens: tuple[int, ...] = setting("Comma list of token ids that never come.", ())
     grammar: Grammar | None = None
@@ -200,10 +211,10 @@ class SamplingParams:
     )
 
     def __post_init__(self) -> None:
-        require(
-            is_number(self.temperature) and 0 <= self.temperature <= 2,
-            f"Temperature must be between 0 and 2; you gave {_came(self.temperature)}.",
-        )
+        for name, (label, least, most, in_words) in _RANGES.items():
+            value = getattr(self, name)
+            within = is_number(value) and least <= value <= most
+            require(within, f"{label} must be {in_words}; you gave {_came(value)}.")
         require(
             self.temperature == 0 or self.temperature >= LEAST_TEMPERATURE,
             f"Temperature must be 0, which is greedy, or at least {LEAST_TEMPERATURE:g}; you gave {self.temperature}.",
@@ -236,21 +247,6 @@ class SamplingParams:
             f"Record alternatives must be true or false; you gave {_came(self.record_alternatives)}.",
         )
         object.__setattr__(self, "stop", tuple(self.stop))
-        require(
-            is_number(self.min_p) and 0 <= self.min_p <= 1,
-            f"Min-p must be between 0 and 1; you gave {_came(self.min_p)}.",
-        )
-        least, most = 1 / MOST_REPETITION, MOST_REPETITION
-        require(
-            is_number(self.repetition_penalty) and least <= self.repetition_penalty <= most,
-            f"Repetition penalty must be {least:g} to {most}, 1 for none; you gave {_came(self.repetition_penalty)}.",
-        )
-        for name in ("presence_penalty", "frequency_penalty"):
-            value = getattr(self, name)
-            require(
-                is_number(value) and -MOST_PENALTY <= value <= MOST_PENALTY,
-                f"{name.capitalize().replace('_', ' ')} must be -2 to 2, 0 for none; you gave {_came(value)}.",
-            )
         run = self.no_repeat_ngram_size
         require(
             is_count(run, 0), f"Unrepeated runs must be a whole number of tokens, 0 for none; you gave {_came(run)}."

@@ -5,6 +5,7 @@ import errno
 import functools
 import gc
 import glob
+import hashlib
 import math
 import os
 import platform
@@ -192,6 +193,12 @@ def atomic_file(path: Path) -> Iterator[Path]:
             (own / path.name).replace(path)
         finally:
             shutil.rmtree(own, ignore_errors=True)
+
+
+def file_sha256(path: str | Path) -> str:
+    """SHA-256 of a file, as hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:

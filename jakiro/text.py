@@ -399,6 +399,28 @@ def told_template(template: str, arguments: Mapping[str, object]) -> str:
     return "".join(told) + template
 
 
+def tell_template(tokenizer, arguments: Mapping[str, object] | None) -> None:
+    """Has a tokenizer's chat template know arguments with every prompt; those of a single prompt go before them.
+
+    Raises:
+        ValueError: they are none, see `checked_arguments`, or there is no template.
+    """
+    told = checked_arguments(tokenizer, arguments)
+    if not told:
+        return
+    if not tokenizer.chat_template:
+        raise ValueError("This model has no chat template that could be told --template-arguments; leave them out.")
+    tokenizer.chat_template = told_template(tokenizer.chat_template, told)
+    tokenizer.template_arguments = told
+
+
+def all_arguments(tokenizer, arguments: Mapping[str, object] | None) -> dict[str, object]:
+    """What a chat template knows of a prompt: what it is told with every one, and with this one."""
+    if not getattr(tokenizer, "chat_template", None):
+        return {}
+    return {**getattr(tokenizer, "template_arguments", {}), **(arguments or {})}
+
+
 def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
     """Messages as a checked list of {"role", "content"}; a string is one user message.
 

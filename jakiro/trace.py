@@ -172,6 +172,7 @@ class Header:
         prefix_ids, prefix_pieces: the beginning of the answer that was given, before the first token; `first_text`
             begins with its text.
         forced: of these the tokens that somebody chose, as (place in the answer, id).
+        template_arguments: what the chat template was told besides the messages, by name; None is nothing.
     """
 
     method: str
@@ -202,6 +203,7 @@ class Header:
     prefix_ids: tuple[int, ...] = ()
     prefix_pieces: tuple[bytes, ...] = ()
     forced: tuple[tuple[int, int], ...] = ()
+    template_arguments: dict | None = None
     schema_version: int = SCHEMA_VERSION
 
 
@@ -338,7 +340,7 @@ _TUPLES = {"also_proposed_by", "accepted_path", "committed_ids", "messages", "pr
 # Left out of files where there are none
 _WHERE_ASKED = {
     "logprobs", "first_logprobs", "forbidden_by", "alternatives", "first_alternatives", "prefix_ids", "prefix_pieces",
-    "forced",
+    "forced", "template_arguments",
 }  # fmt: skip
 _BYTES = {"piece", "target_choice_piece", "bonus_piece", "first_piece"}
 

@@ -15,10 +15,10 @@ from jakiro.core.sampling import choose
 from jakiro.drafting.base import Resources
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
+from jakiro.heads.checkpoint import load_head, weights_file
 from jakiro.kernels.compiled.library import library
 from jakiro.methods import DEFAULT, METHODS
-from jakiro.system import assets_folder
+from jakiro.system import assets_folder, file_sha256
 from jakiro.target.probes import root_and_copies
 from jakiro.target.stored import StoredModel
 from jakiro.text import encode_messages

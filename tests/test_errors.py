@@ -15,6 +15,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
 from jakiro.target.families import unapplied
 from jakiro.target.model import TargetModel
+from jakiro.zoo import table as zoo
 from tests.support import TREE, byte_tokenizer, prompt_ids, tiny_head, tiny_model, tiny_target
 
 QUESTION, SAMPLING = "Why?", SamplingParams(max_new_tokens=6)
@@ -154,7 +155,9 @@ def test_a_tokenizer_larger_than_its_model_is_told_at_load_and_such_prompts_are_
     assert generator.run("What is new here?", SamplingParams(max_new_tokens=2), "autoregressive").token_ids
 
 
-def test_what_a_target_s_makers_ask_for_is_shown_and_can_be_taken_and_what_is_not_supported_is_named(tmp_path):
+def test_what_a_target_s_makers_ask_for_is_shown_and_can_be_taken_and_what_is_not_supported_is_named(
+    tmp_path, monkeypatch
+):
     tiny_model().save_pretrained(tmp_path)
     asked = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1}
     written = asked | {"do_sample": True, "typical_p": 0.9, "min_p": 7}
@@ -167,6 +170,11 @@ def test_what_a_target_s_makers_ask_for_is_shown_and_can_be_taken_and_what_is_no
     assert "generation_config.json asks for typical_p 0.9; none of this is applied." in told
     taken = SamplingParams(top_k=5, seed=3).with_makers(asked)
     assert taken == SamplingParams(0.7, 0.8, 5, 3, repetition_penalty=1.1)
+    (tmp_path / "generation_config.json").write_text("{}", encoding="utf-8")
+    known = zoo.Entry(str(tmp_path), None, makers_settings={"top_k": 7})
+    monkeypatch.setitem(zoo.ENTRIES, "known-here", known)
+    generator = JakiroGenerator.from_pretrained("known-here", "none", device="cpu", dtype="float32")
+    assert generator.status["makers_settings"] == {"top_k": 7} and "ask for top_k 7" in " ".join(generator.notices)
     assert unapplied(tiny_model().generation_config) == [] and tiny_target().makers_settings == {}
 
 

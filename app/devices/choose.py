@@ -26,6 +26,8 @@ def device_for(
     if arguments.workers:
         if importlib.util.find_spec("ray") is None:
             raise ValueError(words.RAY_MISSING)
+        if arguments.template_arguments:
+            raise ValueError(words.RAY_TEMPLATE_ARGUMENTS)
         from app.devices.ray_device import RayDevice
 
         return RayDevice(arguments.workers)

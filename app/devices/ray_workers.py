@@ -16,10 +16,11 @@ from app.devices.base import Event
 from app.devices.local import LocalDevice
 from app.devices.remote import FAILED, with_failures
 from app.words import page as words
+from jakiro.text import read_arguments
 
 APPLICATION = "jakiro"
 ATTEMPTS = 2
-_PAIR_OPTIONS = ("target", "head", "device", "dtype", "numerics")
+_PAIR_OPTIONS = ("target", "head", "device", "dtype", "numerics", "template_arguments")
 _TAKE_SECONDS = 0.5
 
 
@@ -133,11 +134,11 @@ def build(options: dict):
     """For `serve run --name jakiro app.devices.ray_workers:build …`: the default pair, or what the options name.
 
     Args:
-        options: `target`, `head`, `device`, `dtype`, `numerics` as on the page's command line; `methods_from`, modules
-            with a comma between them; `min_replicas` and `max_replicas` (1 and 1).
+        options: `target`, `head`, `device`, `dtype`, `numerics`, `template_arguments` as on the page's command line;
+            `methods_from`, modules with a comma between them; `min_replicas` and `max_replicas` (1 and 1).
 
     Raises:
-        ValueError: an option with another name.
+        ValueError: an option with another name, or template arguments that are no JSON.
     """
     options = dict(options)
     least, most = (int(options.pop(name, 1)) for name in ("min_replicas", "max_replicas"))
@@ -146,6 +147,9 @@ def build(options: dict):
     if unknown:
         known = ", ".join([*_PAIR_OPTIONS, "methods_from", "min_replicas", "max_replicas"])
         raise ValueError(f"Unknown option {unknown[0]!r}; choose among {known}.")
+
+    if "template_arguments" in options:
+        options["template_arguments"] = read_arguments(options["template_arguments"])
 
     def load():
         from jakiro import JakiroGenerator

@@ -66,8 +66,8 @@ def script(known: Methods = METHODS) -> str:
     return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(web.module_names('benchmark'))}"
 
 
-def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
-    """The tab's place on the page, its endpoints, and what a closed tab ends; returns the benchmarks it runs."""
+def component(service: ModelService, pace: Pace) -> Benchmarks:
+    """The tab's place on the page and its endpoints; returns the benchmarks it runs."""
     benchmarks = Benchmarks()
 
     def recorded() -> str | None:
@@ -94,9 +94,6 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
     def stop_benchmark(request: gr.Request):
         benchmarks.stop(visitor_of(request).session)
 
-    def forget(request: gr.Request):
-        benchmarks.drop(visitor_of(request).session)
-
     view.run_benchmark(
         benchmark,
         wanted,
@@ -110,7 +107,6 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
     )
     view.stop_benchmark(stop_benchmark, queue=False, api_name="benchmark_stop")
     gr.api(benchmark_results, api_name="benchmark_results", queue=False)
-    page.unload(forget)
     return benchmarks
 
 

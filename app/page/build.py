@@ -9,6 +9,9 @@ from pathlib import Path
 
 import gradio as gr
 from huggingface_hub import constants
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from app import named_host
 from app.devices.base import Device
@@ -82,7 +85,7 @@ def build(
                     gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
         view = drawn("view", VIEW, _server_functions(service, runs))
         lesson.component(service)
-        benchmarks = benchmark.component(page, service, runs.pace)
+        benchmarks = benchmark.component(service, runs.pace)
         settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT, methods)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
@@ -98,9 +101,6 @@ def build(
 
         def stop_answer(request: gr.Request):
             runs.stop(handlers.visitor_of(request).session)
-
-        def forget(request: gr.Request):
-            handlers.forget(service, runs, handlers.visitor_of(request))
 
         for listen, answer, given, name, script in (
             (partial(gr.on, [ask.click, question.submit]), generate, asked, "ask", form.calling("beforeAsk", asked)),
@@ -130,7 +130,6 @@ def build(
         stop.click(stop_answer, queue=False, api_visibility="private")
         clear.click(stop_answer, queue=False, js="() => { Jakiro.clear(); return []; }", api_visibility="private")
         api.register(service, runs)
-        page.unload(forget)
     page.queue(max_size=None, api_open=False)
     page.service, page.runs, page.benchmarks = service, runs, benchmarks
     if preferred is not None:
@@ -156,8 +155,19 @@ def _server_functions(service: ModelService, runs: Runs) -> dict[str, Callable]:
         "recording": web.recording,
         "trace_text": trace_text,
         "missed": missed,
+        "aside": lambda run_id: handlers.put_aside(runs, run_id),
         "link_trouble": partial(handlers.link_trouble, service),
     }
+
+
+def _left(page: gr.Blocks) -> Route:
+    """Where a closed tab says so, by its last answer's id: of streams held open to hear of it, a browser has six."""
+
+    async def left(request: Request) -> Response:
+        handlers.forget(page.service, page.runs, (await request.body()).decode("utf-8", "replace"))
+        return Response(status_code=204)
+
+    return Route("/left", left, methods=["POST"])
 
 
 def launch(
@@ -188,7 +198,9 @@ def launch(
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
         prevent_thread_lock=True,
         auth=logins,
-        **serving.launch_options(page.service, files, [v1.mounted(page.service, page.runs, keys, bool(logins))]),
+        **serving.launch_options(
+            page.service, files, [v1.mounted(page.service, page.runs, keys, bool(logins)), _left(page)]
+        ),
         **options,
     )
     hang_up_on_silence(page.server)

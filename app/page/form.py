@@ -1,6 +1,7 @@
 """The settings drawer: form fields, named as `read_asking` takes them, and the list of known pairs."""
 
 import json
+from dataclasses import asdict
 
 import gradio as gr
 
@@ -10,6 +11,7 @@ from app.page.offered import offered_methods
 from app.page.picker import Picker
 from app.serving.worker import USUAL_LENGTH
 from app.words import page as words
+from jakiro.config import SamplingParams
 from jakiro.methods import DEFAULT, METHODS, Methods
 
 
@@ -45,7 +47,14 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
             presence = _number(0, words.PRESENCE, words.PRESENCE_INFO, "presence-penalty", step=0.1)
             frequency = _number(0, words.FREQUENCY, words.FREQUENCY_INFO, "frequency-penalty", step=0.1)
         runs = _number(0, words.RUNS, words.RUNS_INFO, "no-repeat-ngram-size")
-        makers = gr.Button(words.MAKERS, elem_id="makers-settings", size="sm")
+        with gr.Row():
+            bias = gr.Textbox("", label=words.BIAS, info=words.BIAS_INFO, elem_id="logit-bias", min_width=100)
+            suppressed = gr.Textbox(
+                "", label=words.SUPPRESSED, info=words.SUPPRESSED_INFO, elem_id="suppress-tokens", min_width=100
+            )
+        with gr.Row():
+            makers = gr.Button(words.MAKERS, elem_id="makers-settings", size="sm", min_width=100)
+            greedy = gr.Button(words.GREEDY, elem_id="greedy", size="sm", min_width=100)
         answer_as = _choice(
             list(words.ANSWER_FORMS), words.FREE_TEXT, words.ANSWER_AS, words.ANSWER_AS_INFO, "answer-as"
         )
@@ -82,12 +91,15 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
     fields = [
         temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, further_lanes, exactness,
         system_prompt, template_arguments, min_p, repetition, presence, frequency, runs, answer_as, answer_form,
+        bias, suppressed,
     ]  # fmt: skip
-    asked = {field.elem_id.replace("-", "_"): field for field in (temperature, top_p, top_k, min_p, repetition, runs)}
-    makers.click(
-        lambda: _makers_values(picker.makers_settings(), asked), None, list(asked.values()), queue=False,
-        show_progress="hidden", api_visibility="private",
-    )  # fmt: skip
+    asked = [temperature, top_p, top_k, min_p, repetition, presence, frequency, runs]
+    names = [field.elem_id.replace("-", "_") for field in asked]
+    for button, values in (
+        (makers, lambda: _makers_values(picker.makers_settings(), names)),
+        (greedy, lambda: _values(asdict(SamplingParams()), names)),
+    ):
+        button.click(values, None, asked, queue=False, show_progress="hidden", api_visibility="private")
     tree.change(_sizes, tree, [candidates, levels], queue=False, show_progress="hidden", api_visibility="private")
     gr.on(
         [field.change for field in fields], None, fields, None, js=calling("settingsChanged", fields),
@@ -106,11 +118,16 @@ def by_name(fields: list, values: tuple) -> dict:
     return {field.elem_id.replace("-", "_"): value for field, value in zip(fields, values, strict=True)}
 
 
-def _makers_values(settings: dict, asked: dict):
+def _makers_values(settings: dict, names: list[str]) -> list:
     """What the fields get of what a model's makers ask for; nothing where they ask for nothing."""
     if not settings:
         gr.Info(words.NO_MAKERS)
-    return [gr.update(value=settings[name]) if name in settings else gr.update() for name in asked]
+    return _values(settings, names)
+
+
+def _values(settings: dict, names: list[str]) -> list:
+    """Updates of the fields of these names; those that the settings leave out stay as they are."""
+    return [gr.update(value=settings[name]) if name in settings else gr.update() for name in names]
 
 
 def _sizes(tree: str):

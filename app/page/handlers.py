@@ -14,7 +14,7 @@ from app.asking import Asking, read_asking
 from app.page.offered import offered_methods
 from app.serving.packing import to_json
 from app.serving.runs import Runs, Visitor
-from app.serving.worker import AnswerRun, Events, ModelService, batches
+from app.serving.worker import ASIDE, AnswerRun, Events, ModelService, batches
 from app.words import page as words
 from app.words.errors import sentence_of
 from jakiro.engine.prefix import OwnPrefixes
@@ -86,14 +86,14 @@ def resume(service: ModelService, runs: Runs, visitor: Visitor, run_id: str) -> 
 
 def _read(service: ModelService, runs: Runs, run: AnswerRun) -> Iterator[dict]:
     try:
-        with run.reading():
-            yield from _updates(run, update_seconds(service))
+        with run.reading() as reader:
+            yield from _updates(run, update_seconds(service), reader)
     finally:
         runs.drop_surplus()
 
 
 def prefixes_of(service: ModelService, visitor: Visitor) -> OwnPrefixes | None:
-    """What this visitor's earlier answers have read; None for programs without a session or whose end is not heard."""
+    """What this visitor's earlier answers have read; None for programs without a session or that ask once."""
     own = service.limits.prefix_megabytes and visitor.stays and visitor.session != visitor.address
     return service.prefixes.of(visitor) if own else None
 
@@ -106,10 +106,18 @@ def visitor_of(request: gr.Request) -> Visitor:
     return Visitor(str(request.session_hash or address), str(address), stays)
 
 
-def forget(service: ModelService, runs: Runs, visitor: Visitor) -> None:
-    """A visitor has gone: what was read is forgotten, and the answers too if nobody comes back for them."""
-    runs.leave(visitor.session)
-    service.prefixes.drop(visitor)
+def put_aside(runs: Runs, run_id: str) -> bool:
+    """Ends the stream of an answer that goes on, as hidden tabs want it; False where nobody reads it."""
+    run = runs.find(str(run_id))
+    return run is not None and run.put_aside()
+
+
+def forget(service: ModelService, runs: Runs, run_id: str) -> None:
+    """Who asked for it has gone: what was read is forgotten, and the answers too if nobody comes back for them."""
+    visitor = runs.visitor(run_id)
+    if visitor is not None:
+        runs.leave(visitor.session)
+        service.prefixes.drop(visitor)
 
 
 def update_seconds(service: ModelService) -> float:
@@ -118,20 +126,26 @@ def update_seconds(service: ModelService) -> float:
     return UPDATE_SECONDS_BESIDE_MODEL if beside_model else UPDATE_SECONDS
 
 
-def _updates(run: AnswerRun, seconds: float) -> Iterator[dict]:
+def _updates(run: AnswerRun, seconds: float, reader: int) -> Iterator[dict]:
     """The view's values: the last ticks by number; the last value, which Gradio sends twice, has one tick."""
     for batch in batches(run.events, seconds):
-        number = len(run.ticks)
-        run.ticks.append(to_json([run.packer.pack(event) for event in batch]))
-        kind, _, payload = batch[-1]
-        kept = 1 if kind in ("done", "error") else KEPT_TICKS
-        if kept == 1:
-            run.events.put(batch[-1])  # whoever comes back hears of the end too
-        first = max(0, number + 1 - kept)
-        value = {"run": run.id, "ticks": {str(first + i): tick for i, tick in enumerate(run.ticks[first:])}}
-        if kind == "error":
-            value["error"] = payload
-        yield value
+        events = [event for event in batch if event[0] != ASIDE]
+        if events:
+            yield _update(run, events)
+        if batch[-1] == (ASIDE, None, reader):
+            return
+
+
+def _update(run: AnswerRun, events: list[tuple]) -> dict:
+    number = len(run.ticks)
+    run.ticks.append(to_json([run.packer.pack(event) for event in events]))
+    kind, _, payload = events[-1]
+    kept = 1 if kind in ("done", "error") else KEPT_TICKS
+    if kept == 1:
+        run.events.put(events[-1])  # whoever comes back hears of the end too
+    first = max(0, number + 1 - kept)
+    value = {"run": run.id, "ticks": {str(first + i): tick for i, tick in enumerate(run.ticks[first:])}}
+    return value | {"error": payload} if kind == "error" else value
 
 
 def missed_ticks(runs: Runs, run_id: str, first: int) -> list[str] | None:

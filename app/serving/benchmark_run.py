@@ -202,13 +202,6 @@ class Benchmarks:
         for run in self._kept():
             run.stop(reason)
 
-    def drop(self, session: str) -> None:
-        """Stops and forgets the benchmark of a session that has gone."""
-        with self._lock:
-            run = self._runs.pop(session, None)
-        if run is not None:
-            run.stop()
-
     def results(self, run_id: str) -> str | None:
         """What `BenchmarkRun.results` gives for a run; None where it is not kept."""
         run = next((run for run in self._kept() if run.id == run_id), None)

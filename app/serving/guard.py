@@ -23,10 +23,10 @@ from jakiro.api.application import PATHS
 from jakiro.api.refusal import Refusal
 
 MOST_NESTED = 32
-# A page, its description or a tab's heartbeat takes Gradio 12 to 15 ms of the processor, other requests a tenth; a page
-# is made of some hundred small files, which are cheap
+# A page or its description takes Gradio 12 to 15 ms of the processor, other requests a tenth; a page is made of some
+# hundred small files, which are cheap
 DEAR, FILES = 10, 10
-# Requests that one tab holds open: its heartbeat, and the answer that it reads
+# Requests that one tab holds open: the answer that it reads, and what it asks meanwhile
 HELD_BY_TAB = 2
 # How many addresses may hold as much as one may
 CROWDS = 2
@@ -34,6 +34,7 @@ BODY_SECONDS = 20.0
 PAGES = {
     "/",
     "/config",
+    "/left",
     "/login",
     "/logout",
     "/favicon.ico",
@@ -44,7 +45,7 @@ PAGES = {
 }
 FOLDERS = ("/static/", "/assets/", "/svelte/")
 API = {
-    "user", "login_check", "token", "app_id", "info", "openapi.json", "reset", "heartbeat", "run", "api", "call",
+    "user", "login_check", "token", "app_id", "info", "openapi.json", "reset", "run", "api", "call",
     "queue", "cancel", "component_server", "startup-events", "theme.css",
 }  # fmt: skip
 V1 = {f"/v1{path}" for path in PATHS}
@@ -171,7 +172,7 @@ class Guard:
             Refused: the address has used its minute.
         """
         cheap = path in self._files or path.startswith(FOLDERS)
-        dear = path in _DEAR_PATHS or path.startswith("/gradio_api/heartbeat/")
+        dear = path in _DEAR_PATHS
         limit = (
             {("files", address): FILES * self._requests_per_minute} if cheap else {address: self._requests_per_minute}
         )

@@ -23,7 +23,7 @@ class Visitor:
     Attributes:
         session: one browser tab, or one program.
         address: the network address, or the user name where the page asks for one.
-        stays: whether a connection stays open that ends with the tab or program, so that the page hears of its end.
+        stays: whether it may ask again in the same session.
     """
 
     session: str
@@ -52,7 +52,7 @@ class Runs:
         self._lock = threading.Lock()
         # Held from admitting an answer until it is counted, so that two requests at once are two
         self.entrance = threading.Lock()
-        self._runs: OrderedDict[str, tuple[str, AnswerRun, float]] = OrderedDict()
+        self._runs: OrderedDict[str, tuple[Visitor, AnswerRun, float]] = OrderedDict()
 
     def admit(self, visitor: Visitor, replace: bool = True, answers: int = 1) -> None:
         """Makes room for one more answer of this visitor.
@@ -75,7 +75,7 @@ class Runs:
 
     def add(self, visitor: Visitor, run: AnswerRun) -> None:
         with self._lock:
-            self._runs[run.id] = (visitor.session, run, self._now())
+            self._runs[run.id] = (visitor, run, self._now())
         self.drop_surplus()
 
     def stop(self, session: str) -> int:
@@ -90,7 +90,8 @@ class Runs:
         latest = self._now() - 60 * self._limits.kept_minutes + RETURN_SECONDS
         with self._lock:
             for run_id, (owner, run, added) in self._runs.items():
-                if owner == session:
+                if owner.session == session:
+                    run.leave()
                     self._runs[run_id] = (owner, run, min(added, latest))
 
     def forget(self, run_id: str) -> None:
@@ -103,8 +104,13 @@ class Runs:
         run = self.find(run_id)
         with self._lock:
             if run is not None:
-                self._runs[run_id] = (visitor.session, run, self._now())
+                self._runs[run_id] = (visitor, run, self._now())
         return run
+
+    def visitor(self, run_id: str) -> Visitor | None:
+        """Who asked for an answer, or took it over; None where it is not kept."""
+        with self._lock:
+            return self._runs[run_id][0] if run_id in self._runs else None
 
     def stop_all(self, reason: str) -> None:
         """Stops every answer; `reason` is the sentence that its reader gets."""
@@ -152,7 +158,7 @@ class Runs:
     def _of(self, session: str | None) -> list[AnswerRun]:
         """A visitor's runs; None for everybody's."""
         with self._lock:
-            return [run for owner, run, _ in self._runs.values() if session in (None, owner)]
+            return [run for owner, run, _ in self._runs.values() if session in (None, owner.session)]
 
 
 def trace_bytes(run: AnswerRun) -> int:

@@ -24,7 +24,10 @@ REPETITION, REPETITION_INFO = "Repetition penalty", "1: none; counts the prompt 
 PRESENCE, PRESENCE_INFO = "Presence penalty", "0: none; once a token was written"
 FREQUENCY, FREQUENCY_INFO = "Frequency penalty", "0: none; for each time it was written"
 RUNS, RUNS_INFO = "No repeated runs", "of so many tokens; 0: any may repeat"
+BIAS, BIAS_INFO = "Logit bias", "token id = number from -100 to 100, such as 42=-5, 7=2"
+SUPPRESSED, SUPPRESSED_INFO = "Suppressed tokens", "ids that never come, such as 42, 7"
 MAKERS, NO_MAKERS = "The makers’ settings", "This model’s makers ask for no settings of their own."
+GREEDY = "Greedy"
 ANSWER_AS, ANSWER_AS_INFO = "Answer as", "every token keeps to it, whoever guesses"
 ANSWER_FORM = "Schema, pattern, or one text a line"
 ANSWER_FORM_INFO = "what the answer keeps to; nothing for free text and for any JSON"
@@ -140,6 +143,9 @@ ZERO_TIME_OVER = (
 )
 
 RAY_MISSING = "--workers needs Ray Serve, which is not installed; run: pip install 'ray[serve]'"
+RAY_TEMPLATE_ARGUMENTS = (
+    "--template-arguments are told to who loads the model: give template_arguments to the workers' “serve run”"
+)
 RAY_NO_CLUSTER = "no Ray cluster answers at “{address}”; start one, or correct the address"
 RAY_NO_PROCESS = (
     "the Ray cluster at “{address}” answers, but starts no process for this page; see its ray_client_server logs"
@@ -274,6 +280,10 @@ BROWSER = {
     "table_lane": "method",
     "connection_lost": "Connection lost at token {n}. The answer goes on when it is back.",
     "server_silent": "The server did not answer.",
+    "held_up": (
+        "Waiting for a free connection: a browser has six for all tabs of this page. It goes on when another tab’s "
+        "answer ends, or is hidden."
+    ),
     "retry": "Retry",
     "offline_kept": "No connection to the server. Your question is kept; press Ask when the connection is back.",
     "visit_cut": "This answer is no longer kept: {n} tokens of it are here, and its question is in the box.",

@@ -8,7 +8,7 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from jakiro.config import Grammar, cut_short, require
-from jakiro.core.rule import allows, forbid
+from jakiro.core.rule import HostRule, allows, forbid
 from jakiro.text import TokenText
 
 _tokenizers: "weakref.WeakKeyDictionary[TokenText, LLTokenizer]" = weakref.WeakKeyDictionary()
@@ -57,7 +57,7 @@ def check(grammar: Grammar) -> None:
         raise ValueError(_sentence(troubles[0]))
 
 
-class GrammarRule:
+class GrammarRule(HostRule):
     """A grammar's side of a token rule, see `HostRule`.
 
     A token that ends an answer is never read: it may come where the mask has it, and nothing follows it.
@@ -81,9 +81,6 @@ class GrammarRule:
         self._mask = np.zeros((vocab_size + 31) // 32, dtype=np.uint32)
         if self._matcher.is_error():
             raise ValueError(_sentence(self._matcher.get_error()))
-
-    def start(self, prompt_ids: Sequence[int]) -> None:
-        pass
 
     def advance(self, committed_ids: Sequence[int]) -> None:
         own = [token_id for token_id in committed_ids if token_id not in self._stop_ids]

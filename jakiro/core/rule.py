@@ -7,7 +7,6 @@ work where the logits lie; what has to look at tokens one by one, `HostRule`, se
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,6 +16,8 @@ from jakiro.config import SamplingParams, require
 from jakiro.core.tree import DraftTree
 
 SUPPRESSED, REPEATED = "suppress_tokens", "no_repeat_ngram_size"
+# Added to a draft's log probabilities: finite, so that a weight of 0 leaves numbers
+FORBIDDEN = -1e4
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Counted:
         return found if columns is None else logits.index_copy_(1, columns, found)
 
 
-class HostRule(Protocol):
+class HostRule:
     """What has to look at each prefix on the host.
 
     Attributes:
@@ -106,9 +107,10 @@ class HostRule(Protocol):
             token_ids, parents: of a tree whose root is committed; parents come before their children.
             allowed: (nodes, words) uint32, a bit a token, all set before.
         """
+        raise NotImplementedError
 
 
-class UnrepeatedRuns:
+class UnrepeatedRuns(HostRule):
     """No run of n tokens comes twice in prompt and answer."""
 
     name = REPEATED
@@ -146,19 +148,13 @@ class UnrepeatedRuns:
         return tuple(ids[len(ids) - self.size + 1 :])
 
 
-class Suppressed:
+class Suppressed(HostRule):
     """Tokens that never come, where the host sends a mask anyway and a grammar may have to go before them."""
 
     name = SUPPRESSED
 
     def __init__(self, token_ids: Sequence[int]) -> None:
         self.token_ids = token_ids
-
-    def start(self, prompt_ids: Sequence[int]) -> None:
-        pass
-
-    def advance(self, committed_ids: Sequence[int]) -> None:
-        pass
 
     def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:
         for row in allowed:
@@ -184,6 +180,7 @@ class TokenRule:
 
     Attributes:
         counted: what biases and penalties know; None where there are none.
+        steers: whether drafts are better ranked with `added`.
     """
 
     def __init__(
@@ -192,6 +189,8 @@ class TokenRule:
         self.sampling, self.vocab_size, self.host_rules = sampling, vocab_size, tuple(host_rules)
         with torch.inference_mode():
             self.counted = Counted.empty(vocab_size, device) if counts(sampling) else None
+            self._nothing = torch.zeros(vocab_size, device=device)
+        self.steers = bool(host_rules or sampling.logit_bias or sampling.suppress_tokens)
         self._forbidden: list[str | None] | None = None
 
     @torch.inference_mode()
@@ -211,38 +210,51 @@ class TokenRule:
             self.counted.begin(self.sampling, torch.tensor(prompt_ids, device=self.counted.bias.device))
 
     @torch.inference_mode()
-    def adjust(self, logits: Tensor, tree: DraftTree | None, mask: Tensor | None) -> Tensor:
+    def adjust(self, logits: Tensor, tree: DraftTree, mask: Tensor) -> Tensor:
         """The logits that the target's choices are made of; those given stay as they are.
 
         Args:
             logits: (rows, vocab_size), a row for each node of the tree and perhaps for pads after them.
-            tree, mask: see `jakiro.core.verify.verify`; None for the first token, after the prompt.
+            tree, mask: see `jakiro.core.verify.verify`.
         """
         if self.counted is not None:
             logits = self._counted(logits, tree, mask)
-        return self.masked(logits, tree) if self.host_rules else logits
-
-    def _counted(self, logits: Tensor, tree: DraftTree | None, mask: Tensor | None) -> Tensor:
-        token_ids = self.counted.seen.new_zeros(0, dtype=torch.int64) if tree is None else tree.token_ids
-        path = logits.new_zeros((1, 0), dtype=torch.float32) if tree is None else drafted_path(mask)
-        columns = None
-        if logits.device.type == "cpu":
-            columns = torch.cat([self.counted.seen.nonzero()[:, 0], token_ids]).unique()
-        return self.counted.adjusted(logits, token_ids, path, columns)
-
-    def masked(self, logits: Tensor, tree: DraftTree | None) -> Tensor:
-        """The logits with −inf where the host's rules forbid a token; reads the tree's tokens on the host."""
-        token_ids, parents = ([-1], [-1]) if tree is None else torch.stack([tree.token_ids, tree.parents]).tolist()
-        allowed = np.full((len(token_ids), (self.vocab_size + 31) // 32), 0xFFFFFFFF, dtype=np.uint32)
-        self._forbidden = [None] * len(token_ids)
-        for rule in self.host_rules:
-            rule.forbid(token_ids, parents, allowed)
-            for node in range(1, len(token_ids)):
-                if self._forbidden[node] is None and not allows(allowed[parents[node]], token_ids[node]):
-                    self._forbidden[node] = rule.name
+        if not self.host_rules:
+            return logits
+        token_ids, parents = torch.stack([tree.token_ids, tree.parents]).tolist()
+        allowed, self._forbidden = self._looked_at(token_ids, parents)
         logits = logits.float().clone()
         logits[: len(token_ids)].masked_fill_(_unpacked(allowed, logits).logical_not_(), -torch.inf)
         return logits
+
+    @torch.inference_mode()
+    def added(self) -> Tensor:
+        """(vocab_size,) float32: what biases and the host's rules add to the root's logits, `FORBIDDEN` at least.
+
+        Penalties are left out: drafts that were ranked with them were accepted no more often.
+        """
+        found = self._nothing if self.counted is None else self.counted.bias
+        if self.host_rules:
+            allowed = _unpacked(self._looked_at([-1], [-1])[0], found)[0]
+            found = found.masked_fill(allowed.logical_not_(), FORBIDDEN)
+        return found.clamp(min=FORBIDDEN)
+
+    def _counted(self, logits: Tensor, tree: DraftTree, mask: Tensor) -> Tensor:
+        columns = None
+        if logits.device.type == "cpu":
+            columns = torch.cat([self.counted.seen.nonzero()[:, 0], tree.token_ids]).unique()
+        return self.counted.adjusted(logits, tree.token_ids, drafted_path(mask), columns)
+
+    def _looked_at(self, token_ids: Sequence[int], parents: Sequence[int]) -> tuple[np.ndarray, list[str | None]]:
+        """What may follow each node of a tree, see `HostRule.forbid`, and by which rule a node itself may not come."""
+        allowed = np.full((len(token_ids), (self.vocab_size + 31) // 32), 0xFFFFFFFF, dtype=np.uint32)
+        forbidden: list[str | None] = [None] * len(token_ids)
+        for rule in self.host_rules:
+            rule.forbid(token_ids, parents, allowed)
+            for node in range(1, len(token_ids)):
+                if forbidden[node] is None and not allows(allowed[parents[node]], token_ids[node]):
+                    forbidden[node] = rule.name
+        return allowed, forbidden
 
     @torch.inference_mode()
     def advance(self, token_ids: Sequence[int], ids: Tensor) -> None:

@@ -165,6 +165,8 @@ class HeadSession(DraftSession):
         noise = None
         if tree.shared_noise and not self.sampling.greedy:
             noise = self.noise_rows.rows(committed + self.head.skipped_tokens, tree.depth)
+        if limits.added is not None and not tree.root_only:
+            noise = self._with_rule(noise, limits.added(), tree.depth)
         asked = (self.sampling, tree, noise, limits.chain)
         if compiled:
             proposal = grow_in_one_call(self.head, self.cache, pending, *asked, self.evidence is not None)
@@ -174,6 +176,13 @@ class HeadSession(DraftSession):
             proposal = grower.grow()
         self.cache.keep(committed)
         return proposal
+
+    def _with_rule(self, noise: Tensor | None, added: Tensor, depth: int) -> Tensor:
+        """The noise that candidates are ranked with, and on the root's what the answer's rule adds to its logits."""
+        vocabulary = self.head.draft_token_ids
+        noise = added.new_zeros((depth, len(vocabulary))) if noise is None else noise.clone()
+        noise[0] += added[vocabulary] / (self.sampling.temperature or 1.0)
+        return noise
 
     def _explored(self, limits: TreeLimits) -> int | None:
         """Nodes of the tree in which a candidate must have a place to be expanded.

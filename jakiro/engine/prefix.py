@@ -4,7 +4,9 @@ A prefix never changes: an answer copies what it begins with into its own caches
 owner finds only its own prefixes, so nobody's times depend on another's text.
 """
 
+import math
 import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,6 +56,7 @@ class _KeptPrefix:
     owner: Hashable
     target: object
     prefix: Prefix
+    used: float  # seconds of `time.monotonic`
 
 
 class PrefixStore:
@@ -63,10 +66,11 @@ class PrefixStore:
 
     Args:
         max_bytes: of all prefixes together; 0 stores nothing.
+        max_seconds: how long one is kept that nobody uses, whose owner may have gone without a word.
     """
 
-    def __init__(self, max_bytes: int = MEGABYTES * 2**20) -> None:
-        self.max_bytes = max_bytes
+    def __init__(self, max_bytes: int = MEGABYTES * 2**20, max_seconds: float = math.inf) -> None:
+        self.max_bytes, self._max_seconds = max_bytes, max_seconds
         self._lock = threading.Lock()
         # Used last comes last
         self._kept: list[_KeptPrefix] = []
@@ -77,6 +81,8 @@ class PrefixStore:
         part = OwnPrefixes(self, owner)
         with self._lock:
             self._parts.add(part)
+            oldest = time.monotonic() - self._max_seconds
+            self._kept = [each for each in self._kept if each.used >= oldest]
         return part
 
     @property
@@ -132,7 +138,7 @@ class OwnPrefixes:
                 return None
             length, best = max(zip(lengths, kept, strict=True), key=lambda pair: pair[0])
             self.store._kept.remove(best)
-            self.store._kept.append(best)
+            self.store._kept.append(replace(best, used=time.monotonic()))
             parts = [each.prefix.first(common) for common, each in zip(lengths, kept, strict=True) if common]
             found = best.prefix.first(length)
             return replace(found, head_rows=reduce(_longest, (part.head_rows for part in parts), found.head_rows))
@@ -159,7 +165,8 @@ class OwnPrefixes:
             head_rows = reduce(_longest, (each.prefix.head_rows for each in replaced), head_rows)
             for each in replaced:
                 self.store._kept.remove(each)
-            self.store._kept.append(_KeptPrefix(self.owner, target, replace(prefix, head_rows=head_rows)))
+            kept_prefix = _KeptPrefix(self.owner, target, replace(prefix, head_rows=head_rows), time.monotonic())
+            self.store._kept.append(kept_prefix)
             self.store._trim(self.owner)
 
 

@@ -11,7 +11,8 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.grammar import GrammarRule
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.rule import TokenRule, rule_for
-from jakiro.core.sampling import choose
+from jakiro.core.tree import DraftTree
+from jakiro.core.verify import verify
 from jakiro.drafting.base import Context, Drafter, DraftSession, Method
 from jakiro.engine.answer_text import AnswerText
 from jakiro.engine.budget import Size, TreeBudget
@@ -117,8 +118,7 @@ def _begin(
     prefixes = request.prefixes if runner.max_reusable_tokens else None
     earlier = prefixes and prefixes.find(target, prompt.ids)
     features, logits = _read(runner, prompt_ids, earlier)
-    chosen_from = logits if rule is None else rule.adjust(logits, None, None)
-    first = _choose_first(chosen_from, sampling, len(prompt.ids))
+    first, chosen_from = _choose_first(logits, rule, sampling, prompt_ids)
     first_token_id = int(first)
     clock.end("other")
     runner.begin(first, rule)
@@ -143,6 +143,7 @@ def _begin(
         bit_identical=target.bit_identical and target.rounds_alike(tree.nodes),
         messages=prompt.messages,
         raw_prompt=prompt.raw,
+        template_arguments=prompt.told,
         num_prompt_tokens=prompt.answer_start,
         target={"name": target.name, "sha256": target.sha256},
         drafter=setup.drafter.info,
@@ -216,11 +217,20 @@ def _read(runner: Runner, prompt_ids: Tensor, earlier: Prefix | None) -> tuple[T
     return torch.cat([earlier.features, features]), logits
 
 
-def _choose_first(logits: Tensor, sampling: SamplingParams, position: int) -> Tensor:
-    """The token after the prompt, (1,) int64, chosen by the same rule as every other."""
-    positions = torch.tensor([position], device=logits.device)
-    noise = KeyedNoise(sampling.seed)
-    choice = choose(logits, sampling, noise, positions)
-    if bool(choice.needs_full_sort):
-        choice = choose(logits, sampling, noise, positions, prefix_length=logits.shape[-1])
-    return choice.token_ids
+def _choose_first(
+    logits: Tensor, rule: TokenRule | None, sampling: SamplingParams, prompt_ids: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The token after the prompt, (1,) int64, and the logits that it was chosen from, as the rule left them.
+
+    It is the choice after a tree that is the prompt's last token alone.
+    """
+    tree, position, noise = DraftTree.root_only(prompt_ids[-1:]), len(prompt_ids) - 1, KeyedNoise(sampling.seed)
+    mask = torch.ones((1, 1), dtype=torch.bool, device=logits.device)
+    logits = logits if rule is None else rule.adjust(logits, tree, mask)
+    noise_rows = None
+    if sampling.unfiltered:
+        noise_rows = noise.over(torch.arange(logits.shape[-1], device=logits.device)).rows(position + 1, 1)
+    found = verify(tree, mask, logits, sampling, noise, position, noise_rows)
+    if bool(found.needs_full_sort):
+        found = verify(tree, mask, logits, sampling, noise, position, noise_rows, logits.shape[-1])
+    return found.choices, logits

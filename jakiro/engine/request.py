@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from jakiro.config import SamplingParams, TreeConfig, is_count, require, shortened
 from jakiro.engine.prefix import OwnPrefixes
-from jakiro.text import as_messages, encode_messages
+from jakiro.text import all_arguments, as_messages, encode_messages
 
 Messages = str | Sequence[dict]
 
@@ -17,13 +17,15 @@ class Prompt:
     Attributes:
         ids: of the question and, from `answer_start` on, of the beginning of an answer that goes on after it.
         forced: places in that beginning whose tokens somebody chose.
-        messages, raw: what the question was encoded from, for traces: messages, or a bare text.
+        messages, raw, told: what the question was encoded from, for traces: messages and what the chat template knew
+            besides, or a bare text.
     """
 
     ids: tuple[int, ...]
     answer_start: int
     messages: tuple[dict, ...] = ()
     raw: str | None = None
+    told: dict | None = None
     forced: tuple[int, ...] = ()
 
     @classmethod
@@ -53,8 +55,11 @@ class Prompt:
             max(forced, default=-1) < len(given),
             f"Forced places must be below {len(given)}, the length of the answer's beginning; you gave {list(forced)}.",
         )
-        told = () if raw else tuple(as_messages(messages))
-        return cls((*ids, *given), len(ids), told, messages if raw else None, tuple(forced))
+        begun, whole = {"answer_start": len(ids), "forced": tuple(forced)}, (*ids, *given)
+        if raw:
+            return cls(whole, raw=messages, **begun)
+        told = all_arguments(tokenizer, template_arguments)
+        return cls(whole, messages=tuple(as_messages(messages)), told=told or None, **begun)
 
     @property
     def answer_ids(self) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from jakiro.heads.kinds import KINDS, config_from, make_head
 from jakiro.heads.published import from_published
 from jakiro.heads.rounded import restored, rounded_to_int8
 from jakiro.heads.shards import INDEX_ENDING, shards_of
-from jakiro.system import atomic_file, is_out_of_memory, reason_of, write_atomically
+from jakiro.system import atomic_file, file_sha256, is_out_of_memory, reason_of, write_atomically
 from jakiro.target.features import check_feature_layers
 
 WEIGHTS_NAME = WEIGHTS_NAMES[0]
@@ -232,9 +232,3 @@ def head_sha256(folder: str | Path) -> str:
     if not path.name.endswith(INDEX_ENDING):
         return file_sha256(path)
     return hashlib.sha256("".join(map(file_sha256, shards_of(path))).encode()).hexdigest()
-
-
-def file_sha256(path: str | Path) -> str:
-    """SHA-256 of a file, as hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -118,6 +118,29 @@ class DraftConfig:
         return cls(**values)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MlpConfig(DraftConfig):
+    """Of a head with MLPs, alone or beside layers.
+
+    Attributes:
+        num_mlps: each predicts a level without waiting for the level above.
+        published_blocks: residual blocks of MLPs in the form that the paper's authors publish, for drafting only; 0
+            for ours.
+    """
+
+    num_mlps: int
+    published_blocks: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        need(is_count(self.num_mlps, 1), f"num_mlps must be 1 or more, not {self.num_mlps}")
+        need(is_count(self.published_blocks, 0), f"published_blocks must be 0 or more, not {self.published_blocks}")
+
+    @property
+    def only_drafts(self) -> bool:
+        return self.published_blocks > 0
+
+
 def differences(*compared: tuple[str, int, int]) -> list[str]:
     """A sentence with both numbers for each that differs; given as (what, the head's, the target's)."""
     return [

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import CARD_NAME, model_card
-from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, file_sha256, load_head, save_head, write_tensors
+from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head, write_tensors
 from jakiro.heads.kinds import kind_named
+from jakiro.system import file_sha256
 
 FORMATS = ("eagle", "hub", "int8")
 EAGLE_WEIGHTS_NAME = "model.safetensors"

@@ -19,7 +19,7 @@ from torch.nn import functional
 from jakiro.kernels.attention import additive_mask, attend_exactly, attend_grouped
 from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.linear import BlockLinear
-from jakiro.kernels.linear import Packing, looked_up, packed_linear
+from jakiro.kernels.linear import Packing, looked_up
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 from jakiro.target.compiled import NativeDecoder
 
@@ -88,7 +88,6 @@ class FusedLlama:
         rotary: transformers' rotary embedding.
         norm, eps: of the last norm.
         heads: query heads, key/value heads, and numbers of a head. scaling: of attention's scores.
-        packed: whether layers are packed for passes of few rows.
     """
 
     def __init__(
@@ -100,10 +99,9 @@ class FusedLlama:
         layers: Sequence[Layer],
         heads: tuple[int, int, int],
         scaling: float,
-        packed: bool,
     ) -> None:
         self.embedding, self.rotary, self.angles = embedding, rotary, AngleTable(rotary)
-        self.norm, self.eps, self.layers, self.packed = norm, eps, layers, packed
+        self.norm, self.eps, self.layers = norm, eps, layers
         (self.num_heads, self.num_kv_heads, self.head_dim), self.scaling = heads, scaling
         self.native: NativeDecoder | None = None
         if self.is_static and NativeDecoder.fits(layers):
@@ -121,18 +119,17 @@ class FusedLlama:
 
     @classmethod
     @torch.inference_mode()
-    def build(cls, model: nn.Module, packed: bool, packing: Packing = packed_linear) -> "FusedLlama | None":
+    def build(cls, model: nn.Module, packing: Packing | None) -> "FusedLlama | None":
         """A lean decoder over the model's weights, or None where the model has another shape.
 
         Args:
             model: a stock causal language model.
-            packed: pack matrices, see `jakiro.kernels.linear` (float32 on a CPU, or bfloat16 where it packs that).
-            packing: how.
+            packing: packs matrices for passes of few rows, see `jakiro.kernels.linear`; None fuses them alone.
         """
         base, config = model.base_model, model.config.get_text_config()
         if not _has_llama_shape(base, config):
             return None
-        lean = cls.of(model, packed, packing)
+        lean = cls.of(model, packing)
         # Ordinary tokens: after special ones some models' states are so large that 16 bits give another pass.
         start = config.vocab_size // 2
         token_ids = (start + torch.arange(_TRIAL_TOKENS, device=lean.embedding.device)) % config.vocab_size
@@ -156,14 +153,14 @@ class FusedLlama:
         return lean
 
     @classmethod
-    def of(cls, model: nn.Module, packed: bool, packing: Packing = packed_linear) -> "FusedLlama":
+    def of(cls, model: nn.Module, packing: Packing | None) -> "FusedLlama":
         """A lean decoder over a model that has Llama's shape, its passes not tried; arguments as in `build`."""
         base, config = model.base_model, model.config.get_text_config()
         attention, norm = base.layers[0].self_attn, base.norm
         heads = config.num_attention_heads, config.num_key_value_heads, attention.head_dim
-        layers = [Layer.of(layer, packing if packed else None) for layer in base.layers]
+        layers = [Layer.of(layer, packing) for layer in base.layers]
         last = norm.weight.detach(), norm.variance_epsilon
-        return cls(base.embed_tokens.weight.detach(), base.rotary_emb, *last, layers, heads, attention.scaling, packed)
+        return cls(base.embed_tokens.weight.detach(), base.rotary_emb, *last, layers, heads, attention.scaling)
 
     def __call__(self, token_ids: Tensor, *rows, **options) -> Tensor:
         """Runs tokens, (rows,) int64, that follow the cache's rows; the other arguments are `run`'s.

@@ -140,7 +140,7 @@ class TargetModel:
             trial = Trial(model, self.vocab_size, self.device)
             packed = packing_works(self.device, self.dtype) and not is_split(model)
             packing = BlockLinear.rounded if getattr(model, ROUNDED, False) else packed_linear
-            self.lean = FusedLlama.build(model, packed, packing)
+            self.lean = FusedLlama.build(model, packing if packed else None)
             if self.lean is not None:
                 model.base_model.layers = nn.ModuleList()
             if packed:

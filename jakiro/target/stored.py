@@ -67,7 +67,6 @@ class StoredModel:
             [self._layer(f"model.layers.{number}", config) for number in range(config.num_hidden_layers)],
             (heads, kv_heads, head_dim),
             head_dim**-0.5,
-            packed=True,
         )
 
     def _layer(self, name: str, config) -> Layer:

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jakiro.heads.base import DraftHead
 from jakiro.system import cache_folder
+from jakiro.text import read_arguments, tell_template
 from jakiro.training.answers import AnswerFolder
 from jakiro.zoo.loading import read_target
 
@@ -30,13 +31,25 @@ class BoundHead:
     sha256: str | None
 
     @classmethod
-    def read(cls, head: DraftHead, target: str, device: torch.device, dtype: torch.dtype) -> "BoundHead":
+    def read(
+        cls,
+        head: DraftHead,
+        target: str,
+        device: torch.device,
+        dtype: torch.dtype,
+        template_arguments: str | None = None,
+    ) -> "BoundHead":
         """Reads the target in this dtype and binds the head to it, in the head's own.
+
+        Args:
+            template_arguments: what its chat template is told, as JSON.
 
         Raises:
             ValueError, OSError: one sentence.
         """
+        told = read_arguments(template_arguments)
         model, tokenizer, sha256 = read_target(target, device, dtype)
+        tell_template(tokenizer, told)
         layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
         bound = cls(head.eval(), layers, model, tokenizer, target, sha256)
         own = next(head.parameters()).dtype

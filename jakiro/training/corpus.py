@@ -21,11 +21,23 @@ from types import SimpleNamespace
 
 from torch import Tensor
 
-from jakiro.config import DEVICE, DTYPE, MAX_NEW_TOKENS, TARGET, SamplingParams, is_count, is_number, require, setting
+from jakiro.config import (
+    DEVICE,
+    DTYPE,
+    MAX_NEW_TOKENS,
+    TARGET,
+    TEMPLATE_ARGUMENTS,
+    SamplingParams,
+    is_count,
+    is_number,
+    require,
+    setting,
+)
 from jakiro.kernels.linear import pack_linears, packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
 from jakiro.target.families import stop_ids
+from jakiro.text import all_arguments, read_arguments, tell_template
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.features import Text, features_path, write_file
 from jakiro.training.messages import made_messages
@@ -107,6 +119,7 @@ class CorpusConfig:
     api_key_file: str | None = setting("File with the endpoint's API key; else OPENAI_API_KEY has it.", None)
     device: str | None = setting(DEVICE, None)
     dtype: str | None = setting(DTYPE, None)
+    template_arguments: str | None = setting(TEMPLATE_ARGUMENTS, None)
 
     def __post_init__(self) -> None:
         if min(self.rows, self.batch_size, self.options.max_new_tokens, self.options.max_message_tokens) < 1:
@@ -268,6 +281,7 @@ def write_corpus(config: CorpusConfig) -> int:
         ends = stop_ids(SimpleNamespace(config=weights.load_config(config.target)), tokenizer)
         key = read_api_key(config.api_key_file)
         write = Endpoint(config.endpoint, tokenizer, config.batch_size, api_key=key).write_texts
+    tell_template(tokenizer, read_arguments(config.template_arguments))
     if config.made:
         passages = [] if config.passages is None else _passages(Path(config.passages), tokenizer)
         prompts = made_messages(config.rows, config.options.seed, passages)
@@ -328,13 +342,16 @@ class CorpusWriter:
             "prompts_sha256": asked,
             **asdict(options),
         }
+        if told := all_arguments(tokenizer, None):
+            settings["template_arguments"] = told
         self.settings = json.loads(json.dumps(settings))
         self.counts = {"rows": 0, "tokens": 0, "learned_tokens": 0, "dropped_as_evaluation": 0}
         self.seen: set[tuple[int, ...]] = set()
         if stored := read_manifest(folder):
             begun = stored.get("settings", {})
             self.settings["part_rows"] = begun.get("part_rows")
-            different = sorted(name for name, value in self.settings.items() if begun.get(name) != value)
+            names = {*self.settings, *{"template_arguments"}.intersection(begun)}
+            different = sorted(name for name in names if begun.get(name) != self.settings.get(name))
             if different:
                 raise ValueError(
                     f"{folder} holds a corpus made with other settings ({', '.join(different)}); name an empty folder."

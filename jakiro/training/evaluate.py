@@ -20,6 +20,7 @@ from jakiro.config import (
     METHODS_FROM,
     PROMPTS,
     TARGET,
+    TEMPLATE_ARGUMENTS,
     WIDTH,
     SamplingParams,
     TreeConfig,
@@ -73,6 +74,7 @@ class EvaluateConfig:
     device: str | None = setting(DEVICE, None)
     dtype: str | None = setting(DTYPE, None)
     draft_precision: str = setting("On a CPU: int8, as heads run there, or full.", "int8")
+    template_arguments: str | None = setting(TEMPLATE_ARGUMENTS, None)
 
     def __post_init__(self) -> None:
         require(is_count(self.batch_size, 1), f"Batch size must be 1 or more; you gave {self.batch_size}.")
@@ -177,7 +179,7 @@ def _read(config: EvaluateConfig, names: zoo.Pair, known: Methods) -> BoundHead:
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     head = load_head(names.head_folder(), device, dtype, known.kinds)
-    return BoundHead.read(head, names.target_name, device, dtype)
+    return BoundHead.read(head, names.target_name, device, dtype, config.template_arguments)
 
 
 def _drafters(

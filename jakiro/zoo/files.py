@@ -1,9 +1,10 @@
 """A model's folder, looked at before any weights are read: all shards are there, and no file was cut."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
-from jakiro.heads.shards import shards_of
+from jakiro.heads.shards import shards_named_by, shards_of
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SINGLE = ("model.safetensors", "pytorch_model.bin")
@@ -36,13 +37,33 @@ def check_files(folder: Path, quantised: bool = True) -> None:
     for path in single or shards_of(index):
         if path.suffix == ".safetensors":
             file = opened(path)
-            kinds = {} if quantised else {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-            for name, kind in kinds.items():
-                if kind.startswith(_SCALED) and name.endswith("weight"):
-                    raise ValueError(
-                        f"{path} holds {name} as {kind}, and config.json does not say how its weights are quantised; "
-                        "use the config.json that belongs to them, or weights in 16 bits."
-                    )
+            if not quantised:
+                refuse_scaled(path, {name: file.get_slice(name).get_dtype() for name in file.keys()})  # noqa: SIM118
+
+
+def has_whole_weights(folder: Path) -> bool:
+    """Whether weights lie in a folder with all of their shards."""
+    index = next((folder / name for name in _INDEXES if (folder / name).is_file()), None)
+    if index is None:
+        return any((folder / name).is_file() for name in _SINGLE)
+    return all((folder / name).is_file() for name in shards_named_by(index))
+
+
+def refuse_scaled(path: object, kinds: Mapping[str, str]) -> None:
+    """Refuses weights that are read with scales, where no config says so.
+
+    Args:
+        path: the file that holds them. kinds: by tensor, as safetensors calls them.
+
+    Raises:
+        ValueError: a weight is no plain number.
+    """
+    for name, kind in kinds.items():
+        if kind.startswith(_SCALED) and name.endswith("weight"):
+            raise ValueError(
+                f"{path} holds {name} as {kind}, and config.json does not say how its weights are quantised; "
+                "use the config.json that belongs to them, or weights in 16 bits."
+            )
 
 
 def opened(path: Path, framework: str = "numpy"):

@@ -12,10 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from jakiro.gguf_file import GgufFile, GgufTensor, Value, open_gguf
-from jakiro.zoo.refusals import one_sentence
-
-# Of a long list so many are named
-_SHOWN = 3
+from jakiro.zoo.refusals import first_of, one_sentence
 
 _SIZES = {
     "context_length": "max_position_embeddings",
@@ -184,7 +181,7 @@ def _keys(file: GgufFile, kind: _Architecture) -> dict[str, Value]:
     known |= _WINDOWS if kind.window_every else set()
     unknown = [f"{prefix}{key}" for key in sorted(keys.keys() - known)]
     if unknown:
-        raise _refusal(file, f"what {_some(unknown)} would change is not known here")
+        raise _refusal(file, f"what {first_of(unknown)} would change is not known here")
     for key, value in keys.items():
         if isinstance(value, list) and key != "attention.sliding_window_pattern":
             if len(set(value)) != 1:
@@ -199,7 +196,7 @@ def _keys(file: GgufFile, kind: _Architecture) -> dict[str, Value]:
             raise _refusal(file, f"{prefix}{key} is the text {value}, which is no number")
     missing = [f"{prefix}{key}" for key in (*_SIZES, "attention.layer_norm_rms_epsilon") if key not in keys]
     if missing:
-        raise _refusal(file, f"it lacks {_some(missing)}")
+        raise _refusal(file, f"it lacks {first_of(missing)}")
     return keys
 
 
@@ -265,7 +262,7 @@ def _rope(file: GgufFile, kind: _Architecture, keys: Mapping[str, Value], head_d
         return rope | _llama3_rope(file, file.tensors["rope_freqs.weight"].numbers(), rope["rope_theta"], rotated)
     if factors:
         if len(factors) != 2 or "rope_freqs.weight" in factors:
-            raise _refusal(file, f"of its rotary embedding's factors it holds {_some(factors)} alone")
+            raise _refusal(file, f"of its rotary embedding's factors it holds {first_of(factors)} alone")
         long, short = (file.tensors[name].numbers().tolist() for name in factors)
         return rope | {
             "rope_type": "longrope", "long_factor": long, "short_factor": short, "attention_factor": attention,
@@ -347,7 +344,7 @@ def _weights(file: GgufFile, kind: _Architecture, config: Mapping[str, object]) 
         ("also holds", file.tensors.keys() - meant.keys() - set(_ROPE_FACTORS)),
     ):
         if names:
-            raise _refusal(file, f"it {what} {_some(sorted(names, key=_by_layer))}")
+            raise _refusal(file, f"it {what} {first_of(sorted(names, key=_by_layer))}")
     weights, head = {}, config["head_dim"]
     for name, (own, expected) in meant.items():
         tensor = file.tensors[name]
@@ -390,8 +387,3 @@ def _halves(heads: int, head_dim: int) -> np.ndarray:
 
 def _by_layer(name: str) -> tuple:
     return tuple((part.isdigit(), int(part) if part.isdigit() else 0, part) for part in name.split("."))
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"

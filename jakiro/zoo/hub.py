@@ -3,6 +3,7 @@
 Importing this module loads nothing; huggingface_hub is imported by the functions that need it.
 """
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -36,6 +37,22 @@ def cached_folder(name: str) -> Path | None:
     except HFValidationError:
         return None
     return Path(found).parent if isinstance(found, str) else None
+
+
+@functools.lru_cache(maxsize=4)
+def tensor_kinds(hub_id: str, revision: str) -> dict[str, dict[str, str]]:
+    """The types of the tensors of a repository's safetensors files, by file and name; nothing for other weights.
+
+    Only the files' headers are fetched.
+    """
+    from huggingface_hub import get_safetensors_metadata
+    from huggingface_hub.errors import NotASafetensorsRepoError
+
+    try:
+        found = get_safetensors_metadata(hub_id, revision=revision).files_metadata
+    except NotASafetensorsRepoError:
+        return {}
+    return {file: {name: one.dtype for name, one in held.tensors.items()} for file, held in found.items()}
 
 
 def fetch_head(name: str) -> Path:

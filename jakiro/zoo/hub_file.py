@@ -4,7 +4,6 @@ After a cut huggingface_hub begins anew (2.4), so the bytes are read here, with 
 on where they ended. Importing this module loads nothing.
 """
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from jakiro import starting
-from jakiro.system import cache_folder, one_process_at_a_time, writing
+from jakiro.system import cache_folder, file_sha256, one_process_at_a_time, writing
 from jakiro.zoo.hashes import weights_sha256
 from jakiro.zoo.refusals import one_sentence
 
@@ -68,9 +67,7 @@ class HubFile:
         done = _size(part)
         if done != self.size:
             self._read_into(part, done if done < self.size else 0)
-        with part.open("rb") as file:
-            came = hashlib.file_digest(file, "sha256").hexdigest()
-        if came != self.sha256:
+        if file_sha256(part) != self.sha256:
             part.unlink()
             raise ValueError(
                 f"What came for {self.repository}/{self.name} is not the expected file (sha256 {self.sha256[:12]}…); "

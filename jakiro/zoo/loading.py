@@ -28,7 +28,7 @@ from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
 from jakiro.target.model import NUMERICS, ROUNDED, TargetModel
 from jakiro.target.stored import SHAPES, StoredModel
-from jakiro.text import checked_arguments, left_out, read_arguments, told_template
+from jakiro.text import left_out, read_arguments, tell_template
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 from jakiro.zoo.hashes import hashed_aside
@@ -185,11 +185,7 @@ def reads_stored(pair: zoo.Pair, options: LoadOptions, config, device: torch.dev
 
 def _check_template(tokenizer, arguments: str | None) -> None:
     """Lets a tokenizer's chat template know the arguments, and refuses one that writes no question."""
-    told = checked_arguments(tokenizer, read_arguments(arguments))
-    if told and not tokenizer.chat_template:
-        raise ValueError("This model has no chat template that could be told --template-arguments; leave them out.")
-    if told:
-        tokenizer.chat_template = told_template(tokenizer.chat_template, told)
+    tell_template(tokenizer, read_arguments(arguments))
     if "the question" in left_out(tokenizer):
         raise ValueError(
             "The model's chat template does not write the question that it is given; choose another model."
@@ -335,6 +331,8 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
             f"The tokenizer has {len(read.tokenizer):,} tokens, the model knows {target.vocab_size:,}: prompts that "
             "hold one of the others are refused. Resize the model's embedding to its tokenizer."
         )
+    if not target.makers_settings:
+        target.makers_settings = zoo.makers_settings_of(read.names.target_name)
     if target.makers_settings:
         asked = ", ".join(f"{name} {value}" for name, value in target.makers_settings.items())
         notices.append(f"The model's makers ask for {asked}; without --makers what you set counts alone.")

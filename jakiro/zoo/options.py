@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jakiro.config import TARGET, setting
+from jakiro.config import TARGET, TEMPLATE_ARGUMENTS, setting
 
 if TYPE_CHECKING:
     from jakiro.methods import Methods
@@ -33,9 +33,7 @@ class LoadOptions:
     side_by_side: int = 1
     capture_at_load: bool = True
     methods: tuple = ()
-    template_arguments: str | None = setting(
-        'What the chat template is told, as a JSON object, such as {"enable_thinking": false}.', None
-    )
+    template_arguments: str | None = setting(TEMPLATE_ARGUMENTS, None)
 
     @property
     def known_methods(self) -> "Methods":

@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -12,6 +12,12 @@ from jakiro.starting import Cancelled
 from jakiro.system import is_out_of_memory, reason_of
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
+
+
+def first_of(names: Sequence[str], shown: int = 3) -> str:
+    """The first names of a long list, and how many more there are."""
+    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
+    return f"{', '.join(names[:shown])}{more}"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ module loads neither torch nor transformers, so a page can list names before a m
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from jakiro.gguf_file import ggufs_in, is_gguf
@@ -36,6 +36,8 @@ class Entry:
         others: further heads of the Hub that were trained for the target and do not name it.
         chat_template: name of one of `TEMPLATES`, for a tokenizer that has none.
         file: the GGUF file that is the target, for one that is a file of the Hub and no repository.
+        makers_settings: what its makers ask for, by the names of `SamplingParams`, where no generation_config.json
+            comes with it.
     """
 
     source: str | None
@@ -43,6 +45,7 @@ class Entry:
     target_sha256: str | None = None
     chat_template: str | None = None
     file: HubFile | None = None
+    makers_settings: Mapping[str, float] = field(default_factory=dict)
     others: tuple[str, ...] = ()
 
     @property
@@ -67,6 +70,8 @@ ENTRIES = {
             size=491_400_064,
             sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         ),
+        # From generation_config.json of Qwen/Qwen2.5-Coder-0.5B-Instruct
+        makers_settings={"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1},
     ),
     "smollm2-135m-instruct-hub": Entry(source="HuggingFaceTB/SmolLM2-135M-Instruct", head=None),
     "vicuna-7b-v1.3": _official("lmsys/vicuna-7b-v1.3", "Jakiro-Vicuna-7B-v1.3", "vicuna-v1.1"),
@@ -214,6 +219,15 @@ def chat_template_of(target: str) -> str | None:
     target = split_revision(target)[0]
     names = (entry.chat_template for name, entry in ENTRIES.items() if target in (name, entry.source))
     return TEMPLATES.get(next(names, None))
+
+
+def makers_settings_of(target: str) -> dict:
+    """What the makers of a target of the table ask for, by its name or its file's; empty where none is known here."""
+    entry = ENTRIES.get(target)
+    found = entry or next(
+        (each for each in ENTRIES.values() if each.file and each.file.name == Path(target).name), None
+    )
+    return dict(found.makers_settings) if found else {}
 
 
 def short_name(name: str | None) -> str | None:

@@ -7,17 +7,15 @@ transformers are imported by the functions that need them.
 from pathlib import Path
 
 from jakiro.zoo.embedded import EMBEDDED_SHA256, converted_gguf, described_gguf, embedded_file, embedded_target
-from jakiro.zoo.files import check_files
+from jakiro.zoo.files import check_files, has_whole_weights, refuse_scaled
 from jakiro.zoo.gguf_model import read_gguf_model
 from jakiro.zoo.hashes import damaged_since, weights_sha256
-from jakiro.zoo.hub import split_revision
+from jakiro.zoo.hub import cached_folder, split_revision, tensor_kinds
 from jakiro.zoo.placement import check_room
 from jakiro.zoo.progress import counted
-from jakiro.zoo.refusals import one_sentence
+from jakiro.zoo.refusals import first_of, one_sentence
 from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, file_of, is_embedded, resolve
 
-# Of a long list so many are named
-_SHOWN = 3
 # What older checkpoints hold beside their weights, and a model computes from its config
 _BUFFERS = (
     "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", "attn.bias", "attn.masked_bias",
@@ -52,16 +50,24 @@ def load_tokenizer(name: str | None = None):
 
 
 def check_target(name: str | None = None) -> None:
-    """Looks at the files of a target that is a folder here, before any weights are read.
+    """Looks at the files of a target before any weights are read: of the Hub's, before they are fetched.
 
     Raises:
         ValueError: one is missing or damaged, or holds quantised weights that would be read as plain ones.
     """
     pair = resolve(name, NO_HEAD)
-    source, _ = _prepared(pair)
+    source, revision = _prepared(pair)
     quantised = getattr(load_config(name), "quantization_config", None)
-    if Path(source).is_dir() and not is_gguf(pair):
-        check_files(Path(source), quantised is not None)
+    if is_gguf(pair):
+        return
+    folder = Path(source) if Path(source).is_dir() else cached_folder(pair.target_path_or_hub_id)
+    if folder is not None and (folder == Path(source) or has_whole_weights(folder)):
+        check_files(folder, quantised is not None)
+    elif quantised is None:
+        with one_sentence("target model", pair.target_path_or_hub_id, "weights"):
+            kinds = tensor_kinds(source, revision)
+        for file, held in kinds.items():
+            refuse_scaled(f"{file} of {source}", held)
     if quantised is not None:
         _refuse_another_way_of_quantising(pair, quantised)
 
@@ -182,10 +188,9 @@ def _refuse_what_differs(pair: Pair, found: dict) -> None:
         ("hold what its config says nothing of:", unread),
     ):
         if names:
-            more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
             raise ValueError(
                 f"The target model {pair.target_path_or_hub_id} could not be loaded: its weights {what} "
-                f"{', '.join(names[:_SHOWN])}{more}; use the config.json that belongs to them, or fetch both again."
+                f"{first_of(names)}; use the config.json that belongs to them, or fetch both again."
             )
 
 

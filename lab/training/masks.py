@@ -19,9 +19,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from jakiro.heads.checkpoint import file_sha256, load_head, save_head, weights_file, write_tensors
+from jakiro.heads.checkpoint import load_head, save_head, weights_file, write_tensors
 from jakiro.heads.layer_head import LayerHead
-from jakiro.system import errors_as_one_sentence
+from jakiro.system import errors_as_one_sentence, file_sha256
 from jakiro.zoo import table as zoo
 
 TENSORS_NAME, INDEX_NAME = "masks.safetensors", "masks.json"

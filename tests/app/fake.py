@@ -106,6 +106,7 @@ class FakeGenerator:
         self.gate = threading.Event()
         self.gate.set()
         self.closed = self.active = self.most_active = 0
+        self.template_arguments = None
 
     @property
     def profile(self) -> None:
@@ -171,7 +172,7 @@ class FakeGenerator:
             prefix_ids=prefix, prefix_pieces=tuple(pieces[:first]),
             forced=tuple((place, prefix[place]) for place in forced),
             first_alternatives=(others(1000 + first, pieces[first]),) if params.record_alternatives else (),
-            prefill_ms=84.0, special_tokens={str(STOP_ID): "<|im_end|>"},
+            prefill_ms=84.0, template_arguments=self.template_arguments, special_tokens={str(STOP_ID): "<|im_end|>"},
         )  # fmt: skip
 
     def _steps(self, trace: Trace, pieces: list[bytes], params, nodes: int, depth: int) -> Iterator[Step]:

@@ -108,7 +108,7 @@ def test_generate_passes_on_what_changes_a_token_s_chances_and_the_form_of_the_a
     [
         (["--json", "--regex", "a"], "An answer has one form; you gave json and regex."),
         (["--regex", "a("], "The grammar cannot be used"),
-        (["--logit-bias", "x=1"], "--logit-bias takes ID=BIAS, such as 42=-5; you gave 'x=1'."),
+        (["--logit-bias", "x=1"], "Logit bias takes ID=BIAS, such as 42=-5; you gave 'x=1'."),
         (["--min-p", "2"], "Min-p must be between 0 and 1; you gave 2.0."),
     ],
 )

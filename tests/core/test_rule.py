@@ -32,6 +32,11 @@ def rule_of(sampling: SamplingParams) -> TokenRule | None:
     return rule_for(sampling, VOCAB_SIZE, DEVICE, None)
 
 
+def root_alone(prompt):
+    """The tree and the mask that the first token is chosen after."""
+    return tree_of(prompt[-1:], [-1]), torch.ones((1, 1), dtype=torch.bool, device=DEVICE)
+
+
 def expected_row(row, sampling, prompt, answer):
     """By transformers, and by OpenAI's formula for the answer's own tokens."""
     row = processors(sampling)(torch.tensor([[*prompt, *answer]], device=DEVICE), row[None].clone())[0]
@@ -54,7 +59,7 @@ def test_each_node_s_logits_are_those_of_transformers_processors_on_its_own_pref
         assert sampling == SamplingParams()
         return
     rule.start(prompt)
-    first = rule.adjust(logits[:1], None, None)
+    first = rule.adjust(logits[:1], *root_alone(prompt))
     torch.testing.assert_close(first[0], expected_row(logits[0], sampling, prompt, []), rtol=0, atol=0)
     answer = [*answer, TOKENS[0]]
     for ids in (answer[:2], answer[2:]):
@@ -160,7 +165,7 @@ def test_where_other_settings_leave_nothing_of_the_grammar_the_grammar_counts():
     sampling = SamplingParams(suppress_tokens=tuple(ids_of("yn")), grammar=Grammar("choice", ["yes", "no"]))
     rule = rule_for(sampling, TOKENIZER_SIZE, DEVICE, grammar_rule("choice", ["yes", "no"]))
     rule.start([1])
-    logits = rule.adjust(torch.zeros((1, TOKENIZER_SIZE), device=DEVICE), None, None)
+    logits = rule.adjust(torch.zeros((1, TOKENIZER_SIZE), device=DEVICE), *root_alone([1]))
     assert set(torch.isfinite(logits[0]).nonzero()[:, 0].tolist()) == set(ids_of("yn"))
 
 

@@ -10,7 +10,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
-from jakiro.core.sampling import choose, tempered, warp
+from jakiro.core.sampling import choose, prefix_for, tempered, warp
 from tests.support import DEVICE, prompt_ids, reference_answer, scripted_generator, tiny_model
 
 MASK = 2**64 - 1
@@ -274,3 +274,36 @@ def test_ties_with_the_last_of_the_top_k_that_go_on_after_the_prefix_are_all_kep
     assert int(warp(logits, sampling, logits.shape[-1]).logits.isfinite().sum()) == 2000
     # With all ties seen, top-k's last place decides nothing more
     assert not bool(warp(logits, sampling, 2001).needs_full_sort)
+
+
+def test_the_last_of_the_top_k_is_settled_by_one_token_more():
+    warped = warp(on_device([[5.0, 4.0, 3.0, 2.0, 1.0, 0.0]]), SamplingParams(1.0, top_k=3), 1)
+    assert warped.logits.isfinite().sum() == 3 and not warped.needs_full_sort.any()
+    assert [prefix_for(top_k) for top_k in (0, 511, 512, 1023, 1024)] == [512, 512, 1024, 1024, 2048]
+
+
+@pytest.mark.parametrize(("min_p", "temperature", "kept"), [(0.29, 1.0, 3), (0.29, 2.0, 4), (0.61, 1.0, 1)])
+def test_min_p_is_a_share_of_what_the_best_has_at_this_temperature(min_p, temperature, kept):
+    logits = on_device([[0.5, 0.3, 0.15, 0.05]]).log()
+    assert warp(logits, SamplingParams(temperature, min_p=min_p), 4).logits.isfinite().sum() == kept
+
+
+def test_top_p_is_a_share_of_what_top_k_leaves():
+    logits = on_device([[0.4, 0.3, 0.2, 0.1]]).log()
+    assert warp(logits, SamplingParams(1.0, top_p=0.5, top_k=2), 4).logits.isfinite().sum() == 1
+    assert warp(logits, SamplingParams(1.0, top_p=0.5), 4).logits.isfinite().sum() == 2
+
+
+def test_a_row_takes_the_noise_of_its_level():
+    noise_rows = torch.zeros((2, 8), device=DEVICE)
+    noise_rows[0, 1], noise_rows[1, 5] = 9.0, 9.0
+    positions, levels = row_of_positions(3), on_device([1, 0, 1])
+    found = choose(
+        torch.zeros((3, 8), device=DEVICE), SamplingParams(1.0), KeyedNoise(0), positions, noise_rows, levels
+    )
+    assert found.token_ids.tolist() == [5, 1, 5]
+
+
+def test_the_only_token_leads_over_none():
+    found = choose(on_device([[3.0]]), SamplingParams(), KeyedNoise(0), row_of_positions(1))
+    assert found.token_ids.tolist() == [0] and found.margins.tolist() == [math.inf]

@@ -1,6 +1,7 @@
 """What earlier answers have read: found by its owner alone, bounded, and without a trace in the text."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import DraftSession
 from jakiro.drafting.heads import HeadSession
-from jakiro.engine.prefix import MOST_TEXTS, PrefixStore
+from jakiro.engine import prefix
+from jakiro.engine.prefix import MOST_TEXTS, GrowingPrefix, PrefixStore
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from jakiro.target import model
 from jakiro.trace import Trace
@@ -246,6 +248,19 @@ def added(prefixes, token_ids, head_rows=()) -> bool:
     return bool(copies)
 
 
+def test_what_nobody_used_for_long_is_forgotten_when_the_next_one_asks(monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(prefix.time, "monotonic", lambda: clock[0])
+    store = PrefixStore(max_seconds=60)
+    added(store.of("ada"), [1, 2, 3])
+    added(store.of("bob"), [1, 2, 3])
+    clock[0] += 40
+    assert store.of("ada").find("target", [1, 2, 3, 4]) is not None
+    clock[0] += 40
+    assert store.of("eve").find("target", [1, 2, 3, 4]) is None
+    assert [each.owner for each in store._kept] == ["ada"]
+
+
 def test_a_longer_text_takes_the_place_of_its_beginning_and_keeps_the_longest_rows_of_each_head():
     store = PrefixStore()
     prefixes = store.of("ada")
@@ -315,3 +330,48 @@ def test_nobody_else_changes_what_is_kept_while_a_text_is_added():
 
     prefixes.add("target", [1, 2, 3], copied, {})
     assert waited == [True]
+
+
+@pytest.mark.parametrize("asked_for", ["find", "add", "drop", "of", "clear"])
+def test_whoever_reads_or_changes_what_is_kept_waits_for_who_changes_it(asked_for):
+    store = PrefixStore()
+    prefixes = store.of("ada")
+    ask = {
+        "find": lambda: prefixes.find("target", [1, 2, 3]),
+        "add": lambda: added(prefixes, [1, 2, 3]),
+        "drop": lambda: store.drop("ada"),
+        "of": lambda: store.of("bob"),
+        "clear": store.clear,
+    }[asked_for]
+    other = threading.Thread(target=ask)
+    with store._lock:
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+    other.join(20)
+    assert not other.is_alive()
+
+
+def test_who_left_stays_forgotten_when_another_leaves():
+    store = PrefixStore()
+    prefixes = store.of("ada")
+    store.drop("ada")
+    store.drop("bob")
+    assert not added(prefixes, [1, 2, 3]) and len(store) == 0
+
+
+def test_what_fills_the_store_to_the_byte_stays_and_the_oldest_goes_for_more():
+    store = PrefixStore(max_bytes=2 * 24)
+    for owner in ("ada", "bob", "eve"):
+        added(store.of(owner), [1, 2, 3])
+        assert store.num_bytes <= 48
+    assert [each.owner for each in store._kept] == ["bob", "eve"] and store.num_bytes == 48
+
+
+def test_of_an_answer_all_is_kept_but_its_last_token_which_nobody_has_read():
+    prefixes = PrefixStore().of()
+    runner = SimpleNamespace(max_reusable_tokens=10, export_cache=lambda length: torch.zeros((1, 1, 1, length, 1)))
+    growing = GrowingPrefix(prefixes, "target", [1, 2, 3], torch.zeros((2, 4)))
+    growing.add([4], torch.zeros((1, 4)))
+    growing.keep(runner, None)
+    assert prefixes.find("target", [1, 2, 3, 4, 5]).token_ids == (1, 2, 3)

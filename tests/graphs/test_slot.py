@@ -1,11 +1,17 @@
 """Passes at fixed addresses give what sliced ones give, node for node, and stay where they are."""
 
+import threading
+from dataclasses import replace
+
 import pytest
 
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 from jakiro.drafting.base import Proposal
+from jakiro.drafting.heads import HeadSession
 from jakiro.graphs.cache import columns_for
-from jakiro.methods import DEFAULT, METHODS
+from jakiro.graphs.pool import _shared_out
+from jakiro.graphs.slot import MOST_DRAFT_ROWS, MOST_NODES
+from jakiro.methods import DEFAULT, METHODS, PLAIN
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.static import (
     COSTS,
@@ -97,8 +103,14 @@ RULES = {
 
 @pytest.mark.parametrize("temperature", [0, 0.8])
 @pytest.mark.parametrize("rule", RULES)
-def test_every_setting_gives_the_trees_and_text_of_sliced_passes(rule, temperature, static, generator):
-    """One after another in one slot: nothing of one answer's counts is left for the next."""
+def test_every_setting_gives_the_trees_and_text_of_sliced_passes(
+    rule, temperature, static, generator, monkeypatch
+):  # fmt: skip
+    """One after another in one slot: nothing of one answer's counts is left for the next.
+
+    Captured drafts are ranked without the rule, so here the others are, too.
+    """
+    monkeypatch.setattr(HeadSession, "_with_rule", lambda session, noise, *rest: noise)
     sampling = SamplingParams(temperature, seed=3, max_new_tokens=16, **RULES[rule])
     for method in ("jakiro", "autoregressive"):
         expected = generator.run("Tell me.", sampling, method, TREE)
@@ -210,3 +222,47 @@ def test_steps_left_pending_over_many_plain_steps_reach_the_head():
     step, expected = next(plain), next(sliced)
     assert len(step.nodes) == TREE.nodes
     assert [node.token_id for node in step.nodes] == [node.token_id for node in expected.nodes]
+
+
+def test_the_widest_tree_fits_a_slot_and_one_with_more_rows_does_not():
+    generator = static_generator()
+    slots, drafter = generator.slots, generator.drafter(DEFAULT)
+    widest = TreeConfig(width=MOST_DRAFT_ROWS // 16, depth=16, nodes=MOST_NODES)
+    _, give_back = slots.borrow(drafter, SamplingParams(), widest, 4, slots.tokens)
+    give_back()
+    for tree in (replace(widest, nodes=MOST_NODES + 1), replace(widest, width=widest.width + 1)):
+        assert slots.borrow(drafter, SamplingParams(), tree, 4, 8) is None
+    assert slots.turned_away == 2
+
+
+def test_a_slot_is_given_back_once_and_goes_to_who_has_used_it():
+    generator = static_generator()
+    slots, (plain, drafter) = generator.slots, map(generator.drafter, (PLAIN, DEFAULT))
+    given = [slots.borrow(each, SamplingParams(), TREE, 4, 8) for each in (plain, drafter)]
+    for _, give_back in (*given, *given):
+        give_back()
+    assert len(slots._free) == 2
+    for each, (slot, _) in zip((plain, drafter), given, strict=True):
+        again, give_back = slots.borrow(each, SamplingParams(), TREE, 4, 8)
+        assert again is slot
+        give_back()
+    other = threading.Thread(target=slots._give_back, args=(slots._take(),))
+    with slots._lock:
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+    other.join(20)
+    assert len(slots._free) == 2
+
+
+def test_each_drafter_gets_a_slot_and_the_last_slot_serves_who_is_left():
+    assert _shared_out(["a", "b", "c"], 2) == [["a"], ["b", "c"]]
+    assert _shared_out(["a", "b", "c"], 1) == [["a", "b", "c"]]
+    generator = static_generator()
+    generator.slots.prepare([generator.drafter(PLAIN)], side_by_side=3)
+    assert len(generator.slots._free) == 1
+
+
+def test_a_slot_has_room_for_a_text_whose_last_token_nobody_reads():
+    generator = static_generator(tokens=10**6)
+    assert generator.slots.tokens == generator.max_prompt_tokens + 1

@@ -26,6 +26,7 @@ from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods.plain import PlainDrafter
 from jakiro.target import model as targets
+from jakiro.target.attending import register
 from jakiro.target.llama import FusedLlama
 from jakiro.target.model import TargetModel
 from jakiro.training.start import head_config
@@ -135,7 +136,7 @@ class _NoTrial:
     """Trial passes look at values, which `meta` has none of."""
 
     def __init__(self, *arguments) -> None:
-        pass
+        register()
 
     def failure(self, target) -> None:
         return None
@@ -153,7 +154,7 @@ def target_on(device: torch.device, config, name: str, numerics: str, monkeypatc
     monkeypatch.setattr(targets, "weight_of", lambda module: module.weight.detach())
     monkeypatch.setattr(targets, "output_function", lambda model, weight: model.get_output_embeddings())
     monkeypatch.setattr(TargetModel, "probe_bit_identity", lambda target: True)
-    monkeypatch.setattr(FusedLlama, "build", lambda model, packed, packing: FusedLlama.of(model, False))
+    monkeypatch.setattr(FusedLlama, "build", lambda model, packing: FusedLlama.of(model, None))
     with device, no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)
     target = TargetModel(model, nn.Module(), name, None, numerics)

@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from jakiro.config import SamplingParams
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, file_sha256, load_head, save_head
+from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head
+from jakiro.system import file_sha256
 from tests.support import ALL_HEADS, DEVICE, TREE, tiny_head, tiny_target
 
 

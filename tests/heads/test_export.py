@@ -9,8 +9,9 @@ from safetensors.torch import load_file
 from jakiro.config import SamplingParams
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.checkpoint import file_sha256, load_head, save_head
+from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.export import export_head
+from jakiro.system import file_sha256
 from tests.support import HEADS, TREE, tiny_head, tiny_target
 
 

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from jakiro.heads.card import CARD_NAME
-from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
+from jakiro.heads.checkpoint import load_head, weights_file
 from jakiro.heads.export import MANIFEST_NAME
 from jakiro.methods import DEFAULT, METHODS
+from jakiro.system import file_sha256
 from jakiro.zoo import table as zoo
 
 LARGEST = 9_000_000

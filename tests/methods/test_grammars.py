@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -116,3 +117,16 @@ def test_drafted_answers_under_a_grammar_are_plain_decoding_s_and_name_what_is_f
             assert not {step.nodes[index].forbidden_by for index in step.accepted_path} - {None}
             forbidden |= {node.forbidden_by for node in refused}
     assert forbidden == {"grammar"}
+
+
+@pytest.mark.parametrize(("method", "head"), [("jakiro", "summed"), ("jakiro", "decoupled"), ("eagle3", "eagle3")])
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_heads_draft_nothing_after_the_root_that_is_forbidden_there(method, head, temperature, generators):
+    alone = {"grammar": Grammar("regex", "[a-z]{40}")}, {"suppress_tokens": tuple(range(0, 240, 2))}
+    for rule in (*alone, alone[0] | alone[1]):
+        for tree in (TREE, replace(TREE, shared_noise=False)):
+            sampling = SamplingParams(temperature, seed=2, max_new_tokens=16, **rule)
+            steps = generators[head].run("Go on.", sampling, method, tree).steps
+            after_root = [node for step in steps for node in step.nodes if node.depth == 1]
+            assert len(after_root) >= len(steps)
+            assert {node.forbidden_by for node in after_root} == {None}

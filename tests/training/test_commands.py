@@ -23,7 +23,7 @@ from jakiro.training import extract as extract_module
 from jakiro.training import train as train_module
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.calibrate import CalibrateConfig, calibrate
-from jakiro.training.corpus import Row, read_corpus, write_part
+from jakiro.training.corpus import Row, read_corpus, read_manifest, write_part
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
 from jakiro.zoo import loading
@@ -173,6 +173,45 @@ def test_an_eagle3_head_is_measured_and_calibrated(target_folder, corpus_folder,
     ):
         calibrate(config)
     assert (folder / "config.json").read_bytes() == before
+
+
+THINKING = (
+    "{% for each in messages %}{{ each.role }}:{{ each.content }};{% endfor %}{% if thinking %}<think>{% endif %}"
+)
+
+
+def test_a_corpus_and_answers_are_written_with_the_template_s_arguments(target_folder, tmp_path, monkeypatch):
+    target = tmp_path / "target"
+    shutil.copytree(target_folder, target)
+    (target / "chat_template.jinja").write_text(THINKING, encoding="utf-8")
+    corpus = tmp_path / "corpus"
+
+    def write(*arguments):
+        options = ("--rows", 2, "--max-new-tokens", 6, "--max-message-tokens", 4, "--min-distinct", 0)
+        return invoke("corpus", corpus, "--target", target, *options, *arguments)
+
+    told = '{"thinking": true}'
+    result = write("--template-arguments", told)
+    assert result.exit_code == 0, result.output
+    tokenizer = byte_tokenizer()
+    rows = read_corpus([corpus])
+    assert rows and all(tokenizer.decode(row.ids[: row.a0]).endswith("<think>") for row in rows)
+    assert read_manifest(corpus)["settings"]["template_arguments"] == {"thinking": True}
+    for others in ((), ("--template-arguments", '{"thinking": false}')):
+        refused = write(*others)
+        assert refused.exit_code and "made with other settings (template_arguments)" in str(refused.exception)
+    assert write("--template-arguments", told).exit_code == 0
+    prompts, answers = [], AnswerFolder.answers_to_ids
+    monkeypatch.setattr(
+        AnswerFolder, "answers_to_ids", lambda own, ids, how: (prompts.extend(ids), answers(own, ids, how))[1]
+    )
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "expert_intermediate_size": 16}
+    save_head(make_head(Eagle3Config(vocab_size=len(tokenizer), num_states=1, **sizes)), tmp_path / "head")
+    options = ("--answers", tmp_path / "answers", "--limit", 1, "--max-new-tokens", 6, "--nodes", 6)
+    evaluated = ("evaluate", "--head", tmp_path / "head", "--target", target, *options)
+    result = invoke(*evaluated, "--template-arguments", told)
+    assert result.exit_code == 0, result.exception
+    assert prompts and all(tokenizer.decode(ids).endswith("<think>") for ids in prompts)
 
 
 def test_only_methods_with_a_head_of_their_own_are_trained_for(target_folder, corpus_folder, tmp_path):

@@ -1,11 +1,14 @@
+import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from jakiro.training import validation
 from jakiro.training.corpus import Row
 from jakiro.training.losses import LossWeights, Objective
-from jakiro.training.validation import agreement, branch_rows, held_out, report
+from jakiro.training.parallel import ParallelObjective
+from jakiro.training.validation import HeldOut, agreement, branch_rows, expert_facts, held_out, log_q, report
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 
@@ -64,3 +67,69 @@ def test_the_contrastive_branch_is_read_two_positions_back_and_the_main_one_back
         ("main", 1, [1, 6, 18]),
         ("contrastive", 1, [100, 105, 117]),
     ]
+
+
+def test_decoupled_experts_and_their_weights_are_read_one_position_back():
+    rows = torch.arange(20.0).view(1, 20, 1)
+    output = SimpleNamespace(
+        features=torch.stack([rows, rows + 100]), router_weights=torch.cat([rows, rows + 100], -1), contrastive=None
+    )
+    objective = SimpleNamespace(
+        head=SimpleNamespace(config=SimpleNamespace(fusion="decoupled")), unroll=lambda batch, num_steps, _: [output]
+    )
+    ((branch, step, features, log),) = branch_rows(
+        objective, None, torch.zeros(2, dtype=torch.long), torch.tensor([2, 7]), 1
+    )
+    assert (branch, step) == ("main", 1) and features.flatten().tolist() == [1, 6, 101, 106]
+    assert log.exp() == pytest.approx(torch.tensor([[1.0, 101.0], [6.0, 106.0]]))
+
+
+def test_levels_of_their_own_are_read_one_position_back():
+    class Levels(ParallelObjective):
+        def __init__(self):
+            pass
+
+        def levels(self, batch, noise):
+            return (torch.arange(20.0).view(1, 20, 1) + level for level in (0, 100, 200))
+
+    found = branch_rows(Levels(), None, torch.zeros(2, dtype=torch.long), torch.tensor([2, 7]), 2)
+    assert [(step, features.flatten().tolist()) for _, step, features, _ in found] == [(1, [1, 6]), (2, [101, 106])]
+
+
+def test_a_draft_s_logits_are_divided_by_the_temperature():
+    logits = torch.tensor([[2.0, 0.0, -1.0]])
+    found = log_q(SimpleNamespace(logits=lambda features: features), logits, None, temperature=2.0)
+    assert torch.allclose(found, (logits / 2).log_softmax(-1))
+
+
+def test_how_two_experts_share_the_work_counted_by_hand(monkeypatch):
+    """Three positions: both right, the second alone, the first alone."""
+    guesses = torch.tensor([[0, 0, 1, 3, 0], [0, 0, 2, 1, 0]])
+    residual = torch.zeros((1, 5, 4))
+    residual[0, 4, 2] = 10.0  # read where a row is taken for the next one
+    output = SimpleNamespace(
+        residual=residual, expert_outputs=torch.eye(4)[guesses][:, None],
+        router_weights=torch.tensor([[[0.0, 1.0], [0.5, 0.5], [1.0, 0.0], [0.25, 0.75], [0.0, 1.0]]]),
+    )  # fmt: skip
+    asked = torch.tensor([[False, False, True, True, True]])
+    monkeypatch.setattr(validation, "learnable_positions", lambda batch, num_steps: asked)
+    monkeypatch.setattr(validation, "Objective", lambda *_: SimpleNamespace(unroll=lambda *_: iter([output])))
+    head = SimpleNamespace(
+        config=SimpleNamespace(num_experts=2), draft_token_ids=torch.arange(4), logits=lambda rows: rows
+    )
+    facts = expert_facts(head, HeldOut([None], [torch.tensor([[9, 9, 0, 2, 3]])], torch.eye(4)))
+    entropy = (1 + 0 - 0.25 * math.log2(0.25) - 0.75 * math.log2(0.75)) / 3
+    wanted = {
+        "differ": 2 / 3, "union_top1": 1.0, "best_expert_top1": 2 / 3, "gain": 1 / 3, "entropy": entropy,
+        "mean_weight_0": (0.5 + 1 + 0.25) / 3,
+    }  # fmt: skip
+    assert facts == pytest.approx({f"experts/{name}": number for name, number in wanted.items()}, abs=1e-6)
+
+
+def test_a_first_guess_is_the_likeliest_and_three_are_the_three_likeliest(monkeypatch):
+    logits = torch.tensor([[3.0, 2, 1, 0], [3, 2, 1, 0], [3, 2, 1, 0], [0, 1, 9, 3]])
+    monkeypatch.setattr(validation, "learnable_positions", lambda batch, num_steps: torch.ones(1, 4, dtype=torch.bool))
+    monkeypatch.setattr(validation, "branch_rows", lambda *_: [("main", 1, logits, None)])
+    head = SimpleNamespace(draft_token_ids=torch.arange(4), logits=lambda rows: rows)
+    data = HeldOut([None], [torch.tensor([[0, 1, 3, 2]])], torch.eye(4))
+    assert agreement(SimpleNamespace(head=head), data) == {"main_1/top1": 2 / 4, "main_1/top3": 3 / 4}

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from jakiro import JakiroGenerator
+from jakiro.trace import Trace
 from tests.support import byte_tokenizer, tiny_model
 
 LAST_ONLY = "{{ messages[-1].content }}{% if thinking %}<think>{% endif %}"
@@ -51,6 +52,22 @@ def test_a_template_is_told_what_the_load_and_the_prompt_say(loaded):
             loaded(LAST_ONLY, template_arguments=refused)
         with pytest.raises(ValueError, match="emplate"):
             generator.run("Why?", method="autoregressive", template_arguments=refused)
+
+
+def test_a_trace_says_what_the_template_was_told(loaded):
+    def told(*arguments, **options):
+        asked = options | ({"template_arguments": arguments[0]} if arguments else {})
+        trace = generator.run("Why?", method="autoregressive", **asked)
+        assert Trace.from_json(trace.to_json()).header == trace.header
+        return trace.header.template_arguments
+
+    generator = loaded(LAST_ONLY)
+    assert told() is None and told({"thinking": False}) == {"thinking": False}
+    assert "template_arguments" not in generator.run("Why?", method="autoregressive").to_dict()["header"]
+    generator = loaded(LAST_ONLY, template_arguments={"thinking": True, "date": "today"})
+    assert told() == {"thinking": True, "date": "today"}
+    assert told({"thinking": False}) == {"thinking": False, "date": "today"}
+    assert told(raw=True) is None, "no template was told anything"
 
 
 def test_the_command_takes_them_as_json(loaded, tmp_path, capsys):

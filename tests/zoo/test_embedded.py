@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(conversions, 
     def unreadable(path):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(embedded, "_sha256", unreadable)
+    monkeypatch.setattr(embedded, "file_sha256", unreadable)
     with pytest.raises(OSError, match=r"cannot be read: Permission denied; .*JAKIRO_CACHE\.$"):
         embedded.embedded_target()
     assert (folder / "model.safetensors").is_file() and len(conversions) == 1

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from jakiro.config import SamplingParams
 from jakiro.zoo import table as zoo
 
 
@@ -108,3 +109,11 @@ def test_heads_that_were_not_trained_equally_long_are_named_with_their_minutes(h
     )
     for equal in ({"A": "long", "B": "long", "C": "untold", "Plain": None}, {"B": "short", "E": "as short"}):
         assert zoo.unequal_training(equal) is None
+
+
+def test_the_makers_settings_of_a_known_file_stand_in_its_row():
+    name, entry = next((name, entry) for name, entry in zoo.ENTRIES.items() if entry.makers_settings)
+    for target in (name, f"folder/{entry.file.name}"):
+        asked = SamplingParams().with_makers(zoo.makers_settings_of(target))
+        assert asked == SamplingParams(0.7, 0.8, 20, repetition_penalty=1.1)
+    assert zoo.makers_settings_of(zoo.DEFAULT_TARGET) == zoo.makers_settings_of("some/model") == {}

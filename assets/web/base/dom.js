@@ -53,6 +53,8 @@ export function radios(kind, name, choices, pick) {
 export const filledBar = (kind, share) =>
   h("span", { class: "bar-room" }, h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }));
 
+export const setText = (element, text) => element.textContent !== text && (element.textContent = text);
+
 export function say(key, values) {
   const sentence = given.words[key];
   if (sentence === undefined) throw new Error(`no words for ${key}`);

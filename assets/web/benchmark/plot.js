@@ -20,6 +20,13 @@ function rangeOf(rows) {
   return [Math.floor(Math.min(0.85, ...values) * 4 - 0.1) / 4, Math.ceil(Math.max(1.5, ...values) * 4 + 0.1) / 4];
 }
 
+// One category by one method
+function wordsOf({ category, lane, group }) {
+  const interval = benchmarkRows.intervalOf(group);
+  return [benchmarkRows.categoryWords(category), benchmarkRows.laneWords(lane), benchmarkRows.times(group.speedup),
+    interval && `(${benchmarkRows.spread(interval)})`, counted("bench_prompt", group.num_runs)].filter(Boolean).join(" · ");
+}
+
 export class BenchmarkPlot {
   constructor(host, redraw) {
     this.figure = new Figure(host, redraw);
@@ -40,33 +47,32 @@ export class BenchmarkPlot {
     const placeOf = (row) => categories.indexOf(row.category) + ((lanes.indexOf(row.lane) - (lanes.length - 1) / 2) * LANE)
       / Math.max(ROW, LANE * lanes.length + 12);
     this.figure.draw({
-      title: say("bench_plot", { temperature }), fileName: (ending) => `jakiro-benchmark-t${temperature}.${ending}`,
-      sentence: say("bench_plot", { temperature }), saved: { width: 960, height: 150 + high },
+      id: temperature, name: `jakiro-benchmark-t${temperature}`,
+      sentence: say("bench_plot", { temperature }), saved: { height: 150 + high },
       table: () => benchmarkTable(results, temperature), rows: () => this.rows(rows, temperature),
       series: lanes.map((lane, place) => this.series(lane, ROLES[place % ROLES.length], rows, placeOf)),
       labelled: lanes.length < 2, margin: { left: Math.min(140, (wide / scale) * 0.3), right: 60, top: TOP, bottom: BOTTOM },
       x: { title: say("bench_axis"), full: rangeOf(rows), ticks: { ticksuffix: "×", nticks: Math.max(4, Math.round(wide / 80)) } },
-      y: { fit: () => [categories.length - 0.5, -0.5], ticks: { tickvals: categories.map((_, i) => i), showgrid: false,
+      y: { full: [categories.length - 0.5, -0.5], ticks: { tickvals: categories.map((_, i) => i), showgrid: false,
         ticktext: categories.map((category, i) => (i ? plotText(benchmarkRows.categoryWords(category))
           : `<b>${plotText(benchmarkRows.categoryWords(category))}</b>`)), tickfont: { color: plotStyle.template().colours.ink } } },
-      at: null, ...this.marks(rows, lanes, placeOf),
-      read: (x, y) => this.read(rows, lanes, categories, x, y),
+      hover: "closest", ...this.marks(rows, placeOf),
     });
     return true;
   }
 
   series(lane, role, rows, placeOf) {
     const own = rows.filter((row) => row.lane === lane);
-    const total = own.find(({ group }) => group.category === benchmarkRows.OVERALL);
     const { colours, scale } = plotStyle.template();
-    return { id: lane, name: benchmarkRows.laneWords(lane), role, marks: true, note: total ? benchmarkRows.times(total.group.speedup) : "",
+    return { name: benchmarkRows.laneWords(lane),
       traces: () => {
         const single = own.flatMap((row) => (row.group.prompt_speedups || []).map((value) => [value, placeOf(row)]));
         const ends = own.map(({ group }) => benchmarkRows.intervalOf(group) || [group.speedup, group.speedup]);
         return [
-          { x: single.map(([x]) => x), y: single.map(([, y]) => y), mode: "markers", showlegend: false, cliponaxis: false,
+          { x: single.map(([x]) => x), y: single.map(([, y]) => y), mode: "markers", showlegend: false, hoverinfo: "skip", cliponaxis: false,
             marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } } },
           { x: own.map(({ group }) => group.speedup), y: own.map(placeOf), mode: "markers", cliponaxis: false, marker: markerOf(role, 11),
+            text: own.map((row) => plotText(wordsOf(row))), hovertemplate: "%{text}<extra></extra>",
             error_x: { type: "data", symmetric: false, color: colours.control, thickness: 2 * scale, width: 4 * scale,
               array: own.map(({ group }, i) => ends[i][1] - group.speedup), arrayminus: own.map(({ group }, i) => group.speedup - ends[i][0]) } },
         ];
@@ -74,10 +80,10 @@ export class BenchmarkPlot {
   }
 
   // The line where both are equally fast, and each speedup in figures at the right edge
-  marks(rows, lanes, placeOf) {
+  marks(rows, placeOf) {
     const { colours, scale } = plotStyle.template();
     const words = (text, more) => ({ text: plotText(text), showarrow: false, font: { color: colours.ink, size: 12 * scale }, ...more });
-    const values = rows.filter((row) => !this.figure.hidden.has(row.lane)).map((row) => words(benchmarkRows.times(row.group.speedup),
+    const values = rows.map((row) => words(benchmarkRows.times(row.group.speedup),
       { x: 1, xref: "paper", xanchor: "left", xshift: 12, y: placeOf(row), yref: "y" }));
     return {
       notes: [...values, words(say("bench_even"), { x: 1, xref: "x", y: 1, yref: "paper", yanchor: "bottom" })],
@@ -85,21 +91,9 @@ export class BenchmarkPlot {
     };
   }
 
-  // One category, all methods
-  read(rows, lanes, categories, x, y) {
-    const category = categories[Math.max(0, Math.min(categories.length - 1, Math.round(y)))];
-    const words = (group) => {
-      const interval = benchmarkRows.intervalOf(group);
-      const prompts = counted("bench_prompt", (group.prompt_speedups || []).length || group.num_runs);
-      return [benchmarkRows.times(group.speedup), interval && `(${benchmarkRows.spread(interval)})`, prompts].filter(Boolean).join(" · ");
-    };
-    const shown = this.figure.shown().map((series) => [series, rows.find((row) => row.lane === series.id && row.category === category)]);
-    return { at: x, title: benchmarkRows.categoryWords(category), rows: shown.filter(([, row]) => row).map(([series, row]) => [series, words(row.group)]) };
-  }
-
   rows(rows, temperature) {
     const heads = ["temperature", "category", "method", "speedup", "interval_low", "interval_high", "speedups_of_prompts"];
-    return [heads, ...rows.filter((row) => !this.figure.hidden.has(row.lane)).map(({ category, lane, group }) => [temperature, category, lane,
+    return [heads, ...rows.map(({ category, lane, group }) => [temperature, category, lane,
       group.speedup, ...(benchmarkRows.intervalOf(group) || ["", ""]), (group.prompt_speedups || []).join(" ")])];
   }
 }

@@ -18,23 +18,21 @@ function chart(host, name, onPick) {
     const full = [xTicks[0], points.at(-1)[0]];
     const highest = top || Math.max(...points.map(([, y]) => y)) * 1.08;
     const words = (value) => number(value, value < 10 ? 2 : 1);
-    const near = (x) => Math.max(full[0], Math.min(full[1], Math.round(x)));
     const rows = (places, shown) => places.map((x) => [x, lessonData.interpolate(points, x)].map(shown));
     const xs = Array.from({ length: full[1] - full[0] + 1 }, (_, i) => full[0] + i);
-    const line = { id: "line", name: yName, role: "main", note: "", traces: () => [{ x: points.map(([x]) => x), y: points.map(([, y]) => y), mode: "lines",
-      line: plotStyle.lineOf("main") }] };
-    const dot = { id: "mark", name: "", role: "main", traces: () => [{ x: [mark[0]], y: [mark[1]], mode: "markers", showlegend: false,
+    const line = { name: yName, traces: () => [{ x: points.map(([x]) => x), y: points.map(([, y]) => y), mode: "lines",
+      text: points.map(([, y]) => words(y)), hovertemplate: "%{text}<extra></extra>", line: plotStyle.lineOf("main") }] };
+    const dot = { name: "", traces: () => [{ x: [mark[0]], y: [mark[1]], mode: "markers",
       marker: plotStyle.markerOf("main", 11) }] };
     figure.draw({
-      title: label, fileName: (ending) => `jakiro-${name}.${ending}`, sentence: `${label}. ${say("chart_at", { x: mark[0], name: xName })}: ${words(mark[1])}`,
+      id: name, name: `jakiro-${name}`, sentence: `${label}. ${say("chart_at", { x: mark[0], name: xName })}: ${words(mark[1])}`,
       table: () => table(label, [xName, yName], rows(xTicks, String)), rows: () => [[xName, yName], ...rows(xs, (value) => value)],
       series: [line], labelled: true, over: [dot], margin: { left: 44 },
-      x: { title: xName, full, ticks: { tickvals: xTicks } }, y: { title: yName, fit: () => [0, highest] },
-      at: mark[0], readBelow: given.readBelow,
+      x: { title: xName, full, ticks: { tickvals: xTicks, unifiedhovertitle: { text: plotStyle.plotText(say("chart_at", { x: "%{x}", name: xName })) } } },
+      y: { title: yName, full: [0, highest] },
       shapes: [{ type: "line", x0: mark[0], x1: mark[0], y0: 0, y1: mark[1],
         line: { color: plotStyle.template().colours.control, width: 1, dash: "3px,3px" } }],
-      read: (x) => ({ at: near(x), title: say("chart_at", { x: near(x), name: xName }), rows: [[line, words(lessonData.interpolate(points, near(x)))]] }),
-      pick: (x) => onPick(near(x)),
+      pick: onPick,
     });
   }
   return { draw };

@@ -1,6 +1,6 @@
 // The model's state as the server tells it, with the numerics that the settings ask for; and whether there is a server.
 
-import { h, say } from "../base/dom.js";
+import { h, say, setText } from "../base/dom.js";
 import { notify } from "../base/notice.js";
 import { statusOf } from "../base/server.js";
 import { asksFast, openWith } from "./form.js";
@@ -47,7 +47,7 @@ class Chip {
     }
     this.element.className = `chip ${value.state}`;
     const text = asksFast() && value.fast ? value.fast : value.text;
-    if (this.element.textContent !== text) this.element.textContent = text;
+    setText(this.element, text);
     this.element.title = value.pair ? say("chip_about", { title: value.title, size: value.size || "" }) : value.title || "";
     const told = JSON.stringify([value.state === "failed" && value.title, value.trouble, value.notice]);
     if (told === this.told) return;

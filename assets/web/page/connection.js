@@ -1,10 +1,12 @@
-// Notices when the server has gone, or is another one, while an answer is being written; what is on screen stays.
+// The connection to the server while an answer is being written: who hears nothing says why, what is on screen stays, and a
+// hidden tab holds none.
 
+import { addressOf, say } from "../base/dom.js";
 import { notify } from "../base/notice.js";
 import { statusOf } from "../base/server.js";
-import { resume } from "../chat/asking.js";
+import { resume, takeUp } from "../chat/asking.js";
 import { chip } from "./chip.js";
-import { fetchMissed, lose, state } from "./machine.js";
+import { fetchMissed, lose, redraw, screen, state } from "./machine.js";
 
 const SILENT_MS = 4000;
 const LOOK_MS = 2000;
@@ -13,11 +15,19 @@ const LOOK_MS = 2000;
 // there is a server again: it goes on, or another server says that it has no such answer
 export async function watchConnection(writing) {
   let known = (await statusOf())?.start;
-  setInterval(async () => {
+  let looking = false;
+
+  async function look() {
     const run = writing();
+    if (document.hidden) {
+      if (run) putAside(run);
+      return;
+    }
     const silent = run && performance.now() - run.heard >= SILENT_MS;
     if (!silent && !state.lost) return;
+    const late = setTimeout(() => run && holdUp(run), SILENT_MS);
     const now = (await statusOf())?.start;
+    clearTimeout(late);
     const { lost } = state;
     if (lost && now) {
       notify(null);
@@ -30,5 +40,44 @@ export async function watchConnection(writing) {
       }
     }
     known = now || known;
+  }
+
+  setInterval(async () => {
+    if (looking) return;
+    looking = true;
+    await look().finally(() => (looking = false));
   }, LOOK_MS);
+  document.addEventListener("visibilitychange", () => {
+    const run = writing();
+    if (run) (document.hidden ? putAside : comeBack)(run);
+  });
 }
+
+// Of its connections a browser gives all tabs of a server six together. A hidden tab leaves its to the others: the server goes
+// on with the answer. Where it does not know the answer yet, the next look asks again
+async function putAside(run) {
+  if (run.aside) return;
+  run.aside = screen.server.aside(run.id).catch(() => false);
+  if (!(await run.aside)) run.aside = null;
+}
+
+async function comeBack(run) {
+  const aside = await run.aside;
+  run.aside = null;
+  if (!aside || run.finished) return;
+  run.heard = performance.now();
+  takeUp(run);
+}
+
+// Not even a short question came through
+function holdUp(run) {
+  if (run.finished || run.ticks) return;
+  run.waiting = say("held_up");
+  redraw();
+}
+
+// Who closes the tab does not come back for its answer
+addEventListener("pagehide", (event) => {
+  const last = state.turns[state.turns.length - 1];
+  if (!event.persisted && screen.server && last) navigator.sendBeacon(addressOf("left"), last.id);
+});

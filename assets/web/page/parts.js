@@ -84,15 +84,15 @@ function chatPane(parts) {
   return pane;
 }
 
-// `plot` is drawn in `host`; its tools show themselves while pointer or focus are in the pane
-function plotPane(host, plot) {
+// A plot is drawn in `host`; what can be chosen shows itself while pointer or focus are in the pane
+function plotPane(host) {
   const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => {
     state.plotMode = name;
     redrawNow();
   } }, say(key));
   return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
     h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), h("div", { class: "on-demand" },
-      mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host, () => redrawNow()), plot.figure.tools)), host);
+      mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host, () => redrawNow()))), host);
 }
 
 function treePane(parts) {
@@ -147,13 +147,13 @@ export function buildParts(root) {
   const racePlotHost = h("div", { class: "plot-host" });
   parts.plot = new Plot(plotHost);
   parts.racePlot = new Plot(racePlotHost);
-  parts.race = new RaceView(plotPane(racePlotHost, parts.racePlot), parts.waiting[1].element);
+  parts.race = new RaceView(plotPane(racePlotHost), parts.waiting[1].element);
   parts.recordings = new RecordingsView();
   parts.keysHint = h("p", { class: "muted keys-hint" });
   const tree = treePane(parts);
   const chat = chatPane(parts);
   parts.playBar = new Scrubber(scrubber, parts.watchHost);
-  const columns = h("div", { class: "columns watch-only" }, chat, scrubber, tree, plotPane(plotHost, parts.plot));
+  const columns = h("div", { class: "columns watch-only" }, chat, scrubber, tree, plotPane(plotHost));
   // Keys reach the scrubber after the answer or the lanes, and before the tree
   parts.placeScrubber = (tab) => (tab === "race" ? parts.race.more : tree).before(scrubber);
   root.append(columns, parts.race.element, parts.keysHint, questions(parts), parts.recordings.element, parts.voice);

@@ -8,8 +8,7 @@ import { runFromTraces, traceOf } from "../data/history.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { screen, state } from "./machine.js";
 import { plotly } from "../plots/library.js";
-import { drawing } from "../share/drawing.js";
-import { treePicture } from "../share/tree_picture.js";
+import { canvasOf, treePicture } from "../share/tree_picture.js";
 import { stateOf } from "../tree/layout.js";
 import { nameOf } from "../tree/names.js";
 
@@ -110,7 +109,7 @@ const SAVERS = {
   save_html: async (run) => saveReplay(run, await asJson(run)),
   save_png: async (run) => {
     const file = treePicture(run, state.index);
-    if (file) (await drawing.canvasOf(file)).toBlob((blob) => download(fileName(run, "tree.png"), blob));
+    if (file) (await canvasOf(file)).toBlob((blob) => download(fileName(run, "tree.png"), blob));
   },
 };
 

@@ -90,9 +90,9 @@ function scrollAnswer({ answerScroll: box, answerText }, { run, main, following,
   const growing = following || playing || replay;
   const again = wanted === broughtTo && Math.abs(box.scrollTop - stuck) < 2; // what stands around it may have grown
   if (!growing && wanted === broughtTo && !again) return;
-  const chosen = answerText.querySelector(".selected");
+  const chosen = [...answerText.querySelectorAll(".selected")].find((token) => token.getClientRects().length); // signs have none
   if (growing || (whole && index === main.steps.length - 1)) box.scrollTop = box.scrollHeight;
-  else if (chosen?.getClientRects().length) {
+  else if (chosen) {
     const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
     if (!sought) box.scrollTop = Math.min(box.scrollHeight, box.scrollTop + spot.top - around.top - 2 * spot.height);
     else if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) box.scrollTop += spot.top - around.top - around.height / 2;

@@ -43,7 +43,6 @@ export function resultOf(run) {
   return {
     question: run.question,
     verdict: verdict(run),
-    speedupNote: say("metric_speedup_note", { lane: main.title }),
     speedup: speedupWords(metrics.speedup(main, plain)) || say(run.finished ? "not_measured" : "measuring"),
     rows: [
       [say("metric_same"), same.value, same.note],

@@ -22,7 +22,7 @@ const prefixText = ({ prefix_ids: ids, forced }) => `${ids.join(".")}!${forced.m
 const FIELDS = new Map([
   ["question", String], ["system-prompt", String], ["method", String], ["numerics", asNumerics],
   ["further-lanes", (text) => text.split(",").filter(Boolean)], ["alongside", (text) => ({ yes: true, no: false })[text] ?? text],
-  ["answer-as", String], ["answer-form", String], ["answer-prefix", asPrefix],
+  ["answer-as", String], ["answer-form", String], ["answer-prefix", asPrefix], ["logit-bias", String], ["suppress-tokens", String], ["template-arguments", String],
   ...["length", "candidates", "levels", ...Object.keys(NUMBERS)].map((name) => [name, asNumber]),
 ]);
 const OTHERS = ["tab", "target", "dtype"];
@@ -43,11 +43,12 @@ function recordingLink(name, step, tab = "watch") {
 
 // The settings of an answer by the form's names, as its header tells them
 function settingsOf(run) {
-  const { sampling, tree, numerics, messages } = run.main.header;
+  const { sampling, tree, numerics, messages, template_arguments: told } = run.main.header;
   const drafting = run.ordered.filter((lane) => !lane.isPlain).map((lane) => lane.method);
   const numbers = Object.entries(NUMBERS).map(([name, usual]) => [name, sampling[name.replaceAll("-", "_")] ?? usual, usual])
     .filter(([, value, usual]) => value !== usual);
   const { kind, source } = sampling.grammar || {};
+  const lists = { "logit-bias": (sampling.logit_bias || []).map((pair) => pair.join("=")), "suppress-tokens": sampling.suppress_tokens || [] };
   const system = messages.filter((message) => message.role === "system").map((message) => message.content).join("\n");
   return {
     ...Object.fromEntries(numbers), length: sampling.max_new_tokens,
@@ -55,7 +56,9 @@ function settingsOf(run) {
     ...(drafting.length ? { method: drafting[0] } : {}), alongside: run.plain ? "yes" : "no",
     "further-lanes": drafting.slice(1).join(","), numerics, ...(system ? { "system-prompt": system } : {}),
     ...(run.main.header.prefix_ids?.length ? { "answer-prefix": prefixText(run.main.header) } : {}),
+    ...Object.fromEntries(Object.entries(lists).filter(([, list]) => list.length).map(([name, list]) => [name, list.join(",")])),
     ...(kind ? { "answer-as": kind, "answer-form": [source].flat().join("\n") } : {}),
+    ...(told ? { "template-arguments": JSON.stringify(told) } : {}),
   };
 }
 

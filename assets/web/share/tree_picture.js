@@ -1,75 +1,97 @@
-// A picture of the draft tree on screen, with question, step and legend.
+// A picture of the draft tree that leaves the page, with question, step and legend: an svg is put together out of sight, where
+// the page's styles reach it, and comes back as a file that carries them, or as the pixels of a png. Text stays text.
 
-import { counted, s, say, shares } from "../base/dom.js";
+import { counted, h, s, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import { depthOf } from "../data/history.js";
 import { TARGET } from "../data/methods.js";
-import { metrics } from "../data/metrics.js";
-import { drawing } from "./drawing.js";
 import { marker, markerNumber } from "../tree/marker.js";
-
-const { drawnFile, page, line, widthOf } = drawing;
 
 const WIDTH = 1920;
 const MARGIN = 80;
+const ROOM = WIDTH - 2 * MARGIN;
 const HEAD = 150;
 const FOOT = 130;
+const MOST = 400; // graphemes of a line
 const LONGEST_LABEL = 30;
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "paint-order",
+  "opacity", "font-family", "font-size", "font-weight", "font-style", "text-anchor", "text-decoration-line", "white-space",
+  "direction", "unicode-bidi"];
+// No xml file may hold these, and a picture with them would not open
+const UNFIT = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Cs}/gu;
 
-// An svg inside another one: its drawing keeps its proportions and fills the box
-function placed(svg, { x, y, width, height }) {
-  const size = ["width", "height"].map((name) => svg.getAttribute(name));
-  for (const [name, value] of Object.entries({ x, y, width, height, viewBox: `0 0 ${size[0]} ${size[1]}`,
-    preserveAspectRatio: "xMinYMin meet" })) svg.setAttribute(name, value);
-  return svg;
+const measuring = document.createElement("canvas").getContext("2d");
+function widthOf(words, size, weight = 400) {
+  measuring.font = `${weight} ${size}px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`;
+  return measuring.measureText(words).width;
 }
 
-// Who proposes, with the share of the accepted tokens where `steps` are given; smaller where there are many
-function legend(lane, steps, { x, y, size: wanted, room }) {
-  const counts = metrics.acceptedByProposer(steps || []);
-  const percent = shares(lane.proposers.all.map((one) => counts[one.id] || 0));
-  const known = steps && metrics.acceptance(steps);
-  const entries = [...lane.proposers.all, TARGET].map((one, i) => ({ one, before: 1.25 + 0.5 * one.number.length,
-    words: cut(`${one.label}${known && one !== TARGET ? ` ${percent[i]} %` : ""}`, LONGEST_LABEL) }));
-  const wide = entries.reduce((sum, { before, words }) => sum + (before + 1.2) * wanted + widthOf(words, wanted), 0);
-  const size = Math.min(wanted, (wanted * room) / wide);
-  let at = x;
-  return s("g", null, entries.map(({ one, before, words }) => {
-    const mark = [marker(one, size * 0.8), markerNumber(one, size * 0.8, size * 0.7)];
-    const entry = s("g", null, s("g", { transform: `translate(${at + size * 0.4} ${y - size * 0.35})` }, mark),
-      line(words, at + size * before, y, { size, look: "muted" }));
-    at += (before + 1.2) * size + widthOf(words, size);
-    return entry;
-  }));
+// A line of text, cut where it would be too long
+function line(words, y, size, look = "muted", weight = 400) {
+  let most = Math.min(words.length, MOST);
+  while (most > 4 && widthOf(cut(words, most), size, weight) > ROOM) most -= Math.ceil(most / 20);
+  return s("text", { class: look, x: MARGIN, y, style: `font-size:${size}px;font-weight:${weight}` }, cut(words, Math.max(4, most)));
 }
 
-// What a picture was measured on, in one line
-const madeOn = ({ target, drafter, device, dtype, numerics }) => [target.name, drafter ? drafter.name : "–", device, dtype, numerics]
-  .join(" · ");
+// Who proposes; smaller where there are many
+function legend(lane, y) {
+  const entries = [...lane.proposers.all, TARGET].map((one) => ({ one, words: cut(one.label, LONGEST_LABEL) }));
+  const wide = ({ one, words }) => widthOf(words, 100) / 100 + 2.5 + 0.5 * one.number.length;
+  const size = Math.min(26, ROOM / entries.reduce((sum, entry) => sum + wide(entry), 0));
+  let x = MARGIN;
+  return entries.map((entry) => {
+    const { one, words } = entry;
+    const group = s("g", { transform: `translate(${x} ${y})` }, s("g", { transform: `translate(${size * 0.4} ${-size * 0.35})` },
+      marker(one, size * 0.8), markerNumber(one, size * 0.8, size * 0.7)),
+    s("text", { class: "muted", x: size * (1.25 + 0.5 * one.number.length), style: `font-size:${size}px` }, words));
+    x += size * wide(entry);
+    return group;
+  });
+}
 
-function stepLine(lane, index) {
-  const step = lane.steps[index];
-  return [say("draft_tree"), say("step_of", { step: index + 1, steps: lane.steps.length }),
-    counted("candidate", step.nodes.length - 1), counted("level", depthOf(step))].join(" · ");
+// The text of an svg file with the styles that apply to each of its elements now
+function fileOf(svg) {
+  const copy = svg.cloneNode(true);
+  const originals = [svg, ...svg.querySelectorAll("*")];
+  [copy, ...copy.querySelectorAll("*")].forEach((element, i) => {
+    const style = getComputedStyle(originals[i]);
+    STYLES.forEach((name) => element.style.setProperty(name, style.getPropertyValue(name)));
+    for (const name of ["class", "tabindex", "role"]) element.removeAttribute(name);
+  });
+  return new XMLSerializer().serializeToString(copy).replace(UNFIT, "\ufffd");
 }
 
 // The tree on screen as an svg file; null where none is drawn
 export function treePicture(run, index) {
   const shown = document.querySelector(".tree-host svg.tree");
   if (!shown) return null;
+  const { header, steps } = run.main;
+  const { target, drafter, device, dtype, numerics, created } = header;
   const [width, height] = ["width", "height"].map((name) => Number(shown.getAttribute(name)));
-  const tall = Math.round((height * (WIDTH - 2 * MARGIN)) / width);
-  const { header } = run.main;
-  const room = WIDTH - 2 * MARGIN;
-  return drawnFile(() => {
-    const picture = page(WIDTH, HEAD + tall + FOOT);
-    picture.append(line(run.question, MARGIN, 70, { size: 40, weight: 600, room }),
-      line(stepLine(run.main, index), MARGIN, 118, { size: 28, look: "muted", room }),
-      placed(shown.cloneNode(true), { x: MARGIN, y: HEAD, width: room, height: tall }),
-      legend(run.main, null, { x: MARGIN, y: HEAD + tall + 50, size: 26, room }),
-      line(`${madeOn(header)} · ${String(header.created).slice(0, 10)}`, MARGIN, HEAD + tall + 100, { size: 24, look: "muted", room }));
-    return picture;
-  });
+  const [tree, tall] = [shown.cloneNode(true), Math.round((height * ROOM) / width)];
+  for (const [name, value] of Object.entries({ x: MARGIN, y: HEAD, width: ROOM, height: tall, viewBox: `0 0 ${width} ${height}` })) {
+    tree.setAttribute(name, value);
+  }
+  const about = [say("draft_tree"), say("step_of", { step: index + 1, steps: steps.length }),
+    counted("candidate", steps[index].nodes.length - 1), counted("level", depthOf(steps[index]))].join(" · ");
+  const made = [target.name, drafter ? drafter.name : "–", device, dtype, numerics, String(created).slice(0, 10)].join(" · ");
+  const [all, below] = [HEAD + tall + FOOT, HEAD + tall];
+  const picture = s("svg", { class: "picture", width: WIDTH, height: all, viewBox: `0 0 ${WIDTH} ${all}` },
+    s("rect", { class: "paper", width: WIDTH, height: all }), line(run.question, 70, 40, "ink", 600), line(about, 118, 28), tree,
+    legend(run.main, below + 50), line(made, below + 100, 24));
+  const stage = h("div", { class: "jk-stage", "aria-hidden": "true" }, picture);
+  document.querySelector(".jk-view").append(stage);
+  const file = fileOf(picture);
+  stage.remove();
+  return file;
 }
 
-export const treeLegend = legend;
+// A promise of a canvas with the file's picture, in its own size
+export async function canvasOf(file) {
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(file)}`;
+  await image.decode();
+  const canvas = h("canvas", { width: image.naturalWidth, height: image.naturalHeight });
+  canvas.getContext("2d").drawImage(image, 0, 0);
+  return canvas;
+}

@@ -2,7 +2,7 @@
 // the model's own tokens have no mark. A character that is spread over several tokens has as many segments of underline.
 
 import { copied } from "../base/copy.js";
-import { h, percent, say, shares } from "../base/dom.js";
+import { h, percent, say, setText, shares } from "../base/dom.js";
 import { spacedHex, unitsOf } from "../base/pieces.js";
 import { TARGET, usualProposers } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
@@ -63,7 +63,7 @@ export class AnswerView {
     this.patch(withSpecials(unitsOf(tokens), tokens).map((unit) => this.describe(unit, tokens, from, live)), from);
     this.select(selected);
     const words = [tail, tail !== undefined && repeatsItself(this.source) ? say("repeats_itself") : ""].filter(Boolean).join(" ");
-    if (this.tail.textContent !== words) this.tail.textContent = words;
+    setText(this.tail, words);
   }
 
   // How many of the oldest tokens are folded away

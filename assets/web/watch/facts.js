@@ -1,7 +1,7 @@
 // What an answer's numbers say: three of them in one sentence above it, all of them with their definitions below the fold,
 // and a dash where something was not measured.
 
-import { counted, h, number, rate, say, wholePercent } from "../base/dom.js";
+import { counted, h, number, rate, say, setText, wholePercent } from "../base/dom.js";
 import { unitsOf } from "../base/pieces.js";
 import { baseline } from "../data/baseline.js";
 import { metrics } from "../data/metrics.js";
@@ -63,8 +63,6 @@ function numbersOf(run, steps) {
     acceptance: { value: acceptance === null ? none : wholePercent(acceptance), note: say("metric_acceptance_note") },
   };
 }
-
-const setText = (element, text) => element.textContent !== text && (element.textContent = text);
 
 // The sentence above the answer; each part says on hover, focus and tap what it is
 export class Headline {

@@ -1,7 +1,6 @@
 // Tokens over own seconds as stair lines, all lanes on one axis; or the smoothed speed.
 
-import { apart, counted, number, rate, say, watchSeen } from "../base/dom.js";
-import { cut } from "../base/pieces.js";
+import { apart, rate, say, watchSeen } from "../base/dom.js";
 import { metrics } from "../data/metrics.js";
 import { moves, redrawNow } from "../page/machine.js";
 import { fileName } from "../page/save.js";
@@ -14,34 +13,27 @@ const GROWING_POINTS = 150; // while the answer is written, beside the model
 const FIRST_SECONDS = 0.25; // before that a speed says little
 const MODES = { tokens: "plot_y", speed: "plot_rate" };
 
-// Points of a lane's first steps in a part of the axis and one step on both sides; of many steps only every n-th
-function points(lane, steps, { mode, growing }, [low, high]) {
+// Points of a lane's first steps; of many steps only every n-th
+function points(lane, steps, { mode, growing }) {
   const found = { x: [], y: [] };
   const add = (x, y) => {
     found.x.push(x);
     found.y.push(y);
   };
-  if (mode === "tokens" && low <= 0) add(0, 1);
-  const first = Math.max(0, lane.stepsAt(low) - 1);
-  const last = Math.min(steps - 1, lane.stepsAt(high));
-  const every = Math.max(1, Math.ceil((last - first + 1) / (growing ? GROWING_POINTS : MOST_POINTS)));
-  for (let i = first; i <= last; i += 1) {
-    if ((i - first) % every && i !== last) continue;
+  if (mode === "tokens") add(0, 1);
+  const every = Math.max(1, Math.ceil(steps / (growing ? GROWING_POINTS : MOST_POINTS)));
+  for (let i = 0; i < steps; i += 1) {
+    if (i % every && i !== steps - 1) continue;
     if (mode === "tokens") add(lane.seconds[i], lane.counts[i]);
     else if (lane.seconds[i] > FIRST_SECONDS) add(lane.seconds[i], metrics.smoothSpeed(lane, i));
   }
   return found;
 }
 
-// The ends of the y axis for what is shown: from zero where all of the x axis is
-function fit(lines, shown, range, full) {
-  const { mode } = shown;
-  const values = lines.flatMap(({ lane, steps }) => points(lane, steps, shown, range).y);
-  const whole = range[0] <= full[0] && range[1] >= full[1];
-  const most = mode === "tokens" && whole ? Math.max(...lines.map(({ lane }) => lane.tokens.length)) : Math.max(...values, 0);
-  const top = Math.max(8, most);
-  const low = whole || mode === "speed" ? 0 : Math.max(0, Math.min(...values, top));
-  return [low, low + (top - low) * 1.1 || 1];
+// The highest value of the y axis
+function topOf(lines, shown) {
+  const highest = ({ lane, steps }) => (shown.mode === "tokens" ? lane.tokens.length : Math.max(0, ...points(lane, steps, shown).y));
+  return 1.1 * Math.max(8, ...lines.map(highest));
 }
 
 export class Plot {
@@ -63,48 +55,31 @@ export class Plot {
     const lanes = run ? [...run.ordered.filter((lane) => lane !== run.main), run.main].filter(Boolean) : [];
     const lines = lanes.map((lane) => ({ lane, role: run.roleOf(lane),
       steps: shown.time === null ? lane.steps.length : lane.stepsAt(shown.time) }));
-    const visible = () => lines.filter(({ lane }) => !this.figure.hidden.has(lane.name));
-    const full = [0, Math.max(0.5, ...lanes.map((lane) => lane.clock))];
     this.figure.draw({
-      title: run ? `${say("speed")}: ${cut(run.question, 50)}` : say("speed"),
-      fileName: (ending) => fileName(run, `speed.${ending}`),
+      id: run && run.id, name: run?.main ? fileName(run, "speed") : "jakiro-speed",
       sentence: this.sentence(lines),
       table: () => plotTable(lines, this.sentence(lines)),
-      rows: () => this.rows(visible()),
+      rows: () => this.rows(lines),
       series: lines.map((line) => this.series(line, shown)),
       labelled: lines.length < 3,
       margin: { left: 44 },
-      x: { title: say("plot_x"), full },
-      y: { title: say(MODES[mode]), fit: (range) => fit(visible(), shown, range, full) },
-      at: shown.playhead, readBelow: mode === "speed",
+      x: { title: say("plot_x"), full: [0, Math.max(0.5, ...lanes.map((lane) => lane.clock))],
+        ticks: { unifiedhovertitle: { text: "%{x:.2f} s" } } },
+      y: { title: say(MODES[mode]), full: [0, topOf(lines, shown)] },
       ...this.marks(run, lines, shown),
-      read: (x) => this.read(run, lines, mode, x),
       pick: (x) => run && run.main && moves.seek(run.main.stepsAt(x)),
     });
   }
 
   series({ lane, role, steps }, shown) {
-    const speed = metrics.speed(lane, steps);
-    return { id: lane.name, name: lane.title, role, note: speed === null ? say("measuring") : `${rate(speed)} tokens/s`,
-      traces: (range) => [{ ...points(lane, steps, shown, range), mode: "lines", meta: [],
+    const words = shown.mode === "tokens" ? "%{y} tokens" : "%{y:.0f} tokens/s";
+    return { name: lane.title, traces: () => [{ ...points(lane, steps, shown), mode: "lines", hovertemplate: `%{fullData.name}: ${words}<extra></extra>`,
         line: { ...plotStyle.lineOf(role), shape: shown.mode === "tokens" && !lane.isPlain ? "hv" : "linear" } }] };
   }
 
   sentence(lines) {
     return lines.map(({ lane, steps }) => say("plot_table", { lane: lane.title,
       tokens: lane.countAfter(steps - 1), seconds: (lane.seconds[steps - 1] || 0).toFixed(1) })).join("; ");
-  }
-
-  // All lanes at one moment of their own clocks
-  read(run, lines, mode, x) {
-    const words = ({ lane, steps }) => {
-      const step = Math.min(steps, lane.stepsAt(x)) - 1;
-      if (mode === "tokens") return counted("token", lane.countAfter(step));
-      return step < 0 || lane.seconds[step] <= FIRST_SECONDS ? say("measuring") : `${rate(metrics.smoothSpeed(lane, step))} tokens/s`;
-    };
-    const step = run && run.main ? Math.min(run.main.stepsAt(x), run.main.steps.length - 1) + 1 : 0;
-    return { at: x, title: say("plot_moment", { seconds: number(x, 2), step }),
-      rows: this.figure.view.series.map((series, i) => [series, words(lines[i])]).filter(([series]) => !this.figure.hidden.has(series.id)) };
   }
 
   rows(lines) {
@@ -159,7 +134,7 @@ export class Plot {
 
   gap(run, lines) {
     const [plain, main] = [run.plain, run.main].map((lane) => lines.find((line) => line.lane === lane));
-    if (!plain || !main || plain === main || [plain, main].some(({ lane }) => this.figure.hidden.has(lane.name))) return null;
+    if (!plain || !main || plain === main) return null;
     const common = Math.min(plain.lane.countAfter(plain.steps - 1), main.lane.countAfter(main.steps - 1));
     if (common < metrics.FEWEST_TOKENS) return null;
     return { at: common, open: main.steps === main.lane.steps.length && main.lane.tokens.length === common,

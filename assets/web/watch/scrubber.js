@@ -1,10 +1,8 @@
 // Playing: the line under both columns, a strip with one bar per step (height = tokens kept) and a handle over it; and above
 // the tree a button that plays, with its pace.
 
-import { h, radios, s, say } from "../base/dom.js";
+import { h, radios, s, say, setText } from "../base/dom.js";
 import { PACES, moves } from "../page/machine.js";
-
-const setText = (element, text) => element.textContent !== text && (element.textContent = text);
 
 export class Scrubber {
   constructor(host, watchHost) {

@@ -2,34 +2,17 @@
 
 from dataclasses import dataclass
 
-from jakiro.config import is_count
-from jakiro.heads.config import need
+from jakiro.heads.config import MlpConfig
 from jakiro.heads.layer_config import LayerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class GumihoConfig(LayerConfig):
-    """Two dense layers, then MLPs.
-
-    Attributes:
-        num_mlps: each predicts a level after the second without waiting for the level above.
-        published_blocks: residual blocks of MLPs in the form that the paper's authors publish, for drafting only; 0
-            for ours.
-    """
+class GumihoConfig(MlpConfig, LayerConfig):
+    """Two dense layers, then MLPs for the levels after the second."""
 
     num_layers: int = 2
     num_mlps: int = 3
-    published_blocks: int = 0
     kind = "gumiho"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        need(is_count(self.num_mlps, 1), f"num_mlps must be 1 or more, not {self.num_mlps}")
-        need(is_count(self.published_blocks, 0), f"published_blocks must be 0 or more, not {self.published_blocks}")
-
-    @property
-    def only_drafts(self) -> bool:
-        return self.published_blocks > 0
 
     def describe(self) -> str:
         return f"{super().describe()} and {self.num_mlps} MLPs for further levels, as Gumiho's"

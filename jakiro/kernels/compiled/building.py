@@ -14,6 +14,7 @@ from jakiro import starting
 from jakiro.system import (
     atomic_file,
     cache_folder,
+    file_sha256,
     one_process_at_a_time,
     processor_features,
     processor_name,
@@ -72,7 +73,7 @@ def _build(command: list[str], path: Path) -> None:
         subprocess.run(
             [*command, "-o", str(unfinished)], check=True, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
         )
-        write_atomically(_checksum_of(path), _sha256(unfinished))
+        write_atomically(_checksum_of(path), file_sha256(unfinished))
 
 
 def _private_folder() -> Path:
@@ -97,14 +98,10 @@ def _is_unchanged(path: Path) -> bool:
     try:
         about = path.lstat()
         kept = _checksum_of(path).read_text(encoding="ascii")
-        return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid() and kept == _sha256(path)
+        return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid() and kept == file_sha256(path)
     except (OSError, UnicodeDecodeError):
         return False
 
 
 def _checksum_of(path: Path) -> Path:
     return path.with_suffix(".sha256")
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

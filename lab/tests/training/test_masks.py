@@ -7,9 +7,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from jakiro.heads.checkpoint import file_sha256, load_head, save_head
+from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
+from jakiro.system import file_sha256
 from lab.training import masks as module
 from lab.training.masks import app, elect, load_masks, masked_head, save_masks
 

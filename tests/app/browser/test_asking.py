@@ -269,6 +269,25 @@ def test_a_short_answer_says_nothing_of_measuring_when_it_has_ended(open_tab, sl
     assert words.BROWSER["measuring"] not in tab.inner_text("body")
 
 
+def test_one_click_takes_the_makers_settings_and_one_is_greedy_again(open_tab):
+    class Asking(FakeGenerator):
+        @property
+        def status(self):
+            return super().status | {"makers_settings": {"temperature": 0.7, "repetition_penalty": 1.1}}
+
+    blocks, address = serve(Asking)
+    try:
+        tab = open_tab(address)
+        tab.wait_for_selector("#jk-chip.ready")
+        tab.click("#jk-settings")
+        held = "() => ['temperature', 'repetition-penalty'].map(name => document.querySelector(`#${name} input`).value)"
+        for button, values in (("makers-settings", ["0.7", "1.1"]), ("greedy", ["0", "1"])):
+            tab.click(f"#{button}")
+            tab.wait_for_function(f"values => String(({held})()) === String(values)", arg=values)
+    finally:
+        blocks.close()
+
+
 def test_leaving_writes_each_turn_once_however_little_room_there_is(tab):
     counted = tab.evaluate(
         """() => {

@@ -343,3 +343,46 @@ def test_a_folded_branch_opens_with_enter_and_with_space(modules, key):
     modules.locator(".tree .pill").first.press(key)
     for i in members:
         modules.wait_for_selector(f'.tree [data-node="{i}"]', state="attached")
+
+
+ARABIC = "السلام عليكم والكتاب المفتوح"
+WIDTH = """() => { const tokens = [...document.querySelectorAll('.answer-text .token')], range = document.createRange();
+  range.setStartBefore(tokens[0]);
+  range.setEndAfter(tokens.at(-1));
+  return [range.getBoundingClientRect().width, range.toString()]; }"""
+
+
+def cut_at(text: str, first: int, size: int) -> list[bytes]:
+    """The bytes of a text in tokens of so many bytes, after a first one."""
+    written = text.encode()
+    return [written[:first], *(written[start : start + size] for start in range(first, len(written), size))]
+
+
+@pytest.mark.parametrize(("first", "size"), [(2, 2), (1, 2), (1, 3)])
+def test_letters_that_join_do_so_across_tokens_and_over_two(modules, first, size):
+    def width_of(pieces: list[bytes]) -> float:
+        made = FakeGenerator(pieces).race(QUESTION, SamplingParams(max_new_tokens=60), tree=TreeConfig(nodes=8))
+        list(made)
+        traces = {method: trace.to_dict() for method, trace in made.traces.items()}
+        modules.evaluate("document.querySelector('#host').replaceChildren(Object.assign("
+                         "document.createElement('div'), { className: 'jk-view' }))")  # fmt: skip
+        modules.evaluate(MOUNT)
+        modules.evaluate(
+            "([traces]) => Jakiro.showRecording('arabic', {title: 'Test', traces}, {playNow: false})", [traces]
+        )
+        modules.evaluate("Jakiro.moves.seek(Infinity)")
+        modules.wait_for_function("text => document.querySelector('.answer-text').textContent === text", arg=ARABIC)
+        width, text = modules.evaluate(WIDTH)
+        assert text == ARABIC
+        return width
+
+    whole, split = width_of([ARABIC.encode()]), width_of(cut_at(ARABIC, first, size))
+    apart = modules.evaluate(
+        """text => { const host = document.querySelector('.answer-text');
+          host.replaceChildren(...Array.from(text, letter => Object.assign(document.createElement('span'),
+            { textContent: letter, style: 'display: inline-block; white-space: pre' })));
+          return [...host.children].reduce((sum, one) => sum + one.getBoundingClientRect().width, 0); }""",
+        ARABIC,
+    )
+    assert apart > 1.1 * whole, "letters by themselves are wider"
+    assert abs(split - whole) < 0.02 * whole

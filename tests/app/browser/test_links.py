@@ -26,6 +26,9 @@ FORM = """() => ({
   tree: document.querySelector("#tree input:checked").value,
   numerics: document.querySelector("#numerics input:checked").value,
   form: document.querySelector("#answer-form textarea").value,
+  bias: document.querySelector("#logit-bias textarea, #logit-bias input").value,
+  suppressed: document.querySelector("#suppress-tokens textarea, #suppress-tokens input").value,
+  told: document.querySelector("#template-arguments textarea").value,
   system: document.querySelector("#system-prompt textarea").value,
   alongside: document.querySelector("#alongside input").checked })""".replace("NAMES", str(list(FIELDS)))
 QUESTION = "Why is 1 + 1 = 2 & not <b>3</b>? 100 % sure, “naïve” 🌍 #tab=race"
@@ -84,12 +87,15 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab.click("#answer-as input")
     tab.get_by_role("option", name="One of these texts").click()
     tab.fill("#answer-form textarea", "yes\nno & never")
+    tab.get_by_label(words.BIAS).fill("7=2.5,42=-5")
+    tab.get_by_label(words.SUPPRESSED).fill("3,9")
     tab.get_by_label("Fixed").check()
     tab.wait_for_selector("#candidates input:enabled")
     tab.fill("#candidates input", "9")
     tab.fill("#levels input", "3")
     tab.get_by_label(words.FAST, exact=True).check()
     tab.fill("#system-prompt textarea", "Be brief.\nBe kind.")
+    tab.fill("#template-arguments textarea", '{"enable_thinking":false,"note":"& = #"}')
     tab.click("#close-settings")
     ask(tab, QUESTION)
     wait_until_finished(tab)

@@ -222,6 +222,34 @@ def test_a_tokens_margin_is_that_of_the_node_which_it_was_chosen_after(functions
     assert any(len(step["accepted_path"]) > 1 for step in trace["steps"]) and found == expected
 
 
+def test_speeds_and_places_of_two_answers_counted_by_hand(functions):
+    """Three steps with 4, 8 and 12 tokens after half a second, a second and four; plain decoding takes ever longer."""
+    found = functions.evaluate(
+        """() => {
+          const { metrics } = Jakiro;
+          const lane = (counts, seconds, secondsTo) => ({ counts, seconds, secondsTo, steps: counts, endReason: "eos",
+            tokens: Array.from({ length: counts.at(-1) }, (_, id) => ({ id })),
+            countAfter: (step) => (step < 0 ? 1 : counts[step]),
+            countAt: (time) => counts.findLast((_, step) => seconds[step] <= time) || 1 });
+          const main = lane([4, 8, 12], [0.5, 1, 4], (count) => [0.5, 1, 4][count / 4 - 1]);
+          const plain = lane([16], [16], (count) => count ** 2 / 16);
+          const times = [1, 3].map((ms) => ({ draft_ms: ms, verify_ms: 2 * ms, other_ms: ms }));
+          return { smooth: [0, 2].map((step) => metrics.smoothSpeed(main, step)),
+            parts: metrics.partsAt({ main, plain }), speed: [1, 2, 3].map((count) => metrics.speed(main, count)),
+            median: metrics.stepTimes(times), speedup: [1, 2, 3].map((steps) => metrics.speedup(main, plain, steps)),
+            waited: metrics.speedup(main, plain, 2, 1) };
+        }"""
+    )
+    assert found == {
+        "smooth": [6, 2],
+        "parts": 12,
+        "speed": [None, 7, 2.75],
+        "median": [2, 4, 2],
+        "speedup": [None, 4, 9 / 4],
+        "waited": 5 / 2,
+    }
+
+
 def agrees(found, wanted) -> bool:
     """Whether an unpacked value is the trace's own, up to the digits that travel."""
     if isinstance(wanted, float) and isinstance(found, (int, float)):
@@ -426,7 +454,7 @@ def test_mask_and_plot_read_as_tables(shown):
 
 def test_the_tree_on_screen_becomes_a_picture(shown):
     drawn = shown.evaluate(
-        """async () => { const canvas = await Jakiro.drawing.canvasOf(Jakiro.treePicture(Jakiro.moves.state.run, 0));
+        """async () => { const canvas = await Jakiro.canvasOf(Jakiro.treePicture(Jakiro.moves.state.run, 0));
            const data = canvas.getContext('2d').getImageData(0, 150, canvas.width, canvas.height - 220).data;
            const colours = new Set();
            for (let i = 0; i < data.length; i += 4) colours.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
@@ -467,3 +495,24 @@ def test_a_page_without_storage_still_watches_its_connection(modules):
         }"""
     )
     assert modules.evaluate("window.waiting") == 1
+
+
+def test_a_step_that_begins_with_a_sign_of_the_format_is_brought_into_sight(modules):
+    """A fence is hidden where code is formatted; what stands behind it is of the same step."""
+    pieces = [b"```", b"python", b"\n", b"def", b" f", b"():", b"\n", *120 * [b"    x = 1", b"\n"], b"```", b"\n"]
+    given(
+        modules,
+        "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
+        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 60}); }",
+        traces_of(pieces, length=400),
+    )
+    modules.wait_for_selector("svg.tree[data-step='60']")
+    modules.wait_for_function("() => document.querySelector('.answer-scroll').scrollTop > 100")
+    index = modules.evaluate("Jakiro.lane().steps.findIndex((step) => step.committed_ids.length > 2)")
+    assert index >= 0 and modules.evaluate("index => Jakiro.lane().countAfter(index - 1) < 7", index)
+    modules.evaluate("index => Jakiro.show(Jakiro.moves.state.run, index)", index)
+    modules.wait_for_function(
+        """() => { const room = document.querySelector('.answer-scroll').getBoundingClientRect();
+          return [...document.querySelectorAll('.answer-text .selected')].map((token) => token.getBoundingClientRect())
+            .some(({ top, bottom, height }) => height && top >= room.top && bottom <= room.bottom); }"""
+    )

@@ -25,7 +25,7 @@ ATTRIBUTES = {
     "rx",
     "direction",
 }
-PNG = """async file => { const canvas = await Jakiro.drawing.canvasOf(file);
+PNG = """async file => { const canvas = await Jakiro.canvasOf(file);
   const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
   const colours = new Set();
   for (let i = 0; i < data.length; i += 4) colours.add(`${data[i]},${data[i + 1]},${data[i + 2]}`);
@@ -123,3 +123,16 @@ def test_a_saved_picture_opens_alone_and_hostile_text_in_it_is_text(open_tab, mo
     alone.goto(path.as_uri())
     assert alone.evaluate("window.ran") is None
     assert loaded == [path.as_uri()]
+
+
+def test_no_line_of_a_picture_is_wider_than_the_picture(modules):
+    """Letters of other scripts are as wide as they are high."""
+    shown(modules, race(question="為什麼天空是藍色的" * 40))
+    file = tree(modules, 0)
+    wide = modules.evaluate(
+        """file => { const host = document.body.appendChild(document.createElement('div'));
+      host.innerHTML = file; const [question] = host.querySelectorAll('text');
+      const box = question.getBBox(); host.remove(); return box.x + box.width; }""",
+        file,
+    )
+    assert 1200 < wide < 1920

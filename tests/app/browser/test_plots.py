@@ -8,7 +8,6 @@ import io
 import json
 import re
 import struct
-from xml.etree import ElementTree
 
 import pytest
 
@@ -50,10 +49,18 @@ def drawing(tab) -> dict:
     )
 
 
-def press(tab, key: str) -> None:
-    drawn = tab.get_attribute(WATCH, "data-drawn")
-    tab.click(f'.watch-only [data-plot="{key}"]')
-    tab.wait_for_function(f"before => document.querySelector('{WATCH}').dataset.drawn > before", arg=drawn)
+def button(title: str) -> str:
+    return f'.columns .modebar-btn[aria-label^="{title}"]'
+
+
+def axis(tab) -> list[float]:
+    return tab.evaluate("document.querySelector('.columns .plot').layout.xaxis.range")
+
+
+def hover(tab) -> str:
+    """What Plotly says at the pointer."""
+    tab.wait_for_selector(".columns .hoverlayer text")
+    return " ".join(tab.locator(".columns .hoverlayer text").all_text_contents())
 
 
 def over(tab, part: float) -> float:
@@ -131,29 +138,28 @@ def test_lines_go_through_every_step(shown, traces):
 
 
 def test_the_readout_says_what_every_lane_had_written(shown, traces):
+    """Of each lane the step that ends next to the pointer."""
     seconds = over(shown, 0.5)
-    shown.wait_for_selector(".plot-readout:not([hidden])")
-    done = {name: sum(end <= seconds + 1e-9 for end in ends(trace)) for name, trace in traces.items()}
-    tokens = {
-        name: 1 + sum(len(step["committed_ids"]) for step in traces[name]["steps"][: done[name]]) for name in done
-    }
-    said = shown.inner_text(".columns .plot-readout")
-    assert f"{tokens['jakiro']} tokens" in said and f"{tokens['autoregressive']} token" in said
-    assert f"step {done['jakiro'] + 1}" in said
+    said = hover(shown)
+    for name, title in (("jakiro", "Jakiro"), ("autoregressive", "Plain decoding")):
+        steps = traces[name]["steps"]
+        nearest = min(range(len(steps)), key=lambda i: abs(ends(traces[name])[i] - seconds))
+        tokens = 1 + sum(len(step["committed_ids"]) for step in steps[: nearest + 1])
+        assert f"{title}: {tokens} tokens" in said
     shown.mouse.move(5, 5)
-    shown.wait_for_selector(".columns .plot-readout", state="hidden")
+    shown.wait_for_selector(".columns .hoverlayer text", state="detached")
 
 
-def test_who_walks_with_keys_reads_the_step_on_screen(shown, traces):
-    shown.focus('.watch-only [data-plot="plot_all"]')
-    shown.keyboard.press("Tab")
-    shown.keyboard.press("Tab")
-    assert shown.evaluate("document.activeElement.className") == "plot-room"
-    shown.keyboard.press("ArrowRight")
-    end = ends(traces["jakiro"])[1]
-    shown.wait_for_function(
-        "words => document.querySelector('.columns .plot-readout').textContent.startsWith(words)", arg=f"{end:.2f} s"
-    )
+def test_who_walks_with_keys_zooms_and_sees_the_buttons(shown):
+    low, high = axis(shown)
+    shown.focus(button("Zoom in"))
+    assert shown.evaluate("getComputedStyle(document.querySelector('.columns .modebar')).opacity") == "1"
+    shown.keyboard.press("Enter")
+    shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] > 0")
+    assert axis(shown)[1] - axis(shown)[0] == pytest.approx((high - low) / 2)
+    shown.focus(button("Reset axes"))
+    shown.keyboard.press("Enter")
+    shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] === 0")
 
 
 def test_a_click_goes_to_the_step_and_a_drag_zooms(shown, traces):
@@ -167,54 +173,43 @@ def test_a_click_goes_to_the_step_and_a_drag_zooms(shown, traces):
     for part in (0.3, 0.4, 0.5):
         last = over(shown, part)
     shown.mouse.up()
-    shown.wait_for_selector(f'{WATCH}[data-zoomed="1"]')
     shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] > 0")
-    assert drawing(shown)["layout"]["xaxis"]["range"] == pytest.approx([first, last], rel=0.02)
+    assert axis(shown) == pytest.approx([first, last], rel=0.02)
     assert shown.get_attribute("svg.tree", "data-step") == str(step)
-    press(shown, "plot_all")
+
+
+def test_zoom_stays_while_the_step_changes_and_ends_at_the_whole_axis(shown):
+    full = axis(shown)
+    shown.hover(".columns .plot")
+    shown.click(button("Zoom in"))
+    shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] > 0")
+    zoomed, drawn = axis(shown), shown.get_attribute(WATCH, "data-drawn")
+    shown.evaluate("Jakiro.moves.seek(2)")
+    shown.wait_for_function(f"before => document.querySelector('{WATCH}').dataset.drawn > before", arg=drawn)
+    assert axis(shown) == zoomed
+    shown.click(button("Reset axes"))
     shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] === 0")
+    assert axis(shown) == full
 
 
-def test_zoom_follows_the_step_and_ends_at_the_whole_axis(shown):
-    full = drawing(shown)["layout"]["xaxis"]["range"]
-    for _ in range(3):
-        press(shown, "plot_closer")
-    low, high = drawing(shown)["layout"]["xaxis"]["range"]
-    assert high - low == pytest.approx((full[1] - full[0]) / 8)
-    shown.keyboard.press("End")
-    shown.wait_for_function(
-        "low => document.querySelector('.columns .plot').layout.xaxis.range[0] > low", arg=low + 1e-9
-    )
-    low, high = drawing(shown)["layout"]["xaxis"]["range"]
-    (playhead,) = [shape["x0"] for shape in drawing(shown)["layout"]["shapes"]]
-    assert low <= playhead <= high + 1e-9
-    bottom, top = drawing(shown)["layout"]["yaxis"]["range"]
-    assert bottom > 0 and all(value <= top for line in plotted(shown, ".columns") for value in line["y"])
-    for _ in range(3):
-        press(shown, "plot_farther")
-    assert drawing(shown)["layout"]["xaxis"]["range"] == full
-
-
-def test_a_hidden_line_of_three_leaves_plot_readout_and_files(modules, traces):
+def test_a_hidden_line_of_three_stays_hidden(modules, traces):
     third = copy.deepcopy(traces["jakiro"])
     third["header"]["method"] = "mcsd"
     opened(modules, traces | {"mcsd": third})
-    chip = modules.locator('.columns [data-series="autoregressive"]')
-    chip.press("Enter")
-    modules.wait_for_function("() => document.querySelector('.columns .plot').data.length === 2")
-    assert modules.locator('.columns [data-series="autoregressive"]').get_attribute("aria-pressed") == "false"
-    assert modules.evaluate("document.activeElement.dataset.series") == "autoregressive"
+    modules.locator(".columns .legendtoggle").first.click()
+    hidden = "() => document.querySelector('.columns .plot').data.map((line) => line.visible === 'legendonly').join()"
+    modules.wait_for_function(f"() => ({hidden})() === 'true,false,false'")
+    drawn = modules.get_attribute(WATCH, "data-drawn")
+    modules.evaluate("Jakiro.moves.seek(2)")
+    modules.wait_for_function(f"before => document.querySelector('{WATCH}').dataset.drawn > before", arg=drawn)
     over(modules, 0.5)
-    modules.wait_for_selector(".columns .plot-readout:not([hidden])")
-    assert "Plain" not in modules.inner_text(".columns .plot-readout")
-    rows = list(csv.reader(io.StringIO(saved(modules, "csv").read_text(encoding="utf-8-sig"))))
-    assert {row[0] for row in rows[1:]} == {"jakiro", "mcsd"}
+    assert "Plain" not in hover(modules)
 
 
 def test_two_lines_are_named_at_their_ends_and_need_no_legend(shown):
     notes = " ".join(one["text"] for one in drawing(shown)["layout"]["annotations"])
     assert "Plain decoding" in notes and "Jakiro" in notes and "tokens/s" in notes
-    assert shown.is_hidden(".columns .plot-legend")
+    assert shown.locator(".columns .plot .legend").count() == 0
     # In mid-race, too, the name of the lane that leads stands above its line, whichever wrote last; no name leaves the
     # plot, not even where lines have just begun
     shown.evaluate("Jakiro.setTab('race')")
@@ -244,39 +239,36 @@ def test_tokens_or_speed_is_one_choice_for_both_tabs(shown):
     shown.wait_for_function(f"() => ({notes})()?.includes('tokens a second')")
 
 
-def saved(tab, ending: str):
-    tab.click(".watch-only .plot-save summary")
+def saved(tab, title: str):
+    tab.hover(".columns .plot")
     with tab.expect_download() as download:
-        tab.click(f'.watch-only [data-plot="{ending}"]')
+        tab.click(button(title))
     return download.value.path()
 
 
-def test_the_plot_is_saved_as_drawing_picture_and_numbers(shown, traces):
-    drawn = ElementTree.fromstring(saved(shown, "svg").read_text(encoding="utf-8"))
-    words = " ".join(drawn.itertext())
-    assert "Jakiro" in words and "Plain decoding" in words and "computing time, seconds" in words
-    picture = saved(shown, "png").read_bytes()
+def test_the_plot_is_saved_as_picture_and_numbers(shown, traces):
+    picture = saved(shown, "Download plot as a PNG").read_bytes()
     assert picture.startswith(b"\x89PNG") and struct.unpack(">II", picture[16:24]) == (1920, 1080)
-    rows = list(csv.DictReader(io.StringIO(saved(shown, "csv").read_text(encoding="utf-8-sig"))))
+    rows = list(csv.DictReader(io.StringIO(saved(shown, "Download the numbers").read_text(encoding="utf-8-sig"))))
     mine = [row for row in rows if row["method"] == "jakiro"]
     assert [float(row["seconds"]) for row in mine] == pytest.approx(ends(traces["jakiro"]))
 
 
-def test_hostile_names_stay_text_in_plot_readout_and_files(modules):
+def test_hostile_names_stay_text_in_plot_and_readout(modules):
     traces = traces_of()
     traces["jakiro"]["header"]["method"] = HOSTILE
     traces["jakiro"]["header"]["messages"][-1]["content"] = HOSTILE
-    opened(modules, traces)
+    third = copy.deepcopy(traces["jakiro"])
+    third["header"]["method"] = "mcsd"
+    opened(modules, traces | {"mcsd": third})
     over(modules, 0.5)
-    modules.wait_for_selector(".columns .plot-readout:not([hidden])")
     start = "<a href='javascript:window.ran=1'"
-    assert start in modules.inner_text(".columns .plot-readout")
-    assert start in modules.inner_text(".columns .plot-legend")
-    drawn = ElementTree.fromstring(saved(modules, "svg").read_text(encoding="utf-8"))
-    assert start in " ".join(drawn.itertext())
-    assert not [one.tag for one in drawn.iter() if one.tag.rsplit("}")[-1] in ("a", "img", "script", "foreignObject")]
-    assert "javascript" not in json.dumps([one.attrib for one in drawn.iter()])
-    assert modules.locator(".plot-host :is(a, img, script)").count() == 0
+    assert start in hover(modules)
+    assert start in " ".join(modules.locator(".columns .plot > .plot-container .legend text").all_text_contents())
+    assert modules.locator(".plot-host :is(a, img, script, foreignObject)").count() == 0
+    attributes = "[...document.querySelectorAll('.plot-host .legend *, .plot-host .hoverlayer *')].flatMap((one) =>"
+    names = f"{attributes} [...one.attributes].map(({{ name, value }}) => [name, value])).filter(([name]) => "
+    assert modules.evaluate(names + "/^on|href/.test(name))") == []
     assert modules.evaluate("window.ran") is None
 
 

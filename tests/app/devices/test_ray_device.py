@@ -1,5 +1,6 @@
 """Two Ray Serve replicas answer the page's questions; one that is killed costs its own answer and no other."""
 
+import argparse
 import os
 import signal
 import socket
@@ -219,6 +220,24 @@ def test_workers_are_built_from_the_pages_own_options():
     assert build({"device": "cpu", "max_replicas": "3"})
     with pytest.raises(ValueError, match="Unknown option 'devise'; choose among target, head, device"):
         build({"devise": "cpu"})
+
+
+def test_workers_tell_the_template_what_they_are_given(monkeypatch):
+    from app.devices import ray_workers
+    from app.devices.choose import device_for
+    from jakiro import JakiroGenerator
+
+    loads, told = [], []
+    monkeypatch.setattr(ray_workers, "application", lambda load, *_: loads.append(load))
+    monkeypatch.setattr(JakiroGenerator, "from_pretrained", lambda **options: told.append(options))
+    ray_workers.build({"template_arguments": '{"enable_thinking": false}'})
+    loads[0]()
+    assert told[0]["template_arguments"] == {"enable_thinking": False}
+    with pytest.raises(ValueError, match="JSON object"):
+        ray_workers.build({"template_arguments": "thinking"})
+    given = argparse.Namespace(workers="auto", template_arguments='{"enable_thinking": false}')
+    with pytest.raises(ValueError, match="give template_arguments to the workers"):
+        device_for(given, object)
 
 
 def test_a_text_to_continue_and_logprobs_come_back_from_a_worker(device):

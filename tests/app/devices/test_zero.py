@@ -187,4 +187,4 @@ def test_the_command_line_and_the_surroundings_choose_the_device(monkeypatch):
     monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: None if name == "ray" else object())
     assert isinstance(device_for(nothing, object), ZeroDevice)
     with pytest.raises(ValueError, match=r"needs Ray Serve.*pip install"):
-        device_for(argparse.Namespace(workers="ray://127.0.0.1:1"), object)
+        device_for(argparse.Namespace(workers="ray://127.0.0.1:1", template_arguments=None), object)

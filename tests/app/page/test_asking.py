@@ -51,6 +51,10 @@ def test_penalties_and_the_form_of_the_answer_become_settings():
     found = asking(**further, no_repeat_ngram_size=3.0, answer_as="choice", answer_form="yes\n\n no \n").params
     assert {name: getattr(found, name) for name in further} == further
     assert (found.no_repeat_ngram_size, found.grammar) == (3, Grammar("choice", ("yes", "no")))
+    named = asking(logit_bias=" 42=-5, 7=2.5 ", suppress_tokens="9, 3,3").params
+    assert named.logit_bias == ((7, 2.5), (42, -5)) and named.suppress_tokens == (3, 9)
+    assert asking(logit_bias=" ", suppress_tokens=None).params == asking().params
+    assert asking(logit_bias={7: 2.5}, suppress_tokens=[9]).params.suppress_tokens == (9,)
     assert asking(answer_as="json", answer_form="").params.grammar == Grammar("json")
     assert asking(answer_as="free", answer_form="left from before").params.grammar is None
 
@@ -60,6 +64,10 @@ def test_penalties_and_the_form_of_the_answer_become_settings():
     [
         ({"min_p": 2}, "Min-p must be between 0 and 1; you gave 2."),
         ({"repetition_penalty": None}, "Repetition penalty must be 0.1 to 10, 1 for none; you gave nothing."),
+        ({"logit_bias": "42=-5, x=1"}, "Logit bias takes ID=BIAS, such as 42=-5; you gave ' x=1'."),
+        ({"logit_bias": "42=-500"}, "Logit bias must give at most 1024 token ids a number from -100 to 100 each"),
+        ({"suppress_tokens": "the"}, "Suppressed tokens takes a comma list of whole numbers; “the” is none."),
+        ({"suppress_tokens": "-4"}, "Suppressed tokens must be at most 1024 ids, 0 or more; you gave"),
         ({"answer_as": "xml"}, "An answer is one of free, json, json_schema, choice, regex, lark; you chose “xml”."),
         ({"answer_as": "regex"}, "A grammar of kind regex takes its text; you gave ''."),
         ({"answer_as": "choice", "answer_form": " \n"}, "A choice takes 1 to 256 texts; you gave []."),
@@ -74,8 +82,7 @@ def test_what_they_cannot_be_is_refused_in_a_sentence(given, sentence):
 
 
 def test_the_makers_settings_fill_their_own_fields_alone():
-    asked = dict.fromkeys(("temperature", "top_p", "min_p"))
-    found = _makers_values({"temperature": 0.7, "top_p": 0.8}, asked)
+    found = _makers_values({"temperature": 0.7, "top_p": 0.8}, ["temperature", "top_p", "min_p"])
     assert [update.get("value") for update in found] == [0.7, 0.8, None]
 
 

@@ -167,7 +167,7 @@ UNKNOWN_COMPONENT = '{"data": [], "component_id": 9999, "session_hash": "a", "fn
         ("call/v2/generate", '{"question": "x", "bogus": 1}', 400, words.REQUEST_NOT_READ),
         ("component_server", UNKNOWN_COMPONENT, 404, words.NOT_SERVED),
         ("queue/data", None, 422, words.REQUEST_NOT_READ),
-        ("heartbeat/", None, 404, words.NOT_SERVED),
+        ("heartbeat/x", None, 404, words.NOT_SERVED),
     ],
 )  # fmt: skip
 def test_what_gradio_refuses_by_itself_is_a_sentence_with_a_code_that_fits(unlocked, path, sent, status, sentence):

@@ -86,10 +86,6 @@ class Crowd:
             line.close()
 
 
-def heartbeat(number: int) -> str:
-    return f"GET /gradio_api/heartbeat/held{number} HTTP/1.1\nHost: x\n\n"
-
-
 def half(number: int) -> str:
     """A request whose body does not come, or whose head does not."""
     start = "POST /gradio_api/queue/join HTTP/1.1\nHost: x\nContent-Length: 1000\n"
@@ -102,8 +98,7 @@ def test_another_address_is_answered_while_one_holds_twelve_hundred_requests(pag
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most[1]), most[1]))
     crowd = Crowd(free_port)
     try:
-        for number in range(600):
-            crowd.hold(heartbeat(number))
+        for number in range(1200):
             crowd.hold(half(number))
         assert state(page[1], SECONDS) == "ready"
         call = Call(page[1], "generate", QUESTION, seconds=SECONDS)
@@ -130,8 +125,7 @@ def test_a_request_whose_body_does_not_come_is_let_go(page, free_port):
 def test_sigterm_ends_the_page_in_seconds_whatever_is_open(page, free_port):
     process, address = page
     crowd = Crowd(free_port)
-    for number in range(20):
-        crowd.hold(heartbeat(number))
+    for number in range(40):
         crowd.hold(half(number))
     call = Call(address, "generate", [*QUESTION[:1], 2000, *QUESTION[2:]], seconds=SECONDS)
     assert next(iter(call))[0] == "generating"

@@ -333,3 +333,43 @@ def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_
         thread.join()
     generator.gate.set()
     assert refusals == [words.TOO_MANY_AT_ONCE.format(limit=2)] * 6
+
+
+def test_one_more_than_the_device_has_places_for_waits():
+    turns = turns_with(places=2)
+    for _ in range(2):
+        turns.take(threading.Event(), lambda _: None).__enter__()
+    halt, devices = threading.Event(), []
+    third = turns.take(halt, lambda _: None)
+    thread = threading.Thread(target=lambda: devices.append(third.__enter__()))
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive() and turns.numbers()["running"] == 2
+    halt.set()
+    turns.wake()
+    thread.join(30)
+    assert devices == [None]
+
+
+def test_with_two_places_who_waits_counts_answers_by_twos(monkeypatch):
+    monkeypatch.setattr(turns_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    turns = turns_with(places=2)
+    turns._mean_seconds = 20.0
+    turns._running = [SimpleNamespace(started=-5.0), SimpleNamespace(started=-15.0)]
+    told = [turns._sentence(position) for position in range(1, 6)]
+    for sentence, position, seconds in zip(told, range(1, 6), (5, 15, 25, 35, 45), strict=True):
+        assert sentence == words.WAITING_WITH_TIME.format(position=position, seconds=seconds)
+    assert [turns_module._rounded(seconds) for seconds in (0.2, 9.2, 10, 12, 13, 42)] == [1, 10, 10, 10, 15, 40]
+
+
+def test_who_waits_hears_whether_somebody_waits_behind():
+    turns, looked, halt = turns_with(), {"first": [], "last": []}, threading.Event()
+    turns.take(halt, lambda _: None).__enter__()
+    for name in looked:
+        turn = turns.take(halt, lambda _: None, look=looked[name].append)
+        threading.Thread(target=turn.__enter__).start()
+    while not (True in looked["first"] and looked["last"]):
+        time.sleep(0.01)
+    halt.set()
+    turns.wake()
+    assert set(looked["last"]) == {False}

@@ -41,6 +41,11 @@ def headers(service, runs, visitor, methods=("autoregressive", "jakiro"), questi
     return [trace.header for trace in run.traces.values()]
 
 
+def leave(service, runs, visitor) -> None:
+    """Closes a tab, which knows its last answer."""
+    handlers.forget(service, runs, [run.id for run in runs._of(visitor.session)][-1])
+
+
 def known(*told: Header) -> list[bool]:
     """Of each lane, whether all of the prompt but its last token was known."""
     assert all(header.num_reused_tokens in (0, header.num_prompt_tokens - 1) for header in told)
@@ -71,10 +76,10 @@ def test_programs_whose_end_is_not_heard_keep_nothing(service, visitor):
 
 
 def test_tabs_and_programs_with_an_open_connection_are_the_same_visitor_until_they_leave(service):
-    asks, leaves = by("/gradio_api/queue/join"), by("/gradio_api/heartbeat/own")
-    headers(service, Runs(service.limits), asks)
+    runs, asks = Runs(service.limits), by("/gradio_api/queue/join")
+    headers(service, runs, asks)
     assert len(service.prefixes) == (generator().max_reusable_tokens > 0)
-    handlers.forget(service, Runs(service.limits), leaves)
+    leave(service, runs, asks)
     assert len(service.prefixes) == 0
 
 
@@ -84,7 +89,7 @@ def test_who_leaves_during_an_answer_is_forgotten_too(service):
     runs = Runs(service.limits)
     run = handlers.begin(service, runs, ADA, asking)
     assert run.events.get(timeout=20)[0] == "header"
-    handlers.forget(service, runs, ADA)
+    handlers.forget(service, runs, run.id)
     assert run.finished.wait(20) and len(service.prefixes) == 0
 
 
@@ -92,7 +97,7 @@ def test_who_leaves_is_forgotten_and_others_are_not(service):
     runs, here = Runs(service.limits), generator().max_reusable_tokens > 0
     for visitor in (ADA, BOB):
         headers(service, runs, visitor)
-    handlers.forget(service, runs, ADA)
+    leave(service, runs, ADA)
     assert known(*headers(service, runs, ADA, ("jakiro",))) == [False]
     assert known(*headers(service, runs, BOB, ("jakiro",))) == [here]
 

@@ -58,7 +58,7 @@ export function treesStop(lesson) {
     kept.textContent = say("prune_kept", { kept: now.cut.accepted_path.length });
     const sizes = Array.from({ length: most - 3 }, (_, i) => i + 4);
     chart.draw({ label: say("prune_chart"), xName: say("prune_axis"), yName: say("prune_curve"),
-      xTicks: TICKS.filter((tick) => tick <= most), mark: [n, now.rate], readBelow: true,
+      xTicks: TICKS.filter((tick) => tick <= most), mark: [n, now.rate],
       points: sizes.map((size) => [size, costs(size).rate]) });
   }
 

@@ -1,0 +1,112 @@
+"""Speed under settings and a grammar: `python -m lab.measuring.settings --out FILE`.
+
+Plain decoding, Jakiro, and under the grammar Jakiro whose drafts are not masked, take turns at each prompt in one
+process; their texts have to be the same. Run it where nothing else runs; ten prompts take about four minutes.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+from jakiro import JakiroGenerator
+from jakiro.bench.environment import environment
+from jakiro.bench.report import bootstrap_interval
+from jakiro.config import AUTOMATIC_TREE, Grammar, SamplingParams, TreeConfig
+from jakiro.drafting.heads import HeadSession
+from jakiro.prompts import load_questions
+from jakiro.system import write_atomically
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string"},
+        "points": {"type": "array", "items": {"type": "string"}, "minItems": 3, "maxItems": 5},
+        "score": {"type": "integer"},
+    },
+    "required": ["title", "points", "score"],
+    "additionalProperties": False,
+}
+GRAMMAR = Grammar("json_schema", SCHEMA)
+SETTINGS = {
+    "nothing": SamplingParams(),
+    "makers": SamplingParams(0.7, 0.8, 20, repetition_penalty=1.1),
+    "repetition 1.1, T 0": SamplingParams(repetition_penalty=1.1),
+    "repetition 1.1, T 1": SamplingParams(1.0, repetition_penalty=1.1),
+    "schema, T 0": SamplingParams(grammar=GRAMMAR),
+    "schema, T 1": SamplingParams(1.0, grammar=GRAMMAR),
+}
+PLAIN, MASKED, UNMASKED = "plain", "jakiro", "jakiro, drafts not masked"
+
+
+def answer(generator: JakiroGenerator, prompt: str, sampling: SamplingParams, tree: TreeConfig, way: str):
+    """The trace of one way to decode."""
+    if way != UNMASKED:
+        return generator.run(prompt, sampling, "autoregressive" if way == PLAIN else "jakiro", tree)
+    propose = HeadSession.propose
+    with patch.object(HeadSession, "propose", lambda session, limits: propose(session, replace(limits, added=None))):
+        return generator.run(prompt, sampling, "jakiro", tree)
+
+
+def numbers(trace) -> dict:
+    """What is kept of an answer; the first token is the prompt's."""
+    seconds, tokens = trace.decode_seconds, len(trace.token_ids) - 1
+    return {"seconds": round(seconds, 4), "tokens": tokens, "steps": len(trace.steps), "tau": trace.tau}
+
+
+def measure(generator: JakiroGenerator, length: int, limit: int, tree: TreeConfig) -> dict[str, list[dict]]:
+    """By setting, a list of prompts, each a dict by way."""
+    found = {name: [] for name in SETTINGS}
+    for seed, question in enumerate(load_questions(limit=limit)):
+        for name, sampling in SETTINGS.items():
+            asked = replace(sampling, max_new_tokens=length, seed=seed)
+            prompt = question.turns[0] + (" Answer in JSON." if sampling.grammar else "")
+            ways = [PLAIN, MASKED, UNMASKED] if sampling.grammar else [PLAIN, MASKED]
+            ways = ways[seed % len(ways) :] + ways[: seed % len(ways)]
+            traces = {way: answer(generator, prompt, asked, tree, way) for way in ways}
+            if len({tuple(trace.token_ids) for trace in traces.values()}) > 1:
+                raise RuntimeError(f"The texts differ: {name}, {prompt}")
+            if all(len(trace.token_ids) > 1 for trace in traces.values()):
+                found[name].append({way: numbers(trace) for way, trace in traces.items()})
+    return found
+
+
+def table(found: dict[str, list[dict]]) -> str:
+    """Each way's speed over that of another one, with its interval, and how many tokens a step commits."""
+    lines = ["| setting | over | speed | 95 % | tokens a step |", "| --- | --- | --- | --- | --- |"]
+    for name, prompts in found.items():
+        for way, base in ((MASKED, PLAIN), (UNMASKED, PLAIN), (MASKED, UNMASKED)):
+            rows = [(each[base], each[way]) for each in prompts if way in each and base in each]
+            pairs = [(old["seconds"], old["tokens"], own["seconds"], own["tokens"]) for old, own in rows]
+            if not pairs:
+                continue
+            spent, written, own_spent, own_written = (sum(column) for column in zip(*pairs, strict=True))
+            interval = bootstrap_interval(pairs) or (float("nan"),) * 2
+            tokens = own_written / sum(own["steps"] for _, own in rows)
+            speed = f"{spent / written / (own_spent / own_written):.2f} | {interval[0]:.2f} to {interval[1]:.2f}"
+            lines.append(f"| {name}: {way} | {base} | {speed} | {tokens:.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--length", type=int, default=96, help="tokens an answer")
+    parser.add_argument("--limit", type=int, default=10, help="prompts, from all categories in turn")
+    parser.add_argument("--nodes", type=int, help="of trees of one size, root included; automatic ones if not given")
+    parser.add_argument("--depth", type=int, default=1, help="of trees of one size")
+    parser.add_argument("--out", type=Path, help="keeps every figure, as json")
+    arguments = parser.parse_args()
+    tree = AUTOMATIC_TREE if arguments.nodes is None else TreeConfig(depth=arguments.depth, nodes=arguments.nodes)
+    generator = JakiroGenerator.from_pretrained()
+    found = measure(generator, arguments.length, arguments.limit, tree)
+    sys.stdout.write(f"{table(found)}\n")
+    if arguments.out:
+        kept = {"environment": environment(generator.status), "tree": str(tree), "settings": found}
+        write_atomically(arguments.out, json.dumps(kept, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

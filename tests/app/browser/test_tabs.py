@@ -1,0 +1,159 @@
+"""Many tabs of one browser, which has six connections to a server for all: who holds one, and what waits says."""
+
+import re
+
+import pytest
+
+from app.words import page as words
+from tests.app.conftest import DESKTOP, serve, wait_until_finished
+from tests.app.fake import FakeGenerator, default_answer
+
+pytestmark = pytest.mark.browser
+# What a browser opens to one server by HTTP/1.1
+CONNECTIONS = 6
+# What Gradio answers for as long as it is read
+STREAMS = re.compile("/queue/data|/heartbeat/")
+# Headless browsers show all tabs: this one says that it is not seen, with the event by which they tell
+SHOWN = """shown => {
+    for (const [name, value] of [["hidden", !shown], ["visibilityState", shown ? "visible" : "hidden"]]) {
+        Object.defineProperty(document, name, { value, configurable: true });
+    }
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+LENGTH = "Jakiro.moves.state.turns.at(-1)?.main?.tokens.length || 0"
+
+
+@pytest.fixture
+def new_tab(browser):
+    """Opens tabs of a browser of its own, each with the number of its open streams in `streams`."""
+    context = browser.new_context(viewport=DESKTOP, reduced_motion="reduce")
+
+    def open_at(address: str):
+        tab, tab_streams = context.new_page(), set()
+        tab.streams = tab_streams
+        tab.on("request", lambda request: STREAMS.search(request.url) and tab_streams.add(request))
+        for end in ("requestfinished", "requestfailed"):
+            tab.on(end, lambda request: tab_streams.discard(request))
+        tab.set_default_timeout(30_000)
+        tab.goto(address)
+        tab.wait_for_selector("#jk-chip.ready")
+        return tab
+
+    yield open_at
+    context.close()
+
+
+@pytest.fixture
+def slow():
+    """A page with room for all of them, whose answers take some ten seconds."""
+    generator = FakeGenerator(default_answer() * 4, pace=1.0)
+    blocks, address = serve(lambda: generator)
+    yield blocks, address, generator
+    generator.gate.set()
+    blocks.close()
+
+
+def send(tab, question: str) -> None:
+    tab.fill("#question textarea", question)
+    tab.click("#ask")
+
+
+def stop_all(runs, tabs) -> None:
+    """Ends tabs' answers on the server: Stop would need a connection."""
+    for tab in tabs:
+        runs.stop(runs.visitor(tab.evaluate("Jakiro.moves.state.turns[0].id")).session)
+
+
+def wait_for_streams(tab, count: int) -> None:
+    for _ in range(200):
+        if len(tab.streams) == count:
+            return
+        tab.wait_for_timeout(50)
+    raise AssertionError(f"{len(tab.streams)} streams, and not {count}")
+
+
+def test_seven_tabs_open_beside_each_other(new_tab, fake_address):
+    """Each once held a stream while nothing was asked, and the seventh stayed at *Loading…*."""
+    for _ in range(CONNECTIONS + 1):
+        assert not new_tab(fake_address).streams
+
+
+def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_tab, slow):
+    tab = new_tab(slow[1])
+    send(tab, "Hidden?")
+    tab.wait_for_function(f"({LENGTH}) > 4")
+    assert len(tab.streams) == 1
+    tab.evaluate(SHOWN, False)
+    wait_for_streams(tab, 0)
+    known = tab.evaluate(LENGTH)
+    run = slow[0].runs.find(tab.evaluate("Jakiro.moves.state.run.id"))
+    steps = len(run.traces["jakiro"].steps)
+    while len(run.traces["jakiro"].steps) < steps + 4:
+        tab.wait_for_timeout(50)
+    assert tab.evaluate(LENGTH) == known and not tab.streams and not run.finished.is_set(), "it goes on unseen"
+    tab.evaluate(SHOWN, True)
+    tab.wait_for_function(f"({LENGTH}) > {known + 4}")
+    assert tab.is_hidden("#jk-notice") and len(tab.streams) == 1
+    tab.evaluate(SHOWN, False)
+    wait_for_streams(tab, 0)
+    assert run.finished.wait(60)
+    tab.evaluate(SHOWN, True)
+    wait_until_finished(tab)
+    texts = tab.evaluate("Object.entries(Jakiro.moves.state.run.lanes).map(([name, lane]) =>"
+                         " [name, Jakiro.textOf(lane, lane.tokens.length), lane.endReason])")  # fmt: skip
+    assert len(texts) == 2
+    for name, text, end in texts:
+        assert (text, end) == (run.traces[name].text, run.traces[name].end_reason)
+    assert tab.evaluate("Jakiro.moves.state.turns.length") == 1 and tab.is_hidden("#jk-notice")
+
+
+def test_six_answers_in_hidden_tabs_leave_room_for_a_seventh_tab_and_all_come_to_their_ends(new_tab, slow):
+    tabs = []
+    for number in range(CONNECTIONS):
+        tabs.append(new_tab(slow[1]))
+        send(tabs[-1], f"Question {number}?")
+        tabs[-1].wait_for_function("Jakiro.moves.state.turns.length")
+        wait_for_streams(tabs[-1], 1)
+        tabs[-1].evaluate(SHOWN, False)
+        wait_for_streams(tabs[-1], 0)
+    seventh = new_tab(slow[1])
+    send(seventh, "The seventh?")
+    seventh.wait_for_selector(".answer-pane .waiting:visible")
+    stop_all(slow[0].runs, tabs)
+    seventh.wait_for_function(f"({LENGTH}) > 4")
+    for number, tab in enumerate(tabs):
+        tab.evaluate(SHOWN, True)
+        tab.wait_for_function("Jakiro.moves.state.turns.every(run => run.finished)")
+        assert not tab.evaluate("Jakiro.moves.state.lost"), number
+
+
+def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_when_one_is_free(new_tab, slow):
+    tabs = [new_tab(slow[1]) for _ in range(CONNECTIONS + 1)]
+    *tabs, seventh = tabs
+    slow[2].gate.clear()
+    for number, tab in enumerate(tabs):
+        send(tab, f"Question {number}?")
+        wait_for_streams(tab, 1)
+    send(seventh, "The seventh?")
+    seventh.wait_for_selector(f'.answer-pane .waiting:has-text("{words.BROWSER["held_up"]}")')
+    assert seventh.is_hidden("#jk-notice"), "nothing is lost"
+    slow[2].gate.set()
+    stop_all(slow[0].runs, tabs)
+    seventh.wait_for_function(f"({LENGTH}) > 4")
+    assert seventh.evaluate("Jakiro.moves.state.run.question") == "The seventh?"
+
+
+def test_a_closed_tab_tells_the_server_without_a_stream(new_tab, slow):
+    tab = new_tab(slow[1])
+    send(tab, "Closed?")
+    tab.wait_for_function(f"({LENGTH}) > 4")
+    run = slow[0].runs.find(tab.evaluate("Jakiro.moves.state.run.id"))
+    tab.evaluate(SHOWN, False)
+    wait_for_streams(tab, 0)
+    assert run.seconds_alone == 0
+    tab.goto("about:blank")
+    for _ in range(100):
+        if run.seconds_alone > 0:
+            return
+        tab.wait_for_timeout(50)
+    raise AssertionError("the server was not told")
