@@ -19,7 +19,7 @@ export class Alternatives {
   // `wordAt(index)` is a word's element; `goOn(run, index, id)` goes on from a token in its place
   constructor(host, wordAt, goOn) {
     Object.assign(this, { wordAt, goOn });
-    this.box = h("div", { class: "jk-card pinned alternatives", popover: "auto", role: "dialog", "aria-label": say("alternatives"),
+    this.box = h("div", { class: "alternatives", popover: "auto", role: "dialog", "aria-label": say("alternatives"),
       onkeydown: (event) => this.onKey(event), ontoggle: ({ newState }) => newState === "closed" && this.mark(null) });
     host.append(this.box);
   }
