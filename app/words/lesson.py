@@ -130,7 +130,7 @@ STOPS = (
         "decoding and the check of a tree draw the same token. A guess is kept only if it is that token: no "
         "guess changes the draw. The draft rolls the same dice over its own chances, so it predicts the draw "
         "more often.",
-        "try": "Change the seed; switch the shared dice off; vary one word’s temperature and top-p.",
+        "try": "Change the seed; drop the shared dice; vary one word’s temperature and top-p.",
         "notice": "Both texts change together and stay equal. Without shared dice steps bring fewer tokens.",
         "belief": "Faster means approximate.",
         "question": "The draft no longer uses the shared dice. Does the text change?",

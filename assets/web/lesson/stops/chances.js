@@ -57,8 +57,8 @@ export function chancesBox() {
   }
 
   const element = h("section", { class: "chances-box" }, h("h3", null, say("chances_title")),
-      h("div", { class: "lesson-controls" }, lessonControls.button("word-before", "‹", go(-1)), lessonControls.button("word-after", "›", go(1)),
-        temperature.element, topP.element), words, rows, result, h("p", { class: "muted small" }, say("chances_note")));
+    h("div", { class: "chances-place" }, lessonControls.button("word-before", "‹", go(-1)), lessonControls.button("word-after", "›", go(1)), words),
+    h("div", { class: "chances-sliders" }, temperature.element, topP.element), rows, result, h("p", { class: "muted small" }, say("chances_note")));
   return {
     element,
     draw(next) {
