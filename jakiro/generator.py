@@ -89,6 +89,7 @@ class JakiroGenerator:
         side_by_side: int = 1,
         methods: Iterable[Method] = (),
         template_arguments: Mapping[str, object] | None = None,
+        draft_model: str | None = None,
     ) -> "JakiroGenerator":
         """Loads a target and its draft head; without arguments, the embedded default pair.
 
@@ -106,13 +107,15 @@ class JakiroGenerator:
             side_by_side: answers that will run at once, as in a race; on a GPU, slots for so many are made at load.
             methods: drafting methods beside `jakiro.methods.METHODS`; see docs/architecture.md.
             template_arguments: what the chat template is told with every prompt, such as {"enable_thinking": False}.
+            draft_model: a small model with the target's tokenizer, which drafts in place of a head, or beside one that
+                is named: a known name, a folder, a GGUF file or a Hub id.
 
         Raises:
             ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
         """
         options = LoadOptions(
             target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=tuple(methods),
-            template_arguments=template_arguments and json.dumps(template_arguments),
+            template_arguments=template_arguments and json.dumps(template_arguments), draft_model=draft_model,
         )  # fmt: skip
         return cls.load(options, progress=progress)
 

@@ -48,6 +48,7 @@ from jakiro.drafting.merged import MergedDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.base import DraftHead
 from jakiro.heads.kinds import make_head
+from jakiro.heads.model_head import ModelConfig, ModelHead
 from jakiro.methods import DEFAULT, METHODS, WITH_COPIES, Methods
 from jakiro.methods.prompt_lookup import PromptLookupDrafter
 from jakiro.target.model import TargetModel
@@ -198,13 +199,18 @@ def heads_of(method: Method) -> tuple[str, ...]:
 
 
 def further_heads(target: TargetModel, known: Methods = METHODS) -> dict:
-    """What reads a random head of each kind that a method has of its own."""
+    """What reads a random head of each kind that a method has of its own, and a random small model."""
 
     def reader(fields: dict):
         head = functools.partial(tiny_head, target, draft_vocab_size=90, known=known, **fields)
         return lambda: (head(), {"name": "tiny", "sha256": "2" * 64})
 
-    return {method.needs.head[0]: reader(head_fields(method)) for method in with_own_head(known)}
+    def model():
+        small = TargetModel(tiny_model(3, hidden_size=32, layers=1), byte_tokenizer(), "small", "3" * 64)
+        return ModelHead(small, target.vocab_size), {"name": "small", "sha256": "3" * 64}
+
+    own = {method.needs.head[0]: reader(head_fields(method)) for method in with_own_head(known)}
+    return own | {ModelConfig.kind: model}
 
 
 def with_own_head(known: Methods = METHODS) -> list[Method]:

@@ -65,10 +65,13 @@ def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ..
     if generator.status["head"]:
         return tuple(names)
     headless = [name for name in names if known.named(name).needs.head]
-    if headless:
-        notes.print(
-            f"No draft head fits this model, so {', '.join(headless)} cannot run.", style="yellow", highlight=False
-        )
+    asking = [known.named(name) for name in headless if known.named(name).asks]
+    said = [f"{method.name} needs {method.asks}." for method in asking]
+    lacking = [name for name in headless if known.named(name) not in asking]
+    if lacking:
+        said.append(f"No draft head fits this model, so {', '.join(lacking)} cannot run.")
+    for sentence in said:
+        notes.print(sentence, style="yellow", highlight=False, soft_wrap=True)
     return tuple(name for name in names if name not in headless) or (PLAIN.name,)
 
 

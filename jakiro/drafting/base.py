@@ -101,6 +101,7 @@ class Method:
             the first one that it needs.
         drafter: from a head of that kind, bound to its target, and the head's info: the drafter.
         kind: of such heads, where `heads.kinds` lacks it.
+        asks: what users give it to draft with, and by which option; None where that is a draft head.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Method:
     trains: dict | None = None
     drafter: "Callable[..., Drafter] | None" = None
     kind: HeadKind | None = None
+    asks: str | None = None
 
     def to_dict(self) -> dict:
         """Everything but the function, in JSON's types."""
@@ -135,6 +137,8 @@ def why_not(method: Method, resources: Resources) -> str | None:
         return f"{why_no_layers(resources.target)}, so {method.name} cannot run"
     if not method.needs.head or resources.kind_for(method.needs) is not None:
         return None
+    if method.asks is not None:
+        return f"{method.name} needs {method.asks}"
     if resources.head is None:
         return f"No draft head fits this model, so {method.name} cannot run"
     lack = f"{method.title} needs a draft head of its own, and there is none for {resources.target.name}"

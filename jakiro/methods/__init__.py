@@ -29,6 +29,7 @@ from jakiro.methods import (
     plain,
     prompt_lookup,
     recycling,
+    small_model,
 )
 
 PLAIN, DEFAULT = plain.METHOD, jakiro.METHOD
@@ -136,6 +137,7 @@ METHODS = Methods(
         gumiho.METHOD,
         medusa.METHOD,
         dflash.METHOD,
+        small_model.METHOD,
     )
 )
 

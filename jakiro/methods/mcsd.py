@@ -3,7 +3,8 @@
 How many children each node has is settled by its depth before anything is drafted; nothing is ranked again. At a
 temperature, the k best of log q + g have exactly the law of k draws from q without replacement, g being the noise that
 the target's own choice meets. Which of them is kept is one comparison with that choice; the paper's test by p ÷ q is
-not needed. The paper drafts with a small model; this drafts with the target's head.
+not needed. The paper drafts with a small model; this drafts with the target's head, or with
+such a model where one is given.
 """
 
 import functools
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor
 
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import Proposal, Proposer
+from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.candidates import Candidates, best_tree
 from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.heads import HeadDrafter, head_method
+from jakiro.drafting.heads import LAYERS, HeadDrafter, head_method
+from jakiro.heads.model_head import ModelConfig
 
 # How often the target's choice is assumed to be among so many children, to settle a tree's shape
 HIT_RATES = (0.6, 0.75, 0.83, 0.88, 0.91, 0.93, 0.945, 0.955)
@@ -109,6 +111,7 @@ static_drafter = partial(HeadDrafter, grower=StaticGrower, proposers=SAMPLES, ha
 
 METHOD = head_method(
     static_drafter,
+    Needs(head=(*LAYERS.head, ModelConfig.kind)),
     name="mcsd",
     title="MCSD",
     sentence="Drafts a tree of a fixed shape, several candidates at each place, and has all of them checked at once.",

@@ -373,6 +373,21 @@ class TargetModel:
         features = self._forward(token_ids, positions, visible, column_positions, cache, attending, live or num_nodes)
         return Scores(self.logits(self._last_layer(features))[:num_nodes], features[:num_nodes], mask)
 
+    @torch.inference_mode()
+    def features(self, token_ids: Tensor, positions: Tensor, visible: Tensor, cache: PassCache) -> Tensor:
+        """A pass over any rows that follow the cache's, for whoever drafts with this model.
+
+        Args:
+            token_ids, positions: (rows,) int64. visible: (rows, columns) bool, see `RowCache.visible`.
+
+        Returns:
+            (rows, feature_size).
+        """
+        positions = positions.clamp(max=self.max_positions - 1)
+        column_positions = cache.column_positions(positions) if self.window else None
+        attending = EXACT if self.numerics == "exact" else self._ways.fast
+        return self._forward(token_ids, positions, visible, column_positions, cache, attending)
+
     def _last_layer(self, features: Tensor) -> Tensor:
         """The part of features that the output function reads, (rows, hidden_size)."""
         return features[:, : self.hidden_size] if self.feature_layers else features

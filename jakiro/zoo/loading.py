@@ -21,6 +21,7 @@ from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head, misfits
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS
+from jakiro.heads.model_head import ModelHead, refuse_other_tokens
 from jakiro.kernels.compiled.library import begin_building
 from jakiro.kernels.linear import native_works, packing_works, round_linears
 from jakiro.methods import METHODS, PLAIN, Methods
@@ -49,6 +50,7 @@ class LoadedModels:
         names: what the zoo calls target and head.
         model, tokenizer, sha256: as `weights` reads them.
         head: the draft head, or None.
+        draft_model: a small model that drafts, or None.
         options: as they were given, draft precision filled in.
         seconds: what reading took, as a whole ("load") and by step.
         head_sha256: of the head's file, hashed here because a borrowed GPU's seconds are few.
@@ -62,6 +64,7 @@ class LoadedModels:
     options: LoadOptions
     seconds: dict[str, float] = field(default_factory=dict)
     head_sha256: str | None = None
+    draft_model: "LoadedModels | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,8 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     device, dtype = device_and_dtype(options)
     if device.type == "cpu":
         begin_building()
-    pair = zoo.resolve(options.target, options.head)
+    alone = options.draft_model is not None and options.head is None
+    pair = zoo.resolve(options.target, zoo.NO_HEAD if alone else options.head)
     config = weights.load_config(pair.target_name)
     refuse_what_cannot_work(config)
     weights.check_target(pair.target_name)
@@ -162,6 +166,16 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
             if options.target is not None or zoo.named_in(pair.head_path) is not None:
                 raise
             raise ValueError(f"{error} The head's config names no target: give the target, too.") from error
+    options, draft_model = replace(options, draft_precision=draft_precision), None
+    if options.draft_model is not None:
+        draft_model = _read_draft_model(options, pair.target_name, tokenizer, device, dtype)
+    model, sha256 = _read_model(pair, options, config, device, dtype)
+    hashed = None if draft_head is None else head_sha256(pair.head_path)
+    return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, {}, hashed, draft_model)
+
+
+def _read_model(pair: zoo.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> tuple:
+    """A model and its hash, as `LoadedModels` has them."""
     if reads_stored(pair, options, config, device, dtype):
         model, sha256 = weights.load_stored(pair.target_name, config, hashed_aside)
     else:
@@ -172,9 +186,25 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
         if in_blocks:
             round_linears(model)
             setattr(model, ROUNDED, True)
-    options = replace(options, draft_precision=draft_precision)
-    hashed = None if draft_head is None else head_sha256(pair.head_path)
-    return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, head_sha256=hashed)
+    return model, sha256
+
+
+def _read_draft_model(
+    options: LoadOptions, target: str, tokenizer, device: torch.device, dtype: torch.dtype
+) -> LoadedModels:
+    """A small model that drafts for a target.
+
+    Raises:
+        ValueError: it cannot be read, or its tokens are not the target's.
+    """
+    pair = zoo.resolve(options.draft_model, zoo.NO_HEAD)
+    config = weights.load_config(pair.target_name)
+    refuse_what_cannot_work(config)
+    weights.check_target(pair.target_name)
+    own = weights.load_tokenizer(pair.target_name)
+    refuse_other_tokens(tokenizer.get_vocab(), own.get_vocab(), pair.target_name, target)
+    model, sha256 = _read_model(pair, options, config, device, dtype)
+    return LoadedModels(pair, model, own, sha256, None, options)
 
 
 def reads_stored(pair: zoo.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> bool:
@@ -203,7 +233,13 @@ def _start(read: LoadedModels, device: torch.device | None, progress: Progress |
 
 def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progress | None) -> GeneratorParts:
     if device is not None:
-        read = replace(read, model=_copied(read.model, device), head=read.head and _copied(read.head, device))
+        small = read.draft_model
+        read = replace(
+            read,
+            model=_copied(read.model, device),
+            head=read.head and _copied(read.head, device),
+            draft_model=small and replace(small, model=_copied(small.model, device)),
+        )
     pair, model, draft_head = read.names, read.model, read.head
     # cuDNN's attention spends tens of milliseconds on planning for each new number of keys
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -213,16 +249,19 @@ def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progr
     target_model, notices = _target_of(read, model, numerics)
     notices += [notice] if notice else []
     precision, known = read.options.draft_precision, read.options.known_methods
-    if draft_head is None:
-        notices.append("No draft head fits this model; plain decoding and methods without a head are available.")
-        resources = Resources(target_model)
-    else:
+    resources = Resources(target_model)
+    if draft_head is not None:
         layers = draft_head.config.layers_of(target_model.config.num_hidden_layers)
         target_model = target_model.with_feature_layers(layers)
         info = _bound(draft_head.to(target_model.device), pair.head_name, read.head_sha256, target_model, precision)
         notices += [each for each in (_shorter(draft_head, target_model),) if each]
         further = further_heads(pair, target_model, precision, known.kinds)
         resources = Resources(target_model, draft_head, info, further)
+    if read.draft_model is not None:
+        resources, notice = _with_draft_model(resources, read.draft_model)
+        notices += [notice] if notice else []
+    if resources.head is None:
+        notices.append("No draft head fits this model; plain decoding and methods without a head are available.")
     usual = [method for method in (PLAIN, known.usual(resources)) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
@@ -237,6 +276,18 @@ def _copied(module: nn.Module, device: torch.device) -> nn.Module:
     tensors = {id(each): nn.Parameter(each.to(device), each.requires_grad) for each in module.parameters()}
     tensors |= {id(each): each.to(device) for each in module.buffers()}
     return copy.deepcopy(module, tensors)
+
+
+def _with_draft_model(resources: Resources, read: LoadedModels) -> tuple[Resources, str | None]:
+    """The same with a small model as a draft head, beside another one where there is one; and a notice."""
+    small, _ = _target_of(read, read.model, "fast")
+    head = ModelHead(small, resources.target.vocab_size)
+    info = {"name": small.name, "sha256": small.sha256, "precision": head.precision}
+    if resources.head is None:
+        resources = replace(resources, head=head, head_info=info)
+    else:
+        resources = replace(resources, further={**resources.further, head.config.kind: lambda: (head, info)})
+    return resources, _shorter(head, resources.target)
 
 
 def further_heads(

@@ -34,6 +34,9 @@ class LoadOptions:
     capture_at_load: bool = True
     methods: tuple = ()
     template_arguments: str | None = setting(TEMPLATE_ARGUMENTS, None)
+    draft_model: str | None = setting(
+        "A small model of the target's family that drafts: a known name, a folder, a GGUF file or a Hub id.", None
+    )
 
     @property
     def known_methods(self) -> "Methods":

@@ -132,8 +132,14 @@ def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
     assert frame.endswith("╯"), "the table goes on in the frame's last line"
 
 
-@pytest.mark.parametrize("name", ["jakiro", "gumiho"])
-def test_without_a_head_both_commands_answer_plainly_and_say_so(generator, capsys, monkeypatch, name):
+@pytest.mark.parametrize(
+    "name, sentence",
+    [
+        *((name, f"No draft head fits this model, so {name} cannot run.") for name in ("jakiro", "gumiho")),
+        ("small_model", "small_model needs a small model of the target's family, given with --draft-model."),
+    ],
+)
+def test_without_a_head_both_commands_answer_plainly_and_say_so(generator, capsys, monkeypatch, name, sentence):
     monkeypatch.setitem(generator.status, "head", None)
     for options in (
         ["generate", "--method", name],
@@ -143,7 +149,7 @@ def test_without_a_head_both_commands_answer_plainly_and_say_so(generator, capsy
         generator.calls.clear()
         code, _, err = run(capsys, *options, "--prompt", "hi")
         assert (code, [call[2] for call in generator.calls]) in ((0, ["autoregressive"]), (0, ["plain"]))
-        assert f"No draft head fits this model, so {name} cannot run" in err.replace("\n", " ")
+        assert sentence in err
 
 
 def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(generator, capsys, monkeypatch, tmp_path):

@@ -1,0 +1,102 @@
+"""An ordinary small model as a draft head: it reads tokens alone and is a language model of its own.
+
+Its vocabulary is the target's as far as both have rows; which ids mean the same is checked by `refuse_other_tokens`.
+"""
+
+import torch
+from torch import Tensor
+
+from jakiro.heads.base import DraftHead
+from jakiro.heads.config import DraftConfig
+from jakiro.heads.layers import HeadOutput, row_output
+from jakiro.kernels.cache import RowCache
+from jakiro.target.families import num_kv_heads
+from jakiro.target.model import PREFILL_CHUNK, TargetModel
+
+# Of two tokenizers' tokens at most this share may be known to one alone, such as padding that a file adds
+UNSHARED = 0.01
+
+
+class ModelConfig(DraftConfig):
+    """Of a model that drafts; there is no config.json of this kind."""
+
+    kind = "model"
+
+
+class ModelHead(DraftHead):
+    """A small model; its rows are tokens, so what `embed` gives are the ids themselves.
+
+    Args:
+        model: which reads the target's tokens. vocab_size: rows of the target's embedding.
+
+    Raises:
+        ValueError: it scores chains only, so it has no pass over the rows of a tree.
+    """
+
+    skipped_tokens = 0
+    capturable = False
+
+    def __init__(self, model: TargetModel, vocab_size: int) -> None:
+        if model.chains_only:
+            raise ValueError(
+                f"{model.name} cannot draft: it counts positions inside its own attention; choose another."
+            )
+        rows = min(model.vocab_size, vocab_size)
+        super().__init__(
+            ModelConfig(
+                hidden_size=model.hidden_size,
+                vocab_size=vocab_size,
+                draft_vocab_size=rows if rows < vocab_size else None,
+                max_position_embeddings=model.max_positions,
+            )
+        )
+        self.draft_token_ids = torch.arange(rows, device=model.device)
+        self.model, self.output_weight = model, model.output_weight
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Ids that it has rows for; another one is a pad of the target's, which no text holds."""
+        return token_ids.clamp(max=self.model.vocab_size - 1)
+
+    def logits(self, features: Tensor) -> Tensor:
+        return self.model.logits(features)[..., : self.draft_token_ids.shape[0]]
+
+    def new_cache(self, capacity: int) -> RowCache:
+        config, model = self.model.config, self.model
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (config.num_hidden_layers, 2, num_kv_heads(config), capacity, head_dim)
+        return RowCache(shape[0], capacity, rows=torch.zeros(shape, dtype=model.cache_dtype, device=model.device))
+
+    def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+        """Reads committed tokens, (rows,) int64, in pieces; the target's features are not needed."""
+        found = []
+        for ids in self.embed(token_ids).split(PREFILL_CHUNK):
+            order = torch.arange(ids.shape[0], device=ids.device)
+            visible = cache.visible(order <= order[:, None])
+            found.append(self.model.features(ids, order + cache.length, visible, cache))
+        return row_output(torch.cat(found)[None])
+
+    def forward(
+        self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor, cache: RowCache
+    ) -> HeadOutput:
+        """Drafts rows: (1, rows) ids, as `embed` gives them; the cache is extended."""
+        return row_output(self.model.features(embeddings[0], positions[0], mask[0, 0], cache)[None])
+
+
+def refuse_other_tokens(ours: dict[str, int], theirs: dict[str, int], name: str, target: str) -> None:
+    """Raises ValueError where a draft model's tokenizer is not its target's.
+
+    Args:
+        ours, theirs: tokens to ids, the target's and the draft model's.
+    """
+    same = len(ours.items() & theirs.items())
+    ids, others = ({number: token for token, number in each.items()} for each in (ours, theirs))
+    differs = next((number for number in sorted(ids.keys() & others) if ids[number] != others[number]), None)
+    if differs is None and same >= (1 - UNSHARED) * max(len(ours), len(theirs)):
+        return
+    found = f"token {differs} is {others.get(differs)!r} there and {ids.get(differs)!r} here"
+    if differs is None:
+        found = f"they share {same:,} of {max(len(ours), len(theirs)):,} tokens"
+    raise ValueError(
+        f"The draft model {name} has another tokenizer than {target} ({found}); choose a smaller model of the target's "
+        "own family."
+    )
