@@ -33,7 +33,7 @@ def text(tab) -> str:
 
 def shows(tab, branch: str) -> None:
     """Waits until the bar says so: it is drawn with the next frame."""
-    tab.wait_for_function("[bar, words] => document.querySelector(bar)?.textContent === words", arg=[BAR, branch])
+    tab.wait_for_function("([bar, words]) => document.querySelector(bar)?.textContent === words", arg=[BAR, branch])
 
 
 def fork(tab, index: int, token_id: int) -> None:
