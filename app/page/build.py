@@ -90,7 +90,8 @@ def build(
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
         run_id = gr.Textbox(visible="hidden", label="Answer", elem_id="run-id")
-        asked = [question, *settings, history, run_id]
+        answer_prefix = gr.JSON(value=None, visible="hidden", label="Answer's beginning", elem_id="answer-prefix")
+        asked = [question, *settings, history, answer_prefix, run_id]
 
         def generate(request: gr.Request, *values):
             yield from handlers.generate(service, runs, handlers.visitor_of(request), form.by_name(asked, values))

@@ -47,7 +47,7 @@ class Scenario:
 
 SIZES_ITSELF = TreeConfig(policy="auto", nodes=64, depth=8)
 LARGE = TreeConfig(nodes=32, depth=6)
-GREEDY = SamplingParams(max_new_tokens=512)
+GREEDY = SamplingParams(max_new_tokens=512, record_alternatives=True)
 OPENING_STEPS = 3
 
 
@@ -99,7 +99,7 @@ def scenarios(speedups: dict[str, float]) -> tuple[Scenario, ...]:
             "tokens are the same as in plain decoding.",
             "something is accepted",
             lambda figures: figures.longest >= 1,
-            SamplingParams(temperature=1.0, seed=1, max_new_tokens=512),
+            SamplingParams(temperature=1.0, seed=1, max_new_tokens=512, record_alternatives=True),
             SIZES_ITSELF,
         ),
         Scenario(

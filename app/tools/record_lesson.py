@@ -50,7 +50,7 @@ def record(generator, contrasting) -> dict:
         "shallow": _run(contrasting, greedy, SHALLOW_TREE, (DEFAULT.name,)),
     }
     for seed in SEEDS:
-        params = SamplingParams(temperature=1.0, seed=seed, max_new_tokens=64)
+        params = SamplingParams(temperature=1.0, seed=seed, max_new_tokens=64, record_alternatives=True)
         traces[f"seed-{seed}-shared"] = _run(generator, params, SAMPLED_TREE, BOTH)
         traces[f"seed-{seed}-own"] = _run(generator, params, OWN_RANKING, (DEFAULT.name,))
     greedy = SamplingParams(max_new_tokens=96)

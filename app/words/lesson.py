@@ -130,7 +130,7 @@ STOPS = (
         "decoding and the check of a tree draw the same token. A guess is kept only if it is that token: no "
         "guess changes the draw. The draft rolls the same dice over its own chances, so it predicts the draw "
         "more often.",
-        "try": "Change the seed. Then take the shared dice away from the draft.",
+        "try": "Change the seed; drop the shared dice; vary one word’s temperature and top-p.",
         "notice": "Both texts change together and stay equal. Without shared dice steps bring fewer tokens.",
         "belief": "Faster means approximate.",
         "question": "The draft no longer uses the shared dice. Does the text change?",
@@ -301,6 +301,16 @@ BROWSER = {
     "verdict_miss": "The accepted path was: {path}. The step adds {total}, {kept} accepted and 1 from the target.",
     "verdict_score": "Score {score} of {rounds}",
     "verdict_end": "Three steps: {score} of 3 guessed, {tokens} tokens gained.",
+    "chances_title": "One word, and what could have come in its place",
+    "chances_temperature": "Temperature",
+    "chances_top_p": "Top-p",
+    "chances_after": "Word {n}, after",
+    "chances_dropped": "dropped",
+    "chances_result": "{kept} of these {all} can come.",
+    "chances_note": (
+        "The model’s own five likeliest tokens, as recorded at temperature 1; shares are among these five. A higher "
+        "temperature makes them more alike, a lower top-p drops the last ones."
+    ),
     "dice_seed": "Seed",
     "dice_seed_value": "Seed {n}",
     "dice_shared": "Shared dice for the draft",

@@ -33,6 +33,7 @@ BROWSER = {
     "link_no_question": "This answer continues a text without a question, so no link can ask it again.",
     "link_too_long": "Too long for a link: {size} of at most {most} characters. Save… keeps the answer in a file.",
     "link_ready": "This link brought a question and its settings; press Ask to write the answer here.",
+    "link_ready_fork": "This link brought a question and the beginning of its answer; press Ask to go on from there.",
     "link_other_model": "It was written by {there}; here {here} answers, so the text may differ.",
     "link_refused": "This link was not used. {sentence}",
     "link_longer": "It has {size} characters, and this page reads {most}.",

@@ -9,34 +9,37 @@ import { formDefaults } from "../page/form.js";
 import { inProjector } from "../page/hall.js";
 import { begin, endWriting, lose, redraw, screen, setTab, state } from "../page/machine.js";
 
-let instead = null; // what is asked in place of what the box holds: {from: the turn whose place it takes, changes to the form}
+let instead = null; // what is asked in place of what the box holds: {from: the turn whose place it takes, changes to the form, joins}
 
 // Known to this page alone, which comes back with it to its answer
 const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 // What is sent: the form with `changes`, the conversation before the turn `from`, and the new answer's id
-function send(names, values, from, changes) {
+function send(names, values, from, changes, joins) {
   notify(null);
   state.armed = false;
   if (inProjector()) document.activeElement.blur(); // the clicker goes on
   endWriting();
   const { question, history, ...settings } = Object.fromEntries(names.map((name, i) => [name, values[i]]));
   const id = newId();
-  const asked = { question, ...settings, ...changes };
+  // A link may hold the beginning of its question's answer
+  const linked = !changes && state.linked?.question === question ? state.linked.prefix : null;
+  const asked = { question, ...settings, "answer-prefix": linked, ...changes };
+  state.linked = null;
   const sent = { ...asked, history: conversation({ turns: state.turns, from }), "run-id": id };
   const typed = changes ? "" : question;
   if (typed && questionBox()) fill(questionBox(), "");
-  lookAfter(begin(id, { from, typed, form: asked }));
+  lookAfter(begin(id, { from, typed, form: asked, joins }));
   return names.map((name) => sent[name]);
 }
 
 export const beforeAsk = (names, values) => send(names, values, state.from, null);
-export const beforeAskInstead = (names, values) => send(names, values, instead.from, instead.changes);
+export const beforeAskInstead = (names, values) => send(names, values, instead.from, instead.changes, instead.joins);
 
 // Asks in place of a turn and of those after it; the old ones come back if no answer begins
-function askInstead(run, changes) {
+function askInstead(run, changes, joins) {
   if (refuseOffline()) return;
-  instead = { from: run, changes: { question: run.question, ...changes } };
+  instead = { from: run, changes: { question: run.question, ...changes }, joins };
   screen.form.askInstead();
 }
 
@@ -53,7 +56,14 @@ export const OTHER_TEMPERATURE = 0.8;
 export const isFixed = (run) => run.main.header.sampling.temperature === 0;
 export const askAgain = (run) => askInstead(run, { seed: run.main.header.sampling.seed + 1, ...(isFixed(run) ? { temperature: OTHER_TEMPERATURE } : {}) });
 // The same text to twice the length: what is drawn at a position does not depend on where the answer ends
-export const goOn = (run) => askInstead(run, { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens });
+export const goOn = (run) => askInstead(run, { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens }, "within");
+// The same answer up to a place, a token there that somebody chose, and what the model writes after it
+export function goOnFrom(run, index, id) {
+  const { tokens, header } = run.main;
+  const places = (header.forced || []).map(([place]) => place).filter((place) => place < index);
+  const prefix = [[...tokens.slice(0, index).map((token) => token.id), id], [...places, index]];
+  askInstead(run, { ...run.form, question: run.question, "answer-prefix": prefix }, "beside");
+}
 // The same question and seed once more with a large tree, which shows more and takes longer
 export const bigTree = () => askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
 

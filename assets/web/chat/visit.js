@@ -11,12 +11,13 @@ import { screen, show, state } from "../page/machine.js";
 const CHAT = "jakiro-chat";
 const FORM = "jakiro-form";
 
-const packed = (run) => ({ id: run.id, form: run.form,
+const packedTurn = (run) => ({ branches: run.branches.map(packed), shown: run.branches.indexOf(run) });
+const packed = (run) => ({ id: run.id, form: run.form, tail: (run.tail || []).map(packedTurn),
   traces: Object.fromEntries(Object.entries(run.lanes).map(([name, lane]) => [name, traceOf(lane)])) });
 
 // Keeps the newest answers that the browser has room for, and the number of the older ones that are lost
 function keepChat(turns, writing) {
-  const texts = turns.map((run) => JSON.stringify(packed(run)));
+  const texts = turns.map((run) => JSON.stringify(packedTurn(run)));
   for (let left = 0; left <= texts.length; left += 1) {
     if (memory.set(CHAT, `{"runs":[${texts.slice(left)}],"left":${left},"writing":${JSON.stringify(writing || null)}}`)) return;
   }
@@ -27,8 +28,17 @@ function keep() {
   const box = questionBox();
   const turns = state.turns.flatMap((run) => (run.main ? [run] : run.replaced || []));
   keepChat(turns, writing && { id: writing.id, form: writing.form, n: writing.main ? writing.main.tokens.length : 0,
-    question: writing.question || writing.form?.question });
+    joins: writing.joins, from: writing.from?.id, question: writing.question || writing.form?.question });
   memory.set(FORM, JSON.stringify({ ...formNow(), question: box?.value }));
+}
+
+function unpackedTurn({ branches, shown }) {
+  const runs = branches.map(({ id, form, traces, tail }) => Object.assign(runFromTraces(id, "live", traces), { form, tail: tail.map(unpackedTurn) }));
+  runs.forEach((run) => {
+    run.branches = runs;
+    state.seen.add(run.id);
+  });
+  return runs[shown];
 }
 
 // Puts the chat back as it was; what does not read as a chat is dropped
@@ -36,14 +46,14 @@ export function restore() {
   try {
     const kept = JSON.parse(memory.get(CHAT) || "null");
     if (!kept) return;
-    state.turns = kept.runs.map(({ id, form, traces }) => Object.assign(runFromTraces(id, "live", traces), { form }));
-    state.turns.forEach((run) => state.seen.add(run.id));
+    state.turns = kept.runs.map(unpackedTurn);
     const last = state.turns[state.turns.length - 1];
     if (last) show(last);
     if (kept.left) notify("error", say("visit_lost", { turns: counted("earlier_turn", kept.left) }));
     if (kept.writing) {
-      const { id, form, question } = kept.writing;
-      resume(id, { from: state.turns.find((run) => run.id === id), form, typed: question });
+      const { id, form, question, joins, from } = kept.writing;
+      const itself = state.turns.find((run) => run.id === id);
+      resume(id, { from: itself || state.turns.find((run) => run.id === from), form, typed: question, joins: itself ? "within" : joins });
     }
   } catch {
     state.turns = [];

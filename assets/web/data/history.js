@@ -46,6 +46,10 @@ export class Lane {
     this.deepest = 0; // levels of the deepest tree so far
     this.widest = 1; // rows that the widest one takes, the target's own token included
     this.counts = []; // tokens in the answer after each step, the first one included
+    const forced = new Set((header.forced || []).map(([place]) => place));
+    (header.prefix_ids || []).forEach((id, i) => this.addToken({ id, piece: header.prefix_pieces[i], step: -1, level: 0, node: -1,
+      proposer: TARGET, given: true, forced: forced.has(i) }));
+    this.lead = this.tokens.length + 1; // tokens before the first step
     this.addToken({ id: header.first_token_id, piece: header.first_piece, step: -1, level: 0, node: -1,
       proposer: TARGET });
   }
@@ -80,6 +84,14 @@ export class Lane {
     return true;
   }
 
+  // What could have come in a token's place, as {rank, tokens: [[id, piece, logprob], …]}, the one that came first; null where that
+  // was not recorded
+  alternativesAt(index) {
+    const { step, level, given: begun } = this.tokens[index];
+    const found = begun ? null : step < 0 ? this.header.first_alternatives?.[0] : this.steps[step].alternatives?.[level - 1];
+    return found ? { rank: found[0], tokens: found[1] } : null;
+  }
+
   get clock() {
     return this.seconds.length ? this.seconds[this.seconds.length - 1] : 0;
   }
@@ -101,12 +113,12 @@ export class Lane {
   }
 
   countAfter(step) {
-    return step < 0 ? 1 : this.counts[Math.min(step, this.counts.length - 1)];
+    return step < 0 ? this.lead : this.counts[Math.min(step, this.counts.length - 1)];
   }
 
   // Own seconds at which token number `count` (1 = the first) was there
   secondsTo(count) {
-    if (count <= 1) return 0;
+    if (count <= this.lead) return 0;
     const step = this.counts.findIndex((have) => have >= count);
     return step < 0 ? null : this.seconds[step];
   }
@@ -120,6 +132,7 @@ export class Run {
     this.finished = false;
     this.waiting = null;
     this.title = null;
+    this.branches = [this]; // of one turn, this one among them
   }
 
   // The lane that the tree and the answer show: the first one asked for that drafts
@@ -147,6 +160,13 @@ export class Run {
   // One sentence where the lanes' heads were not trained equally long, else nothing
   get unequalHeads() {
     return unequalHeads(this.ordered.map((lane) => [lane.title, lane.headMinutes]));
+  }
+
+  // The same of a token of this answer or of one that begins like it: what came before was the same
+  alternativesAt(index) {
+    const { tokens } = this.main;
+    const alike = ({ main }) => main && tokens.slice(0, index).every(({ id }, i) => main.tokens[i]?.id === id) && index < main.tokens.length;
+    return [this, ...this.branches].filter(alike).map(({ main }) => main.alternativesAt(index)).find(Boolean) || null;
   }
 
   get question() {

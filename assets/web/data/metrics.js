@@ -49,8 +49,8 @@ function acceptedByProposer(steps) {
 // Tokens after the first over own decode seconds
 function speed(lane, steps) {
   const count = steps === undefined ? lane.steps.length : steps;
-  if (!count || lane.counts[count - 1] < FEWEST_TOKENS) return null;
-  return (lane.counts[count - 1] - 1) / lane.seconds[count - 1];
+  if (!count || lane.counts[count - 1] - lane.lead + 1 < FEWEST_TOKENS) return null;
+  return (lane.counts[count - 1] - lane.lead) / lane.seconds[count - 1];
 }
 
 // Speed over the last two seconds of own time, at the end of a step
@@ -87,7 +87,7 @@ function commonTokens(lane, plain, steps) {
 function speedup(lane, plain, steps, before = 0) {
   if (!plain || lane === plain) return null;
   const common = commonTokens(lane, plain, steps);
-  if (common < FEWEST_TOKENS) return null;
+  if (common - lane.lead + 1 < FEWEST_TOKENS) return null;
   const mine = lane.secondsTo(common);
   return mine ? (before + plain.secondsTo(common)) / (before + mine) : null;
 }

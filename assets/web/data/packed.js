@@ -21,7 +21,7 @@ export class StepReader {
     const path = packed.accepted_path;
     const [draft_ms, verify_ms, other_ms] = packed.ms;
     const last = nodes[path.at(-1) ?? 0];
-    const { bonus_token_id = last.target_choice, committed = path.length + 1 } = packed;
+    const { bonus_token_id = last.target_choice, committed = path.length + 1, alternatives } = packed;
     return {
       index: packed.index,
       nodes,
@@ -34,6 +34,8 @@ export class StepReader {
       verify_ms,
       other_ms,
       plan: this.plan,
+      ...(alternatives ? { alternatives: alternatives.map(([rank, tokens]) =>
+        [rank, tokens.map(([id, logprob]) => [id, this.pieces.get(id), logprob])]) } : {}),
     };
   }
 

@@ -40,6 +40,13 @@ const NODE = { token_id: isNumber, piece: isHex, parent: isNumber, depth: isNumb
   proposer: isName, also_proposed_by: isTexts, evidence: (value) => isObject(value) && Object.values(value).every(isNumbers),
   target_choice: isNumber, target_choice_piece: isHex, margin: isNumber };
 
+// Of an answer that was forked, and of what else could have come
+const isIds = (value) => isNumbers(value) && value.every(Number.isInteger);
+const isRanked = (value) => Array.isArray(value) && value.every((place) => Array.isArray(place) && isNumber(place[0]) && Array.isArray(place[1])
+  && place[1].length > 0 && place[1].every((one) => Array.isArray(one) && isNumber(one[0]) && isHex(one[1]) && isNumber(one[2])));
+const IF_THERE = { first_alternatives: isRanked, alternatives: isRanked, prefix_ids: isIds,
+  prefix_pieces: (value) => Array.isArray(value) && value.every(isHex), forced: (value) => Array.isArray(value) && value.every(isIds) };
+
 export class TraceFileError extends Error {}
 const fail = (key, values) => {
   throw new TraceFileError(say(key, values));
@@ -51,6 +58,9 @@ function check(value, rules, where) {
   for (const [field, fits] of Object.entries(rules)) {
     if (!(field in value)) fail("not_trace_field", { field });
     if (!fits(value[field])) unfit(`“${field}” of ${where} has an unexpected value`);
+  }
+  for (const [field, fits] of Object.entries(IF_THERE)) {
+    if (field in value && !fits(value[field])) unfit(`“${field}” of ${where} has an unexpected value`);
   }
 }
 
@@ -98,6 +108,7 @@ function checkedTrace(trace) {
   if (!Array.isArray(trace.steps)) unfit("“steps” is not a list");
   const { header, steps, end_reason } = trace;
   check(header, HEADER, "the header");
+  if (header.prefix_ids?.length !== header.prefix_pieces?.length) unfit("“prefix_pieces” of the header has another length than “prefix_ids”");
   if (!isReason(end_reason)) unfit("“end_reason” has an unexpected value");
   steps.forEach(checkStep);
   return { header, steps, end_reason };
@@ -112,6 +123,13 @@ export function readTraceFile(text) {
   } catch {
     fail("not_trace_json");
   }
+  const { branches = [], shown = 0 } = value || {};
+  if (!Array.isArray(branches) || branches.length > MOST_TRACES) unfit(`“branches” is no list of at most ${MOST_TRACES}`);
+  if (branches.length && !branches[shown]) unfit("“shown” is no place in “branches”");
+  return { ...recordingIn(value), branches: branches.map((one) => recordingIn(one).traces), shown };
+}
+
+function recordingIn(value) {
   if (!isObject(value)) unfit("expected an object");
   if (isObject(value.traces) && Object.keys(value.traces).length) {
     const entries = Object.entries(value.traces);

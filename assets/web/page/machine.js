@@ -21,7 +21,7 @@ const FIRST_PLAY_MS = 800;
 export const state = {
   tab: "watch", run: null, waiting: null, index: 0, follow: true, phase: 3, guess: false, playing: false, replay: false, time: null,
   sought: false, pace: "slow", choices: false, showAll: false, list: false, spaces: false, formatted: true,
-  plotMode: "tokens", turns: [], from: null, replaced: [], putAway: null, armed: false, lost: null, starting: false, seen: new Set(),
+  plotMode: "tokens", turns: [], from: null, replaced: [], putAway: null, armed: false, lost: null, starting: false, seen: new Set(), linked: null,
 };
 
 // The panes, once they are built; the server's functions, and what the form is told to do, null in saved pages
@@ -175,15 +175,36 @@ export function endWriting() {
 }
 
 // A new run, which takes the place of the turn `from` and of those after it
-export function begin(id, { from, typed, form } = {}) {
+export function begin(id, { from, typed, form, joins } = {}) {
   const run = new Run(id, "live");
   const at = state.turns.indexOf(from);
-  Object.assign(run, { ticks: 0, newest: -1, heard: performance.now(), from, form, typed, replaced: at < 0 ? [] : state.turns.splice(at) });
+  Object.assign(run, { ticks: 0, newest: -1, heard: performance.now(), from, form, typed, joins, replaced: at < 0 ? [] : state.turns.splice(at) });
   state.seen.add(id);
   state.turns.push(run);
   if (state.tab === "recordings") setTab("watch");
   change({ from: null, putAway: null, waiting: run, lost: null, playing: false });
   return run;
+}
+
+// An answer that was asked for beside the one that it takes the place of, or that goes on with it
+function joinBranches(run) {
+  const [before, ...tail] = run.replaced;
+  if (!before) return;
+  Object.assign(before, { tail });
+  run.branches = before.branches;
+  if (run.joins === "beside") run.branches.push(run);
+  else run.branches.splice(run.branches.indexOf(before), 1, run);
+}
+
+// Shows another branch of a turn, and the turns that came after it; with `undo` the one that is left is forgotten
+export function showBranch(run, to, undo) {
+  const at = state.turns.indexOf(run);
+  if (undo) run.branches.splice(run.branches.indexOf(run), 1);
+  if (at >= 0) {
+    run.tail = state.turns.splice(at).slice(1);
+    state.turns.push(to, ...(to.tail || []));
+  }
+  show(to);
 }
 
 function grow(value) {
@@ -201,6 +222,7 @@ function grow(value) {
   if (run.ticks <= run.newest) fetchMissed(run);
   if (run === state.waiting && run.main) {
     state.waiting = null;
+    if (run.joins) joinBranches(run);
     Object.assign(run, { replaced: [], from: null });
     show(run);
   } else if (run.finished && !run.main) fail(run);
@@ -226,7 +248,10 @@ export async function fetchMissed(run) {
 
 export function showRecording(id, recording, { playNow, source = "recording", step } = {}) {
   const run = runFromTraces(id, source, recording.traces, recording.title);
-  run.text = recording.text;
+  const { branches = [], shown } = recording;
+  run.branches = branches.length ? branches.map((traces, i) => (i === shown ? run : runFromTraces(`${id}-${i}`, source, traces, recording.title)))
+    : [run];
+  run.branches.forEach((one) => Object.assign(one, { text: recording.text, branches: run.branches }));
   const quiet = reducedMotion() || !playNow;
   show(run, step ?? (quiet ? undefined : 0));
   if (!quiet) setTimeout(() => state.run === run && !state.playing && !state.sought && play(true), FIRST_PLAY_MS);

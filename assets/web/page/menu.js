@@ -7,7 +7,7 @@ import { saveMenu } from "./save.js";
 import { copyButton } from "../share/address.js";
 import { linkTo } from "../share/link.js";
 
-const KEYS = ["step", "play", "phase", "guess", "live"];
+const KEYS = ["step", "play", "phase", "guess", "live", "alternatives"];
 
 // A switch in the menu; `set` is told whether it is on
 function option(key, set) {

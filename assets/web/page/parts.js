@@ -2,7 +2,7 @@
 
 import { h, radios, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
-import { bigTree } from "../chat/asking.js";
+import { bigTree, goOnFrom } from "../chat/asking.js";
 import { pathTo } from "../data/history.js";
 import { RecordingsView } from "../data/recordings.js";
 import { onKey } from "./keys.js";
@@ -12,8 +12,10 @@ import { RaceView } from "../race/race.js";
 import { Card } from "../tree/card.js";
 import { showLarge } from "../tree/dialog.js";
 import { TreeView } from "../tree/tree.js";
+import { Alternatives } from "../watch/alternatives.js";
 import { AnswerView, Legend, tokenLine } from "../watch/answer.js";
 import { Headline } from "../watch/facts.js";
+import { BranchBar } from "../watch/branches.js";
 import { MaskPanel } from "../watch/panels.js";
 import { Plot } from "../watch/plot.js";
 import { Scrubber } from "../watch/scrubber.js";
@@ -62,15 +64,18 @@ function chatPane(parts) {
   parts.empty = h("p", { class: "muted empty" }, say("empty_answer"));
   parts.answerText = h("div", { class: "answer-host" });
   parts.turns = h("div", { class: "turn-actions" });
-  parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: -1 }, parts.earlier, parts.question, parts.sentWith, parts.empty,
-    parts.answerText, parts.turns);
+  parts.branches = new BranchBar();
+  parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: -1 }, parts.earlier, parts.question, parts.sentWith, parts.branches.element,
+    parts.empty, parts.answerText, parts.turns);
   parts.tokenLine = h("div", { class: "token-line" });
   const legend = h("div", { class: "legend" });
   const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") },
     h("h2", { class: "voice" }, say("answer")), headline, parts.waiting[0].element,
     parts.answerScroll, h("div", { class: "legend-line" }, legend, parts.tokenLine));
+  parts.alternatives = new Alternatives(pane, (index) => parts.answerText.querySelector(`[data-token="${index}"]`), goOnFrom);
   parts.answer = new AnswerView(parts.answerText, {
     onPick: seek,
+    onToken: (index) => parts.alternatives.open(state.run, index),
     onPreview: (token) => {
       parts.tokenLine.textContent = token && parts.answer.lane ? tokenLine(parts.answer.lane, token) : "";
     },

@@ -35,7 +35,12 @@ const drawnJson = (run) => JSON.stringify({ title: run.title || run.question, wh
 // A run as json: the file it came from as it is, else the server's own trace; where that is no longer kept, what the
 // page holds, and a sentence that says so
 export async function asJson(run) {
-  if (run.text) return run.text;
+  if (run.text || run.branches.length < 2) return run.text || oneAsJson(run);
+  const [text, ...branches] = await Promise.all([run, ...run.branches].map(oneAsJson));
+  return `${text.slice(0, -1)},"branches":[${branches}],"shown":${run.branches.indexOf(run)}}`;
+}
+
+async function oneAsJson(run) {
   const text = screen.server ? await screen.server.trace_text(run.id).catch(() => null) : null;
   if (text) return text;
   notify("notice", say("save_rounded"));
@@ -50,7 +55,7 @@ function cell(value) {
 }
 
 const COLUMNS = ["method", "step", "node", "parent", "depth", "pass", "token_id", "token", "proposer", "score", "draft_prob",
-  "target_prob", "state", "target_choice"];
+  "target_prob", "state", "target_choice", "place", "rank"];
 
 // Spreadsheets read UTF-8 only behind a byte order mark
 export const csvOf = (rows) => "\uFEFF" + rows.map((row) => row.map(cell).join(",")).join("\r\n");
@@ -63,6 +68,13 @@ export function asCsv(run) {
         node.token_id, nameOf(lane, node.token_id, node.piece), node.proposer, node.score, node.draft_prob, node.target_prob,
         stateOf(step, i), node.target_choice]));
     }
+  }
+  for (const lane of Object.values(run.lanes)) {
+    lane.tokens.forEach(({ id: came, step }, place) => {
+      const { tokens = [] } = lane.alternativesAt(place) || {};
+      tokens.slice(1).forEach(([id, piece, logprob], i) => rows.push([lane.method, step < 0 ? null : step, ...Array(4).fill(null), id,
+        nameOf(lane, id, piece), null, null, null, Math.exp(logprob), id === came ? "came" : "alternative", null, place, i + 1]));
+    });
   }
   return csvOf(rows);
 }

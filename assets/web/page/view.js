@@ -73,6 +73,7 @@ function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, for
   parts.answerText.hidden = !main;
   parts.question.textContent = main ? run.question : "";
   parts.sentWith.textContent = main ? badgeOf(run) || sentWith(run) : "";
+  parts.branches.draw(run);
   parts.legend.draw(main, main ? main.steps.slice(0, steps) : []);
   if (!main) return;
   parts.answer.draw(main, count, { live: !whole || !main.endReason, selected: index, tail: whole ? endWords(main) : "", formatted });

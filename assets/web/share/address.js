@@ -87,10 +87,11 @@ async function openAsking(link, server) {
     return;
   }
   linked = values;
+  state.linked = { question: values.question, prefix: link.asking["answer-prefix"] || null };
   fieldsChosen(Object.keys(link.asking));
   screen.form.openLink();
   freshChat();
-  notify("notice", say("link_ready"));
+  notify("notice", say(state.linked.prefix ? "link_ready_fork" : "link_ready"));
   compareModels(link);
 }
 

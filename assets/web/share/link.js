@@ -17,10 +17,12 @@ const NUMBERS = { temperature: null, "top-p": null, "top-k": null, seed: null, "
 // as it came, and the form's own rules refuse it
 const asNumber = (text) => (NUMBER.test(text) ? Number(text) : text);
 const asNumerics = (text) => ({ exact: say("exact"), fast: say("fast") })[text] || text;
+const asPrefix = (text) => text.split("!").map((part) => part.split(".").filter(Boolean).map(asNumber));
+const prefixText = ({ prefix_ids: ids, forced }) => `${ids.join(".")}!${forced.map(([place]) => place).join(".")}`;
 const FIELDS = new Map([
   ["question", String], ["system-prompt", String], ["method", String], ["numerics", asNumerics],
   ["further-lanes", (text) => text.split(",").filter(Boolean)], ["alongside", (text) => ({ yes: true, no: false })[text] ?? text],
-  ["answer-as", String], ["answer-form", String], ["logit-bias", String], ["suppress-tokens", String], ["template-arguments", String],
+  ["answer-as", String], ["answer-form", String], ["answer-prefix", asPrefix], ["logit-bias", String], ["suppress-tokens", String], ["template-arguments", String],
   ...["length", "candidates", "levels", ...Object.keys(NUMBERS)].map((name) => [name, asNumber]),
 ]);
 const OTHERS = ["tab", "target", "dtype"];
@@ -53,6 +55,7 @@ function settingsOf(run) {
     ...(tree.policy === "fixed" && tree.nodes > 1 ? { candidates: tree.nodes - 1, levels: tree.depth } : {}),
     ...(drafting.length ? { method: drafting[0] } : {}), alongside: run.plain ? "yes" : "no",
     "further-lanes": drafting.slice(1).join(","), numerics, ...(system ? { "system-prompt": system } : {}),
+    ...(run.main.header.prefix_ids?.length ? { "answer-prefix": prefixText(run.main.header) } : {}),
     ...Object.fromEntries(Object.entries(lists).filter(([, list]) => list.length).map(([name, list]) => [name, list.join(",")])),
     ...(kind ? { "answer-as": kind, "answer-form": [source].flat().join("\n") } : {}),
     ...(told ? { "template-arguments": JSON.stringify(told) } : {}),

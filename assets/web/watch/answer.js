@@ -30,7 +30,7 @@ function settledBefore(tokens, start, count) {
 }
 
 export class AnswerView {
-  constructor(host, { onPick, onPreview } = {}) {
+  constructor(host, { onPick, onPreview, onToken } = {}) {
     this.onPick = onPick;
     this.onPreview = onPreview;
     this.unfolded = false;
@@ -43,6 +43,7 @@ export class AnswerView {
         if (!token || !this.lane) return;
         const chosen = this.lane.tokens[Number(token.dataset.token)];
         if (pick && chosen && chosen.step >= 0) this.onPick?.(chosen.step);
+        if (pick && chosen) onToken?.(Number(token.dataset.token));
         else if (!pick) this.onPreview?.(chosen);
       });
     }
@@ -141,7 +142,9 @@ export class AnswerView {
   }
 
   element(unit, text) {
-    return unit.special ? pill(unit) : unit.first === unit.last ? token(unit, text) : this.spread(unit);
+    const element = unit.special ? pill(unit) : unit.first === unit.last ? token(unit, text) : this.spread(unit);
+    if (this.lane.tokens.slice(unit.first, unit.last + 1).some(({ forced }) => forced)) element.classList.add("forced");
+    return element;
   }
 
   // One character over several tokens: drawn once, with one hoverable underline segment per token
@@ -227,6 +230,7 @@ export class Legend {
 // The sentence under a hovered token
 export function tokenLine(lane, token) {
   const parts = [token.proposer.label];
+  if (token.given) return say(token.forced ? "token_line_forced" : "token_line_given");
   if (token.step < 0) parts.push(say("token_line_first"));
   else if (token.node < 0) parts.push(say("token_line_target", { step: token.step + 1 }));
   else {

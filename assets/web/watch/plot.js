@@ -20,7 +20,7 @@ function points(lane, steps, { mode, growing }) {
     found.x.push(x);
     found.y.push(y);
   };
-  if (mode === "tokens") add(0, 1);
+  if (mode === "tokens") add(0, lane.lead);
   const every = Math.max(1, Math.ceil(steps / (growing ? GROWING_POINTS : MOST_POINTS)));
   for (let i = 0; i < steps; i += 1) {
     if (i % every && i !== steps - 1) continue;

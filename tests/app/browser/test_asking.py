@@ -291,11 +291,14 @@ def test_one_click_takes_the_makers_settings_and_one_is_greedy_again(open_tab):
 def test_leaving_writes_each_turn_once_however_little_room_there_is(tab):
     counted = tab.evaluate(
         """() => {
-          const run = (n) => ({ id: 'r' + n, main: { tokens: [] }, finished: true, form: {}, lanes: {} });
+          const run = (n) => {
+            const one = { id: 'r' + n, main: { tokens: [] }, finished: true, form: {}, lanes: {} };
+            return Object.assign(one, { branches: [one] });
+          };
           Jakiro.moves.state.turns = Array.from({ length: 20 }, (_, n) => run(n));
           let written = 0;
           const { stringify } = JSON;
-          const runsIn = (value) => (value?.runs || (value?.traces ? [value] : [])).length;
+          const runsIn = (value) => (value?.runs || (value?.branches ? [value] : [])).length;
           JSON.stringify = (...given) => { written += runsIn(given[0]); return stringify(...given); };
           const { setItem } = Storage.prototype;
           Storage.prototype.setItem = () => { throw new Error('full'); };

@@ -1,5 +1,7 @@
 """How it works: every stop's control moves what it should and nothing else, checked against sums done in Python."""
 
+import math
+
 import pytest
 
 from app.page import lesson
@@ -241,6 +243,27 @@ def test_seed_changes_both_texts_and_shared_dice_change_only_tau(tab, recorded):
         assert texts[seed, "on"] == texts[seed, "off"]
         assert taus[seed, "on"] > taus[seed, "off"]
     assert texts["1", "on"] != texts["2", "on"]
+
+
+def test_temperature_and_top_p_change_the_shares_of_a_recorded_words_alternatives(tab, recorded):
+    of.go(tab, 8)
+    of.press(tab, "seed", "1")
+    header, steps = recorded.payloads("seed-1-shared", "jakiro", "header")[0], recorded.steps("seed-1-shared")
+    places = [*header["first_alternatives"], *(each for step in steps for each in step["alternatives"])]
+    surest = [tokens[1][-1] for _, tokens in places]
+    place = surest.index(min(surest))
+    assert of.result(tab, "chances-place").startswith(f"Word {place + 1}, after")
+    logs = [each[-1] for each in places[place][1][1:]]
+    for temperature, top_p in ((1, 1), (0, 1), (0.5, 1), (2, 1), (1, 0.6), (2, 0.3)):
+        of.slide(tab, "temperature", temperature)
+        of.slide(tab, "top-p", top_p)
+        weights = [math.exp((log - logs[0]) / temperature) if temperature else float(log == logs[0]) for log in logs]
+        kept = [weight if sum(weights[:i]) < top_p * sum(weights) else 0 for i, weight in enumerate(weights)]
+        shares = tab.eval_on_selector_all(".chance", "rows => rows.map(row => Number(row.dataset.share))")
+        assert shares == pytest.approx([weight / sum(kept) for weight in kept], abs=2e-4)
+        assert of.result(tab, "chances") == f"{sum(map(bool, kept))} of these 5 can come."
+    of.press(tab, "word-after")
+    assert of.result(tab, "chances-place").startswith(f"Word {place + 2}, after")
 
 
 def test_the_prediction_follows_the_sliders_and_the_measured_mark_stays(tab, recorded):

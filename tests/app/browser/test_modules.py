@@ -227,8 +227,8 @@ def test_speeds_and_places_of_two_answers_counted_by_hand(functions):
     found = functions.evaluate(
         """() => {
           const { metrics } = Jakiro;
-          const lane = (counts, seconds, secondsTo) => ({ counts, seconds, secondsTo, steps: counts, endReason: "eos",
-            tokens: Array.from({ length: counts.at(-1) }, (_, id) => ({ id })),
+          const lane = (counts, seconds, secondsTo) => ({ counts, seconds, secondsTo, lead: 1, steps: counts,
+            endReason: "eos", tokens: Array.from({ length: counts.at(-1) }, (_, id) => ({ id })),
             countAfter: (step) => (step < 0 ? 1 : counts[step]),
             countAt: (time) => counts.findLast((_, step) => seconds[step] <= time) || 1 });
           const main = lane([4, 8, 12], [0.5, 1, 4], (count) => [0.5, 1, 4][count / 4 - 1]);

@@ -334,6 +334,7 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     tab.click("#jk-settings")
     tab.click("#further-lanes input")
     tab.get_by_role("option", name=METHODS["prompt_lookup"].title, exact=True).click()
+    tab.keyboard.press("Tab")  # puts the list away, which may lie over the button
     tab.click("#close-settings")
     ask(tab, "Why?")
     tab.click('[data-tab="race"]')

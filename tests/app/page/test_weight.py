@@ -19,9 +19,9 @@ QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 NUM_STEPS, NODES = 500, 24
 MOST_BYTES = 6 * 1024
 # What a visitor loads once, before Gradio's own: style, scripts and words, with the plots' buttons, readouts and files,
-# 21 kB of links, cards and pictures, and 64 kB of the Markdown parser; Plotly and the tab Benchmark's code come after
-# the first paint
-PAGE_BYTES = 442_000
+# 21 kB of links, cards and pictures, 19 kB of a word's alternatives and branches, and 64 kB of the Markdown parser;
+# Plotly and the tab Benchmark's code come after the first paint
+PAGE_BYTES = 450_500
 
 
 class Events(list):

@@ -5,6 +5,7 @@ import { h, number, say } from "../../base/dom.js";
 import { textOf } from "../../data/history.js";
 import { metrics } from "../../data/metrics.js";
 import { lessonControls } from "../controls.js";
+import { chancesBox } from "./chances.js";
 import { AnswerView } from "../../watch/answer.js";
 
 const SEEDS = [1, 2];
@@ -40,6 +41,7 @@ export function diceStop(lesson) {
     state.shared = on;
     draw();
   });
+  const chances = chancesBox();
   const tauOf = (pair) => number(metrics.tau(pair.drafted.steps), 2);
 
   function draw() {
@@ -53,6 +55,7 @@ export function diceStop(lesson) {
     same.dataset.same = String(found.same);
     same.textContent = found.same ? say("dice_same", found) : say("dice_differ", found);
     tau.set(tauOf(pair));
+    chances.draw(pair.drafted);
   }
 
   const table = lessonControls.closedTable(say("dice_table"), [say("dice_seed"), say("dice_with"), say("dice_without"), say("dice_text")],
@@ -61,5 +64,6 @@ export function diceStop(lesson) {
   return { screen: [h("div", { class: "lesson-controls" }, seed.element, noise.element, tau.element),
     h("div", { class: "dice-lanes" }, lanes.map(({ name, host, line }) =>
       h("section", { class: "dice-lane" }, h("h3", null, pairOf(SEEDS[0], true)[name].title), host, line),
-    )), same, table, lesson.recordedLine()], draw, demo: [() => seed.press(SEEDS[1]), () => noise.press("off"), () => noise.press("on")] };
+    )), same, chances.element, table, lesson.recordedLine()], draw,
+  demo: [() => seed.press(SEEDS[1]), () => noise.press("off"), () => noise.press("on"), ...chances.demo] };
 }

@@ -1,0 +1,108 @@
+// The card of a word: what else the model could have written there, and how an answer goes on from one of these.
+
+import { filledBar, h, percent, say } from "../base/dom.js";
+import { screen } from "../page/machine.js";
+import { nameOf } from "../tree/names.js";
+
+const GAP = 6; // pixels between a word and its card
+
+// Why the token that came did, in a sentence or two
+function whyItCame(lane, index, rank) {
+  const { temperature, seed } = lane.header.sampling;
+  const place = say(rank === 1 ? "alternatives_rank_1" : "alternatives_rank", { rank });
+  if (lane.tokens[index].forced) return `${say("alternatives_forced")} ${place}`;
+  if (!temperature) return place;
+  return `${place} ${say("alternatives_drawn", { seed, position: lane.header.num_prompt_tokens + index })}`;
+}
+
+export class Alternatives {
+  // `wordAt(index)` is a word's element; `goOn(run, index, id)` goes on from a token in its place
+  constructor(host, wordAt, goOn) {
+    Object.assign(this, { wordAt, goOn });
+    this.box = h("div", { class: "alternatives", popover: "auto", role: "dialog", "aria-label": say("alternatives"),
+      onkeydown: (event) => this.onKey(event), ontoggle: ({ newState }) => newState === "closed" && this.mark(null) });
+    host.append(this.box);
+  }
+
+  // The card of the first word of the step on screen
+  openStep({ tab, run, index }) {
+    const first = run?.main?.countAfter(index - 1);
+    if (tab === "watch" && first !== undefined) this.open(run, first);
+  }
+
+  open(run, index) {
+    if (!run?.main?.tokens[index]) return;
+    Object.assign(this, { run, index });
+    this.box.replaceChildren(...this.content());
+    if (!this.box.matches(":popover-open")) this.box.showPopover();
+    this.place();
+    this.mark(this.wordAt(index));
+    this.box.querySelector("button:not(:disabled)").focus();
+  }
+
+  content() {
+    const { run, index } = this;
+    const lane = run.main;
+    const found = run.alternativesAt(index);
+    const own = lane.tokens[index];
+    const close = h("button", { class: "card-close icon-button", "aria-label": say("close"), onclick: () => this.box.hidePopover() }, "×");
+    const head = h("div", { class: "card-head" }, h("bdi", { class: "mono" }, nameOf(lane, own.id, own.bytes)));
+    if (!found) return [head, h("p", null, say("alternatives_none")), close];
+    const [came, ...likeliest] = found.tokens;
+    const all = likeliest.some(([id]) => id === came[0]) ? likeliest : [...likeliest, came];
+    const listed = all.findIndex(([id]) => id === own.id);
+    const rank = found.tokens[0][0] === own.id ? found.rank : listed + 1;
+    const live = run.source === "live" && screen.server;
+    const { temperature } = lane.header.sampling;
+    return [head, h("p", null, whyItCame(lane, index, rank)), live ? h("div", { class: "card-note" }, say("go_on_here")) : null,
+      h("div", { class: "alternative-list" }, all.map((one) => this.line(lane, one, one[0] === own.id, live))),
+      h("div", { class: "card-note" }, say(temperature ? "alternatives_about" : "alternatives_greedy", { temperature })),
+      live ? null : h("div", { class: "card-note" }, say("alternatives_recorded")), close].filter(Boolean);
+  }
+
+  line(lane, [id, piece, logprob], came, live) {
+    const token = nameOf(lane, id, piece);
+    const chance = Math.exp(logprob);
+    const parts = [h("bdi", { class: "mono" }, token), filledBar(came ? "fill-ink" : "fill-rest", Math.max(0.005, chance)),
+      h("span", { class: "bar-value" }, percent(chance)), h("span", { class: "came" }, came ? `✓ ${say("alternatives_came")}` : "")];
+    const ends = Boolean(lane.header.special_tokens[String(id)]);
+    if (!live) return h("div", { class: "alternative" }, parts);
+    return h("button", { class: "alternative", "data-id": id, disabled: ends, "aria-label": say("go_on_with", { token: `“${token}”`, percent: percent(chance) }),
+      onclick: () => {
+        this.box.hidePopover();
+        this.goOn(this.run, this.index, id);
+      } }, parts);
+  }
+
+  // Under its word, or over it where there is no room; a narrow screen has it at its lower edge
+  place() {
+    const spot = this.wordAt(this.index)?.getBoundingClientRect();
+    if (!spot) return;
+    const { offsetWidth: width, offsetHeight: height } = this.box;
+    const below = spot.bottom + GAP + height <= innerHeight;
+    this.box.style.left = `${Math.max(4, Math.min(spot.left, innerWidth - width - 4))}px`;
+    this.box.style.top = `${Math.max(4, below ? spot.bottom + GAP : spot.top - height - GAP)}px`;
+  }
+
+  mark(word) {
+    this.marked?.classList.remove("asked-about");
+    this.marked = word;
+    word?.classList.add("asked-about");
+  }
+
+  // ← → go to the words beside, ↑ ↓ through the alternatives
+  onKey(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const move = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!step && !move) {
+      // The page's own keys wait, but for a clicker's
+      if (event.key.startsWith("Page")) this.box.hidePopover();
+      else event.stopPropagation();
+      return;
+    }
+    event.preventDefault();
+    if (step) return this.open(this.run, this.index + step);
+    const buttons = [...this.box.querySelectorAll("button:not(:disabled)")];
+    buttons[(buttons.indexOf(document.activeElement) + move + buttons.length) % buttons.length].focus();
+  }
+}

@@ -1,0 +1,31 @@
+// The branches of a turn, ‹ 2 of 3 ›: answers to one question that part at a word which somebody chose.
+
+import { h, say } from "../base/dom.js";
+import { showBranch, state } from "../page/machine.js";
+
+export class BranchBar {
+  constructor() {
+    const button = (key, sign, move) => h("button", { class: "plain-button", "data-action": key, "aria-label": say(key), onclick: move }, sign);
+    this.words = h("span", { class: "tabular" });
+    this.before = button("branch_before", "‹", () => this.go(-1));
+    this.next = button("branch_next", "›", () => this.go(1));
+    this.undo = h("button", { class: "link-button", "data-action": "branch_undo", onclick: () => this.go(-1, true) }, say("branch_undo"));
+    this.element = h("div", { class: "branches", role: "group", hidden: true }, this.before, this.words, this.next, this.undo);
+  }
+
+  draw(run) {
+    this.element.hidden = !run || run.branches.length < 2;
+    if (this.element.hidden) return;
+    const { branches } = run;
+    const at = branches.indexOf(run);
+    this.words.textContent = say("branch", { n: at + 1, all: branches.length });
+    this.before.disabled = !run.finished || at === 0;
+    this.next.disabled = !run.finished || at === branches.length - 1;
+    this.undo.hidden = !run.finished || at === 0 || run.source !== "live";
+  }
+
+  go(by, undo) {
+    const { run } = state;
+    showBranch(run, run.branches[run.branches.indexOf(run) + by], undo);
+  }
+}

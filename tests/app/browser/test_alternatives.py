@@ -1,0 +1,241 @@
+"""A word's card, going on from another word, and the branches that this makes: by mouse, keys, phone and projector."""
+
+import json
+
+import pytest
+
+from tests.app.conftest import ask, wait_until_finished
+from tests.app.fake import ANSWER
+
+pytestmark = pytest.mark.browser
+CARD = ".alternatives:popover-open"
+BAR = ".branches:not([hidden]) .tabular"
+QUESTION = "Why is the sky blue?"
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+WORDS = ANSWER.rstrip().split(" ")
+
+
+@pytest.fixture
+def tab(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    ask(tab, QUESTION)
+    wait_until_finished(tab)
+    return tab
+
+
+def word(index: int) -> str:
+    return f'#jk-answer > .answer-host [data-token="{index}"]'
+
+
+def text(tab) -> str:
+    return tab.evaluate("Jakiro.textOf(Jakiro.state.run.main, Infinity)")
+
+
+def shows(tab, branch: str) -> None:
+    """Waits until the bar says so: it is drawn with the next frame."""
+    tab.wait_for_function("([bar, words]) => document.querySelector(bar)?.textContent === words", arg=[BAR, branch])
+
+
+def fork(tab, index: int, token_id: int) -> None:
+    """Presses an alternative of a word, and waits for the branch."""
+    tab.locator(word(index)).last.click()
+    before = tab.evaluate("Jakiro.state.run.id")
+    tab.click(f'{CARD} [data-id="{token_id}"]')
+    tab.wait_for_function("before => Jakiro.state.run.id !== before && Jakiro.state.run.finished", arg=before)
+
+
+def forked(index: int, other: str = " other") -> str:
+    return " ".join(WORDS[:index]) + other + " " + " ".join(WORDS[index + 1 :])
+
+
+def test_the_card_shows_chances_with_what_came_marked(tab):
+    tab.click(word(3))
+    card = tab.locator(CARD)
+    assert card.locator(".mono").all_inner_texts()[0] == "␣blue"
+    lines = card.locator("button.alternative").all_inner_texts()
+    assert [line.split() for line in lines] == [
+        ["␣blue", "60.0", "%", "✓", "came"],
+        ["␣other", "20.0", "%"],
+        ["␣further", "7.4", "%"],
+        ["‹E4›", "2.7", "%"],
+        ["↵", "1.0", "%"],
+        ["‹im_end›", "0.5", "%"],
+    ]
+    widths = card.locator(".bar-fill").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
+    assert widths == sorted(widths, reverse=True) and widths[0] == pytest.approx(3 * widths[1], rel=0.05)
+    # What would end the answer cannot be gone on from
+    assert card.locator("button:disabled").all_inner_texts()[0].startswith("‹im_end›")
+    assert tab.locator(".asked-about").inner_text().strip() == "blue"
+    tab.keyboard.press("Escape")
+    assert not card.is_visible() and not tab.locator(".asked-about").count()
+
+
+def test_a_fork_keeps_what_came_before_and_branches_are_switched_and_undone(tab):
+    whole = text(tab)
+    fork(tab, 10, 2000)
+    assert text(tab) == forked(10)
+    shows(tab, "Branch 2 of 2")
+    assert tab.locator(".token.forced").inner_text().strip() == "other"
+    assert tab.evaluate("Jakiro.state.run.main.header.forced") == [[10, 2000]]
+    # A word before the fork still has its card, and the fork can be forked
+    fork(tab, 4, 2001)
+    shows(tab, "Branch 3 of 3")
+    assert text(tab) == forked(4, " further")
+    tab.click('[data-action="branch_before"]')
+    shows(tab, "Branch 2 of 3")
+    assert text(tab) == forked(10)
+    tab.click('[data-action="branch_undo"]')
+    shows(tab, "Branch 1 of 2")
+    assert text(tab) == whole
+    tab.click('[data-action="branch_next"]')
+    assert text(tab) == forked(4, " further")
+    # The card of the word that was chosen tells what had come, and that it was chosen
+    tab.click(word(4))
+    assert tab.locator(CARD).locator("p").inner_text().startswith("You chose it.")
+    assert tab.locator(f"{CARD} .alternative").nth(2).inner_text().split()[-1] == "came"
+
+
+def test_the_token_that_came_writes_the_same_text(tab):
+    whole = text(tab)
+    fork(tab, 7, 1007)
+    shows(tab, "Branch 2 of 2")
+    assert text(tab) == whole
+
+
+def test_a_fork_of_an_earlier_turn_puts_later_ones_away_until_its_branch_is_shown_again(tab):
+    ask(tab, "And at night?")
+    wait_until_finished(tab)
+    tab.evaluate("Jakiro.show(Jakiro.state.turns[0])")
+    fork(tab, 5, 2000)
+    questions = "Jakiro.state.turns.map(turn => turn.question)"
+    assert tab.evaluate(questions) == [QUESTION]
+    tab.click('[data-action="branch_before"]')
+    assert tab.evaluate(questions) == [QUESTION, "And at night?"]
+
+
+def test_a_fork_in_the_middle_of_a_character(tab):
+    half = tab.evaluate("Jakiro.state.run.main.tokens.findIndex(t => t.bytes.at(-1) === 0x9f)")
+    fork(tab, half, tab.evaluate("i => Jakiro.state.run.main.tokens[i].id", half))
+    shows(tab, "Branch 2 of 2")
+    assert text(tab) == ANSWER.rstrip()
+
+
+def test_by_keys_alone(tab):
+    tab.locator("#view .jk-view").focus()
+    tab.keyboard.press("Home")
+    tab.keyboard.press("a")
+    head = tab.locator(f"{CARD} .card-head")
+    assert head.inner_text() == "␣sky"
+    tab.keyboard.press("ArrowRight")
+    assert head.inner_text() == "␣is"
+    tab.keyboard.press("ArrowDown")
+    assert tab.evaluate("document.activeElement.dataset.id") == "2000"
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector(BAR)
+    wait_until_finished(tab)
+    assert text(tab) == forked(2)
+
+
+def test_on_a_phone_the_card_lies_at_the_lower_edge_with_targets_for_fingers(open_tab, fake_address):
+    tab = open_tab(fake_address, **PHONE)
+    ask(tab, QUESTION)
+    wait_until_finished(tab)
+    tab.tap(word(3))
+    box = tab.locator(CARD).bounding_box()
+    assert (box["x"], box["width"]) == (0, 390) and box["y"] + box["height"] == pytest.approx(844, abs=1)
+    heights = tab.locator(f"{CARD} button.alternative").evaluate_all("all => all.map(one => one.offsetHeight)")
+    assert min(heights) >= 44
+    tab.tap(f'{CARD} [data-id="2000"]')
+    tab.wait_for_selector(BAR)
+    wait_until_finished(tab)
+    assert text(tab) == forked(3)
+
+
+def test_in_a_hall_a_clicker_goes_on_and_the_bar_is_there(tab):
+    tab.evaluate("Jakiro.projector(true)")
+    fork(tab, 3, 2000)
+    assert tab.locator(BAR).is_visible()
+    tab.keyboard.press("Home")
+    tab.keyboard.press("a")
+    box = tab.locator(CARD).bounding_box()
+    assert box["x"] >= 0 and box["y"] >= 0 and box["y"] + box["height"] <= 900
+    tab.keyboard.press("PageDown")
+    assert not tab.locator(CARD).is_visible() and tab.evaluate("Jakiro.state.index") == 1
+
+
+def test_a_reload_keeps_branches_and_what_followed_them(tab):
+    whole = text(tab)
+    ask(tab, "And at night?")
+    wait_until_finished(tab)
+    tab.evaluate("Jakiro.show(Jakiro.state.turns[0])")
+    fork(tab, 5, 2000)
+    tab.reload()
+    tab.wait_for_selector(BAR)
+    shows(tab, "Branch 2 of 2")
+    assert text(tab) == forked(5)
+    tab.click('[data-action="branch_before"]')
+    assert text(tab) == whole and tab.evaluate("Jakiro.state.turns.length") == 2
+
+
+def test_stop_ends_a_fork_and_the_branch_before_is_there(tab, fake_generator):
+    whole = text(tab)
+    fake_generator.pace, before = 3, fake_generator.pace
+    try:
+        tab.click(word(5))
+        tab.click(f'{CARD} [data-id="2000"]')
+        tab.wait_for_function("Jakiro.state.run.main?.header.forced?.length && Jakiro.state.run.main.steps.length > 1")
+        tab.click("#stop")
+        wait_until_finished(tab)
+    finally:
+        fake_generator.pace = before
+    assert tab.evaluate("Jakiro.state.run.main.endReason") == "stopped" and len(text(tab)) < len(whole)
+    tab.click('[data-action="branch_before"]')
+    assert text(tab) == whole
+
+
+def test_what_the_server_refuses_leaves_the_answer_as_it_was(tab):
+    whole = text(tab)
+    tab.evaluate("Jakiro.goOnFrom(Jakiro.state.run, 3, 'x')")
+    tab.wait_for_selector("#jk-notice:not([hidden])")
+    assert text(tab) == whole and not tab.locator(BAR).count()
+
+
+def test_a_link_goes_on_from_the_same_place(tab, open_tab, fake_address):
+    fork(tab, 6, 2000)
+    link = tab.evaluate("Jakiro.linkTo(Jakiro.state).link")
+    other = open_tab(fake_address + "#" + link.split("#")[1])
+    other.wait_for_function("Jakiro.state.linked")
+    other.click("#ask")
+    other.wait_for_selector('.jk-view[data-run]:not([data-run^="recording"])')
+    wait_until_finished(other)
+    assert text(other) == forked(6) and other.evaluate("Jakiro.state.run.main.header.forced") == [[6, 2000]]
+
+
+def test_a_saved_replay_keeps_branches_and_shows_alternatives(tab, open_tab, tmp_path):
+    whole = text(tab)
+    fork(tab, 6, 2000)
+    with tab.expect_download() as found:
+        tab.click(".page-menu > summary")
+        tab.click(".save-menu > summary")
+        tab.click('[data-save="save_html"]')
+    path = tmp_path / "replay.html"
+    found.value.save_as(path)
+    replay = open_tab(path.as_uri())
+    replay.wait_for_selector(BAR)
+    shows(replay, "Branch 2 of 2")
+    assert text(replay) == forked(6)
+    replay.click('[data-action="branch_before"]')
+    assert text(replay) == whole
+    replay.click(word(6))
+    assert (
+        replay.locator(f"{CARD} div.alternative").count() == 6 and not replay.locator(f"{CARD} button[data-id]").count()
+    )
+
+
+def test_files_say_what_else_could_have_come(tab):
+    fork(tab, 6, 2000)
+    file = json.loads(tab.evaluate("Jakiro.asJson(Jakiro.state.run)"))
+    assert file["shown"] == 1 and len(file["branches"]) == 2
+    rows = tab.evaluate("Jakiro.asCsv(Jakiro.state.run)").splitlines()
+    alternatives = [row for row in rows if ",alternative," in row]
+    assert alternatives and all(len(row.split(",")) >= 16 for row in alternatives[:1])
