@@ -71,11 +71,12 @@ def pair_sentences(data: raw.Raw, makers: raw.Raw) -> str:
     speeds = {Lane.named(group.lane).method: round(group.speed, 1) for group in groups
               if group.category == OVERALL and group.temperature == first}  # fmt: skip
     asked = [f"{word} {makers.settings[name]:g}" for name, word in _FILTERS.items() if makers.settings.get(name)]
+    ratios = [f"{speeds[each] / speeds['llama-cpp']:.2f}×" for each in (DEFAULT.name, PLAIN.name)]
     return (
-        f"{speed_table(data)} At {makers.runs[0].temperature:g} with {', '.join(asked)}. By category at temperature {first:g} from {least.speedup:.2f}× ({least.category}) to "
-        f"{most.speedup:.2f}× ({most.category}). τ is {taus}. Against plain decoding in llama.cpp at temperature "
-        f"{first:g} Jakiro is {speeds[DEFAULT.name] / speeds['llama-cpp']:.2f}× as fast, plain decoding here "
-        f"{speeds[PLAIN.name] / speeds['llama-cpp']:.2f}×."
+        f"{speed_table(data)} At {makers.runs[0].temperature:g} with {', '.join(asked)}. By category at temperature "
+        f"{first:g} from {least.speedup:.2f}× ({least.category}) to {most.speedup:.2f}× ({most.category}). τ is {taus}. "
+        f"Against plain decoding in llama.cpp at temperature {first:g} Jakiro is {ratios[0]} as fast, plain decoding "
+        f"here {ratios[1]}."
     )
 
 

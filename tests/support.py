@@ -188,6 +188,11 @@ ALL_HEADS = HEADS | {
 }  # fmt: skip
 
 
+def head_for(method: str) -> str:
+    """The one of "summed", "eagle3" and "dflash" that a method drafts with, if it drafts with a head."""
+    return next((head for head in ("eagle3", "dflash") if head in heads_of(METHODS[method])), "summed")
+
+
 def heads_of(method: Method) -> tuple[str, ...]:
     """Those of `HEADS` that a method is tested with.
 

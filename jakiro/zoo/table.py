@@ -63,7 +63,7 @@ ENTRIES = {
     "qwen2.5-coder-0.5b-instruct": Entry(
         source="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
         head="qwen2.5-coder-0.5b-instruct-decoupled",
-        target_sha256="f9c43f36a9a8608624de0746a8d680953090f8d216ffdfbd4e9bc68dcd3ff84b",
+        target_sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         file=HubFile(
             repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
             name="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",

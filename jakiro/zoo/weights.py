@@ -100,7 +100,9 @@ def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=
         )  # fmt: skip
     _refuse_what_differs(pair, found)
     model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
-    return model, hashing(_local_folder(pair))
+    # Converted or read as it is, a file's weights are those of its hash
+    file = None if is_embedded(pair.target_name) else gguf_path(pair)
+    return model, hashing(_local_folder(pair) if file is None else file)
 
 
 def load_stored(name: str | None, config, hashing=weights_sha256):

@@ -32,8 +32,8 @@ def test_a_head_of_an_outside_network_is_read_where_its_methods_are_known(pair):
 
 def test_elsewhere_it_is_refused_with_the_way_to_bring_it(pair):
     sentence = (
-        "This draft head is of the kind 'stacked', known are jakiro, eagle, eagle3, parallelspec, gumiho, medusa; "
-        "name the module that brings"
+        "This draft head is of the kind 'stacked', known are jakiro, dflash, eagle, eagle3, parallelspec, gumiho, "
+        "medusa; name the module that brings"
     )
     with pytest.raises(ValueError, match=sentence):
         JakiroGenerator.from_pretrained(*pair, "cpu", "float32")

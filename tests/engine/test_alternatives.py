@@ -7,7 +7,7 @@ from jakiro.config import ALTERNATIVES, Grammar, SamplingParams
 from jakiro.methods import METHODS
 from jakiro.trace import Ranked, Trace
 from tests.graphs.static import static_generator
-from tests.support import DEVICE, heads_of, prompt_ids, tiny_generator, tiny_model
+from tests.support import DEVICE, head_for, prompt_ids, tiny_generator, tiny_model
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
 
@@ -29,7 +29,7 @@ def stock_probs(token_ids: list[int], temperature: float, bias: dict[int, float]
 
 @pytest.fixture(scope="module")
 def generators():
-    return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3")}
+    return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3", "dflash")}
 
 
 @pytest.mark.parametrize("temperature", [0, 0.7, 1])
@@ -39,7 +39,7 @@ def test_they_are_a_stock_models_at_the_temperature_after_the_rules(generators, 
     sampling = SamplingParams(
         temperature, top_p=0.9, seed=5, max_new_tokens=24, logit_bias=bias, record_alternatives=True
     )
-    for generator in generators["eagle3" if "eagle3" in heads_of(METHODS[method]) else "summed"]:
+    for generator in generators[head_for(method)]:
         trace = generator.run(QUESTION, sampling, method=method)
         found = places(trace)
         assert [each.tokens[0].token_id for each in found] == trace.token_ids

@@ -7,7 +7,7 @@ from jakiro.engine.prefix import PrefixStore
 from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from tests.graphs.static import static_generator
-from tests.support import heads_of, prompt_ids, reference_answer, tiny_generator, tiny_model
+from tests.support import head_for, prompt_ids, reference_answer, tiny_generator, tiny_model
 
 QUESTION, LENGTH = "Why is the sky blue?", 24
 RULES = {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "no_repeat_ngram_size": 3}
@@ -21,7 +21,7 @@ def generator():
 @pytest.fixture(scope="module")
 def generators():
     """By head: passes that grow with the text, and passes at fixed addresses."""
-    return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3")}
+    return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3", "dflash")}
 
 
 @pytest.mark.parametrize("rules", [{}, RULES])
@@ -29,7 +29,7 @@ def generators():
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_token_writes_the_same_answer(generators, method, temperature, rules):
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, **rules)
-    for generator in generators["eagle3" if "eagle3" in heads_of(METHODS[method]) else "summed"]:
+    for generator in generators[head_for(method)]:
         prefixes = PrefixStore().of()
         whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
         # After the first token, between two steps and within one, and before the last
@@ -50,7 +50,7 @@ def test_the_same_token_writes_the_same_answer(generators, method, temperature, 
 @pytest.mark.parametrize("method", METHODS)
 def test_another_token_writes_what_plain_decoding_writes_after_it(generators, method, temperature):
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, record_alternatives=True)
-    for generator in generators["eagle3" if "eagle3" in heads_of(METHODS[method]) else "summed"]:
+    for generator in generators[head_for(method)]:
         prefixes = PrefixStore().of()
         whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
         places = [whole.header.first_alternatives[0], *(each for step in whole.steps for each in step.alternatives)]

@@ -94,7 +94,9 @@ def test_a_folder_that_is_a_link_or_another_user_s_is_refused(compiler, tmp_path
 def test_what_a_killed_compiler_left_is_removed(compiler, tmp_path):
     folder = tmp_path / "cache" / "native"
     folder.mkdir(parents=True)
-    (folder / ".0123456789abcdef.so.77.77").write_bytes(b"half a lib")
+    left = folder / ".0123456789abcdef.so.77.77"
+    left.mkdir()
+    (left / "0123456789abcdef.so").write_bytes(b"half a lib")
     made = building.built(compiler)
     assert sorted(path.name for path in folder.iterdir()) == sorted((made.name, f"{made.stem}.sha256"))
 

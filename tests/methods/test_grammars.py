@@ -53,7 +53,7 @@ TREE = TreeConfig(width=4, depth=4, nodes=12)
 
 @pytest.fixture(scope="module")
 def generators():
-    return {head: tiny_generator(head) for head in ("summed", "decoupled", "eagle3")}
+    return {head: tiny_generator(head) for head in ("summed", "decoupled", "eagle3", "dflash")}
 
 
 def holds(text: str, form: Grammar) -> bool:

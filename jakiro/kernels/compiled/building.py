@@ -68,7 +68,7 @@ def _build(command: list[str], path: Path) -> None:
         log.warning("Compiled code in %s does not match its checksum; rebuilding it.", path)
     # Nobody else compiles now: these are of processes that were killed
     for left in path.parent.glob(".*.so.*"):
-        left.unlink()
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
     with atomic_file(path) as unfinished:
         subprocess.run(
             [*command, "-o", str(unfinished)], check=True, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS

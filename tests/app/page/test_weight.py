@@ -68,7 +68,7 @@ def test_updates_weigh_six_kilobytes_or_less(monkeypatch, steps_at_once):
         return [events[start : start + steps_at_once] for start in range(0, len(events), steps_at_once)]
 
     monkeypatch.setattr(handlers, "batches", batched)
-    values = list(handlers._updates(Finished(answer()), handlers.UPDATE_SECONDS))
+    values = list(handlers._updates(Finished(answer()), handlers.UPDATE_SECONDS, 0))
     sizes = sizes_of(values)
     assert len(values) >= NUM_STEPS // steps_at_once
     assert sum(sizes) / len(values) <= MOST_BYTES

@@ -104,7 +104,7 @@ def test_another_address_is_answered_while_one_holds_twelve_hundred_requests(pag
         call = Call(page[1], "generate", QUESTION, seconds=SECONDS)
         events = list(call)
         assert events[-1][0] == "complete" and events[-1][1][0]["state"] == "done"
-        assert sum(answer.startswith(b"HTTP/1.1 429") for answer in crowd.answers()) > 200
+        assert sum(answer.startswith(b"HTTP/1.1 429") for answer in crowd.answers()) >= 200
     finally:
         crowd.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, most)
