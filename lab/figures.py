@@ -74,8 +74,8 @@ def pair_sentences(data: raw.Raw, makers: raw.Raw) -> str:
     ratios = [f"{speeds[each] / speeds['llama-cpp']:.2f}×" for each in (DEFAULT.name, PLAIN.name)]
     return (
         f"{speed_table(data)} At {makers.runs[0].temperature:g} with {', '.join(asked)}. By category at temperature "
-        f"{first:g} from {least.speedup:.2f}× ({least.category}) to {most.speedup:.2f}× ({most.category}). τ is {taus}. "
-        f"Against plain decoding in llama.cpp at temperature {first:g} Jakiro is {ratios[0]} as fast, plain decoding "
+        f"{first:g} from {least.speedup:.2f}× ({least.category}) to {most.speedup:.2f}× ({most.category}). τ is {taus}."
+        f" Against plain decoding in llama.cpp at temperature {first:g} Jakiro is {ratios[0]} as fast, plain decoding "
         f"here {ratios[1]}."
     )
 
