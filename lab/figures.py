@@ -70,7 +70,9 @@ def pair_sentences(data: raw.Raw, makers: raw.Raw) -> str:
     least, most = categories[0], categories[-1]
     speeds = {Lane.named(group.lane).method: round(group.speed, 1) for group in groups
               if group.category == OVERALL and group.temperature == first}  # fmt: skip
-    asked = [f"{word} {makers.settings[name]:g}" for name, word in _FILTERS.items() if makers.settings.get(name)]
+    asked = [
+        f"{word} {makers.settings[name]:g}" for name, word in _FILTERS.items() if makers.settings.get(name, 1) != 1
+    ]
     ratios = [f"{speeds[each] / speeds['llama-cpp']:.2f}×" for each in (DEFAULT.name, PLAIN.name)]
     return (
         f"{speed_table(data)} At {makers.runs[0].temperature:g} with {', '.join(asked)}. By category at temperature "
