@@ -9,7 +9,7 @@ from jakiro.drafting.base import Needs, Proposer
 from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.heads.model_head import ModelConfig
 
-PROPOSERS = (Proposer("model", "Draft model", "A small language model that reads the same tokens."),)
+PROPOSERS = (Proposer("small_model", "Draft model", "A small language model that reads the same tokens."),)
 model_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 
 METHOD = head_method(

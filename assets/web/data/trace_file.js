@@ -13,7 +13,7 @@ const LONGEST_MS = 3600 * 1000; // no pass of a real run takes an hour
 const MOST_NODES = 1024;
 const MOST_LEVELS = 64;
 const MOST_PROPOSERS = 64;
-const MOST_TRACES = 16;
+const MOST_TRACES = 32;
 const isTime = (value) => isNumber(value) && value >= 0 && value <= LONGEST_MS;
 const isNumbers = (value) => Array.isArray(value) && value.every(isNumber);
 

@@ -66,7 +66,7 @@ export function asCsv(run) {
     for (const step of lane.steps) {
       step.nodes.forEach((node, i) => i && rows.push([lane.method, step.index, i, node.parent, node.depth, node.draft_pass,
         node.token_id, nameOf(lane, node.token_id, node.piece), node.proposer, node.score, node.draft_prob, node.target_prob,
-        stateOf(step, i), node.target_choice]));
+        stateOf(step, i), node.target_choice, null, null]));
     }
   }
   for (const lane of Object.values(run.lanes)) {

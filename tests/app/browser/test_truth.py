@@ -198,7 +198,7 @@ def test_files_that_lie_are_refused_in_one_sentence_and_the_view_stays(tab):
         "nodes, expected 1 to 1024": wide,
         "“end_reason” has an unexpected value": endless,
         "“proposers” of the header has an unexpected value": crowded,
-        "17 traces, expected at most 16": {f"lane {number}": traces["jakiro"] for number in range(17)},
+        "33 traces, expected at most 32": {f"lane {number}": traces["jakiro"] for number in range(33)},
     }
     for sentence, (field, value) in lies.items():
         files[sentence] = copy.deepcopy(traces)
