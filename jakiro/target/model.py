@@ -365,28 +365,27 @@ class TargetModel:
             positions = torch.cat([positions, positions[:1].expand(pad)])
             among = torch.eye(rows, dtype=torch.bool, device=self.device)
             among[:num_nodes, :num_nodes] = mask
-        visible = cache.visible(among)
-        # Nodes after the last position are never kept, but a table of positions ends there.
-        positions = positions.clamp(max=self.max_positions - 1)
-        column_positions = cache.column_positions(positions) if self.window else None
-        attending = EXACT if self.numerics == "exact" else self._ways.fast
-        features = self._forward(token_ids, positions, visible, column_positions, cache, attending, live or num_nodes)
+        features = self.features(token_ids, positions, cache.visible(among), cache, live or num_nodes)
         return Scores(self.logits(self._last_layer(features))[:num_nodes], features[:num_nodes], mask)
 
     @torch.inference_mode()
-    def features(self, token_ids: Tensor, positions: Tensor, visible: Tensor, cache: PassCache) -> Tensor:
-        """A pass over any rows that follow the cache's, for whoever drafts with this model.
+    def features(
+        self, token_ids: Tensor, positions: Tensor, visible: Tensor, cache: PassCache, live: int | None = None
+    ) -> Tensor:
+        """A pass over any rows that follow the cache's: a tree's, or those of whoever drafts with this model.
 
         Args:
             token_ids, positions: (rows,) int64. visible: (rows, columns) bool, see `RowCache.visible`.
+            live: as in `score`.
 
         Returns:
             (rows, feature_size).
         """
+        # Nodes after the last position are never kept, but a table of positions ends there.
         positions = positions.clamp(max=self.max_positions - 1)
         column_positions = cache.column_positions(positions) if self.window else None
         attending = EXACT if self.numerics == "exact" else self._ways.fast
-        return self._forward(token_ids, positions, visible, column_positions, cache, attending)
+        return self._forward(token_ids, positions, visible, column_positions, cache, attending, live)
 
     def _last_layer(self, features: Tensor) -> Tensor:
         """The part of features that the output function reads, (rows, hidden_size)."""
