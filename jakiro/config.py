@@ -44,6 +44,7 @@ def setting(
     argument: bool = False,
     repeated: bool = False,
     read: Callable[[str], object] | None = None,
+    words: tuple[str, ...] = (),
 ):
     """A field of a config with its sentence, for readers and for a command's `--help`.
 
@@ -51,8 +52,10 @@ def setting(
         names: of the option where they are not the field's own; an `argument` has none.
         repeated: a tuple whose option may stand several times; of others it takes a comma list.
         read: makes a part of a repeated one from the option's text, where it is no text itself.
+        words: that a comma list of numbers may also hold.
     """
-    about = {"about": about, "names": names, "argument": argument, "repeated": repeated, "read": read}
+    several = argument or repeated
+    about = {"about": about, "names": names, "argument": argument, "several": several, "read": read, "words": words}
     return field(default=default, metadata=about)
 
 

@@ -6,7 +6,7 @@ The generator chooses tokens; `report.py` sums runs up.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
-from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, MAX_NEW_TOKENS, TOP_K, TOP_P, SamplingParams, TreeConfig, setting
 from jakiro.drafting.base import Method
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.prompts import Question
@@ -51,19 +51,25 @@ class BenchSettings:
 
     Attributes:
         methods: names or aliases of drafting methods, "all" of them, or of `FURTHER_LANES`.
-        nodes: node budgets that every tree method runs with, one lane each; "auto" lets measured costs choose.
+        nodes: node budgets that every tree method runs with; "auto" lets measured costs choose.
         tree: width and depth of the trees with a fixed budget; its own node budget is not used.
         known: the drafting methods that there are.
     """
 
-    methods: tuple[str, ...] = (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
-    temperatures: tuple[float, ...] = (0.0, 1.0)
-    seeds: tuple[int, ...] = (0,)
-    nodes: tuple[int | str, ...] = (AUTO, 24)
-    max_new_tokens: int = 128
-    top_p: float = 1.0
-    top_k: int = 0
-    repetition_penalty: float = 1.0
+    methods: tuple[str, ...] = setting(
+        "Comma list, see `jakiro methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
+    )
+    temperatures: tuple[float, ...] = setting("Comma list.", (0.0, 1.0))
+    seeds: tuple[int, ...] = setting("Comma list; 0-9 is a range.", (0,))
+    nodes: tuple[int | str, ...] = setting(
+        "Comma list of tree sizes in nodes, one lane each; auto sizes trees by measured costs.",
+        (AUTO, 24),
+        words=(AUTO,),
+    )
+    max_new_tokens: int = setting(MAX_NEW_TOKENS, 128)
+    top_p: float = setting(TOP_P, 1.0)
+    top_k: int = setting(TOP_K, 0)
+    repetition_penalty: float = setting("Above 1: tokens of prompt and answer become rarer.", 1.0)
     tree: TreeConfig = field(default_factory=TreeConfig)
     known: Methods = field(default=METHODS, repr=False, compare=False)
 

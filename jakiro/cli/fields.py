@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter, signature
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
@@ -36,6 +36,8 @@ def _parts(config: type, field: Field) -> tuple[Any, type | None, bool]:
     hint = get_type_hints(config)[field.name]
     kinds = [each for each in get_args(hint) if each is not NoneType] if NoneType in get_args(hint) else [hint]
     part = get_args(kinds[0])[0] if get_origin(kinds[0]) is tuple else None
+    # Of numbers and words, which a comma list may mix
+    part = get_args(part)[0] if get_origin(part) is UnionType else part
     return kinds[0], part, NoneType in get_args(hint)
 
 
@@ -43,9 +45,8 @@ def _parameter(config: type, field: Field) -> Parameter:
     kind, part, optional = _parts(config, field)
     about, default = field.metadata["about"], Parameter.empty if field.default is MISSING else field.default
     if part is not None:
-        several = field.metadata["argument"] or field.metadata["repeated"]
         one = str if field.metadata["read"] else part
-        kind = list[one] if several else str
+        kind = list[one] if field.metadata["several"] else str
         if default is not Parameter.empty:
             default = ",".join(f"{value:g}" if part is float else str(value) for value in default or ()) or None
         optional = optional or default is None
@@ -61,6 +62,6 @@ def _value(config: type, field: Field, given: dict[str, Any]) -> Any:
     if part is None or (value is None and optional):
         return value
     if isinstance(value, str):
-        return tuple(comma_list(f"--{field.name.replace('_', '-')}", value, part))
+        return tuple(comma_list(f"--{field.name.replace('_', '-')}", value, part, field.metadata["words"]))
     read = field.metadata["read"]
     return tuple(map(read, value or ()) if read else value or ())
