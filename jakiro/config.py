@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, replace
 
 POLICIES = ("auto", "fixed")
+# "exact": plain and drafted passes round alike
+NUMERICS = ("exact", "fast")
 MOST_NODES, MOST_DEPTH = 256, 16
 MAX_SEED = 2**63
 # Below it, logits over the temperature leave float32's range
@@ -45,6 +47,7 @@ def setting(
     repeated: bool = False,
     read: Callable[[str], object] | None = None,
     words: tuple[str, ...] = (),
+    variable: bool = False,
 ):
     """A field of a config with its sentence, for readers and for a command's `--help`.
 
@@ -53,10 +56,10 @@ def setting(
         repeated: a tuple whose option may stand several times; of others it takes a comma list.
         read: makes a part of a repeated one from the option's text, where it is no text itself.
         words: that a comma list of numbers may also hold.
+        variable: whether JAKIRO_ and the field's name in capitals is an environment variable for it.
     """
-    several = argument or repeated
-    about = {"about": about, "names": names, "argument": argument, "several": several, "read": read, "words": words}
-    return field(default=default, metadata=about)
+    about = {"about": about, "names": names, "argument": argument, "several": argument or repeated}
+    return field(default=default, metadata=about | {"read": read, "words": words, "variable": variable})
 
 
 def require(condition: bool, sentence: str) -> None:

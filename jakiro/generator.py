@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, NUMERICS, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.budget import NONE, Size, sizes_for
@@ -27,7 +27,6 @@ from jakiro.engine.stream import Stream
 from jakiro.graphs.pool import Slots
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
-from jakiro.target.model import NUMERICS
 from jakiro.text import TokenText
 from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import GeneratorParts, LoadedModels, LoadOptions, Progress, load_parts

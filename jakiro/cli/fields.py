@@ -1,6 +1,6 @@
 """Options of a command from the fields of its config, which say name, type, default and help: `config.setting`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter, signature
 from types import NoneType, UnionType
@@ -11,13 +11,18 @@ import typer
 from jakiro.system import comma_list
 
 
-def options_from(*configs: type) -> Callable[[Callable], Callable]:
-    """Adds an option for each field of these configs that has a sentence; the command gets their values by name."""
+def options_from(*configs: type, without: Collection[str] = ()) -> Callable[[Callable], Callable]:
+    """Adds an option for each field of these configs that has a sentence; the command gets their values by name.
+
+    Args:
+        without: fields that get none, and keep their defaults.
+    """
 
     def decorated(command: Callable) -> Callable:
         shown = signature(command, eval_str=True)
         own = [each for each in shown.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-        added = [_parameter(config, each) for config in configs for each in fields(config) if each.metadata]
+        shared = [(config, each) for config in configs for each in fields(config) if each.metadata]
+        added = [_parameter(config, each) for config, each in shared if each.name not in without]
         # What must be given comes first
         both = sorted((*added, *own), key=lambda each: each.default is not Parameter.empty)
         command.__signature__ = shown.replace(parameters=[each.replace(kind=Parameter.KEYWORD_ONLY) for each in both])
@@ -28,7 +33,8 @@ def options_from(*configs: type) -> Callable[[Callable], Callable]:
 
 def filled(config: type, given: dict[str, Any], **others: Any) -> Any:
     """A config of what a command was given, and of what stands in no option."""
-    return config(**{each.name: _value(config, each, given) for each in fields(config) if each.metadata} | others)
+    known = [each for each in fields(config) if each.metadata and each.name in given]
+    return config(**{each.name: _value(config, each, given) for each in known} | others)
 
 
 def _parts(config: type, field: Field) -> tuple[Any, type | None, bool]:
@@ -50,8 +56,11 @@ def _parameter(config: type, field: Field) -> Parameter:
         if default is not Parameter.empty:
             default = ",".join(f"{value:g}" if part is float else str(value) for value in default or ()) or None
         optional = optional or default is None
+    variable = f"JAKIRO_{field.name.upper()}" if field.metadata["variable"] else None
     shown = (
-        typer.Argument(help=about) if field.metadata["argument"] else typer.Option(*field.metadata["names"], help=about)
+        typer.Argument(help=about)
+        if field.metadata["argument"]
+        else typer.Option(*field.metadata["names"], help=about, envvar=variable)
     )
     annotation = Annotated[kind | None if optional else kind, shown]
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

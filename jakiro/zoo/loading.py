@@ -27,7 +27,7 @@ from jakiro.kernels.linear import native_works, packing_works, round_linears
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
-from jakiro.target.model import NUMERICS, ROUNDED, TargetModel
+from jakiro.target.model import ROUNDED, TargetModel
 from jakiro.target.stored import SHAPES, StoredModel
 from jakiro.text import left_out, read_arguments, tell_template
 from jakiro.zoo import placement, weights
@@ -142,8 +142,6 @@ def _read(options: LoadOptions) -> LoadedModels:
 
 
 def _read_pair(options: LoadOptions) -> LoadedModels:
-    if options.numerics is not None and options.numerics not in NUMERICS:
-        raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {options.numerics!r}.")
     draft_precision, known = known_precision(options.draft_precision or "int8"), options.known_methods
     device, dtype = device_and_dtype(options)
     if device.type == "cpu":

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jakiro.config import TARGET, TEMPLATE_ARGUMENTS, setting
+from jakiro.config import NUMERICS, TARGET, TEMPLATE_ARGUMENTS, require, setting
 
 if TYPE_CHECKING:
     from jakiro.methods import Methods
@@ -37,6 +37,10 @@ class LoadOptions:
     draft_model: str | None = setting(
         "A small model of the target's family that drafts: a known name, a folder, a GGUF file or a Hub id.", None
     )
+
+    def __post_init__(self) -> None:
+        known = self.numerics is None or self.numerics in NUMERICS
+        require(known, f"Numerics must be one of {', '.join(NUMERICS)}; you gave {self.numerics!r}.")
 
     @property
     def known_methods(self) -> "Methods":
