@@ -374,18 +374,13 @@ class JakiroGenerator:
         sampling: SamplingParams | None = None,
         methods: Sequence[str] | None = None,
         tree: TreeConfig | None = None,
-        raw: bool = False,
-        prefixes: OwnPrefixes | None = None,
-        template_arguments: Mapping[str, object] | None = None,
-        answer_prefix_ids: Sequence[int] = (),
-        forced: Sequence[int] | None = None,
+        **further,
     ) -> "Race":
         """Answers one question with several methods; the next step is that of the one with the least time so far.
 
         Args:
             methods: names; None races plain decoding and `usual`.
-            prefixes: as for `stream`; the first method reads the prompt, the others begin with its rows.
-            template_arguments, answer_prefix_ids, forced: as for `stream`.
+            further: what else `stream` takes; the first method reads the prompt, the others begin with its cache.
 
         Raises:
             ValueError: an error of `stream`, or a method that is named twice.
@@ -393,7 +388,7 @@ class JakiroGenerator:
         raced = methods or (PLAIN.name, self.usual.name)
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
             raise ValueError(f"A race must not repeat a method; you gave {', '.join(raced)}.")
-        request = self._request(messages, sampling, tree, raw, prefixes, template_arguments, answer_prefix_ids, forced)
+        request = self._request(messages, sampling, tree, **further)
         streams: dict[str, Stream] = {}
         for method in raced:
             for first in list(streams.values())[:1]:

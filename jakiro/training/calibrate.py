@@ -39,14 +39,13 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
 from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, weights_file, write_config
 from jakiro.methods import METHODS, Methods, methods_from
-from jakiro.training.answers import Answer
 from jakiro.training.bound import BoundHead
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import Batch, FeatureCache, KeptFeatures
 from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions
 from jakiro.training.parallel import objective_for
-from jakiro.training.replay import ReplayedStep, replay
+from jakiro.training.replay import Answer, ReplayedStep, replay
 from jakiro.training.split import held_out_rows, in_order_of_content
 from jakiro.training.validation import HeldOut, branch_rows, held_out, log_q
 from jakiro.zoo.loading import choose_device
@@ -138,14 +137,11 @@ def _held_out(config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row], wo
 
 def _written(
     config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row]
-) -> dict[float, list[tuple[SamplingParams, Answer]]]:
-    """By temperature, the target's answers to the rows' messages."""
+) -> list[tuple[SamplingParams, list[Answer]]]:
+    """At every temperature, the target's answers to the rows' messages."""
     answers, prompts = bound.answers(config.texts), [row.ids[: row.a0] for row in rows[: config.texts]]
     samplings = [SamplingParams(each, seed=config.seed, max_new_tokens=config.max_new_tokens) for each in REGIMES]
-    return {
-        sampling.temperature: [(sampling, answer) for answer in answers.answers_to_ids(prompts, sampling)]
-        for sampling in samplings
-    }
+    return [(sampling, answers.answers_to_ids(prompts, sampling)) for sampling in samplings]
 
 
 @torch.no_grad()
@@ -261,23 +257,23 @@ def _features_by_key(
 
 
 def kept_shares(
-    head: DraftHead, drafter: HeadDrafter, answers: Mapping[float, Sequence[tuple[SamplingParams, Answer]]]
+    head: DraftHead, drafter: HeadDrafter, answers: Sequence[tuple[SamplingParams, Sequence[Answer]]]
 ) -> dict[str, float]:
     """The numbers "…-kept" of a calibration, from trees with `TREE_NODES` nodes.
 
     Args:
         head: of the drafter, with its weights fitted; its calibration is left as it was.
-        answers: by temperature, those of `REGIMES`.
+        answers: by how they were sampled, at temperatures of `REGIMES`.
     """
     before, found = head.config, {}
     head.config = replace(before, calibration=weights_alone(before.calibration))
     # A contrastive branch gives the deepest level alone, so trees of every depth are grown
     depths = range(2, MAX_DEPTH + 1) if before.contrastive else (MAX_DEPTH,)
-    for temperature, written in answers.items():
-        kind = REGIMES[temperature][0]
+    for sampling, written in answers:
+        kind = REGIMES[sampling.temperature][0]
         for depth in depths:
             tree = TreeConfig(nodes=TREE_NODES, depth=depth)
-            shares = shares_by_level(_steps(drafter, written, tree))
+            shares = shares_by_level(step for answer in written for step in replay(drafter, answer, sampling, tree))
             for level, share in shares.items():
                 branch = "contrastive" if before.contrastive and level == depth else "main"
                 found[f"{branch}/{level}/{kind}-kept"] = round(share, 4)
@@ -301,10 +297,3 @@ def shares_by_level(steps: Iterable[ReplayedStep]) -> dict[int, float]:
             kept[level] += level <= len(step.accepted_path)
             expected[level] += chance
     return {level: min((kept[level] + PRIOR) / (expected[level] + PRIOR), 1.0) for level in sorted(expected)}
-
-
-def _steps(
-    drafter: HeadDrafter, written: Sequence[tuple[SamplingParams, Answer]], tree: TreeConfig
-) -> Iterable[ReplayedStep]:
-    for sampling, answer in written:
-        yield from replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree)

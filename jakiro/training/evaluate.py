@@ -39,10 +39,9 @@ from jakiro.methods import methods_from as methods_of
 from jakiro.prompts import load_questions
 from jakiro.target.model import TargetModel
 from jakiro.trace import acceptance_by_depth, pooled_tau
-from jakiro.training.answers import Answer
 from jakiro.training.bound import BoundHead
 from jakiro.training.features import Batch
-from jakiro.training.replay import ReplayedStep, replay
+from jakiro.training.replay import Answer, ReplayedStep, replay
 from jakiro.training.validation import HeldOut, expert_facts
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, choose_dtype, further_heads
@@ -244,51 +243,37 @@ def scores(
         trees: fixed trees.
     """
     for tree in trees:
-        passes = PassCounts()
-        counted, steps = passes.of(drafter), []
-        for answer in answers:
-            passes.begin()
-            steps.append(list(replay(counted, answer.ids, answer.features, answer.start, answer.end, sampling, tree)))
+        passes: list[list[int]] = [[] for _ in answers]
+        steps = [
+            list(replay(_counted(drafter, counts), answer, sampling, tree))
+            for answer, counts in zip(answers, passes, strict=True)
+        ]
         categories = [answer.question.category for answer in answers]
         for category in (ALL, *dict.fromkeys(categories)):
             chosen = [index for index, name in enumerate(categories) if category in (ALL, name)]
-            members = [steps[index] for index in chosen]
-            yield _score(method, sampling.temperature, tree.nodes, category, members, passes.mean(chosen))
+            counts = [count for index in chosen for count in passes[index]]
+            mean = sum(counts) / len(counts) if counts else None
+            yield _score(method, sampling.temperature, tree.nodes, category, [steps[index] for index in chosen], mean)
 
 
-class PassCounts:
-    """Counts the passes of a head that follow one another in each step, text by text."""
+def _counted(drafter: Drafter, counts: list[int]) -> Drafter:
+    """The same drafter; of a head that grows trees, `counts` gets the passes that follow one another in each step."""
+    if not isinstance(drafter, HeadDrafter):
+        return drafter
 
-    def __init__(self) -> None:
-        self._counts: list[list[int]] = []
+    def growing(*given) -> TreeGrower:
+        grower = drafter.grower(*given)
+        grow = grower.grow
 
-    def begin(self) -> None:
-        """The steps of the next text follow."""
-        self._counts.append([])
+        def counted() -> Proposal:
+            proposal = grow()
+            counts.append(len(grower.outputs))
+            return proposal
 
-    def of(self, drafter: Drafter) -> Drafter:
-        """The same drafter, counted where a head grows its trees."""
-        if not isinstance(drafter, HeadDrafter):
-            return drafter
+        grower.grow = counted
+        return grower
 
-        def growing(*given) -> TreeGrower:
-            grower = drafter.grower(*given)
-            grow = grower.grow
-
-            def counted() -> Proposal:
-                proposal = grow()
-                self._counts[-1].append(len(grower.outputs))
-                return proposal
-
-            grower.grow = counted
-            return grower
-
-        return replace(drafter, grower=growing)
-
-    def mean(self, texts: Sequence[int]) -> float | None:
-        """Passes a step over these texts; None where nothing was counted."""
-        counts = [count for text in texts for count in self._counts[text]]
-        return sum(counts) / len(counts) if counts else None
+    return replace(drafter, grower=growing)
 
 
 def _score(

@@ -1,12 +1,11 @@
 """Training a head for a target: `train(config)` reads features, learns, calibrates, and returns the head.
 
-`TrainConfig` is all of it as plain data, JSON both ways; the command `train` only fills it.
+`TrainConfig` is all of it as plain data; the command `train` only fills it.
 """
 
-import json
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 from datetime import timedelta
 from functools import partial
@@ -30,7 +29,7 @@ from jakiro.training.corpus import Row, read_corpus, read_manifest
 from jakiro.training.curves import write_curves
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import FeatureCache, KeptFeatures
-from jakiro.training.losses import LossWeights, Objective
+from jakiro.training.losses import Objective
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import (
     add_minutes,
@@ -94,22 +93,6 @@ class TrainConfig:
     logdir: str | None = setting("Folder for tensorboard and training.html.", None)
     device: str | None = setting(DEVICE, None)
     resume: bool = setting("Continue from the last checkpoint in --work.", False, "--resume")
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "TrainConfig":
-        """Raises ValueError where the text is no such config."""
-        try:
-            values = json.loads(text)
-            options = dict(values["options"])
-            options["weights"] = LossWeights(**options.get("weights", {}))
-            for name in ("corpora", "methods_from"):
-                values[name] = tuple(values.get(name, ()))
-            return cls(**values | {"options": TrainingOptions(**options)})
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"This is no training's config ({error}); expected the fields of TrainConfig.") from error
 
 
 def train(config: TrainConfig) -> DraftHead:

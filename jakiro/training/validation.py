@@ -15,7 +15,7 @@ from jakiro.training.corpus import Row
 from jakiro.training.features import Batch, FeatureCache, length_buckets
 from jakiro.training.losses import LossWeights, Objective, learnable_positions
 from jakiro.training.parallel import ParallelObjective
-from jakiro.training.replay import replay
+from jakiro.training.replay import Answer, replay
 
 NUM_STEPS = 5
 NODE_BUDGETS = (8, 16, 24)
@@ -140,16 +140,12 @@ def report(
     head = objective.head
     numbers = agreement(objective, data) | (expert_facts(head, data) if head.config.num_experts > 1 else {})
     greedy = [(index, row.a0) for index, row in enumerate(rows) if row.temp == 0][:12]
-    texts = [(cache.batch([index]).to(data.output_weight.device), start) for index, start in greedy]
+    texts = [(*cache.texts(index, 1, data.output_weight.device)[0], start) for index, start in greedy]
+    answers = [Answer(ids, features, start, len(ids) - 1) for ids, features, start in texts]
     drafter, sampling = known.drafter_of(head), SamplingParams()
     for nodes in budgets:
-        steps = [
-            step
-            for text, start in texts
-            for step in replay(
-                drafter, text.ids[0], text.inputs[0], start, text.ids.shape[1] - 1, sampling, TreeConfig(nodes=nodes)
-            )
-        ]
+        tree = TreeConfig(nodes=nodes)
+        steps = [step for answer in answers for step in replay(drafter, answer, sampling, tree)]
         if steps:
             numbers[f"tau/greedy/{nodes}"] = pooled_tau(steps)
     return numbers

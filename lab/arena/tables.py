@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from jakiro.bench.report import OVERALL, lead
+from jakiro.bench.report import OVERALL
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import write_atomically
 from lab import raw
@@ -19,6 +19,7 @@ from lab.arena.standings import (
     NodesStanding,
     SpeedStanding,
     boards,
+    lead,
     nodes_standings,
     speed_standings,
 )

@@ -26,8 +26,8 @@ from jakiro.prompts import load_questions
 from jakiro.system import cache_folder, errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.trace import pooled_tau
-from jakiro.training.answers import Answer, AnswerFolder
-from jakiro.training.replay import replay
+from jakiro.training.answers import AnswerFolder
+from jakiro.training.replay import Answer, replay
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from lab.methods.gsd import graph_drafter
@@ -108,11 +108,7 @@ def shared_line(head: GumihoHead, target: TargetModel, answers: Sequence[Answer]
 
 
 def _steps(drafter: Drafter, answers: Sequence[Answer], sampling: SamplingParams, tree: TreeConfig) -> list:
-    return [
-        step
-        for answer in answers
-        for step in replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree)
-    ]
+    return [step for answer in answers for step in replay(drafter, answer, sampling, tree)]
 
 
 def family(
