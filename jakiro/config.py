@@ -78,6 +78,11 @@ def is_count(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
+def _require_fit(fits: bool, wanted: str, value: object) -> None:
+    """Raises ValueError with what was wanted and what came where a value does not fit."""
+    require(fits, f"{wanted}; you gave {_came(value)}.")
+
+
 def _came(value: object) -> str:
     """A value in a sentence: a text in quotes, so that “6” is not taken for a number."""
     return "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
@@ -150,6 +155,12 @@ _RANGES = {
     "presence_penalty": ("Presence penalty", -MOST_PENALTY, MOST_PENALTY, "-2 to 2, 0 for none"),
     "frequency_penalty": ("Frequency penalty", -MOST_PENALTY, MOST_PENALTY, "-2 to 2, 0 for none"),
 }
+# Settings that are whole numbers: the least, and a sentence's beginning
+_COUNTS = {
+    "top_k": (0, "Top-k must be a whole number, 0 or more"),
+    "max_new_tokens": (1, "Length must be a whole number of tokens, 1 or more"),
+    "no_repeat_ngram_size": (0, "Unrepeated runs must be a whole number of tokens, 0 for none"),
+}
 
 
 def shortened(value: object) -> str:
@@ -219,45 +230,31 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, (label, least, most, in_words) in _RANGES.items():
             value = getattr(self, name)
-            within = is_number(value) and least <= value <= most
-            require(within, f"{label} must be {in_words}; you gave {_came(value)}.")
-        require(
-            self.temperature == 0 or self.temperature >= LEAST_TEMPERATURE,
-            f"Temperature must be 0, which is greedy, or at least {LEAST_TEMPERATURE:g}; you gave {self.temperature}.",
-        )
-        require(
-            is_number(self.top_p) and 0 < self.top_p <= 1,
-            f"Top-p must be above 0 and at most 1; you gave {_came(self.top_p)}.",
-        )
-        require(is_count(self.top_k, 0), f"Top-k must be a whole number, 0 or more; you gave {_came(self.top_k)}.")
-        require(
+            _require_fit(is_number(value) and least <= value <= most, f"{label} must be {in_words}", value)
+        for name, (least, wanted) in _COUNTS.items():
+            _require_fit(is_count(getattr(self, name), least), wanted, getattr(self, name))
+        at_least = f"Temperature must be 0, which is greedy, or at least {LEAST_TEMPERATURE:g}"
+        _require_fit(self.greedy or self.temperature >= LEAST_TEMPERATURE, at_least, self.temperature)
+        _require_fit(is_number(self.top_p) and 0 < self.top_p <= 1, "Top-p must be above 0 and at most 1", self.top_p)
+        _require_fit(
             is_count(self.seed, 0) and self.seed < MAX_SEED,
-            f"Seed must be a whole number from 0 to 2^63 - 1; you gave {_came(self.seed)}.",
+            "Seed must be a whole number from 0 to 2^63 - 1",
+            self.seed,
         )
-        require(
-            is_count(self.max_new_tokens, 1),
-            f"Length must be a whole number of tokens, 1 or more; you gave {_came(self.max_new_tokens)}.",
-        )
-        require(
+        _require_fit(
             isinstance(self.stop, (list, tuple))
             and len(self.stop) <= MOST_STOPS
             and all(isinstance(text, str) and 0 < len(text) <= LONGEST_STOP for text in self.stop),
-            f"Stop must be at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters; you gave {_came(self.stop)}.",
+            f"Stop must be at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters",
+            self.stop,
         )
-        require(
+        _require_fit(
             self.logprobs is None or (is_count(self.logprobs, 0) and self.logprobs <= MOST_LOGPROBS),
-            f"Logprobs must be a whole number from 0 to {MOST_LOGPROBS}; you gave {_came(self.logprobs)}.",
+            f"Logprobs must be a whole number from 0 to {MOST_LOGPROBS}",
+            self.logprobs,
         )
-        require(
-            isinstance(self.record_alternatives, bool),
-            f"Record alternatives must be true or false; you gave {_came(self.record_alternatives)}.",
-        )
-        object.__setattr__(self, "stop", tuple(self.stop))
-        run = self.no_repeat_ngram_size
-        require(
-            is_count(run, 0), f"Unrepeated runs must be a whole number of tokens, 0 for none; you gave {_came(run)}."
-        )
-        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        recorded = self.record_alternatives
+        _require_fit(isinstance(recorded, bool), "Record alternatives must be true or false", recorded)
         require(
             isinstance(self.suppress_tokens, (list, tuple))
             and len(self.suppress_tokens) <= MOST_TOKENS_NAMED
@@ -265,11 +262,13 @@ class SamplingParams:
             f"Suppressed tokens must be at most {MOST_TOKENS_NAMED} ids, 0 or more; you gave "
             f"{shortened(self.suppress_tokens)}.",
         )
-        object.__setattr__(self, "suppress_tokens", tuple(sorted(set(self.suppress_tokens))))
         require(
             self.grammar is None or isinstance(self.grammar, Grammar),
             f"A grammar must be a Grammar or None; you gave {shortened(self.grammar)}.",
         )
+        object.__setattr__(self, "stop", tuple(self.stop))
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        object.__setattr__(self, "suppress_tokens", tuple(sorted(set(self.suppress_tokens))))
 
     @property
     def greedy(self) -> bool:
@@ -349,17 +348,9 @@ class TreeConfig:
     contrastive: bool = True
 
     def __post_init__(self) -> None:
-        require(
-            is_count(self.width, 1) and self.width <= 64, f"Tree width must be 1 to 64; you gave {_came(self.width)}."
-        )
-        require(
-            is_count(self.depth, 0) and self.depth <= MOST_DEPTH,
-            f"Tree depth must be 0 to {MOST_DEPTH}; you gave {_came(self.depth)}.",
-        )
-        require(
-            is_count(self.nodes, 1) and self.nodes <= MOST_NODES,
-            f"Tree nodes must be 1 to {MOST_NODES}; you gave {_came(self.nodes)}.",
-        )
+        for name, least, most in (("width", 1, 64), ("depth", 0, MOST_DEPTH), ("nodes", 1, MOST_NODES)):
+            value = getattr(self, name)
+            _require_fit(is_count(value, least) and value <= most, f"Tree {name} must be {least} to {most}", value)
         require(self.policy in POLICIES, f"Tree policy must be one of {POLICIES}; you gave {self.policy!r}.")
 
     @property
