@@ -5,16 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.words import page as words
-from jakiro.config import (
-    AUTOMATIC_TREE,
-    MOST_DEPTH,
-    MOST_NODES,
-    Grammar,
-    SamplingParams,
-    TreeConfig,
-    bias_of,
-    cut_short,
-)
+from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, Grammar, SamplingParams, TreeConfig, bias_of
 from jakiro.core.grammar import check
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import comma_list
@@ -177,7 +168,8 @@ def _read_numerics(numerics) -> str:
 
 def shortened(value) -> str:
     """A value that came from outside, fit for a sentence."""
-    return cut_short(str(value), 40)
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
