@@ -182,16 +182,17 @@ class Run:
         return asdict(self) | {"lane": self.lane.name}
 
 
-def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature: float, seed: int) -> Run:
-    """A finished trace as a run."""
+def _about(lane: Lane, sampling: SamplingParams, question: Question, turn: int) -> dict:
+    """What a run answers, by the names of `Run`."""
+    asked = {"question_id": question.question_id, "category": question.category, "turn": turn}
+    return asked | {"lane": lane, "temperature": sampling.temperature, "seed": sampling.seed}
+
+
+def run_of(trace: Trace, *asked) -> Run:
+    """A finished trace as a run; `asked` is its lane, sampling, question and turn."""
     depths = acceptance_by_depth(trace.steps)
     return Run(
-        question_id=question.question_id,
-        category=question.category,
-        turn=turn,
-        lane=lane,
-        temperature=temperature,
-        seed=seed,
+        **_about(*asked),
         token_ids=tuple(trace.token_ids),
         seconds=trace.decode_seconds,
         num_steps=len(trace.steps),
@@ -207,17 +208,11 @@ def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature:
 
 
 def run_of_peer(
-    lane: Lane, sampling: SamplingParams, question: Question, turn: int, token_ids: Sequence[int], seconds: float,
-    num_steps: int, num_accepted: int, comparable: bool,
-) -> Run:  # fmt: skip
-    """What another program decoded as a run; all time of its steps is the target's."""
+    *asked, token_ids: Sequence[int], seconds: float, num_steps: int, num_accepted: int, comparable: bool
+) -> Run:
+    """What another program decoded as a run, asked as in `run_of`; all time of its steps is the target's."""
     return Run(
-        question_id=question.question_id,
-        category=question.category,
-        turn=turn,
-        lane=lane,
-        temperature=sampling.temperature,
-        seed=sampling.seed,
+        **_about(*asked),
         token_ids=tuple(token_ids),
         seconds=seconds,
         num_steps=num_steps,
@@ -314,4 +309,4 @@ class Bench:
         generator, method = (self._fast, PLAIN.name) if is_fast else (self._generator, lane.method)
         tree = None if lane.nodes is None else self.settings.tree_for(lane.nodes)
         trace = generator.run(messages, sampling, method=method, tree=tree)
-        return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed), trace.text
+        return run_of(trace, lane, sampling, question, turn), trace.text
