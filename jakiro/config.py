@@ -24,19 +24,23 @@ ALTERNATIVES = 5
 # Beyond these a setting says no more than at them
 MOST_BIAS, MOST_PENALTY, MOST_REPETITION = 100, 2, 10
 MOST_TOKENS_NAMED, MOST_CHOICES, LONGEST_GRAMMAR = 1024, 256, 100_000
-# Sentences of settings that several configs have
-TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
-TEMPLATE_ARGUMENTS = 'What the chat template is told, as a JSON object, such as {"enable_thinking": false}.'
-DEVICE = "cpu or cuda; a GPU is taken where there is one."
-DTYPE = "float32, bfloat16 or float16; what suits the device."
-METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."
-CORPORA = "Corpus files (*.jsonl.gz) or folders that hold them."
-MAX_NEW_TOKENS = "At most this many tokens."
-TOP_P = "Nucleus mass, above 0 and at most 1."
-TOP_K = "Keep the k likeliest tokens; 0 keeps all."
-WIDTH = "Children tried per node and nodes expanded per level."
-PROMPTS = "Prompts in Spec-Bench form; our own if not given."
-LIMIT = "At most this many prompts, from all categories in turn."
+
+
+class About:
+    """Sentences of settings that several configs have."""
+
+    TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
+    TEMPLATE_ARGUMENTS = 'What the chat template is told, as a JSON object, such as {"enable_thinking": false}.'
+    DEVICE = "cpu or cuda; a GPU is taken where there is one."
+    DTYPE = "float32, bfloat16 or float16; what suits the device."
+    METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."
+    CORPORA = "Corpus files (*.jsonl.gz) or folders that hold them."
+    MAX_NEW_TOKENS = "At most this many tokens."
+    TOP_P = "Nucleus mass, above 0 and at most 1."
+    TOP_K = "Keep the k likeliest tokens; 0 keeps all."
+    WIDTH = "Children tried per node and nodes expanded per level."
+    PROMPTS = "Prompts in Spec-Bench form; our own if not given."
+    LIMIT = "At most this many prompts, from all categories in turn."
 
 
 def setting(
@@ -207,10 +211,10 @@ class SamplingParams:
     """
 
     temperature: float = setting("0 is greedy; otherwise logits are divided by it.", 0.0)
-    top_p: float = setting(TOP_P, 1.0)
-    top_k: int = setting(TOP_K, 0)
+    top_p: float = setting(About.TOP_P, 1.0)
+    top_k: int = setting(About.TOP_K, 0)
     seed: int = setting("The same seed gives the same text, with and without drafting.", 0)
-    max_new_tokens: int = setting(MAX_NEW_TOKENS, 256)
+    max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 256)
     stop: tuple[str, ...] = setting("End before this text; may be repeated.", (), repeated=True)
     min_p: float = setting("Drop tokens below this share of the likeliest one's chance; 0 keeps all.", 0.0)
     repetition_penalty: float = setting("Divide logits of tokens that came before, prompt included; 1 for none.", 1.0)

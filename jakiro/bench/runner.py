@@ -6,7 +6,7 @@ The generator chooses tokens; `report.py` sums runs up.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
-from jakiro.config import AUTOMATIC_TREE, MAX_NEW_TOKENS, TOP_K, TOP_P, SamplingParams, TreeConfig, setting
+from jakiro.config import AUTOMATIC_TREE, About, SamplingParams, TreeConfig, setting
 from jakiro.drafting.base import Method
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.prompts import Question
@@ -66,9 +66,9 @@ class BenchSettings:
         (AUTO, 24),
         words=(AUTO,),
     )
-    max_new_tokens: int = setting(MAX_NEW_TOKENS, 128)
-    top_p: float = setting(TOP_P, 1.0)
-    top_k: int = setting(TOP_K, 0)
+    max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 128)
+    top_p: float = setting(About.TOP_P, 1.0)
+    top_k: int = setting(About.TOP_K, 0)
     repetition_penalty: float = setting("Above 1: tokens of prompt and answer become rarer.", 1.0)
     tree: TreeConfig = field(default_factory=TreeConfig)
     known: Methods = field(default=METHODS, repr=False, compare=False)

@@ -10,7 +10,7 @@ from jakiro.bench.command import compare, measure
 from jakiro.bench.runner import BenchSettings, head_names, loadable
 from jakiro.cli import loading, options
 from jakiro.cli.fields import filled, options_from
-from jakiro.config import LIMIT, WIDTH, TreeConfig
+from jakiro.config import About, TreeConfig
 from jakiro.methods import METHODS
 from jakiro.methods import methods_from as read_methods
 from jakiro.prompts import load_questions
@@ -21,9 +21,9 @@ from jakiro.zoo.options import LoadOptions
 @options_from(BenchSettings, LoadOptions)
 def bench(
     prompts: options.Prompts = None,
-    limit: Annotated[int | None, options.option(LIMIT)] = None,
+    limit: Annotated[int | None, options.option(About.LIMIT)] = None,
     depth: Annotated[int | None, options.option(options.DEPTH)] = None,
-    width: Annotated[int | None, options.option(WIDTH)] = None,
+    width: Annotated[int | None, options.option(About.WIDTH)] = None,
     out: Annotated[
         Path | None, options.option("Folder for results; default: in runs/bench, or runs/identical.")
     ] = None,

@@ -6,18 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jakiro.config import (
-    CORPORA,
-    METHODS_FROM,
-    PROMPTS,
-    TARGET,
-    WIDTH,
-    Grammar,
-    SamplingParams,
-    TreeConfig,
-    require,
-    setting,
-)
+from jakiro.config import About, Grammar, SamplingParams, TreeConfig, require, setting
 
 DEPTH = "A fixed tree whose deepest node has this depth."
 
@@ -32,13 +21,13 @@ def argument(text: str):
     return typer.Argument(help=text)
 
 
-Target = Annotated[str | None, option(TARGET)]
-MethodsFrom = Annotated[list[str] | None, option(METHODS_FROM, metavar="MODULE")]
+Target = Annotated[str | None, option(About.TARGET)]
+MethodsFrom = Annotated[list[str] | None, option(About.METHODS_FROM, metavar="MODULE")]
 
 # Of the commands around training
 Threads = Annotated[int | None, option("CPU threads; all if not given.", min=1)]
-CorpusPaths = Annotated[list[Path], argument(CORPORA)]
-Prompts = Annotated[Path | None, option(PROMPTS)]
+CorpusPaths = Annotated[list[Path], argument(About.CORPORA)]
+Prompts = Annotated[Path | None, option(About.PROMPTS)]
 
 
 def fixed_tree(**given: int | None) -> TreeConfig | None:
@@ -56,8 +45,8 @@ class Asked:
     makers: bool = setting("Take the model's makers' settings where you give none.", False, "--makers")
     nodes: int | None = setting("A fixed tree of this many nodes, root included; 1 is plain decoding.", None)
     depth: int | None = setting(DEPTH, None)
-    width: int | None = setting(WIDTH, None)
-    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
+    width: int | None = setting(About.WIDTH, None)
+    methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
 
     @property
     def tree(self) -> TreeConfig | None:

@@ -23,17 +23,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from jakiro.config import (
-    CORPORA,
-    DEVICE,
-    MAX_NEW_TOKENS,
-    METHODS_FROM,
-    SamplingParams,
-    TreeConfig,
-    is_count,
-    require,
-    setting,
-)
+from jakiro.config import About, SamplingParams, TreeConfig, is_count, require, setting
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
@@ -67,15 +57,15 @@ class CalibrateConfig:
     """What a head is calibrated anew on, as plain data."""
 
     head: str = setting("Folder of the head; only its config is rewritten.", argument=True)
-    corpora: tuple[str, ...] = setting(CORPORA, argument=True)
+    corpora: tuple[str, ...] = setting(About.CORPORA, argument=True)
     target: str | None = setting("Target model; if not given, the one that the head's config names.", None)
     rows: int = setting("Held-out rows to fit weights on.", 100)
     texts: int = setting("Their messages that the target answers at each temperature.", 40)
-    max_new_tokens: int = setting(MAX_NEW_TOKENS, 96)
-    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
+    max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 96)
+    methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
     unread: bool = setting("Use rows that the head's manifest does not list as held out.", False)
     seed: int = setting("The same seed gives the same positions, noise and answers.", 1)
-    device: str | None = setting(DEVICE, None)
+    device: str | None = setting(About.DEVICE, None)
 
     def __post_init__(self) -> None:
         for name in ("rows", "texts", "max_new_tokens"):

@@ -12,22 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from jakiro.config import (
-    DEVICE,
-    DTYPE,
-    LIMIT,
-    MAX_NEW_TOKENS,
-    METHODS_FROM,
-    PROMPTS,
-    TARGET,
-    TEMPLATE_ARGUMENTS,
-    WIDTH,
-    SamplingParams,
-    TreeConfig,
-    is_count,
-    require,
-    setting,
-)
+from jakiro.config import About, SamplingParams, TreeConfig, is_count, require, setting
 from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import HeadDrafter
@@ -54,26 +39,26 @@ class EvaluateConfig:
     """What is measured, as plain data; trees have each number of nodes, see `TreeConfig`."""
 
     head: str | None = setting("Draft head: a known name, a folder, or a Hub id.", None)
-    target: str | None = setting(TARGET, None)
+    target: str | None = setting(About.TARGET, None)
     methods: tuple[str, ...] | None = setting(
         "Comma list, see `jakiro methods`, or all that can be replayed; if not given, the head's own.", None
     )
-    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
-    prompts: str | None = setting(PROMPTS, None)
-    limit: int | None = setting(LIMIT, None)
-    max_new_tokens: int = setting(MAX_NEW_TOKENS, 128)
+    methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
+    prompts: str | None = setting(About.PROMPTS, None)
+    limit: int | None = setting(About.LIMIT, None)
+    max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 128)
     temperatures: tuple[float, ...] = setting("Comma list.", (0.0, 1.0))
     nodes: tuple[int, ...] = setting("Comma list of node budgets, root included.", (8, 16, 24))
-    width: int = setting(WIDTH, 8)
+    width: int = setting(About.WIDTH, 8)
     depth: int = setting("Depth of a tree's deepest node.", 5)
     contrastive: bool = setting("With --no-contrastive the last level costs one more pass instead.", True)
     seed: int = setting("The same seed gives the same answers and noise.", 0)
     answers: str | None = setting("Folder of written answers, for any head; else in the user's cache.", None)
     batch_size: int = setting("Answers written at once.", 16)
-    device: str | None = setting(DEVICE, None)
-    dtype: str | None = setting(DTYPE, None)
+    device: str | None = setting(About.DEVICE, None)
+    dtype: str | None = setting(About.DTYPE, None)
     draft_precision: str = setting("On a CPU: int8, as heads run there, or full.", "int8")
-    template_arguments: str | None = setting(TEMPLATE_ARGUMENTS, None)
+    template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)
 
     def __post_init__(self) -> None:
         require(is_count(self.batch_size, 1), f"Batch size must be 1 or more; you gave {self.batch_size}.")

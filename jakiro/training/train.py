@@ -14,7 +14,7 @@ from pathlib import Path
 from accelerate import PartialState
 from torch import Tensor
 
-from jakiro.config import CORPORA, DEVICE, METHODS_FROM, TARGET, require, setting
+from jakiro.config import About, require, setting
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
@@ -67,11 +67,11 @@ class TrainConfig:
         fusion, expert_width, draft_vocab: the head's shape, see its kind's config.
     """
 
-    corpora: tuple[str, ...] = setting(CORPORA, argument=True)
+    corpora: tuple[str, ...] = setting(About.CORPORA, argument=True)
     out: str = setting("Folder for the head.")
     work: str = setting("Folder for features and the training state; large, kept for --resume.")
     options: TrainingOptions
-    target: str | None = setting(TARGET, None)
+    target: str | None = setting(About.TARGET, None)
     init: str | None = setting(
         "A head to start from, with a fresh schedule; its width and draft vocabulary are the default. "
         "From a head of another shape everything before the experts is taken, as far as both have it.",
@@ -80,7 +80,7 @@ class TrainConfig:
     method: str | None = setting(
         "The drafting method that it is a head for, see `jakiro methods`; Jakiro's if not given.", None
     )
-    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
+    methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
     fusion: str = setting("summed (with the contrastive branch) or decoupled.", "summed")
     expert_width: int | None = setting(
         "Inner width of an expert; default: as many parameters as --init has, else the hidden size.", None
@@ -91,7 +91,7 @@ class TrainConfig:
     features: str | None = setting("Folder of features, if several runs share them; else in --work.", None)
     final_report: bool = setting("End with numbers on held-out rows.", True, "--report/--no-report")
     logdir: str | None = setting("Folder for tensorboard and training.html.", None)
-    device: str | None = setting(DEVICE, None)
+    device: str | None = setting(About.DEVICE, None)
     resume: bool = setting("Continue from the last checkpoint in --work.", False, "--resume")
 
 

@@ -13,7 +13,7 @@ import typer
 
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import Target, Threads, option
-from jakiro.config import LIMIT, SamplingParams, TreeConfig
+from jakiro.config import About, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.drafting.trigrams import TrigramTable, find_table
 from jakiro.heads.checkpoint import load_head
@@ -114,7 +114,7 @@ def _steps(drafter: Drafter, answers: Sequence[Answer], sampling: SamplingParams
 def family(
     target: Target = None,
     head: Annotated[str | None, option("Draft head: a known name, a folder, or a Hub id.")] = None,
-    limit: Annotated[int, option(LIMIT)] = 40,
+    limit: Annotated[int, option(About.LIMIT)] = 40,
     max_new_tokens: Annotated[int, option("Longest answer.")] = 96,
     chart: Annotated[Path | None, option("Draw the acceptance rules to this html file.")] = None,
     threads: Threads = None,
