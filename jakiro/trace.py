@@ -362,11 +362,8 @@ def _read(kind, values: dict):
     missing = sorted(f.name for f in fields(kind) if f.default is MISSING is f.default_factory and f.name not in values)
     if missing:
         raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")
-    return kind(**{name: _READERS.get(name, _as_it_is)(values[name]) for name in names & set(values)})
-
-
-def _as_it_is(value):
-    return value
+    given = {name: values[name] for name in names & set(values)}
+    return kind(**{name: _READERS[name](value) if name in _READERS else value for name, value in given.items()})
 
 
 def _scored(values: list) -> tuple[Scored, ...]:

@@ -159,6 +159,7 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         predicted_without_other = tau * plain_ms / (draft + verify)
     speeds = [run.tokens_per_second for run in own if run.tokens_per_second is not None]
     seconds_per_token = _seconds_per_token(own)
+    read = [pair for pair in matched if all(run.prefill_ms is not None for run in pair)]
     compared = [plain_run.token_ids == run.token_ids for plain_run, run in matched if run.comparable]
     return Group(
         lane=lane.name,
@@ -177,7 +178,7 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         recording_ms=recording,
         speedup=speedup,
         speedup_interval=bootstrap_interval(pairs) if lane != baseline else None,
-        end_to_end=_pooled_speedup(_by_prompt([pair for pair in matched if _reading_is_known(pair)], True)),
+        end_to_end=_pooled_speedup(_by_prompt(read, True)),
         predicted=predicted if lane != baseline else None,
         predicted_without_other=predicted_without_other if lane != baseline else None,
         identical=sum(compared) / len(compared) if compared else None,
@@ -202,10 +203,6 @@ def _in_order(values) -> list:
 def _seconds_per_token(runs: Sequence[Run]) -> float | None:
     tokens = sum(run.decoded for run in runs)
     return sum(run.seconds for run in runs) / tokens if tokens else None
-
-
-def _reading_is_known(runs: Sequence[Run]) -> bool:
-    return all(run.prefill_ms is not None for run in runs)
 
 
 def _by_prompt(

@@ -90,7 +90,7 @@ class BenchSettings:
         return tuple(
             Lane(method, nodes)
             for method in self.methods
-            for nodes in (self.nodes if self._drafts(method) else (None,))
+            for nodes in (self.nodes if method in self.known and self.known[method].drafts else (None,))
         )
 
     @property
@@ -102,9 +102,6 @@ class BenchSettings:
         """What was asked for, in JSON's types."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "known"}
         return given | {"tree": asdict(self.tree)}
-
-    def _drafts(self, method: str) -> bool:
-        return method in self.known and self.known[method].drafts
 
     def _lane_method(self, name: str) -> str:
         """A method's own name, from its name or an alias.

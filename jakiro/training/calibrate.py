@@ -15,7 +15,7 @@ grown along answers that the target wrote, and the share of the promise that was
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -256,7 +256,8 @@ def kept_shares(
         answers: by how they were sampled, at temperatures of `REGIMES`.
     """
     before, found = head.config, {}
-    head.config = replace(before, calibration=weights_alone(before.calibration))
+    weights = {name: number for name, number in before.calibration.items() if not name.endswith("-kept")}
+    head.config = replace(before, calibration=weights)
     # A contrastive branch gives the deepest level alone, so trees of every depth are grown
     depths = range(2, MAX_DEPTH + 1) if before.contrastive else (MAX_DEPTH,)
     for sampling, written in answers:
@@ -269,11 +270,6 @@ def kept_shares(
                 found[f"{branch}/{level}/{kind}-kept"] = round(share, 4)
     head.config = before
     return found
-
-
-def weights_alone(calibration: Mapping[str, float]) -> dict[str, float]:
-    """A calibration without the shares."""
-    return {name: number for name, number in calibration.items() if not name.endswith("-kept")}
 
 
 def shares_by_level(steps: Iterable[ReplayedStep]) -> dict[int, float]:

@@ -7,6 +7,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ from jakiro.config import About, SamplingParams, TreeConfig, is_count, require, 
 from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import HeadDrafter
-from jakiro.heads.base import DraftHead, known_precision
+from jakiro.heads.base import known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import METHODS, Methods
@@ -122,13 +123,17 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     known = METHODS.with_further(methods_of(config.methods_from))
     replayed = None if config.methods is None else _replayed(config.methods, known)
     known_precision(config.draft_precision)
-    trees, samplings = _trees(config), _samplings(config)
+    shape = {"width": config.width, "depth": config.depth, "contrastive": config.contrastive}
+    trees = [TreeConfig(nodes=count, **shape) for count in config.nodes]
+    given = {"seed": config.seed, "max_new_tokens": config.max_new_tokens}
+    samplings = [SamplingParams(temperature, **given) for temperature in config.temperatures]
     questions = load_questions(config.prompts and Path(config.prompts), config.limit)
     names = zoo.resolve(config.target, config.head)
     bound = _read(config, names, known)
     answers = bound.answers(config.batch_size, config.answers)
     written = [answers.answers(questions, sampling) for sampling in samplings]
-    experts = _experts(bound.head, written, bound.tables[1])
+    several = bound.head.config.num_experts > 1
+    experts = experts_on(bound.head, list(chain.from_iterable(written)), bound.tables[1]) if several else {}
     info = {"name": names.head_name, "sha256": head_sha256(names.head_path)}
     drafters = _drafters(config, names, bound, info, replayed, known)
     found = tuple(
@@ -146,16 +151,6 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         scores=found,
         experts=experts,
     )
-
-
-def _trees(config: EvaluateConfig) -> list[TreeConfig]:
-    shape = {"width": config.width, "depth": config.depth, "contrastive": config.contrastive}
-    return [TreeConfig(nodes=count, **shape) for count in config.nodes]
-
-
-def _samplings(config: EvaluateConfig) -> list[SamplingParams]:
-    given = {"seed": config.seed, "max_new_tokens": config.max_new_tokens}
-    return [SamplingParams(temperature=temperature, **given) for temperature in config.temperatures]
 
 
 def _read(config: EvaluateConfig, names: zoo.Pair, known: Methods) -> BoundHead:
@@ -178,13 +173,6 @@ def _drafters(
     resources = Resources(target, bound.head, info, further)
     suited = _suited(replayed, config.methods == (ALL,), resources, known)
     return {method.name: method.load(resources) for method in suited}
-
-
-def _experts(head: DraftHead, written: Sequence[Sequence[Answer]], output_weight: Tensor) -> dict[str, float]:
-    """See `Evaluation`."""
-    if head.config.num_experts == 1:
-        return {}
-    return experts_on(head, [answer for texts in written for answer in texts], output_weight)
 
 
 def _replayed(names: Sequence[str], known: Methods) -> list[Method]:
