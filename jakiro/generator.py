@@ -29,7 +29,7 @@ from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
 from jakiro.text import TokenText
 from jakiro.trace import Step, Trace
-from jakiro.zoo.loading import GeneratorParts, LoadedModels, LoadOptions, Progress, load_parts
+from jakiro.zoo.loading import GeneratorParts, LoadOptions, Progress, load_parts
 from jakiro.zoo.placement import most_gpu_memory
 from jakiro.zoo.table import head_warning
 
@@ -119,14 +119,9 @@ class JakiroGenerator:
         return cls.load(options, progress=progress)
 
     @classmethod
-    def load(
-        cls,
-        options: LoadOptions,
-        prepare: Callable[[LoadedModels], LoadedModels] | None = None,
-        progress: Progress | None = None,
-    ) -> "JakiroGenerator":
+    def load(cls, options: LoadOptions, progress: Progress | None = None) -> "JakiroGenerator":
         """`from_pretrained` with its options as one value. Arguments and errors are those of `load_parts`."""
-        return cls.from_parts(load_parts(options, prepare, progress))
+        return cls.from_parts(load_parts(options, progress))
 
     @classmethod
     def from_parts(cls, parts: GeneratorParts) -> "JakiroGenerator":

@@ -87,15 +87,10 @@ class GeneratorParts:
     methods: Methods = METHODS
 
 
-def load_parts(
-    options: LoadOptions,
-    prepare: Callable[[LoadedModels], LoadedModels] | None = None,
-    progress: Progress | None = None,
-) -> GeneratorParts:
+def load_parts(options: LoadOptions, progress: Progress | None = None) -> GeneratorParts:
     """Reads and starts a pair.
 
     Args:
-        prepare: changes what was read before anything is computed with it.
         progress: called while passes are captured, with how many are done and how many there are.
 
     Raises:
@@ -103,11 +98,7 @@ def load_parts(
             ran out nothing of the pair stays in it.
     """
 
-    def load() -> GeneratorParts:
-        read = _read(options)
-        return _start(read if prepare is None else prepare(read), None, progress)
-
-    return within_memory(load, _no_memory(options.target))
+    return within_memory(lambda: _start(_read(options), None, progress), _no_memory(options.target))
 
 
 def read_pair(options: LoadOptions) -> LoadedModels:
