@@ -29,7 +29,7 @@ from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
 from jakiro.text import TokenText
 from jakiro.trace import Step, Trace
-from jakiro.zoo.loading import GeneratorParts, LoadOptions, Progress, load_parts
+from jakiro.zoo.loading import GeneratorParts, LoadOptions, load_parts
 from jakiro.zoo.placement import most_gpu_memory
 from jakiro.zoo.table import head_warning
 
@@ -83,7 +83,6 @@ class JakiroGenerator:
         dtype: str | None = None,
         numerics: str | None = None,
         graphs: bool = True,
-        progress: Progress | None = None,
         draft_precision: str | None = None,
         side_by_side: int = 1,
         methods: Iterable[Method] = (),
@@ -100,7 +99,6 @@ class JakiroGenerator:
             numerics: "exact" makes plain and drafted passes round alike, "fast" does not; None takes exact, but fast on
                 a GPU with slow float64.
             graphs: on a GPU, capture passes as CUDA graphs at load; False runs them kernel by kernel.
-            progress: called while passes are captured, with how many are done and how many there are.
             draft_precision: on a CPU, "int8" (default) rounds the head's large matrices to 8 bits: drafting is faster,
                 the text is the same. "full" keeps them.
             side_by_side: answers that will run at once, as in a race; on a GPU, slots for so many are made at load.
@@ -116,12 +114,12 @@ class JakiroGenerator:
             target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=tuple(methods),
             template_arguments=template_arguments and json.dumps(template_arguments), draft_model=draft_model,
         )  # fmt: skip
-        return cls.load(options, progress=progress)
+        return cls.load(options)
 
     @classmethod
-    def load(cls, options: LoadOptions, progress: Progress | None = None) -> "JakiroGenerator":
-        """`from_pretrained` with its options as one value. Arguments and errors are those of `load_parts`."""
-        return cls.from_parts(load_parts(options, progress))
+    def load(cls, options: LoadOptions) -> "JakiroGenerator":
+        """`from_pretrained` with its options as one value; errors are those of `load_parts`."""
+        return cls.from_parts(load_parts(options))
 
     @classmethod
     def from_parts(cls, parts: GeneratorParts) -> "JakiroGenerator":

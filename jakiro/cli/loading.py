@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from jakiro.starting import reporting_to
+
 if TYPE_CHECKING:
     from jakiro.methods import Methods
 
@@ -21,10 +23,11 @@ def load(options):
     transformers_logging.disable_progress_bar()
     with notes.status("Loading the model…") as status:
 
-        def captured(done: int, total: int) -> None:
-            status.update(f"Capturing passes: {done} of {total}…")
+        def told(step: str, share: float | None, total_bytes: int | None) -> None:
+            status.update(f"Loading the model: {step}{'' if share is None else f' {share:.0%}'}…")
 
-        return JakiroGenerator.load(options, progress=captured)
+        with reporting_to(told):
+            return JakiroGenerator.load(options)
 
 
 def show_messages() -> None:

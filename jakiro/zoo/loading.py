@@ -39,8 +39,6 @@ from jakiro.zoo.options import LoadOptions
 PAYS_FROM = 6
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-Progress = Callable[[int, int], None]
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedModels:
@@ -87,18 +85,15 @@ class GeneratorParts:
     methods: Methods = METHODS
 
 
-def load_parts(options: LoadOptions, progress: Progress | None = None) -> GeneratorParts:
-    """Reads and starts a pair.
-
-    Args:
-        progress: called while passes are captured, with how many are done and how many there are.
+def load_parts(options: LoadOptions) -> GeneratorParts:
+    """Reads and starts a pair; who listens (`jakiro.starting.reporting_to`) hears how far it is.
 
     Raises:
         ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do. Where memory
             ran out nothing of the pair stays in it.
     """
 
-    return within_memory(lambda: _start(_read(options), None, progress), _no_memory(options.target))
+    return within_memory(lambda: _start(_read(options), None), _no_memory(options.target))
 
 
 def read_pair(options: LoadOptions) -> LoadedModels:
@@ -106,16 +101,13 @@ def read_pair(options: LoadOptions) -> LoadedModels:
     return within_memory(functools.partial(_read, options), _no_memory(options.target))
 
 
-def start_pair(
-    read: LoadedModels, device: torch.device | None = None, progress: Progress | None = None
-) -> GeneratorParts:
+def start_pair(read: LoadedModels, device: torch.device | None = None) -> GeneratorParts:
     """The parts of a generator from what was read; errors are `load_parts`'.
 
     Args:
         device: copies the modules there first, and leaves what was read as it is; None takes the modules over.
-        progress: as in `load_parts`.
     """
-    return within_memory(functools.partial(_start, read, device, progress), _no_memory(read.names.target_name))
+    return within_memory(functools.partial(_start, read, device), _no_memory(read.names.target_name))
 
 
 def _no_memory(target: str | None) -> str:
@@ -213,16 +205,16 @@ def _check_template(tokenizer, arguments: str | None) -> None:
         )
 
 
-def _start(read: LoadedModels, device: torch.device | None, progress: Progress | None) -> GeneratorParts:
+def _start(read: LoadedModels, device: torch.device | None) -> GeneratorParts:
     start = time.perf_counter()
     with starting.timed() as steps, starting.step(starting.CHECK):
-        parts = _start_pair(read, device, progress)
+        parts = _start_pair(read, device)
     steps["load"] = time.perf_counter() - start
     seconds = {name: steps.get(name, 0.0) + read.seconds.get(name, 0.0) for name in read.seconds | steps}
     return replace(parts, seconds=seconds)
 
 
-def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progress | None) -> GeneratorParts:
+def _start_pair(read: LoadedModels, device: torch.device | None) -> GeneratorParts:
     if device is not None:
         small = read.draft_model
         read = replace(
@@ -256,7 +248,7 @@ def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progr
     usual = [method for method in (PLAIN, known.usual(resources)) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
-        slots = slots_for(target_model, list(drafters.values()), read.options, progress, notices)
+        slots = slots_for(target_model, list(drafters.values()), read.options, notices)
     if slots is not None:
         resources = replace(resources, target=slots.target)
     return GeneratorParts(resources, drafters, notices, slots, methods=known)
@@ -309,13 +301,11 @@ def _bound(head: DraftHead, name: str, sha256: str | None, target: TargetModel, 
     return {"name": name, "sha256": sha256, "precision": head.precision}
 
 
-def slots_for(
-    target: TargetModel, drafters: list[Drafter], options: LoadOptions, progress: Progress | None, notices: list[str]
-) -> Slots | None:
+def slots_for(target: TargetModel, drafters: list[Drafter], options: LoadOptions, notices: list[str]) -> Slots | None:
     """Slots with their passes captured as the options say, on a GPU; `notices` get a sentence where that cannot be.
 
     Args:
-        drafters, progress: see `Slots.prepare`.
+        drafters: see `Slots.prepare`.
     """
     if target.device.type != "cuda":
         return None
@@ -328,7 +318,7 @@ def slots_for(
     slots = Slots(target, options.graphs, fewest_steps=0 if options.capture_at_load else PAYS_FROM)
     slots.settle(drafters[0], drafters[-1])
     if options.capture_at_load:
-        slots.prepare(drafters, progress, options.side_by_side)
+        slots.prepare(drafters, options.side_by_side)
     return slots
 
 
