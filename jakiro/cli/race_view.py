@@ -25,8 +25,8 @@ class RaceView:
         known: the drafting methods that there are.
     """
 
-    def __init__(self, traces: dict[str, Trace], known: Methods = METHODS, console: Console | None = None):
-        self._traces, self._known, self._console = traces, known, console or Console()
+    def __init__(self, traces: dict[str, Trace], known: Methods = METHODS):
+        self._traces, self._known, self._console = traces, known, Console()
 
     def show(self, race) -> None:
         """Runs a race to its end, or until it is interrupted, and prints the table and what makes it unfair."""

@@ -135,7 +135,7 @@ def _written(
 
 
 @torch.no_grad()
-def fit_calibration(objective: Objective, data: HeldOut, seed: int, max_depth: int = MAX_DEPTH) -> dict[str, float]:
+def fit_calibration(objective: Objective, data: HeldOut, seed: int) -> dict[str, float]:
     """Fits every weight by maximum likelihood on at most `MAX_POSITIONS` positions of held-out text.
 
     Positions whose choice lies outside the draft vocabulary can't be drafted and are left out.
@@ -146,10 +146,10 @@ def fit_calibration(objective: Objective, data: HeldOut, seed: int, max_depth: i
     """
     head = objective.head
     generator = torch.Generator().manual_seed(seed)
-    picked = _pick_positions(data.batches, max_depth, generator)
+    picked = _pick_positions(data.batches, generator)
     choices, noise = _choices(head, data, picked, generator)
     fits: dict[str, float] = {}
-    features = _features_by_key(objective, data.batches, picked, max_depth)
+    features = _features_by_key(objective, data.batches, picked)
     start: dict[str, Sequence[float]] = {}
     for name, rows in features.items():
         branch = name.split("/")[0]
@@ -200,9 +200,9 @@ def _derivatives(terms: Sequence[Tensor], chosen: Tensor, weights: Sequence[floa
     return slope, curvature
 
 
-def _pick_positions(batches: list[Batch], max_depth: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+def _pick_positions(batches: list[Batch], generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
     """Random learnable positions of each batch, as (sequence, position)."""
-    found = [learnable_positions(batch, max_depth).nonzero() for batch in batches]
+    found = [learnable_positions(batch, MAX_DEPTH).nonzero() for batch in batches]
     total = sum(len(rows) for rows in found)
     keep = torch.zeros(total, dtype=torch.bool)
     keep[torch.randperm(total, generator=generator)[:MAX_POSITIONS]] = True
@@ -229,15 +229,15 @@ def _choices(
 
 
 def _features_by_key(
-    objective: Objective, batches: list[Batch], picked: list[tuple[Tensor, Tensor]], max_depth: int
+    objective: Objective, batches: list[Batch], picked: list[tuple[Tensor, Tensor]]
 ) -> dict[str, tuple[Tensor, Tensor | None]]:
     """Features and log router weights at the picked positions, as `branch_rows` gives them, by "branch/depth"."""
     parts: dict[str, list[tuple[Tensor, Tensor | None]]] = {}
     for batch, (sequence, position) in zip(batches, picked, strict=True):
-        for branch, step, *rows in branch_rows(objective, batch, sequence, position, max_depth):
+        for branch, step, *rows in branch_rows(objective, batch, sequence, position, MAX_DEPTH):
             # A contrastive feature lies one position further, that of the last step deeper than any tree.
             depth = step + (branch == "contrastive")
-            if depth <= max_depth:
+            if depth <= MAX_DEPTH:
                 parts.setdefault(f"{branch}/{depth}", []).append(rows)
     joined = {}
     for name, pieces in parts.items():

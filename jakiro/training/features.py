@@ -29,6 +29,8 @@ from jakiro.zoo.placement import gigabytes
 SUFFIX = ".safetensors"
 # Sequences and bytes in one file of a cache, at most; a stopped extraction loses the unfinished file
 GROUP, GROUP_BYTES = 256, 2**28
+# Sequences that are bucketed by their lengths together
+POOL = 256
 _SHARD = "features-{:05d}" + SUFFIX
 log = logging.getLogger(__name__)
 
@@ -393,7 +395,7 @@ def length_buckets(lengths: np.ndarray, indices: Sequence[int], batch_tokens: in
 
 
 def epoch_batches(
-    lengths: np.ndarray, first: int, last: int, batch_tokens: int, seed: int, epoch: int, pool: int = 256
+    lengths: np.ndarray, first: int, last: int, batch_tokens: int, seed: int, epoch: int
 ) -> list[list[int]]:
     """One epoch over sequences first … last − 1: shuffled, bucketed by length inside pools, shuffled again.
 
@@ -402,7 +404,7 @@ def epoch_batches(
     generator = np.random.default_rng([seed, epoch])
     order = generator.permutation(np.arange(first, last))
     batches = []
-    for start in range(0, len(order), pool):
-        batches += length_buckets(lengths, order[start : start + pool].tolist(), batch_tokens)
+    for start in range(0, len(order), POOL):
+        batches += length_buckets(lengths, order[start : start + POOL].tolist(), batch_tokens)
     generator.shuffle(batches)
     return batches

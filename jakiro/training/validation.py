@@ -19,6 +19,7 @@ from jakiro.training.replay import Answer, replay
 
 NUM_STEPS = 5
 NODE_BUDGETS = (8, 16, 24)
+BATCH_TOKENS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,10 @@ class HeldOut:
 
 
 @torch.no_grad()
-def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor, batch_tokens: int = 2048) -> HeldOut:
+def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor) -> HeldOut:
     """Reads sequences onto the output rows' device; computes the target's greedy choices over its whole vocabulary."""
     device = output_weight.device
-    batches = [cache.batch(group).to(device) for group in length_buckets(cache.lengths, indices, batch_tokens)]
+    batches = [cache.batch(group).to(device) for group in length_buckets(cache.lengths, indices, BATCH_TOKENS)]
     choices = []
     for batch in batches:
         rows = [(row.to(output_weight) @ output_weight.T).argmax(-1) for row in batch.features]
