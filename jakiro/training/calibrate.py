@@ -37,7 +37,7 @@ from jakiro.training.losses import LossWeights, Objective, draft_index, learnabl
 from jakiro.training.parallel import objective_for
 from jakiro.training.replay import Answer, ReplayedStep, replay
 from jakiro.training.split import held_out_rows, in_order_of_content
-from jakiro.training.validation import HeldOut, branch_rows, held_out, log_q
+from jakiro.training.validation import HeldOut, branch_features, held_out, log_q
 from jakiro.zoo.loading import choose_device
 
 MAX_DEPTH = 6
@@ -231,10 +231,10 @@ def _choices(
 def _features_by_key(
     objective: Objective, batches: list[Batch], picked: list[tuple[Tensor, Tensor]]
 ) -> dict[str, tuple[Tensor, Tensor | None]]:
-    """Features and log router weights at the picked positions, as `branch_rows` gives them, by "branch/depth"."""
+    """Features and log router weights at the picked positions, as `branch_features` gives them, by "branch/depth"."""
     parts: dict[str, list[tuple[Tensor, Tensor | None]]] = {}
     for batch, (sequence, position) in zip(batches, picked, strict=True):
-        for branch, step, *rows in branch_rows(objective, batch, sequence, position, MAX_DEPTH):
+        for branch, step, *rows in branch_features(objective, batch, sequence, position, MAX_DEPTH):
             # A contrastive feature lies one position further, that of the last step deeper than any tree.
             depth = step + (branch == "contrastive")
             if depth <= MAX_DEPTH:

@@ -62,7 +62,7 @@ def agreement(objective: Objective, data: HeldOut, num_steps: int = NUM_STEPS) -
         sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
         count += len(position)
         wanted = choice[sequence, position].unsqueeze(-1)
-        for branch, step, *rows in branch_rows(objective, batch, sequence, position, num_steps):
+        for branch, step, *rows in branch_features(objective, batch, sequence, position, num_steps):
             hits = head.draft_token_ids[log_q(head, *rows).topk(3).indices] == wanted
             for name, found in (("top1", hits[:, :1]), ("top3", hits)):
                 key = f"{branch}_{step}/{name}"
@@ -70,14 +70,14 @@ def agreement(objective: Objective, data: HeldOut, num_steps: int = NUM_STEPS) -
     return {name: total / count for name, total in totals.items()}
 
 
-def branch_rows(
+def branch_features(
     objective: Objective, batch: Batch, sequence: Tensor, position: Tensor, num_steps: int
 ) -> Iterator[tuple[str, int, Tensor, Tensor | None]]:
     """What each branch predicts the target's choices at the given positions from.
 
     Yields:
-        "main" or "contrastive", the unrolled step or the level, (rows, hidden) features ((experts, rows, hidden) with
-        decoupled fusion), and there the log of the (rows, experts) router weights.
+        "main" or "contrastive", the unrolled step or the level, (positions, hidden) features ((experts, positions,
+        hidden) with decoupled fusion), and there the log of the (positions, experts) router weights.
     """
     if isinstance(objective, ParallelObjective):
         for depth, features in zip(range(1, num_steps + 1), objective.levels(batch, None), strict=False):
@@ -94,7 +94,7 @@ def branch_rows(
 
 
 def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None, temperature: float = 1.0) -> Tensor:
-    """(rows, draft vocabulary) log probabilities of the draft at a temperature, from what `branch_rows` gives."""
+    """(positions, draft vocabulary) log probabilities of the draft at a temperature, from what `branch_features` gives."""
     log_probs = (head.logits(features) / temperature).log_softmax(-1)
     return log_probs if router_log is None else mixture(log_probs + router_log.T[..., None])
 
