@@ -47,7 +47,7 @@ def normalisers_of(features: Tensor, vocabulary: VocabularySlice) -> Tensor:
 
 
 class SoftCrossEntropy(torch.autograd.Function):
-    """Mean over positions of −Σ_x p(x) log softmax(W f)(x); no (positions, V) tensor is kept: the gradient comes along."""
+    """Mean over positions of −Σ_x p(x) log softmax(W f)(x); no (positions, V) tensor stays: its gradient comes too."""
 
     @staticmethod
     def forward(ctx, features: Tensor, output_rows: Tensor, log_weights: Tensor | None, target: Tensor) -> Tensor:

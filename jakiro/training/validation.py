@@ -94,7 +94,7 @@ def branch_features(
 
 
 def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None, temperature: float = 1.0) -> Tensor:
-    """(positions, draft vocabulary) log probabilities of the draft at a temperature, from what `branch_features` gives."""
+    """(positions, draft vocabulary) log probabilities of the draft at a temperature; see `branch_features`."""
     log_probs = (head.logits(features) / temperature).log_softmax(-1)
     return log_probs if router_log is None else mixture(log_probs + router_log.T[..., None])
 
