@@ -131,7 +131,7 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
         begin_building()
     alone = options.draft_model is not None and options.head is None
     pair = zoo.resolve(options.target, zoo.NO_HEAD if alone else options.head)
-    config, tokenizer = _described(pair)
+    config, tokenizer = described(pair)
     _check_template(tokenizer, options.template_arguments)
     draft_head = None
     if pair.head_path is not None:
@@ -152,7 +152,7 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, {}, hashed, draft_model)
 
 
-def _described(pair: zoo.Pair) -> tuple:
+def described(pair: zoo.Pair) -> tuple:
     """A model's config and tokenizer, after what cannot work and damaged files were refused."""
     config = weights.load_config(pair.target_name)
     refuse_what_cannot_work(config)
@@ -184,7 +184,7 @@ def _read_draft_model(
         ValueError: it cannot be read, or its tokens are not the target's.
     """
     pair = zoo.resolve(options.draft_model, zoo.NO_HEAD)
-    config, own = _described(pair)
+    config, own = described(pair)
     refuse_other_tokens(tokenizer.get_vocab(), own.get_vocab(), pair.target_name, target)
     model, sha256 = _read_model(pair, options, config, device, dtype)
     return LoadedModels(pair, model, own, sha256, None, options)
