@@ -116,7 +116,7 @@ def race(
     **given,
 ) -> None:
     """Run several methods side by side on one prompt, and compare them in a table."""
-    from jakiro.cli.race_view import RaceView
+    from jakiro.cli.race_view import show_race
 
     raced = None if methods is None else tuple(comma_list("--methods", methods, str))
     asked, load_options, sampling = _read(given, side_by_side=len(raced) if raced else 2)
@@ -128,7 +128,7 @@ def race(
     sampling = asked.sampling(generator, sampling)
     running = generator.race(asked.prompt, sampling, methods=raced, tree=asked.tree, raw=asked.raw)
     loading.say_notices(generator)
-    RaceView(running.traces, load_options.known_methods).show(running)
+    show_race(running, load_options.known_methods)
 
 
 def _read(given: dict, **others) -> tuple[options.Asked, LoadOptions, SamplingParams]:
