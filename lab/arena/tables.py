@@ -19,11 +19,11 @@ from lab.arena.standings import (
     NodesStanding,
     SpeedStanding,
     boards,
-    lead,
     nodes_standings,
     speed_standings,
 )
 from lab.figures import brackets, folder, lead_sentence, markdown, put, table_options, where
+from lab.leads import lead
 from lab.methods import best
 
 UNMEASURED, LEADERBOARD = "Not measured yet.", "leaderboard.json"

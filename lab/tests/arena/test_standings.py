@@ -11,7 +11,7 @@ from jakiro.bench.runner import Bench, BenchSettings
 from jakiro.prompts import Question
 from lab import raw
 from lab.arena import counts, standings
-from lab.arena.standings import lead
+from lab.leads import lead
 from tests.bench.scripted import STAMP, ScriptedGenerator
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "arena.md"
