@@ -298,22 +298,20 @@ class JakiroGenerator:
             ValueError: an empty or too long prompt, an unknown method, no draft head for a method that needs one, or a
                 beginning that ends the answer or is outside its grammar.
         """
-        request = self._request(messages, sampling, tree, raw, prefixes, template_arguments, answer_prefix_ids, forced)
+        prompt = {"raw": raw, "template_arguments": template_arguments, "forced": forced}
+        request = self._request(messages, sampling, tree, prefixes, answer_prefix_ids=answer_prefix_ids, **prompt)
         return self._start(request, method)
 
     def _request(
         self,
         messages: Messages,
-        sampling: SamplingParams | None = None,
-        tree: TreeConfig | None = None,
-        raw: bool = False,
+        sampling: SamplingParams | None,
+        tree: TreeConfig | None,
         prefixes: OwnPrefixes | None = None,
-        template_arguments: Mapping[str, object] | None = None,
-        answer_prefix_ids: Sequence[int] = (),
-        forced: Sequence[int] | None = None,
+        **prompt,
     ) -> Request:
-        prompt = Prompt.of(self.tokenizer, messages, raw, template_arguments, answer_prefix_ids, forced)
-        return Request(prompt, sampling or SamplingParams(), tree or AUTOMATIC_TREE, prefixes)
+        asked = Prompt.of(self.tokenizer, messages, **prompt)
+        return Request(asked, sampling or SamplingParams(), tree or AUTOMATIC_TREE, prefixes)
 
     def _start(self, request: Request, method: str | None) -> Stream:
         """One method's answer to a request."""
