@@ -380,7 +380,8 @@ _READERS = {
     **dict.fromkeys(
         ("also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers", "prefix_ids"), tuple
     ),
-    "nodes": lambda nodes: tuple(_read(Node, node) for node in nodes),
+    # Of a plan it is their number
+    "nodes": lambda nodes: tuple(_read(Node, node) for node in nodes) if isinstance(nodes, list) else nodes,
     "plan": lambda plan: _read(Plan, plan),
     "curve": lambda curve: tuple((int(nodes), float(speed)) for nodes, speed in curve),
     "evidence": lambda by_name: {str(name): tuple(map(float, numbers)) for name, numbers in by_name.items()},

@@ -20,7 +20,6 @@ from jakiro.cli.fields import filled, options_from
 from jakiro.cli.serve import serve
 from jakiro.config import SamplingParams
 from jakiro.system import bound_waiting, comma_list, write_atomically, writing
-from jakiro.text import as_messages
 from jakiro.trace import Trace
 from jakiro.zoo.options import LoadOptions
 
@@ -136,7 +135,6 @@ def _read(given: dict, **others) -> tuple[options.Asked, LoadOptions, SamplingPa
     asked = filled(options.Asked, given)
     load_options = filled(LoadOptions, given, methods=_further(asked.methods_from), **others)
     sampling = filled(SamplingParams, given, grammar=filled(options.AnswerForm, given).grammar)
-    as_messages(asked.prompt)
     return asked, load_options, sampling
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from jakiro.config import About, Grammar, SamplingParams, TreeConfig, require, setting
+from jakiro.text import as_messages
 
 DEPTH = "A fixed tree whose deepest node has this depth."
 
@@ -47,6 +48,10 @@ class Asked:
     depth: int | None = setting(DEPTH, None)
     width: int | None = setting(About.WIDTH, None)
     methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
+
+    def __post_init__(self) -> None:
+        as_messages(self.prompt)
+        _ = self.tree
 
     @property
     def tree(self) -> TreeConfig | None:
