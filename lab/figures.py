@@ -99,13 +99,14 @@ def step_table(*runs: raw.Raw) -> str:
     promise; of one target after another."""
     columns = ["target", "", "T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
     rows = []
-    for data, group in ((data, group) for data in runs for group in summarise(data.runs)):
+    groups = [(data.environment["target"], group) for data in runs for group in summarise(data.runs)]
+    for target, group in groups:
         if group.category == OVERALL and group.draft_ms is not None:
             parts = (group.draft_ms, group.verify_ms, group.other_ms)
             promised = group.predicted if group.tau > 1 else None
             rows.append(
                 [
-                    data.environment["target"],
+                    target,
                     NAMES.get(Lane.named(group.lane).method, group.lane),
                     f"{group.temperature:g}",
                     *(f"{value:.1f}" for value in (*parts, sum(parts))),
