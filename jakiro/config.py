@@ -30,7 +30,7 @@ class About:
     """Sentences of settings that several configs have."""
 
     TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
-    TEMPLATE_ARGUMENTS = 'What the chat template is told, as a JSON object, such as {"enable_thinking": false}.'
+    TEMPLATE_ARGUMENTS = 'Arguments of the chat template as a JSON object, such as {"enable_thinking": false}.'
     DEVICE = "cpu or cuda; a GPU is taken where there is one."
     DTYPE = "float32, bfloat16 or float16; what suits the device."
     METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."

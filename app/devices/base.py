@@ -55,7 +55,7 @@ class Device(Protocol):
         """Loads, in a thread of the service; returns when answers can be given.
 
         Args:
-            told: is told the progress: LOADING or a step of a start (`jakiro.starting.STEPS`), and the share of it that
+            told: called with the progress: LOADING or a step of a start (`jakiro.starting.STEPS`), and the share of it that
                 is done from 0 to 1, None if unknown.
 
         Raises:

@@ -268,7 +268,7 @@ class Bench:
             raise ValueError(f"The methods {', '.join(missing)} need runners of their own.")
 
     def warm_up(self, question: Question) -> None:
-        """Runs every lane once, unmeasured, so that first-call costs fall on nobody."""
+        """Runs every lane once, unmeasured, so that no lane pays for first calls."""
         short = replace(self.settings, max_new_tokens=min(WARM_UP_TOKENS, self.settings.max_new_tokens))
         for lane in self.settings.lanes:
             messages = [{"role": "user", "content": question.turns[0]}]

@@ -318,7 +318,7 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def _is_whole(path: Path, sequences: Sequence[tuple[Sequence[int], int]], own: range, source: dict) -> bool:
-    """Whether a file has the features of these sequences; a damaged one is told and made anew.
+    """Whether a file has the features of these sequences; a damaged one is logged and made anew.
 
     Raises:
         ValueError: it is of other sequences, or was made otherwise.
