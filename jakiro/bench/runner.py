@@ -38,12 +38,6 @@ class Lane:
             return self.method
         return f"{self.method} · {self.nodes}" + ("" if self.nodes == AUTO else " nodes")
 
-    @classmethod
-    def named(cls, name: str) -> "Lane":
-        """The lane of this name."""
-        method, _, nodes = name.partition(" · ")
-        return cls(method, None if not nodes else nodes if nodes == AUTO else int(nodes.removesuffix(" nodes")))
-
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
