@@ -20,10 +20,10 @@ def bench(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Comma list, see `jakiro methods`, or all; default: plain decoding, the default method, hf-generate."
+            help="Comma list, see `methods`, or all; default: plain decoding, the head's method, hf-generate."
         ),
     ] = None,
-    temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
+    temperatures: Annotated[str, typer.Option(help="Comma list of temperatures; 0 is greedy.")] = "0,1",
     seeds: Annotated[str, typer.Option(help="Comma list; 0-9 is a range.")] = "0",
     nodes: Annotated[
         str, typer.Option(help="Comma list of tree sizes in nodes, one lane each; auto sizes trees by measured costs.")
@@ -35,7 +35,7 @@ def bench(
     top_k: Annotated[int, typer.Option(help=TOP_K)] = 0,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1: tokens of prompt and answer become rarer.")] = 1.0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results; default: in runs/bench, or runs/identical.")
+        Path | None, typer.Option(help="Folder for results; if not given, one in runs/bench, or runs/identical.")
     ] = None,
     check_identical: Annotated[
         bool, typer.Option("--check-identical", help="Only compare token ids; continues where it stopped.")

@@ -27,9 +27,11 @@ from jakiro.zoo.options import LoadOptions
 
 # Taken from the line by `main`, wherever it stands
 DEBUG = "--debug"
+# What works in a checkout, too, where no script `jakiro` is installed
+PROGRAM = "python -m jakiro"
 
 app = typer.Typer(
-    help="Speculative decoding with a Jakiro draft head, every step recorded.",
+    help="Lossless speculative decoding, every step recorded.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -44,7 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = DEBUG in arguments
     try:
-        app(args=[each for each in arguments if each != DEBUG], prog_name="jakiro")
+        app(args=[each for each in arguments if each != DEBUG], prog_name=PROGRAM)
     except BrokenPipeError:
         # The reader of our output has gone; Python would complain once more while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -66,7 +68,7 @@ def every_command(
 @options_from(SamplingParams, options.AnswerForm, LoadOptions)
 def generate(
     prompt: options.Prompt,
-    method: Annotated[str | None, typer.Option(help="How to draft; `jakiro methods` lists the names.")] = None,
+    method: Annotated[str | None, typer.Option(help="How to draft; the command `methods` lists the names.")] = None,
     raw: options.Raw = False,
     makers: options.Makers = False,
     nodes: options.Nodes = None,
@@ -121,7 +123,8 @@ def generate(
 def race(
     prompt: options.Prompt,
     methods: Annotated[
-        str | None, typer.Option(help="Comma list, see `jakiro methods`; default: plain decoding and the default.")
+        str | None,
+        typer.Option(help="Comma list, see `methods`; default: plain decoding, the head's method."),
     ] = None,
     raw: options.Raw = False,
     makers: options.Makers = False,
@@ -179,7 +182,7 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
 @app.command()
 @options_from(LoadOptions)
 def doctor(
-    run: Annotated[bool, typer.Option(help="End with a short run of both; --no-run loads no weights.")] = True,
+    run: Annotated[bool, typer.Option(help="End with a short run; --no-run loads no weights.")] = True,
     plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
     card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
     verify: Annotated[
@@ -226,7 +229,7 @@ def _training_command(name: str) -> Callable[[typer.Context], None]:
         module = import_module(f"jakiro.cli.{name}")
         command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
         command.command(name)(getattr(module, name))
-        command(args=context.args, prog_name=f"jakiro {name}")
+        command(args=context.args, prog_name=f"{PROGRAM} {name}")
 
     return run
 
@@ -234,7 +237,7 @@ def _training_command(name: str) -> Callable[[typer.Context], None]:
 for _name, _sentence in (
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
-    ("evaluate", "Measure a head's tau on prompts without running the target twice."),
+    ("evaluate", "Measure a head's tau on prompts."),
     ("calibrate", "Calibrate a head again on text that it was not trained on."),
     ("trigrams", "Count what follows each pair of tokens in a corpus, to draft from."),
 ):

@@ -57,14 +57,14 @@ class EvaluateConfig:
     head: str | None = setting("Draft head: a known name, a folder, or a Hub id.", None)
     target: str | None = setting(TARGET, None)
     methods: tuple[str, ...] | None = setting(
-        "Comma list, see `jakiro methods`, or all that can be replayed; if not given, the head's own.", None
+        "Comma list, see `methods`, or all that can be replayed; if not given, the head's method.", None
     )
     methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
     prompts: str | None = setting(PROMPTS, None)
     limit: int | None = setting(LIMIT, None)
     max_new_tokens: int = setting(MAX_NEW_TOKENS, 128)
-    temperatures: tuple[float, ...] = setting("Comma list.", (0.0, 1.0))
-    nodes: tuple[int, ...] = setting("Comma list of node budgets, root included.", (8, 16, 24))
+    temperatures: tuple[float, ...] = setting("Comma list of temperatures; 0 is greedy.", (0.0, 1.0))
+    nodes: tuple[int, ...] = setting("Comma list of tree sizes in nodes, root included.", (8, 16, 24))
     width: int = setting(WIDTH, 8)
     depth: int = setting("Depth of a tree's deepest node.", 5)
     contrastive: bool = setting("With --no-contrastive the last level costs one more pass instead.", True)

@@ -78,9 +78,7 @@ class TrainConfig:
         "From a head of another shape everything before the experts is taken, as far as both have it.",
         None,
     )
-    method: str | None = setting(
-        "The drafting method that it is a head for, see `jakiro methods`; Jakiro's if not given.", None
-    )
+    method: str | None = setting("The drafting method to train a head for, see `methods`; jakiro if not given.", None)
     methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
     fusion: str = setting("summed (with the contrastive branch) or decoupled.", "summed")
     expert_width: int | None = setting(

@@ -218,7 +218,7 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["generate", "--prompt", ""], "Type a question first."),
+        (["generate", "--prompt", ""], "The prompt is empty; give it some text."),
         (["generate", "--prompt", "x", "--temperature", "-1"], "Temperature must be between 0 and 2; you gave -1.0."),
         (["generate", "--prompt", "x", "--temperature", "1e-38"], "Temperature must be 0, which is greedy, or at "),
         (["generate", "--prompt", "x", "--temperature", "nan"], "Temperature must be between 0 and 2; you gave nan."),
@@ -367,6 +367,16 @@ def test_training_commands_keep_their_own_options(name, capsys, monkeypatch):
     assert called == [(5, "there")]
     code, out, _ = run(capsys, name, "--help")
     assert code == 0 and "--out" in out
+
+
+COMMANDS = {each.name or each.callback.__name__: each for each in cli.app.registered_commands}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_a_commands_whole_sentence_and_how_to_call_it_in_a_checkout(name, capsys):
+    shown = " ".join(run(capsys, name, "--help")[1].split())
+    assert f"Usage: python -m jakiro {name} " in shown
+    assert COMMANDS[name].help or " ".join(COMMANDS[name].callback.__doc__.split()) in shown
 
 
 def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):
