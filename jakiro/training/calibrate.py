@@ -70,11 +70,11 @@ class CalibrateConfig:
     head: str = setting("Folder of the head; only its config is rewritten.", argument=True)
     corpora: tuple[str, ...] = setting(CORPORA, argument=True)
     target: str | None = setting("Target model; if not given, the one that the head's config names.", None)
-    rows: int = setting("Held-out texts to fit weights on.", 100)
+    rows: int = setting("Held-out rows of the corpus to fit weights on.", 100)
     texts: int = setting("How many of their questions the target answers at each temperature.", 40)
     max_new_tokens: int = setting(MAX_NEW_TOKENS, 96)
     methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
-    unread: bool = setting("Use texts that the head's manifest does not list as held out.", False)
+    unread: bool = setting("Use rows that the head's manifest does not list as held out.", False)
     seed: int = setting("The same seed gives the same positions, noise and answers.", 1)
     device: str | None = setting(DEVICE, None)
 

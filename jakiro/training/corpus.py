@@ -93,7 +93,7 @@ class CorpusConfig:
     """All that a corpus is, as plain data; `options` are how its texts are sampled."""
 
     out: str = setting("Folder for the corpus; an unfinished one is continued.", argument=True)
-    rows: int = setting("How many texts to write.", 5000)
+    rows: int = setting("How many rows to write, each a question and its answer.", 5000)
     options: CorpusOptions = CorpusOptions()
     target: str | None = setting(TARGET, None)
     prompts: str | None = setting("Questions in Spec-Bench form; if not given, the target writes its own.", None)

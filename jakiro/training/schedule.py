@@ -62,7 +62,7 @@ class TrainingOptions:
     unroll_from: float = setting("Share of the run before unrolling starts.", 0.45)
     frequent_rows: int = setting("Frequent tokens whose logits every step computes.", 4096)
     sampled_rows: int = setting("Further tokens sampled in each step; a large number takes all.", 2048)
-    num_validation: int = setting("Texts of the corpus held out.", 100, "--validation-rows")
+    num_validation: int = setting("Rows of the corpus held out.", 100, "--validation-rows")
     time_budget: float | None = setting("Minutes until the schedule ends, resumed parts included.", None)
     time_budget_clock: str = setting(
         "wall, or processor: minutes of processor time, for fair comparisons on a busy machine.", "wall"
