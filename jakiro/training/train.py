@@ -170,7 +170,8 @@ def planned(config: TrainConfig) -> Plan:
     rows = in_order_of_content(read_corpus(list(map(Path, config.corpora)), vocab_size), config.max_tokens)
     require(
         len(rows) > num_held_out,
-        f"The corpus has {len(rows)} rows and {num_held_out} are held out; write more or hold out fewer.",
+        f"The corpus has {len(rows)} rows and {num_held_out} are held out; write more, or hold out fewer "
+        "(--validation-rows).",
     )
     _refuse_short_rows(rows[:num_held_out])
     source = None
