@@ -250,7 +250,7 @@ class SamplingParams:
         run = self.no_repeat_ngram_size
         require(
             is_count(run, 0),
-            f"No-repeat n-gram size must be a whole number of tokens, 0 for none; you gave {_came(run)}.",
+            f"N-gram size must be a whole number of tokens, 0 for none; you gave {_came(run)}.",
         )
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         require(
