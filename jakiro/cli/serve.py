@@ -29,7 +29,7 @@ def serve(
     """Serve one pair with OpenAI's interface, at /v1; docs/api.md has examples."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(f"`serve` needs {', '.join(missing)}; run “pip install 'jakiro[api]'”.")
+        raise ValueError(f"`serve` needs {', '.join(missing)}; run “pip install {' '.join(missing)}”.")
     import uvicorn
     from starlette.applications import Starlette
     from starlette.routing import Mount

@@ -399,7 +399,9 @@ def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):
     assert run_apart(ask(authorization="Bearer sesame")).json()["usage"]["completion_tokens"] == 3
 
 
-def test_serve_says_which_extra_it_needs(monkeypatch, capsys):
+def test_serve_says_which_packages_it_needs(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, err = run(capsys, "serve")
-    assert code == 2 and "`serve` needs starlette, uvicorn, pydantic; run “pip install 'jakiro[api]'”." in err
+    assert (
+        code == 2 and "`serve` needs starlette, uvicorn, pydantic; run “pip install starlette uvicorn pydantic”." in err
+    )
