@@ -236,10 +236,12 @@ def learn(plan: Plan, material: Material, head: DraftHead) -> Trainer:
 def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
     """Calibrates the head on the held-out rows, saves it with its card and its minutes, and logs a report."""
     config, out, rows = plan.config, Path(plan.config.out), plan.held_out
+    log.info("Calibrating on %d held-out rows.", len(rows))
     data = held_out(material.cache, range(len(rows)), material.output_weight)
     calibrated(trainer.objective, data, config.options.seed, out)
     sections = {"Recipe": _recipe(trainer, config, plan.rows)}
     if config.final_report:
+        log.info("Saved to %s; a report on the held-out rows follows, which --no-report leaves out.", out)
         numbers = report(trainer.objective, material.cache, rows, data, plan.known)
         for name, value in numbers.items():
             log.info("%s %.3f", name, value)
