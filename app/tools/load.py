@@ -60,7 +60,9 @@ class Call:
         self._connection.request("POST", path, body, {"Content-Type": "application/json", **(headers or {})})
         taken = json.loads(self._connection.getresponse().read())
         if "event_id" not in taken:
-            raise ValueError(f"The page did not take the question: {taken.get('detail') or taken.get('error')}.")
+            told = taken.get("detail", taken)
+            told = told.get("error") if isinstance(told, dict) else told
+            raise ValueError(f"The page did not take the question: {told}.")
         self._connection.request("GET", f"{path}/{taken['event_id']}", headers=headers or {})
         self._response = self._connection.getresponse()
 
