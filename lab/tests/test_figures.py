@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jakiro.bench.report import Lead, summarise
+from jakiro.bench.report import summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane
 from jakiro.prompts import Question
 from lab import figures, raw
+from lab.leads import Lead
 from tests.bench.scripted import STAMP, ScriptedGenerator
 
 README = Path(__file__).resolve().parents[2] / "README.md"
