@@ -232,7 +232,7 @@ def encode_messages(
     if raw_prompt is not None:
         token_ids = _open_ended(tokenizer, _checked_text(raw_prompt))
         if not token_ids:
-            raise ValueError("Type a question first.")
+            raise ValueError("The prompt is empty; give it some text.")
         return token_ids
     messages = as_messages(messages)
     arguments = checked_arguments(tokenizer, arguments)
@@ -449,7 +449,7 @@ def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
             )
         checked.append({"role": role, "content": _encodable(content)})
     if not checked:
-        raise ValueError("Type a question first.")
+        raise ValueError("The prompt is empty; give it some text.")
     _checked_text(checked[-1]["content"])
     return checked
 
@@ -472,7 +472,7 @@ def joined_parts(content: object) -> object:
 
 def _checked_text(text: str) -> str:
     if not isinstance(text, str) or not text.strip():
-        raise ValueError("Type a question first.")
+        raise ValueError("The prompt is empty; give it some text.")
     return _encodable(text)
 
 

@@ -19,7 +19,7 @@ QUEUE_LENGTH = 64
 
 
 class OneGenerator:
-    """What `jakiro serve` runs answers on, see `Backend`.
+    """What the command `serve` runs answers on, see `Backend`.
 
     Args:
         queue_length: answers that may wait.

@@ -181,7 +181,7 @@ def _read(kind: type[_Body], values: dict) -> tuple[dict, Any]:
     if first["type"] == "extra_forbidden":
         raise Refusal(400, _NOT_SUPPORTED.format(name=name), name, "unsupported_parameter")
     if first["type"] == "missing":
-        raise Refusal(400, f"“{name}” is missing; every request needs it.", name)
+        raise Refusal(400, f"“{name}” is missing or empty; every request needs it.", name)
     raise Refusal(400, f"{name} {first['msg'].removeprefix('Input ')}; you gave {shortened(first['input'])}.", name)
 
 

@@ -363,7 +363,7 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
         target.makers_settings = zoo.makers_settings_of(read.names.target_name)
     if target.makers_settings:
         asked = ", ".join(f"{name} {value}" for name, value in target.makers_settings.items())
-        notices.append(f"The model's makers ask for {asked}; without --makers what you set counts alone.")
+        notices.append(f"The model's makers ask for {asked}; what you set counts alone until you take their settings.")
     ignored = unapplied(getattr(model, "generation_config", None))
     if ignored:
         notices.append(f"The model's generation_config.json asks for {', '.join(ignored)}; none of this is applied.")
