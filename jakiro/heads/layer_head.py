@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for, precision_on
-from jakiro.heads.compiled import MOST_ROWS, Growth, NativeHeadLayer
+from jakiro.heads.compiled import MOST_ROWS, NativeHeadLayer
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
@@ -121,7 +121,7 @@ class LayerHead(DraftHead):
         )
 
     def grow(
-        self, token_ids: Tensor, features: Tensor, cache: RowCache, growth: Growth, with_evidence: bool
+        self, token_ids: Tensor, features: Tensor, cache: RowCache, *ranked, with_evidence: bool, **growth
     ) -> tuple[Tensor, Tensor]:
         """Reads committed tokens and grows a tree on them in one call, see `NativeHeadLayer.grow`.
 
@@ -132,7 +132,7 @@ class LayerHead(DraftHead):
             token_ids, features = token_ids[-1:], features[-1:]
         directions = (self.output_weight, self.mean_output_row) if with_evidence else None
         vocabulary = (self._output_layer, self.embedding, self.draft_token_ids, directions)
-        return self._native.grow(*vocabulary, token_ids, features, cache, growth)
+        return self._native.grow(*vocabulary, token_ids, features, cache, *ranked, **growth)
 
     def angles(self, hidden: Tensor, positions: Tensor, cache: PassCache | None = None) -> Angles:
         """Of the rotary embedding, for rows that follow the cache's."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jakiro.kernels.cache import RowCache
-from jakiro.kernels.compiled.library import Decoder, Layer, Pass, library, num_threads
+from jakiro.kernels.compiled.library import Decoder, Layer, Pass, address, library, num_threads
 from jakiro.kernels.compiled.linear import NativeLinear
 
 
@@ -24,23 +24,11 @@ class NativeDecoder:
 
     def __init__(self, layers: Sequence, heads: int, kv_heads: int, head_dim: int, scaling: float) -> None:
         self._layers = layers
-        self._structures = (Layer * len(layers))(
-            *(
-                Layer(
-                    *(each.matrix for each in _projections(layer)),
-                    layer.input_norm.data_ptr(),
-                    layer.middle_norm.data_ptr(),
-                    layer.input_eps,
-                    layer.middle_eps,
-                )
-                for layer in layers
-            )
-        )
+        self._structures = (Layer * len(layers))(*map(_structure_of, layers))
         self.hidden_size, self.inner_size = layers[0].output.out_features, layers[0].inner_size
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
-        self._decoder = Decoder(
-            self._structures, len(layers), self.hidden_size, self.inner_size, heads, kv_heads, head_dim, scaling
-        )
+        sizes = (len(layers), self.hidden_size, self.inner_size, heads, kv_heads, head_dim)
+        self._decoder = Decoder(self._structures, *sizes, scaling)
 
     @staticmethod
     def fits(layers: Sequence) -> bool:
@@ -82,20 +70,14 @@ class NativeDecoder:
         cos, sin, visible = cos.contiguous(), sin.contiguous(), visible.contiguous()
         store = cache.store.rows
         buffers = (hidden, cos, sin, visible, store, joint, attended, gated, scratch)
-        library().jakiro_decode(
-            ctypes.byref(
-                Pass(
-                    ctypes.pointer(self._decoder),
-                    rows,
-                    length,
-                    store.shape[3],
-                    *(each.data_ptr() for each in buffers),
-                    places,
-                )
-            ),
-            threads,
-        )
+        run = Pass(ctypes.pointer(self._decoder), rows, length, store.shape[3], *map(address, buffers), places)
+        library().jakiro_decode(ctypes.byref(run), threads)
         return list(outputs.values())
+
+
+def _structure_of(layer: object) -> Layer:
+    norms, eps = (layer.input_norm, layer.middle_norm), (layer.input_eps, layer.middle_eps)
+    return Layer(*(each.matrix for each in _projections(layer)), *map(address, norms), *eps)
 
 
 def _projections(layer: object) -> tuple:
