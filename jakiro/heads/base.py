@@ -10,7 +10,7 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled.linear import BlockLinear, CompiledInt8Linear
-from jakiro.kernels.linear import Packing, looked_up, native_works, packed_linear
+from jakiro.kernels.linear import Packing, looked_up, native_works, pack_linears, packed_linear, packing_works
 from jakiro.target.model import TargetModel
 
 PRECISIONS = ("int8", "full")
@@ -35,6 +35,7 @@ class DraftHead(nn.Module):
     Attributes:
         precision: of the matrices it drafts with, one of `PRECISIONS`.
         capturable: whether its passes run over any `PassCache`, as captured ones do.
+        packable: whether there are packed forms of its layers.
         skipped_tokens: at a text's beginning, those that its cache has no row for; rows that pair a token with the
             target's feature one position before it begin at the second one.
         root_rows: rows at the end of what `extend` returns from which a tree begins.
@@ -44,7 +45,7 @@ class DraftHead(nn.Module):
     skipped_tokens = 1
     root_rows = 1
     drafted_rows = 0
-    capturable = True
+    capturable = packable = True
 
     @property
     def levels(self) -> int | None:
@@ -108,14 +109,29 @@ class DraftHead(nn.Module):
         return torch.nn.functional.linear(features, self.output_weight)
 
     def pack(self, precision: str = "int8") -> "DraftHead":
-        """Packs the matrices for drafting on a CPU, as far as this machine can; no training after it.
-
-        Here nothing is packed.
+        """Prepares a bound head for drafting, after which there is no training: on a CPU matrices are packed, as far as
+        this machine can, on a GPU those that read the same rows are fused.
 
         Args:
             precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
         """
+        device = self.output_weight.device
+        if device.type == "cuda":
+            self.fuse()
+        if packing_works(device, self.output_weight.dtype) and self.packable:
+            # int8 where compiled code multiplies such matrices
+            self.precision = "int8" if precision == "int8" and native_works() else "full"
+            packing = packed_linear if self.precision == "full" else CompiledInt8Linear
+            self.pack_matrices(packing)
+            self._output_layer = packing(self.output_weight, None)
         return self
+
+    def pack_matrices(self, packing: Packing) -> None:
+        """Packs all matrices but the output rows."""
+        pack_linears(self, packing)
+
+    def fuse(self) -> None:
+        """Fuses matrices that read the same rows, as on a GPU."""
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """Extends the cache by committed tokens: (rows,) int64, and the target's features one position before each."""
@@ -168,13 +184,3 @@ class FeatureHead(DraftHead):
         """Reads committed tokens: all levels' features from the last one, in the place of rows."""
         cache.length += token_ids.shape[0]
         return row_output(self(features[-1:])[:, 0][None])
-
-
-def precision_on(device: torch.device, wanted: str) -> str:
-    """What packed matrices get there: "int8" where it is wanted and compiled code multiplies them, else "full"."""
-    return "int8" if wanted == "int8" and device.type == "cpu" and native_works() else "full"
-
-
-def packing_for(precision: str) -> Packing:
-    """What packs a head's matrices at this precision."""
-    return packed_linear if precision == "full" else CompiledInt8Linear

@@ -9,13 +9,13 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, packing_for, precision_on
+from jakiro.heads.base import DraftHead
 from jakiro.heads.compiled import MOST_ROWS, NativeHeadLayer
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear
-from jakiro.kernels.linear import native_works, packed_linear, packing_works
+from jakiro.kernels.linear import Packing, native_works, packed_linear
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 
 
@@ -33,41 +33,26 @@ class LayerHead(DraftHead):
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.fc_bias)
         self.layers = nn.ModuleList(HeadLayer(config, index) for index in range(config.num_layers))
         self.rotary = rotary_embedding(config)
+        self.packable = not changes_with_length(self.rotary)
         # By kind and expert, where the first expert of the contrastive pair is the stronger one, and else
         signs = torch.tensor([[[1.0, 1.0], [1.0, -1.0]], [[1.0, 1.0], [-1.0, 1.0]]])
         self.register_buffer("signs", signs, persistent=False)
         self._table: AngleTable | None = None
         self._native: NativeHeadLayer | None = None
 
-    def pack(self, precision: str = "int8") -> "LayerHead":
-        """Prepares for drafting, after which there is no training: on a CPU matrices are packed, as far as this build
-        of torch can, on a GPU those that read the same rows are fused.
-
-        Args:
-            precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
-        """
-        device, dtype = self.fc.weight.device, self.fc.weight.dtype
-        if device.type == "cuda":
-            self.fuse()
-        if not packing_works(device, dtype) or changes_with_length(self.rotary):
-            return self
-        self.precision = precision_on(device, precision)
-        layer = self.layers[0]
+    def pack_matrices(self, packing: Packing) -> None:
         self._table = AngleTable(self.rotary)
-        if len(self.layers) == 1 and native_works() and NativeHeadLayer.fits(layer):
-            self._native = NativeHeadLayer(self.fc, layer, self._table, packing_for(self.precision))
+        if len(self.layers) == 1 and native_works() and NativeHeadLayer.fits(self.layers[0]):
+            self._native = NativeHeadLayer(self.fc, self.layers[0], self._table, packing)
         for layer in self.layers:
-            layer.pack(packing_for(self.precision))
+            layer.pack(packing)
         # Never rounded: embeddings and features are of very different sizes
         self.fc = packed_linear(self.fc.weight, self.fc.bias)
-        self._output_layer = packing_for(self.precision)(self.output_weight, None)
-        return self
 
     def fuse(self) -> None:
-        """Fuses matrices as on a GPU."""
         for layer in self.layers:
             layer.fuse()
-        if not changes_with_length(self.rotary):
+        if self.packable:
             self._table = AngleTable(self.rotary, self.fc.weight.dtype)
 
     def forward(

@@ -242,14 +242,6 @@ class ResidualBlock(nn.Module):
         return hidden + functional.silu(self.linear(hidden))
 
 
-def pack_linears(module: nn.Module, packing: Packing) -> None:
-    """Packs all linear layers inside a module, each by itself."""
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, nn.Linear):
-                setattr(parent, name, packing(child.weight, child.bias))
-
-
 def fused(linears: list[nn.Linear]) -> Tensor:
     """Weights of layers that read the same input, one below the other."""
     return torch.cat([linear.weight.detach() for linear in linears])
