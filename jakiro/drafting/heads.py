@@ -17,7 +17,6 @@ from jakiro.drafting.base import (
     Context,
     Drafter,
     DraftSession,
-    FixedBuffers,
     HeadEvidence,
     Method,
     Needs,
@@ -76,10 +75,10 @@ class HeadDrafter(Drafter):
     def _evidence(self) -> HeadEvidence | None:
         return partial(expert_evidence, self.head) if self.has_evidence else None
 
-    def capturable_in(self, buffers: FixedBuffers) -> Drafter | None:
+    def capturable_in(self, slot) -> Drafter | None:
         # Others run beside captured passes of the target
         capturable = self.head.capturable and (self.captured or self.grower is TreeGrower)
-        return buffers.head_drafter(self.head, self._evidence, self) if capturable else None
+        return slot.head_drafter(self.head, self._evidence, self) if capturable else None
 
 
 class HeadSession(DraftSession):

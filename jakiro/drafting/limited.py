@@ -8,12 +8,10 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
-    Capturable,
     Committed,
     Context,
     Drafter,
     DraftSession,
-    FixedBuffers,
     Proposal,
     TreeLimits,
 )
@@ -40,11 +38,11 @@ class LimitedDrafter(Drafter):
         session = self.drafter.start(prompt, sampling, noise) if length <= self.max_positions else None
         return LimitedSession(session, self.max_positions, length - 1)
 
-    def capturable_in(self, buffers: FixedBuffers) -> "LimitedDrafter | None":
-        inner = self.drafter.capturable_in(buffers)
+    def capturable_in(self, slot) -> "LimitedDrafter | None":
+        inner = self.drafter.capturable_in(slot)
         return None if inner is None else LimitedDrafter(inner, self.max_positions)
 
-    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable[Capturable]:
+    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable:
         return self.drafter.passes(tree, greedy, chained)
 
 

@@ -53,7 +53,7 @@ class DraftBuffers:
         self._staged_estimates = torch.zeros(MAX_CHAIN, **pinned)
 
     def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
-        """As `FixedBuffers.chain`."""
+        """The chain, written where captured passes read it."""
         length = len(token_ids)
         self._staged_ids.fill_(-1)
         self._staged_estimates.fill_(-torch.inf)

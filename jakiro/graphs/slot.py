@@ -15,11 +15,11 @@ from jakiro.core.rule import Counted, TokenRule, counts, drafted_path, looks_on_
 from jakiro.core.sampling import DeviceSampling, prefix_for
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
-from jakiro.drafting.base import Capturable, Context, Drafter, DraftSession, HeadEvidence, Proposal
+from jakiro.drafting.base import Context, Drafter, DraftSession, HeadEvidence, Proposal
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.outcome import pack, packed_size, unpack
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
-from jakiro.graphs.capture import Graphs
+from jakiro.graphs.capture import GraphedPass, Graphs
 from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter
 from jakiro.graphs.tree import MAX_LEVELS, Layout
 from jakiro.heads.layer_head import LayerHead
@@ -35,8 +35,7 @@ TOKENS_A_STEP = 3.5
 class Slot(DraftBuffers):
     """One answer's device side at fixed addresses; see `Runner` for what its methods promise.
 
-    It is also the `FixedBuffers` of its drafters: a drafter that has a form at fixed addresses drafts in these buffers,
-    any other one drafts as it always does.
+    A drafter that has a form at fixed addresses drafts in these buffers, any other one drafts as it always does.
 
     Args:
         target: one that runs lean, with passes in row buckets.
@@ -105,6 +104,7 @@ class Slot(DraftBuffers):
         self.served.clear()
 
     def head_drafter(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter) -> StaticHeadDrafter:
+        """A drafter with this head and the proposers of `like`; `evidence` fills its trees'."""
         if head not in self._heads:
             self._heads[head] = StaticHeadDrafter(head, evidence, like, self)
         return self._heads[head]
@@ -118,7 +118,7 @@ class Slot(DraftBuffers):
 
     def needed(
         self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, first: int, last: int
-    ) -> Iterator[Capturable]:
+    ) -> Iterator[GraphedPass]:
         """The passes of an answer with such trees, or none, whose committed rows go from `first` to `last`."""
         bound, layout, nodes = _depth_bound(tree), _layout(drafter, tree), {1, tree.nodes}
         yield self.passes.get(self.write_root, self.target.row_bucket(1), layout)

@@ -33,7 +33,7 @@ from jakiro.target.families import (
 )
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.target.llama import FusedLlama
-from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, root_and_copies
+from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, star_tree
 from jakiro.target.stored import StoredModel
 
 NUMERICS = ("exact", "fast")
@@ -409,7 +409,7 @@ class TargetModel:
         # Equal children of one root: whichever row a kernel treats otherwise, it is one of them
         for num_nodes in {self.row_bucket(nodes): nodes for nodes in PROBED_NODES}.values():
             cache.keep(24, [])
-            tree = root_and_copies(chain, num_nodes)
+            tree = star_tree(chain, num_nodes)
             rows = zip(self.score(tree, cache).logits, tree.depths.tolist(), strict=True)
             # One by one: logits of a large vocabulary are the highest memory of a start
             if not all(torch.equal(row, together[depth]) for row, depth in rows):

@@ -29,7 +29,7 @@ from jakiro.kernels.compiled.sampling import verify as native_verify
 from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.system import is_out_of_memory
 from jakiro.target.model import TargetModel
-from jakiro.target.probes import root_and_copies
+from jakiro.target.probes import star_tree
 from tests.support import DEVICE, TREE, byte_tokenizer, tiny_generator
 
 pytestmark = pytest.mark.skipif(
@@ -139,9 +139,9 @@ def test_every_path_of_a_tree_rounds_as_its_tokens_do_one_by_one(half, target_of
 def test_each_row_rounds_alike_however_many_run_together(half, target_of):
     target, tokens = target_of(True, half), torch.tensor([7, 9])
     assert target.bit_identical and target.row_bucket(1) == 1
-    together, cache = scores(target, root_and_copies(tokens, 2))
+    together, cache = scores(target, star_tree(tokens, 2))
     for nodes in (*range(1, 25), 64, 100):
-        tree = root_and_copies(tokens, nodes)
+        tree = star_tree(tokens, nodes)
         cache = target.new_cache(PROMPT + nodes)
         target.prefill(torch.arange(PROMPT) + 3, cache)
         found = target.score(tree, cache)
