@@ -23,9 +23,8 @@ from jakiro.kernels.linear import Packing, looked_up
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 from jakiro.target.compiled import NativeDecoder
 
-_LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
-_ATTENTION_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj"}
-_MLP_MODULES = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+_LINEARS = {f"self_attn.{part}_proj" for part in "qkvo"} | {f"mlp.{part}_proj" for part in ("gate", "up", "down")}
+_OTHERS = {"", "self_attn", "mlp", "mlp.act_fn", "input_layernorm", "post_attention_layernorm"}
 _TRIAL_TOKENS = 12
 
 
@@ -265,18 +264,9 @@ def _has_llama_shape(base: nn.Module, config) -> bool:
         return False
     if getattr(config, "layer_types", None) and len(set(config.layer_types)) > 1:
         return False
-
-    def children(module: nn.Module) -> set[str]:
-        return {name for name, _ in module.named_children()}
-
     for layer in base.layers:
-        if children(layer) != _LAYER_MODULES:
-            return False
-        if children(layer.self_attn) != _ATTENTION_MODULES or children(layer.mlp) != _MLP_MODULES:
-            return False
-        linears = [getattr(layer.self_attn, name) for name in _ATTENTION_MODULES]
-        linears += [getattr(layer.mlp, name) for name in _MLP_MODULES - {"act_fn"}]
-        if not all(type(linear) is nn.Linear for linear in linears):
+        modules = dict(layer.named_modules())
+        if modules.keys() != _LINEARS | _OTHERS or any(type(modules[name]) is not nn.Linear for name in _LINEARS):
             return False
         if not isinstance(layer.mlp.act_fn, nn.SiLU) and type(layer.mlp.act_fn).__name__ != "SiLUActivation":
             return False

@@ -119,8 +119,7 @@ class TargetModel:
         sha256: str | Callable[[], str | None] | None = None,
         numerics: str = "exact",
     ) -> None:
-        if numerics not in NUMERICS:
-            raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
+        _refuse_unknown(numerics)
         refuse_what_cannot_work(model.config, type(model))
         self.model, self.tokenizer, self.name, self._sha256 = model, tokenizer, name, sha256
         self.config = model.config.get_text_config()
@@ -159,8 +158,7 @@ class TargetModel:
 
     def with_numerics(self, numerics: str) -> "TargetModel":
         """The same weights under other numerics; nothing is loaded again."""
-        if numerics not in NUMERICS:
-            raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
+        _refuse_unknown(numerics)
         other = copy.copy(self)
         other._decide(numerics)
         return other
@@ -172,9 +170,7 @@ class TargetModel:
             ValueError: the target has no such layer below its last.
         """
         check_feature_layers(feature_layers, self.config.num_hidden_layers)
-        other = copy.copy(self)
-        other.feature_layers = tuple(feature_layers)
-        return other
+        return self._but(feature_layers=tuple(feature_layers))
 
     def seen_in_slots(self, plain_rows: int, rounds_alike: bool) -> "TargetModel":
         """The same weights as passes at fixed addresses found them: see the attributes of these names."""
@@ -469,3 +465,8 @@ class TargetModel:
 
     def _windowed(self, visible: Tensor, positions: Tensor, column_positions: Tensor) -> Tensor:
         return visible & (positions[:, None] - column_positions < self.window)
+
+
+def _refuse_unknown(numerics: str) -> None:
+    if numerics not in NUMERICS:
+        raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")

@@ -52,11 +52,8 @@ class StoredModel:
         tensors = [weight.tensor for weight in weights.values()]
         self.file_bits = 8 * sum(each.num_bytes for each in tensors) / sum(prod(each.shape) for each in tensors)
         self.embedding = self._table("model.embed_tokens")
-        tied = config.tie_word_embeddings
-        self.output = self.embedding if tied else self._matrix("lm_head")
-        if isinstance(self.output, Tensor):
-            self.output = NativeLinear(self.output, None)
-        self.output_weight = self.embedding if tied else self._rows_of(self.output, "lm_head")
+        self.output_weight = output = self.embedding if config.tie_word_embeddings else self._table("lm_head")
+        self.output = NativeLinear(output, None) if isinstance(output, Tensor) else output
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         self.lean = FusedLlama(
@@ -101,11 +98,6 @@ class StoredModel:
     def _table(self, name: str) -> Tensor | BlockLinear:
         weight = self._weights[f"{name}.weight"]
         return _blocks([weight], None) if weight.tensor.kind in BLOCKS else torch.from_numpy(weight.numbers())
-
-    def _rows_of(self, matrix: NativeLinear, name: str) -> Tensor | BlockLinear:
-        return (
-            matrix if isinstance(matrix, BlockLinear) else torch.from_numpy(self._weights[f"{name}.weight"].numbers())
-        )
 
 
 def bytes_kept(weights: Mapping[str, StoredWeight]) -> int:
