@@ -88,9 +88,8 @@ class HeadAttention(nn.Module):
 
     def fuse(self) -> None:
         """One matrix instead of three, and queries that share a key/value head as rows of one product."""
-        self.query_key_value = frozen_linear(fused([self.q_proj, self.k_proj, self.v_proj]))
+        self.pack(frozen_linear)
         self.grouped = self.num_heads > self.num_kv_heads
-        del self.q_proj, self.k_proj, self.v_proj
 
     def pack(self, packing: Packing) -> None:
         self.query_key_value = packing(fused([self.q_proj, self.k_proj, self.v_proj]), None)
@@ -168,14 +167,14 @@ class ExpertMixture(nn.Module):
             expert(config.hidden_size, config.expert_intermediate_size) for _ in range(config.num_experts)
         )
         self.inner, self.num_experts = expert.inner, config.num_experts
+        self.inner_size = config.expert_intermediate_size
         self.readers: nn.Module | None = None
         self.writers: Tensor | None = None
 
     def fuse(self) -> None:
         """One matrix reads for all experts, and one product of all writes."""
-        experts = [list(expert.children()) for expert in self.experts]
-        self.readers = frozen_linear(fused([reader for *readers, _ in experts for reader in readers]))
-        self.writers = torch.stack([last.weight.detach().T for *_, last in experts])
+        self.pack(frozen_linear)
+        self.writers = torch.stack([last.weight.T for last in self.experts])
         self.experts = nn.ModuleList()
 
     def pack(self, packing: Packing) -> None:
@@ -189,15 +188,13 @@ class ExpertMixture(nn.Module):
         if self.readers is None:
             experts = [list(expert.children()) for expert in self.experts]
             outputs = [last(self.inner(*(reader(hidden) for reader in readers))) for *readers, last in experts]
-        elif self.writers is not None:
-            parts = self.readers(hidden).unflatten(-1, (self.num_experts, -1, self.writers.shape[1]))
-            rows = self.inner(*parts.unbind(-2)).flatten(0, -3).transpose(0, 1)
-            return torch.bmm(rows, self.writers).unflatten(1, hidden.shape[:-1]), self.gate(hidden)
         else:
-            parts = self.readers(hidden).unflatten(-1, (self.num_experts, -1, self.experts[0].in_features))
-            outputs = [
-                last(self.inner(*part.unbind(-2))) for part, last in zip(parts.unbind(-3), self.experts, strict=True)
-            ]
+            parts = self.readers(hidden).unflatten(-1, (self.num_experts, -1, self.inner_size))
+            if self.writers is not None:
+                rows = self.inner(*parts.unbind(-2)).flatten(0, -3).transpose(0, 1)
+                return torch.bmm(rows, self.writers).unflatten(1, hidden.shape[:-1]), self.gate(hidden)
+            pairs = zip(parts.unbind(-3), self.experts, strict=True)
+            outputs = [last(self.inner(*part.unbind(-2))) for part, last in pairs]
         return torch.stack(outputs), self.gate(hidden)
 
 
@@ -247,8 +244,8 @@ def fused(linears: list[nn.Linear]) -> Tensor:
     return torch.cat([linear.weight.detach() for linear in linears])
 
 
-def frozen_linear(weight: Tensor) -> nn.Linear:
+def frozen_linear(weight: Tensor, bias: None = None) -> nn.Linear:
     """A linear layer without bias around a weight that is not trained."""
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-    linear.weight = nn.Parameter(weight, requires_grad=False)
+    linear.weight = nn.Parameter(weight.detach(), requires_grad=False)
     return linear
