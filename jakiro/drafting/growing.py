@@ -30,20 +30,9 @@ class Children(NamedTuple):
     draft_probs: Tensor
     proposers: Tensor
 
-
-class Shares(NamedTuple):
-    """Each decoupled expert's part of the mixture: log w_e q_e is logits + offset.
-
-    (experts, rows, draft vocabulary) and (experts, rows).
-    """
-
-    logits: Tensor
-    offsets: Tensor
-
-    def proposers(self, indices: Tensor) -> Tensor:
-        """(rows, K): who has the largest share of each candidate; over all ids this would cost more than the pass."""
-        own = self.logits.gather(-1, indices.expand(self.logits.shape[0], -1, -1))
-        return (own + self.offsets[..., None]).argmax(0)
+    def at(self, rows: Tensor) -> "Children":
+        """Those of some of the rows."""
+        return Children(*(column.index_select(0, rows) for column in self))
 
 
 class Experts(NamedTuple):
@@ -62,10 +51,17 @@ class Experts(NamedTuple):
         """Takes the router's weights as they are, (rows, experts)."""
         return cls(logits, weights.float().log().T)
 
-    def mixed(self) -> tuple[Tensor, Shares]:
-        """The mixture, (rows, draft vocabulary) log q up to a constant, and each expert's part."""
+    def mixed(self) -> tuple[Tensor, Tensor]:
+        """The mixture, (rows, draft vocabulary) log q up to a constant; and the (experts, rows) offsets by which each
+        expert's part of it, log w_e q_e, is logits + offset.
+        """
         offsets = self.log_weights - self.logits.logsumexp(-1)
-        return mixture(self.logits + offsets[..., None]), Shares(self.logits, offsets)
+        return mixture(self.logits + offsets[..., None]), offsets
+
+    def proposers(self, offsets: Tensor, indices: Tensor) -> Tensor:
+        """(rows, K): who has the largest part of each candidate; over all ids this would cost more than the pass."""
+        parts = self.logits.gather(-1, indices.expand(len(self.logits), -1, -1))
+        return (parts + offsets[..., None]).argmax(0)
 
 
 # What children are chosen by: (rows, draft vocabulary) log q up to a constant, or experts
@@ -123,9 +119,9 @@ class Ranking:
         if on_host and native.works_on(experts.logits) and native.ranks_up_to(width):
             indices, estimates, *rest = native.best_of_mixture(*experts, weights.log_q, noise, weights.noise, width)
             return indices, estimates + weights.log_kept if weights.log_kept else estimates, *rest
-        log_q, shares = experts.mixed()
+        log_q, offsets = experts.mixed()
         indices, *rest = self.best(log_q, width, depth)
-        return indices, *rest, shares.proposers(indices)
+        return indices, *rest, experts.proposers(offsets, indices)
 
     def _at(self, depth: int, contrastive: bool = False) -> tuple[Weights, Tensor | None, bool]:
         """Weights and noise of a level, and whether the weights are known on the host."""
@@ -152,7 +148,12 @@ class TreeGrower:
 
     Proposers count the head's experts, then its contrastive branch. With summed fusion no expert proposes alone: its
     candidates name expert 0 until `evidence` says who pushed them most.
+
+    Attributes:
+        by_level: whether candidates name their level as their proposer instead.
     """
+
+    by_level = False
 
     def __init__(
         self,
@@ -274,9 +275,8 @@ class TreeGrower:
         above = self.levels[-1]
         children = self._children(self.ahead, self.depth, contrastive=True)
         own = self._rows_in_pass(frontier)
-        children = Children(*(column.index_select(0, own) for column in children))
         scores, rows = above.scores.index_select(0, frontier), own + self.first_rows[-1]
-        self._add(children, self._nodes(frontier), scores, rows)
+        self._add(children.at(own), self._nodes(frontier), scores, rows)
 
     def _add_first(self, children: Children) -> None:
         """Appends the root's children."""
@@ -327,7 +327,8 @@ class TreeGrower:
             indices, estimates, draft_probs, proposers = self.ranking.best_of(scores, self.width, depth)
         else:
             indices, estimates, draft_probs = self.ranking.best(scores, self.width, depth, contrastive)
-            proposers = self._same(self.head.config.num_experts if contrastive else 0, indices)
+            proposer = self.head.config.num_experts if contrastive else 0
+            proposers = self._same(depth - 1 if self.by_level else proposer, indices)
         return Children(self._token_ids(indices), estimates, draft_probs, proposers)
 
     def _token_ids(self, indices: Tensor) -> Tensor:

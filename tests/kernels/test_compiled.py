@@ -311,12 +311,13 @@ def test_the_best_of_a_mixture_are_the_best_of_its_rows(experts, rows, tokens, w
     log_weights = (0.1 * torch.randn((experts, rows), generator=generator)).log_softmax(0)
     noise = torch.randn(tokens, generator=generator) if noisy else None
     places, estimates, chances, proposers = best_of_mixture(logits, log_weights, 0.8, noise, 1.3, width)
-    log_q, shares = Experts(logits, log_weights).mixed()
+    mixed = Experts(logits, log_weights)
+    log_q, offsets = mixed.mixed()
     expected = best_tokens(log_q, 0.8, noise, 1.3, width)
     assert torch.equal(places, expected[0])
     torch.testing.assert_close(estimates, expected[1], atol=5e-6, rtol=1e-5)
     torch.testing.assert_close(chances, expected[2], atol=1e-6, rtol=1e-5)
-    assert torch.equal(proposers, shares.proposers(places)) and len(proposers.unique()) > 1
+    assert torch.equal(proposers, mixed.proposers(offsets, places)) and len(proposers.unique()) > 1
 
 
 def test_among_equals_the_lower_place_comes_first():
