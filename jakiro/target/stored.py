@@ -5,13 +5,11 @@ Matrices are read one by one into panels of 8 bits, whose products compiled code
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from jakiro.gguf_file import GgufTensor
 from jakiro.kernels.compiled.linear import BLOCKS, BlockLinear, NativeLinear, StoredBlocks
 from jakiro.target.llama import FusedLlama, Layer
 
@@ -19,21 +17,13 @@ from jakiro.target.llama import FusedLlama, Layer
 SHAPES = ("llama", "qwen2")
 
 
-class StoredWeight(Protocol):
-    """A weight in a file: its tensor, which of the tensor's rows each of its rows is (or None), and all its numbers."""
-
-    tensor: GgufTensor
-    order: np.ndarray | None
-
-    def numbers(self) -> np.ndarray: ...
-
-
 class StoredModel:
     """What `TargetModel` takes instead of a transformers model.
 
     Args:
         config: transformers', of one of `SHAPES`.
-        weights: by transformers' names.
+        weights: by transformers' names, each with its `tensor` in the file, the `order` in which its rows stand there
+            (None where it is the same) and all its `numbers`, see `jakiro.zoo`.
 
     Attributes:
         embedding, output_weight: (vocab_size, hidden_size), a tensor, or blocks whose rows are looked up by number.
@@ -44,7 +34,7 @@ class StoredModel:
         OSError: it cannot be read.
     """
 
-    def __init__(self, config, weights: Mapping[str, StoredWeight]) -> None:
+    def __init__(self, config, weights: Mapping) -> None:
         # Late: a list of methods imports this file, and this import takes seconds
         from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -100,13 +90,13 @@ class StoredModel:
         return _blocks([weight], None) if weight.tensor.kind in BLOCKS else torch.from_numpy(weight.numbers())
 
 
-def bytes_kept(weights: Mapping[str, StoredWeight]) -> int:
+def bytes_kept(weights: Mapping) -> int:
     """About how much memory a `StoredModel` of these weights takes: a byte a weight with its scales, or a float."""
     tensors = [weight.tensor for weight in weights.values()]
     return sum(int((1.1 if tensor.kind in BLOCKS else 4) * prod(tensor.shape)) for tensor in tensors)
 
 
-def _blocks(stored: Sequence[StoredWeight], bias: Tensor | None) -> BlockLinear:
+def _blocks(stored: Sequence, bias: Tensor | None) -> BlockLinear:
     parts = [StoredBlocks(weight.tensor.kind, weight.tensor.blocks(), weight.order) for weight in stored]
     try:
         return BlockLinear(parts, stored[0].tensor.shape[1], bias)
