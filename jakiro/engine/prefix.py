@@ -25,7 +25,7 @@ MEGABYTES = 256
 MOST_TEXTS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Prefix:
     """The beginning of a text as a target and draft heads have read it.
 
@@ -34,12 +34,17 @@ class Prefix:
         rows: of the target's cache, (layers, 2, kv_heads, n, head_dim).
         features: (n, feature_size), the target's.
         head_rows: by head, of its cache, as `rows`; row t has read token t + 1, so there are at most n - 1.
+        owner, target: whose it is, and what read it.
+        used: when it was used last, in seconds of `time.monotonic`.
     """
 
     token_ids: Sequence[int]
     rows: Tensor
     features: Tensor
     head_rows: Mapping[object, Tensor]
+    owner: Hashable = None
+    target: object = None
+    used: float = 0.0
 
     @property
     def num_bytes(self) -> int:
@@ -48,15 +53,8 @@ class Prefix:
     def first(self, length: int) -> "Prefix":
         """The same of the first `length` tokens; nothing is copied."""
         head_rows = {head: rows[..., : length - 1, :] for head, rows in self.head_rows.items()}
-        return Prefix(self.token_ids[:length], self.rows[..., :length, :], self.features[:length], head_rows)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _KeptPrefix:
-    owner: Hashable
-    target: object
-    prefix: Prefix
-    used: float  # seconds of `time.monotonic`
+        rows, features = self.rows[..., :length, :], self.features[:length]
+        return replace(self, token_ids=self.token_ids[:length], rows=rows, features=features, head_rows=head_rows)
 
 
 class PrefixStore:
@@ -73,7 +71,7 @@ class PrefixStore:
         self.max_bytes, self._max_seconds = max_bytes, max_seconds
         self._lock = threading.Lock()
         # Used last comes last
-        self._kept: list[_KeptPrefix] = []
+        self._kept: list[Prefix] = []
         self._parts: weakref.WeakSet[OwnPrefixes] = weakref.WeakSet()
 
     def of(self, owner: Hashable = None) -> "OwnPrefixes":
@@ -89,7 +87,7 @@ class PrefixStore:
     def num_bytes(self) -> int:
         """Bytes of all prefixes together."""
         with self._lock:
-            return sum(each.prefix.num_bytes for each in self._kept)
+            return sum(each.num_bytes for each in self._kept)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -106,15 +104,15 @@ class PrefixStore:
         with self._lock:
             self._kept = []
 
-    def _of(self, owner: Hashable, target: object) -> list[_KeptPrefix]:
+    def _of(self, owner: Hashable, target: object) -> list[Prefix]:
         return [each for each in self._kept if each.owner == owner and each.target is target]
 
     def _trim(self, owner: Hashable) -> None:
         for surplus in [each for each in self._kept if each.owner == owner][:-MOST_TEXTS]:
             self._kept.remove(surplus)
-        total = sum(each.prefix.num_bytes for each in self._kept)
+        total = sum(each.num_bytes for each in self._kept)
         while total > self.max_bytes:
-            total -= self._kept.pop(0).prefix.num_bytes
+            total -= self._kept.pop(0).num_bytes
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -133,14 +131,14 @@ class OwnPrefixes:
         """
         with self.store._lock:
             kept = self.store._of(self.owner, target)
-            lengths = [_num_common(each.prefix.token_ids, prompt[:-1]) for each in kept]
+            lengths = [_num_common(each.token_ids, prompt[:-1]) for each in kept]
             if not any(lengths):
                 return None
             length, best = max(zip(lengths, kept, strict=True), key=lambda pair: pair[0])
             self.store._kept.remove(best)
             self.store._kept.append(replace(best, used=time.monotonic()))
-            parts = [each.prefix.first(common) for common, each in zip(lengths, kept, strict=True) if common]
-            found = best.prefix.first(length)
+            parts = [each.first(common) for common, each in zip(lengths, kept, strict=True) if common]
+            found = best.first(length)
             return replace(found, head_rows=reduce(_longest, (part.head_rows for part in parts), found.head_rows))
 
     def add(
@@ -159,14 +157,13 @@ class OwnPrefixes:
             if self.dropped:
                 return
             kept = self.store._of(self.owner, target)
-            longer = next((each for each in kept if _begins(each.prefix.token_ids, token_ids)), None)
-            replaced = [longer] if longer else [each for each in kept if _begins(token_ids, each.prefix.token_ids)]
-            prefix = longer.prefix if longer else Prefix(tuple(token_ids), *copied(), {})
-            head_rows = reduce(_longest, (each.prefix.head_rows for each in replaced), head_rows)
+            longer = next((each for each in kept if _begins(each.token_ids, token_ids)), None)
+            replaced = [longer] if longer else [each for each in kept if _begins(token_ids, each.token_ids)]
+            prefix = longer or Prefix(tuple(token_ids), *copied(), {}, self.owner, target)
+            head_rows = reduce(_longest, (each.head_rows for each in replaced), head_rows)
             for each in replaced:
                 self.store._kept.remove(each)
-            kept_prefix = _KeptPrefix(self.owner, target, replace(prefix, head_rows=head_rows), time.monotonic())
-            self.store._kept.append(kept_prefix)
+            self.store._kept.append(replace(prefix, head_rows=head_rows, used=time.monotonic()))
             self.store._trim(self.owner)
 
 
