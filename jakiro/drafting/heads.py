@@ -66,19 +66,20 @@ class HeadDrafter(Drafter):
 
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
         capacity = len(prompt.token_ids) + sampling.max_new_tokens
-        session = HeadSession(self.head, sampling, noise, capacity, self.grower, self._evidence)
+        session = HeadSession(self, sampling, noise, capacity)
         read = session.load_prefix(prompt.head_rows.get(self.head))
         session.take(prompt.ids[self.head.skipped_tokens + read :], prompt.features[read:])
         return session
 
     @property
-    def _evidence(self) -> HeadEvidence | None:
+    def node_evidence(self) -> HeadEvidence | None:
+        """Computes that of its trees, see `best_tree`; None for none."""
         return partial(expert_evidence, self.head) if self.has_evidence else None
 
     def capturable_in(self, slot) -> Drafter | None:
         # Others run beside captured passes of the target
         capturable = self.head.capturable and (self.captured or self.grower is TreeGrower)
-        return slot.head_drafter(self.head, self._evidence, self) if capturable else None
+        return slot.head_drafter(self) if capturable else None
 
 
 class HeadSession(DraftSession):
@@ -86,20 +87,11 @@ class HeadSession(DraftSession):
 
     Args:
         capacity: rows the cache starts with; it grows where a wide tree needs more.
-        grower: see `HeadDrafter`.
-        evidence: see `TreeGrower`.
     """
 
-    def __init__(
-        self,
-        head: DraftHead,
-        sampling: SamplingParams,
-        noise: NoiseSource,
-        capacity: int,
-        grower: Callable[..., TreeGrower] = TreeGrower,
-        evidence: HeadEvidence | None = None,
-    ) -> None:
-        self.head, self.sampling, self.grower, self.evidence = head, sampling, grower, evidence
+    def __init__(self, drafter: HeadDrafter, sampling: SamplingParams, noise: NoiseSource, capacity: int) -> None:
+        self.head = head = drafter.head
+        self.sampling, self.grower, self.evidence = sampling, drafter.grower, drafter.node_evidence
         self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
         self.cache = head.new_cache(capacity)
         self.noise_rows = noise.over(head.draft_token_ids)

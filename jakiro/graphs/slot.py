@@ -15,14 +15,15 @@ from jakiro.core.rule import Counted, TokenRule, counts, drafted_path, looks_on_
 from jakiro.core.sampling import DeviceSampling, prefix_for
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
-from jakiro.drafting.base import Context, Drafter, DraftSession, HeadEvidence, Proposal
+from jakiro.drafting.base import Context, Drafter, DraftSession, Proposal
 from jakiro.drafting.candidates import MAX_CHAIN
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.engine.outcome import pack, packed_size, unpack
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.graphs.capture import GraphedPass, Graphs
 from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter
 from jakiro.graphs.tree import MAX_LEVELS, Layout
-from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.base import DraftHead
 from jakiro.target.model import TREE_ROWS, TargetModel
 
 # Of the largest tree, and levels × width of the widest draft
@@ -74,7 +75,7 @@ class Slot(DraftBuffers):
         self.counted, self.rule = Counted.empty(target.vocab_size, device), None
         # What a step's one copy brings to the host, by the evidence of its trees
         self._packed: dict[Layout, Tensor] = {}
-        self._heads: dict[LayerHead, StaticHeadDrafter] = {}
+        self._heads: dict[DraftHead, StaticHeadDrafter] = {}
         self._fixed: dict[Drafter, Drafter | None] = {}
         self.served: set[Drafter] = set()
 
@@ -103,11 +104,11 @@ class Slot(DraftBuffers):
         self._heads.clear()
         self.served.clear()
 
-    def head_drafter(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter) -> StaticHeadDrafter:
-        """A drafter with this head and the proposers of `like`; `evidence` fills its trees'."""
-        if head not in self._heads:
-            self._heads[head] = StaticHeadDrafter(head, evidence, like, self)
-        return self._heads[head]
+    def head_drafter(self, like: HeadDrafter) -> StaticHeadDrafter:
+        """The drafter in these buffers; those with the same head share it."""
+        if like.head not in self._heads:
+            self._heads[like.head] = StaticHeadDrafter(like, self)
+        return self._heads[like.head]
 
     @torch.inference_mode()
     def capturable(self, drafter: Drafter) -> Drafter | None:
