@@ -28,7 +28,7 @@ from jakiro.drafting.base import (
 from jakiro.drafting.compiled import grow_in_one_call, grows_in_one_call
 from jakiro.drafting.experts import EVIDENCE, expert_evidence, experts_of
 from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.limited import LimitedDrafter
+from jakiro.drafting.limited import limited
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.eagle import EAGLE
@@ -49,6 +49,7 @@ class HeadDrafter(Drafter):
         proposers: of all its heads, or by a head's config.
         has_evidence: whether its trees carry the experts' evidence, see `expert_evidence`.
         captured: whether passes of a grower of its own have fixed shapes, so that they can be captured.
+        max_positions: that the head was trained for, where the target reads more; else None.
     """
 
     head: LayerHead
@@ -57,6 +58,7 @@ class HeadDrafter(Drafter):
     proposers: tuple[Proposer, ...] | Callable[[DraftConfig], tuple[Proposer, ...]] = experts_of
     has_evidence: bool = True
     captured: bool = False
+    max_positions: int | None = None
 
     def __post_init__(self) -> None:
         if callable(self.proposers):
@@ -64,7 +66,10 @@ class HeadDrafter(Drafter):
         count = self.head.config.num_experts
         self.evidence = tuple(zip(EVIDENCE, (count, count, 1), strict=True)) if self.has_evidence else ()
 
-    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
+        return limited(partial(self._begin, prompt, sampling, noise), self.max_positions, prompt)
+
+    def _begin(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
         capacity = len(prompt.token_ids) + sampling.max_new_tokens
         session = HeadSession(self, sampling, noise, capacity)
         read = session.load_prefix(prompt.head_rows.get(self.head))
@@ -198,10 +203,12 @@ def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
 def head_method(drafter: Callable[[DraftHead, dict | None], HeadDrafter], needs: Needs = LAYERS, **fields) -> Method:
     """A method that drafts with the head that suits it, within the length that the head was trained for."""
 
-    def load(resources: Resources) -> Drafter:
+    def load(resources: Resources) -> HeadDrafter:
         head, info = resources.head_for(needs)
         head.attach(resources.target)
-        loaded, head_positions = drafter(head, info), head.config.max_position_embeddings
-        return LimitedDrafter(loaded, head_positions) if head_positions < resources.target.max_positions else loaded
+        loaded, positions = drafter(head, info), head.config.max_position_embeddings
+        if positions < resources.target.max_positions:
+            loaded.max_positions = positions
+        return loaded
 
     return Method(needs=needs, load=load, drafter=drafter, **fields)

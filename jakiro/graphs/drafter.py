@@ -6,6 +6,7 @@ The prompt's pass, as long as the prompt, stays outside of graphs.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from jakiro.core.sampling import DeviceSampling
 from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, Proposal, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN, Chain
 from jakiro.drafting.heads import HeadDrafter
+from jakiro.drafting.limited import limited
 from jakiro.graphs.cache import StaticCache
 from jakiro.graphs.capture import GraphedPass, Graphs, PassBook
 from jakiro.graphs.tree import MAX_LEVELS, StaticTree
@@ -73,7 +75,7 @@ class StaticHeadDrafter(Drafter):
     def __init__(self, like: HeadDrafter, around: DraftBuffers) -> None:
         self.proposers, self.evidence, self.info = like.proposers, like.evidence, like.info
         self.head, self.around, self.grower, self.node_evidence = like.head, around, like.grower, like.node_evidence
-        head = like.head
+        head, self.max_positions = like.head, like.max_positions
         device, self.dtype = head.output_weight.device, head.output_weight.dtype
         self.cache = StaticCache(head.cache_shape, PENDING_ROWS + around.draft_rows, self.dtype, device)
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
@@ -82,8 +84,9 @@ class StaticHeadDrafter(Drafter):
         # Nodes and levels of the trees that passes grow
         self.shapes: dict[tuple, tuple[int, int]] = {}
 
-    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "StaticHeadSession":
-        return StaticHeadSession(self, sampling, prompt.ids[self.head.skipped_tokens :], prompt.features)
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
+        ids = prompt.ids[self.head.skipped_tokens :]
+        return limited(partial(StaticHeadSession, self, sampling, ids, prompt.features), self.max_positions, prompt)
 
     @property
     def buffers(self) -> list[Tensor]:
