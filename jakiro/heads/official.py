@@ -211,18 +211,7 @@ def layers_of_family(given: dict, what: str) -> tuple[dict, object]:
     if getattr(layer, "attention_bias", False):
         raise ValueError(f"The {what} head asks for attention_bias, which Jakiro's heads lack; use a head without it.")
     refuse_activation(layer.hidden_act, what)
-    return {
-        "hidden_size": layer.hidden_size,
-        "expert_intermediate_size": layer.intermediate_size,
-        "num_attention_heads": layer.num_attention_heads,
-        "num_key_value_heads": layer.num_key_value_heads,
-        "vocab_size": layer.vocab_size,
-        "head_dim": getattr(layer, "head_dim", None),
-        "rms_norm_eps": layer.rms_norm_eps,
-        "max_position_embeddings": layer.max_position_embeddings,
-        "rope_parameters": rope_of({"rope_parameters": layer.rope_parameters}),
-        "num_layers": layer.num_hidden_layers,
-    }, layer
+    return decoder_fields(layer.to_dict()) | {"num_layers": layer.num_hidden_layers}, layer
 
 
 def draft_vocabulary(tensors: dict[str, Tensor], vocab_size: int, what: str) -> tuple[int | None, bool]:
