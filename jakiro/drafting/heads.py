@@ -1,6 +1,6 @@
 """Drafting with a head: the drafter that answers share, one answer's session, and methods that differ in either.
 
-The session's cache has the rows that the target's has: one for each committed token; drafted rows are dropped.
+The session's cache holds committed tokens, as the target's does; drafted ones are dropped.
 """
 
 from collections.abc import Callable, Mapping
@@ -88,10 +88,10 @@ class HeadDrafter(Drafter):
 
 
 class HeadSession(DraftSession):
-    """Drafting for one answer: the head's cache, the features it has not read yet, the noise it ranks with.
+    """Drafting for one answer: the head's cache, the features it has not taken in yet, the noise it ranks with.
 
     Args:
-        capacity: rows the cache starts with; it grows where a wide tree needs more.
+        capacity: positions that the cache starts with; it grows where a wide tree needs more.
     """
 
     def __init__(self, drafter: HeadDrafter, sampling: SamplingParams, noise: NoiseSource, capacity: int) -> None:
@@ -109,7 +109,7 @@ class HeadSession(DraftSession):
         self.take(committed.ids, committed.features)
 
     def take(self, ids: Tensor, features: Tensor) -> None:
-        """Committed tokens, (n,) int64, and the target's features one position before each, read with the next tree."""
+        """Committed tokens, (n,) int64, and the target's features one position before each, for the next tree."""
         self._pending.append((ids.to(self.device), features.to(device=self.device, dtype=self.dtype)))
 
     def load_prefix(self, rows: Tensor | None) -> int:
@@ -127,7 +127,7 @@ class HeadSession(DraftSession):
 
     @torch.inference_mode()
     def catch_up(self) -> None:
-        """Reads what is pending in one pass; then the cache holds all committed rows, the root's being the last."""
+        """Takes in what is pending in one pass; then the cache holds all committed tokens, the root being the last."""
         if not self._pending:
             return
         token_ids, features = self._taken()
@@ -138,7 +138,7 @@ class HeadSession(DraftSession):
         self._root_token = token_ids[-1:]
 
     def _taken(self) -> tuple[Tensor, Tensor]:
-        """What is pending, which is not pending any more; the last row once more where nothing is."""
+        """What was pending; the last token once more where nothing is."""
         if not self._pending:
             self.cache.keep(self.cache.length - 1)
             return self._last
@@ -149,7 +149,7 @@ class HeadSession(DraftSession):
 
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
-        """Grows a tree; afterwards the cache holds the committed rows and no others."""
+        """Grows a tree; afterwards the cache holds the committed tokens and no others."""
         compiled, tree = self.grower is TreeGrower and grows_in_one_call(self.head, limits.tree), limits.tree
         if compiled:
             pending = self._taken()
@@ -188,7 +188,7 @@ class HeadSession(DraftSession):
         return limits.tree.nodes if self.device.type == "cpu" else None
 
     def _reserve(self, rows: int) -> None:
-        """Makes room for `rows` more rows."""
+        """Makes room for so many more positions."""
         needed = self.cache.length + rows
         if needed > self.cache.capacity:
             smaller, self.cache = self.cache, self.head.new_cache(2 * needed)
@@ -196,7 +196,7 @@ class HeadSession(DraftSession):
 
 
 def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
-    """The output at the last rows only, as a pass over them alone would give it."""
+    """The output at the last positions only, as a pass over them alone would give it."""
     return HeadOutput(*(None if part is None else part[..., -count:, :] for part in output))
 
 

@@ -1,4 +1,4 @@
-"""What all draft heads share: a config, a draft vocabulary, and the target's embedding and output rows.
+"""What all draft heads share: a config, a draft vocabulary, and the target's embedding and output matrices.
 
 A head is a network that proposes features of the target; its distribution is the target's output function over them.
 """
@@ -28,7 +28,7 @@ def known_precision(name: str) -> str:
 
 
 class DraftHead(nn.Module):
-    """A network bound to its target's embedding rows and output function.
+    """A network bound to its target's embedding and output function.
 
     `bind` must be called before `embed` and `logits`: the target's tensors are shared and never saved with the head.
 
@@ -36,10 +36,10 @@ class DraftHead(nn.Module):
         precision: of the matrices it drafts with, one of `PRECISIONS`.
         capturable: whether its passes run over any `PassCache`, as captured ones do.
         packable: whether there are packed forms of its layers.
-        skipped_tokens: at a text's beginning, those that its cache has no row for; rows that pair a token with the
-            target's feature one position before it begin at the second one.
-        root_rows: rows at the end of what `extend` returns from which a tree begins.
-        drafted_rows: rows that drafting writes into the cache at least, however small the tree.
+        skipped_tokens: at a text's beginning, those without a place in its cache; where a token is paired with the
+            target's feature one position before it, the first one has none.
+        root_rows: positions at the end of what `extend` returns from which a tree begins.
+        drafted_rows: positions that drafting writes into the cache at least, however small the tree.
     """
 
     skipped_tokens = 1
@@ -70,7 +70,7 @@ class DraftHead(nn.Module):
         self.precision = "full"
 
     def bind(self, embedding: Tensor | BlockLinear, output_weight: Tensor | BlockLinear) -> "DraftHead":
-        """Shares the target's raw embedding rows and output rows, both (vocab_size, hidden_size), see `looked_up`.
+        """Shares the target's raw embedding and output matrix, both (vocab_size, hidden_size), see `looked_up`.
 
         Raises:
             ValueError: the target's sizes are not those the head was made for.
@@ -110,7 +110,7 @@ class DraftHead(nn.Module):
 
     def pack(self, precision: str = "int8") -> "DraftHead":
         """Prepares a bound head for drafting, after which there is no training: on a CPU matrices are packed, as far as
-        this machine can, on a GPU those that read the same rows are fused.
+        this machine can, on a GPU those with the same input are fused.
 
         Args:
             precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
@@ -127,18 +127,18 @@ class DraftHead(nn.Module):
         return self
 
     def pack_matrices(self, packing: Packing) -> None:
-        """Packs all matrices but the output rows."""
+        """Packs all matrices but the output matrix."""
         pack_linears(self, packing)
 
     def fuse(self) -> None:
-        """Fuses matrices that read the same rows, as on a GPU."""
+        """Fuses matrices with the same input, as on a GPU."""
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """Extends the cache by committed tokens: (rows,) int64, and the target's features one position before each."""
+        """Extends the cache by committed tokens, (n,) int64; features are the target's, one position before each."""
         return self._extend(self.embed(token_ids), features, cache)
 
     def _extend(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """One causal pass over rows that follow the cache's: (rows, hidden) and (rows, feature_size)."""
+        """One causal pass over tokens that follow the cached ones: (tokens, hidden) and (tokens, feature_size)."""
         places = torch.arange(embeddings.shape[0], device=embeddings.device)
         # Compared, because `tril` would wake all threads on a CPU
         mask = None if cache.is_empty else cache.visible(places <= places[:, None])[None, None]
@@ -181,6 +181,6 @@ class FeatureHead(DraftHead):
         return CountedRows()
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: CountedRows) -> HeadOutput:
-        """Reads committed tokens: all levels' features from the last one, in the place of rows."""
+        """Takes committed tokens; predicts all levels' features from the last one's, in the place of tokens."""
         cache.length += token_ids.shape[0]
         return row_output(self(features[-1:])[:, 0][None])

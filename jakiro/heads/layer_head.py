@@ -63,14 +63,14 @@ class LayerHead(DraftHead):
         mask: Tensor | None = None,
         cache: PassCache | None = None,
     ) -> HeadOutput:
-        """One pass over rows.
+        """One pass over tokens.
 
         Args:
-            embeddings: (batch, rows, hidden), rows of the token one ahead of its feature.
-            features: (batch, rows, hidden), the target's (or the head's own) feature at each position.
-            positions: (batch or 1, rows) int64, the rotary position of each row: that of its feature.
-            mask: bool, broadcastable to (batch, heads, rows, keys); None means causal over the rows alone.
-            cache: rows before these, extended in place.
+            embeddings: (batch, tokens, hidden), of the token one ahead of its feature.
+            features: (batch, tokens, hidden), the target's feature (or the head's) at every position.
+            positions: (batch or 1, tokens) int64, the rotary positions: those of the features.
+            mask: bool, broadcastable to (batch, heads, tokens, keys); None means causal over these tokens alone.
+            cache: of the tokens before these, extended in place.
         """
         if self._native is not None and self._native.takes(embeddings, cache):
             return self._native(embeddings, features, positions, mask, cache)
@@ -110,7 +110,7 @@ class LayerHead(DraftHead):
     ) -> tuple[Tensor, Tensor]:
         """Reads committed tokens and grows a tree on them in one call, see `NativeHeadLayer.grow`.
 
-        Of a prompt's many rows all but the last are read before.
+        Of a prompt, all tokens but the last are read before.
         """
         if token_ids.shape[0] > MOST_ROWS:
             self.extend(token_ids[:-1], features[:-1], cache)
@@ -120,11 +120,11 @@ class LayerHead(DraftHead):
         return self._native.grow(*vocabulary, token_ids, features, cache, *ranked, **growth)
 
     def angles(self, hidden: Tensor, positions: Tensor, cache: PassCache | None = None) -> Angles:
-        """Of the rotary embedding, for rows that follow the cache's."""
+        """Of the rotary embedding, for tokens that follow the cached ones."""
         if self._table is None:
             cos, sin = self.rotary(hidden, positions)
             return cos, signed(sin)
-        # No row stands after the cache's end; without a cache positions are read, which drafting never does
+        # No token stands after the cache's end; without a cache positions are looked at, which drafting never does
         last = int(positions.max()) if cache is None else cache.end_after(positions.shape[1])
         return self._table.at(positions, last)
 

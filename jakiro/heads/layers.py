@@ -1,4 +1,4 @@
-"""The parts of a draft head's one decoder layer: norm, rotary attention with its own cache, experts.
+"""The parts of a draft head's one decoder layer: norm, rotary attention, experts.
 
 Tensor names below are those of the official Jakiro checkpoints, so that a state dict needs no renaming. For drafting on
 a CPU the same layer is packed in place; in C it runs in `compiled.py`: 0.9 instead of 1.6 ms for eight rows.
@@ -16,12 +16,12 @@ from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import Packing
 from jakiro.kernels.rotary import apply_rotary
 
-# Cosines and signed sines, (batch or 1, rows, head_dim) each, see `jakiro.kernels.rotary`
+# Cosines and signed sines, both (batch or 1, tokens, head_dim), see `jakiro.kernels.rotary`
 Angles = tuple[Tensor, Tensor]
 
 
 class HeadOutput(NamedTuple):
-    """One pass of the head over rows.
+    """One pass of the head over tokens.
 
     Attributes:
         features: main features; (…, hidden) for summed fusion, (experts, …, hidden) for decoupled.
@@ -87,7 +87,7 @@ class HeadAttention(nn.Module):
         self.grouped = False
 
     def fuse(self) -> None:
-        """One matrix instead of three, and queries that share a key/value head as rows of one product."""
+        """One matrix instead of three; queries that share a key/value head are multiplied together."""
         self.pack(frozen_linear)
         self.grouped = self.num_heads > self.num_kv_heads
 
@@ -97,7 +97,7 @@ class HeadAttention(nn.Module):
         del self.q_proj, self.k_proj, self.v_proj
 
     def forward(self, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: PassCache | None) -> Tensor:
-        """(batch, rows, hidden) → the same; without a mask rows see themselves and all rows before them."""
+        """(batch, tokens, hidden) → the same; without a mask tokens see themselves and all tokens before them."""
         if self.query_key_value is None:
             fused = torch.cat([self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)], dim=-1)
         else:
@@ -137,7 +137,7 @@ class SwiGLUExpert(nn.Module):
 
     @staticmethod
     def inner(gate: Tensor, up: Tensor) -> Tensor:
-        """What the last matrix reads, from what the first ones give."""
+        """The last matrix' input, from the outputs of the first ones."""
         return functional.silu(gate) * up
 
 
@@ -172,7 +172,7 @@ class ExpertMixture(nn.Module):
         self.writers: Tensor | None = None
 
     def fuse(self) -> None:
-        """One matrix reads for all experts, and one product of all writes."""
+        """One matrix for all experts' inputs, and one product for all their outputs."""
         self.pack(frozen_linear)
         self.writers = torch.stack([last.weight.T for last in self.experts])
         self.experts = nn.ModuleList()
@@ -209,12 +209,12 @@ class HeadLayer(nn.Module):
         self.mlp_moe = ExpertMixture(config)
 
     def fuse(self) -> None:
-        """Fuses matrices that read the same rows: on a GPU, a pass over few rows is mostly launches."""
+        """Fuses matrices with the same input: on a GPU, a pass over few tokens is mostly launches."""
         self.self_attn.fuse()
         self.mlp_moe.fuse()
 
     def pack(self, packing: Packing) -> None:
-        """Fuses matrices that read the same rows and packs them: on a CPU, a pass over few rows is mostly dispatch."""
+        """Fuses matrices with the same input and packs them: on a CPU, a pass over few tokens is mostly dispatch."""
         self.self_attn.pack(packing)
         self.mlp_moe.pack(packing)
 

@@ -1,4 +1,4 @@
-"""What EAGLE-3's and DFlash's heads share: `fc` over several states of the target, and rows that may be their own."""
+"""What EAGLE-3's and DFlash's heads share: `fc` over several states of the target, and perhaps tables of their own."""
 
 from collections.abc import Iterable
 
@@ -33,7 +33,7 @@ class StatesHead(DraftHead):
         self.rotary = rotary_embedding(config)
 
     def bind(self, embedding: Tensor, output_weight: Tensor) -> "StatesHead":
-        """Shares the target's embedding and output rows, unless the head has its own.
+        """Shares the target's embedding and output matrix, unless the head has its own.
 
         Raises:
             ValueError: the target's vocabulary or width is not the one the head was made for.

@@ -15,7 +15,7 @@ from jakiro.kernels.compiled.linear import NativeLinear
 
 
 class NativeDecoder:
-    """Runs rows through all layers, attending as order-independently as `jakiro.kernels.attention` does.
+    """Runs tokens through all layers, attending as order-independently as `jakiro.kernels.attention` does.
 
     Args:
         layers: a lean decoder's, all of one shape, with weights that `fits` finds right.
@@ -45,16 +45,16 @@ class NativeDecoder:
     def __call__(
         self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: RowCache, kept: Sequence[int]
     ) -> list[Tensor]:
-        """Runs rows that follow the cache's, which are extended by them.
+        """Runs tokens that follow the cached ones, by which the cache is extended.
 
         Args:
-            hidden: (rows, hidden_size) float32 embeddings, replaced by the last layer's output.
-            cos, sin: (rows, head_dim), sin as `jakiro.kernels.rotary.signed` gives it.
-            visible: (rows, length + rows) bool.
+            hidden: (tokens, hidden_size) float32 embeddings, replaced by the last layer's output.
+            cos, sin: (tokens, head_dim), sin as `jakiro.kernels.rotary.signed` gives it.
+            visible: (tokens, length + tokens) bool.
             kept: layers whose output is wanted, the first layer being 1.
 
         Returns:
-            Their outputs, each (rows, hidden_size).
+            Their outputs, all (tokens, hidden_size).
         """
         rows, threads = hidden.shape[0], num_threads()
         length = cache.extend(rows)
