@@ -54,10 +54,6 @@ class StaticTree:
         for name, buffer in self.evidence(layout).items():
             rows_of = tree.evidence.get(name)
             buffer[:nodes].fill_(torch.nan) if rows_of is None else buffer[:nodes].copy_(rows_of)
-        self.pad(nodes, rows)
-
-    def pad(self, nodes: int, rows: int) -> None:
-        """Makes pads of the rows after a tree's nodes."""
         if nodes < rows:
             for name, value in (("token_ids", 0), ("parents", 0), ("depths", PAD_DEPTH)):
                 self._columns[name][nodes:rows].fill_(value)

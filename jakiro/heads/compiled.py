@@ -25,7 +25,7 @@ class NativeHeadLayer(nn.Module):
     Args:
         projection: the input projection.
         angles: of the head's rotary embedding.
-        packing: packs matrices for compiled products, see `packing_for`.
+        packing: packs matrices for compiled products.
     """
 
     def __init__(self, projection: nn.Linear, layer: HeadLayer, angles: AngleTable, packing: Packing) -> None:
