@@ -23,7 +23,7 @@ from jakiro.kernels.compiled import sampling as native
 
 
 class Children(NamedTuple):
-    """The best K children of some rows; (rows, K) tensors."""
+    """The best K children of some nodes; (nodes, K) tensors."""
 
     token_ids: Tensor
     estimates: Tensor
@@ -31,7 +31,7 @@ class Children(NamedTuple):
     proposers: Tensor
 
     def at(self, rows: Tensor) -> "Children":
-        """Those of some of the rows."""
+        """Those of some of the nodes."""
         return Children(*(column.index_select(0, rows) for column in self))
 
 
@@ -90,7 +90,7 @@ class Ranking:
         self.calibration, self.noise = calibration, noise
 
     def best(self, log_q: Tensor, width: int, depth: int, contrastive: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """The best children of rows at this depth, (rows, width) each.
+        """The best children of nodes at this depth, all (nodes, width).
 
         Returns:
             places in the draft vocabulary, log chances, and draft probabilities.
@@ -197,7 +197,7 @@ class TreeGrower:
         return self._select()
 
     def _grow_serially(self) -> Tensor:
-        """Adds the levels that need a pass each; returns the frontier of the last one."""
+        """Adds the levels that need a pass of the head; returns the frontier of the last one."""
         self._add_first(self._children(self._main_scores(self.outputs[0]), 1))
         places = self.numbers[: self.width]
         frontier = self._worth_expanding(places)
@@ -245,7 +245,7 @@ class TreeGrower:
         return level.scores.sort(descending=True, stable=True).indices[: self.width]
 
     def _expand(self, frontier: Tensor, rows: Tensor, visible: Tensor, depth: int) -> None:
-        """One pass over the frontier; each node sees the committed rows, its own ancestors and itself.
+        """One pass over the frontier; a node sees the committed tokens, its ancestors and itself.
 
         Args:
             rows: which rows of the newest pass the nodes came from. visible: (frontier, drafted rows) bool.
@@ -263,7 +263,7 @@ class TreeGrower:
         return self.head(embeddings, features, positions, mask, self.cache)
 
     def _features(self, frontier: Tensor, output: HeadOutput, rows: Tensor) -> Tensor:
-        """(frontier, hidden), of the rows that nodes of the newest level came from, each its proposer's."""
+        """(frontier, hidden), of the rows that nodes of the newest level came from, as their proposers gave them."""
         # Picked by their place in one list
         if self.head.config.fusion == "decoupled":
             proposers = self.levels[-1].proposers.index_select(0, frontier)
@@ -271,7 +271,7 @@ class TreeGrower:
         return output.features.flatten(0, -2).index_select(0, rows)
 
     def _add_contrastive(self, frontier: Tensor) -> None:
-        """The deepest level: each best node of the level above gets its own row's contrastive candidates."""
+        """The deepest level: the best nodes of the level above get the contrastive candidates of their rows."""
         above = self.levels[-1]
         children = self._children(self.ahead, self.depth, contrastive=True)
         own = self._rows_in_pass(frontier)
@@ -322,7 +322,7 @@ class TreeGrower:
         return Experts.of(self._scaled(output.features[:, 0]), output.router_weights[0])
 
     def _children(self, scores: Scores, depth: int, contrastive: bool = False) -> Children:
-        """The best K children of each row."""
+        """The best K children of every row."""
         if isinstance(scores, Experts):
             indices, estimates, draft_probs, proposers = self.ranking.best_of(scores, self.width, depth)
         else:

@@ -1,7 +1,7 @@
-"""What was read for earlier answers, kept for prompts that begin like them: a chat's next turn, a question asked again.
+"""Caches of earlier answers, kept for prompts that begin like them: a chat's next turn, a question asked again.
 
-A prefix never changes: an answer copies what it begins with into its own caches, and adds a copy of what it read. Each
-owner finds only its own prefixes, so nobody's times depend on another's text.
+A prefix never changes: an answer copies what it begins with into its caches, and adds a copy of what it computed.
+Owners find only their own prefixes, so that no owner's times depend on another's text.
 """
 
 import math
@@ -27,14 +27,14 @@ MOST_TEXTS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefix:
-    """The beginning of a text as a target and draft heads have read it.
+    """The beginning of a text, as it lies in the caches of a target and of draft heads.
 
     Attributes:
         token_ids: the text's first n tokens.
         rows: of the target's cache, (layers, 2, kv_heads, n, head_dim).
         features: (n, feature_size), the target's.
-        head_rows: by head, of its cache, as `rows`; row t has read token t + 1, so there are at most n - 1.
-        owner, target: whose it is, and what read it.
+        head_rows: by head, of its cache, as `rows`; row t is of token t + 1, so there are at most n - 1.
+        owner, target: whose it is, and of which target's cache.
         used: when it was used last, in seconds of `time.monotonic`.
     """
 
@@ -60,11 +60,11 @@ class Prefix:
 class PrefixStore:
     """Prefixes of all owners, bounded together; the least recently used are dropped first.
 
-    It keeps the targets and heads that its prefixes were read with alive until these are dropped.
+    It keeps the targets and heads of its prefixes alive until these are dropped.
 
     Args:
         max_bytes: of all prefixes together; 0 stores nothing.
-        max_seconds: how long one is kept that nobody uses, whose owner may have gone without a word.
+        max_seconds: how long one is kept that is not used: its owner may be gone.
     """
 
     def __init__(self, max_bytes: int = MEGABYTES * 2**20, max_seconds: float = math.inf) -> None:
@@ -93,7 +93,7 @@ class PrefixStore:
         return len(self._kept)
 
     def drop(self, owner: Hashable) -> None:
-        """Forgets all of an owner, and keeps nothing of what is being read for the owner now."""
+        """Forgets all of an owner, and keeps nothing of the answers that the owner gets now."""
         with self._lock:
             for part in self._parts:
                 part.dropped = part.dropped or part.owner == owner
@@ -126,8 +126,8 @@ class OwnPrefixes:
     def find(self, target: object, prompt: Sequence[int]) -> Prefix | None:
         """What is kept of the longest text that begins like the prompt, without its last token; None for nothing.
 
-        The last token is read again, because what comes after it is asked for. A head that has not read this text may
-        have read more of the prompt in another one: its rows are those that reach furthest.
+        The last token is computed again, because what comes after it is asked for. A head whose cache lacks this text
+        may have more of the prompt from another one: its rows are those that reach furthest.
         """
         with self.store._lock:
             kept = self.store._of(self.owner, target)
@@ -148,7 +148,7 @@ class OwnPrefixes:
         copied: Callable[[], tuple[Tensor, Tensor]],
         head_rows: Mapping[object, Tensor],
     ) -> None:
-        """Keeps what was read of a text, in place of its own beginnings; see `Prefix`.
+        """Keeps what the caches hold of a text, in place of its beginnings; see `Prefix`.
 
         Args:
             copied: gives rows and features of exactly these tokens; not called where a longer text holds them.
@@ -183,7 +183,7 @@ class GrowingPrefix:
         self._features.append(features)
 
     def keep(self, runner: Runner, session: DraftSession | None) -> None:
-        """Keeps what can be begun with; the last token was not read yet."""
+        """Keeps what an answer can begin with; the last token is not in the caches yet."""
         known_ids = self.token_ids[:-1][: runner.max_reusable_tokens]
         self.prefixes.add(
             self.target,
@@ -204,6 +204,6 @@ def _begins(text: Sequence[int], beginning: Sequence[int]) -> bool:
 
 
 def _longest(left: Mapping[object, Tensor], right: Mapping[object, Tensor]) -> dict[object, Tensor]:
-    """For each head the rows that reach further."""
+    """By head, the rows that reach further."""
     further = {head: rows for head, rows in right.items() if head not in left or left[head].shape[-2] < rows.shape[-2]}
     return {**left, **further}
