@@ -142,13 +142,11 @@ def _after_text(
 ) -> Iterator[tuple[Runner, Context]]:
     """A runner that has read a text of so many tokens, with room for a tree of `rows` after it; and the text."""
     ids = (torch.arange(NEAR_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size
-    release = None
     if slots is None:
-        runner = SlicedRunner(target, _SAMPLING, context + target.row_bucket(rows))
+        runner, release = SlicedRunner(target, _SAMPLING, context + target.row_bucket(rows)), lambda: None
     else:
-        runner, release = slots.borrow(
-            drafter, _SAMPLING, slots.tree, NEAR_TOKENS, NEAR_TOKENS + _SAMPLING.max_new_tokens
-        )
+        num_tokens = NEAR_TOKENS + _SAMPLING.max_new_tokens
+        runner, release = slots.borrow(drafter, _SAMPLING, slots.tree, NEAR_TOKENS, num_tokens)
     try:
         features, _ = runner.prefill(ids[:-1])
         if context > NEAR_TOKENS:
@@ -158,8 +156,7 @@ def _after_text(
         runner.begin(ids[-1:])
         yield runner, Context(ids.tolist(), ids, features)
     finally:
-        if release is not None:
-            release()
+        release()
 
 
 def _medians(once: Callable[[int], float], counts: Sequence[int]) -> Line:
