@@ -63,8 +63,8 @@ def ranks_up_to(width: int) -> bool:
 
 
 def best_tokens(
-    scores: Tensor, weight: float, noise: Tensor | None, noise_weight: float, width: int
-) -> tuple[Tensor, Tensor, Tensor]:
+    scores: Tensor, weight: float, noise: Tensor | None, noise_weight: float, width: int, chances: bool = True
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """The best `width` tokens of each row by weight · score + noise_weight · noise, best first.
 
     Args:
@@ -72,10 +72,12 @@ def best_tokens(
         noise: (tokens,) float32, or None.
 
     Returns:
-        (rows, width) int64 places, log softmax of what they are ranked by, and softmax of their scores.
+        (rows, width) int64 places, log softmax of what they are ranked by, and where `chances` are asked for, which
+        takes a second look at the vocabulary, softmax of their scores.
     """
     scores = scores.contiguous()
-    found = _room(scores, width)
+    places, estimates, softmax = _room(scores, width)
+    found = (places, estimates, softmax if chances else None)
     noise = None if noise is None else noise.contiguous()
     library().jakiro_best(scores, *scores.shape, weight, noise, noise_weight, width, *found, num_threads())
     return found
