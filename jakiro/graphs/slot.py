@@ -276,33 +276,20 @@ class Slot(DraftBuffers):
         self._verify(logits, rows, bound, layout, *regime)
 
     def _verify(
-        self, logits: Tensor, rows: int, bound: int, layout: Layout, greedy: bool, limits_p: bool, limits_k: bool,
-        limits_min_p: bool, prefix_length: int,
-    ) -> None:  # fmt: skip
+        self, logits: Tensor, rows: int, bound: int, layout: Layout, greedy: bool, limits: tuple, prefix_length: int
+    ) -> None:
         """What follows the logits in `verify_rows`.
 
         Args:
-            limits_p, limits_k, limits_min_p: whether they drop tokens; how many, the device knows, as it does the seed
-                and the temperature. prefix_length: see `warp`.
+            limits: whether top-p, top-k and min-p drop tokens; how many, the device knows, as it does the seed and the
+                temperature. prefix_length: see `warp`.
         """
         tree = self.tree.first(rows, min(rows - 1, bound), layout)
-        held = DeviceSampling(
-            greedy,
-            self.temperature,
-            self.top_p if limits_p else None,
-            self.top_k if limits_k else None,
-            self.log_min_p if limits_min_p else None,
-        )
-        verification = verify(
-            tree,
-            self.mask[:rows, :rows],
-            logits,
-            held,
-            KeyedNoise(self.seed),
-            self.cache.length,
-            self.noise[: tree.max_depth + 1] if held.unfiltered else None,
-            prefix_length,
-        )
+        numbers = zip((self.top_p, self.top_k, self.log_min_p), limits, strict=True)
+        held = DeviceSampling(greedy, self.temperature, *(number if drops else None for number, drops in numbers))
+        noise, noise_rows = KeyedNoise(self.seed), self.noise[: tree.max_depth + 1] if held.unfiltered else None
+        asked = (held, noise, self.cache.length, noise_rows, prefix_length)
+        verification = verify(tree, self.mask[:rows, :rows], logits, *asked)
         self.choices[:rows].copy_(verification.choices)
         self.on_path[:rows].copy_(verification.on_path)
         self.end.copy_(verification.end)
@@ -352,7 +339,7 @@ class Slot(DraftBuffers):
         dropped = drawn and 0 < sampling.top_k < self.target.vocab_size
         prefix_length = self.target.vocab_size if whole_vocabulary else prefix_for(sampling.top_k if dropped else 0)
         limits = drawn and sampling.top_p < 1, dropped, drawn and sampling.min_p > 0
-        return counts(sampling), sampling.greedy, *limits, prefix_length
+        return counts(sampling), sampling.greedy, limits, prefix_length
 
     def _keeps_noise(self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig) -> bool:
         """Whether the target, or a drafter that ranks with it, uses noise over the whole vocabulary."""
