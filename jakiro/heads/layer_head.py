@@ -33,12 +33,15 @@ class LayerHead(DraftHead):
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.fc_bias)
         self.layers = nn.ModuleList(HeadLayer(config, index) for index in range(config.num_layers))
         self.rotary = rotary_embedding(config)
-        self.packable = not changes_with_length(self.rotary)
         # By kind and expert, where the first expert of the contrastive pair is the stronger one, and else
         signs = torch.tensor([[[1.0, 1.0], [1.0, -1.0]], [[1.0, 1.0], [-1.0, 1.0]]])
         self.register_buffer("signs", signs, persistent=False)
         self._table: AngleTable | None = None
         self._native: NativeHeadLayer | None = None
+
+    @property
+    def packable(self) -> bool:
+        return not changes_with_length(self.rotary)
 
     def pack_matrices(self, packing: Packing) -> None:
         self._table = AngleTable(self.rotary)
