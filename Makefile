@@ -84,7 +84,7 @@ figures: $(VENV)/.requirements-dev
 		--limit $(FIGURES_LIMIT) --max-new-tokens 64 --out runs/figures/speed
 	$(FIGURES) autoregressive,jakiro,llama-cpp --nodes auto $(MAKERS) \
 		--limit $(FIGURES_LIMIT) --max-new-tokens 64 --out runs/figures/speed-makers
-	$(FIGURES) autoregressive,jakiro,llama-cpp,llama-cpp-lookup --nodes auto --target $(CODER) \
+	$(FIGURES) autoregressive,jakiro,jakiro+prompt_lookup,llama-cpp,llama-cpp-lookup --nodes auto --target $(CODER) \
 		--limit $(FIGURES_LIMIT) --max-new-tokens 96 --out runs/figures/coder
 	$(FIGURES) autoregressive,jakiro,llama-cpp --nodes auto --target $(CODER) $(MAKERS) --repetition-penalty 1.1 \
 		--limit $(FIGURES_LIMIT) --max-new-tokens 96 --out runs/figures/coder-makers
