@@ -366,8 +366,8 @@ def test_a_run_can_start_from_a_trained_head(target_folder, corpus_folder, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "Give a time budget in minutes or a number of steps"),
-        (("--max-steps", 3, "--time-budget", 1), "Give a time budget in minutes or a number of steps"),
+        ((), "Give either --time-budget, in minutes, or --max-steps."),
+        (("--max-steps", 3, "--time-budget", 1), "Give either --time-budget, in minutes, or --max-steps."),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
         (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
         (("--max-steps", 3, "--validation-rows", 0), "num_validation must be above 0; you gave 0"),
