@@ -179,11 +179,6 @@ def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch, capsys):
     assert_drafting_took_part(steps)
 
 
-@rare_on_processors
-def test_bfloat16_runs_in_the_lean_decoder_too(bfloat16):
-    assert bfloat16.target.lean is not None
-
-
 def test_only_a_difference_that_rounding_explains_is_forgiven():
     """Two logits are a tenth apart, and rounding by a fifth swaps them; a text may not have what its logits refuse."""
     rows, sampling = torch.tensor([[0.0, 1.0, 0.9], [0.0, 1.0, 1.1]]), SAMPLINGS["greedy"]
@@ -243,16 +238,6 @@ def test_every_shipped_head_writes_the_target_s_text(float32):
         assert_drafting_took_part(steps)
         proposers = {node.proposer for step in steps for node in step.nodes[1:]}
         assert {"expert_0", "expert_1"} <= proposers or head.config.num_experts != 2
-
-
-def test_the_shipped_heads_of_other_methods_draft_beside_the_default_one(float32):
-    sampling = settings_of(SAMPLINGS["sampled"], 16)
-    plain = float32.run(PROMPTS[2], sampling, method="autoregressive")
-    for name in ("eagle2", "parallelspec", "gumiho", "medusa"):
-        drafted = float32.run(PROMPTS[2], sampling, name, SMALL_TREE)
-        assert drafted.token_ids == plain.token_ids
-        assert drafted.header.drafter["name"] == f"{zoo.DEFAULT_TARGET}-{name}"
-        assert_drafting_took_part(drafted.steps)
 
 
 def test_an_answer_ends_with_the_model_s_own_end_of_turn(float32):

@@ -39,11 +39,8 @@ def assert_refused(call, *parts, kind=ValueError):
     ("messages", "part"),
     [
         ("", "Type a question first."),
-        ("   \n", "Type a question first."),
         ([], "Type a question first."),
         ([{"role": "user", "content": ""}], "Type a question first."),
-        ([{"role": "wizard", "content": "x"}], "wizard"),
-        ([{"role": "user", "content": 7}], "7"),
     ],
 )
 @pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
@@ -64,20 +61,6 @@ def test_a_prompt_longer_than_the_context_is_refused_with_both_lengths(generator
 def test_an_unknown_method_is_refused_with_the_known_ones(generator, expected, method):
     assert_refused(lambda: generator.run(QUESTION, SAMPLING, method=method), repr(method), "jakiro", "autoregressive")
     assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
-
-
-def test_a_head_of_another_hidden_size_is_refused_with_both_sizes():
-    target = tiny_target()
-    small = TargetModel(tiny_model(hidden_size=32), byte_tokenizer())
-    head = tiny_head(small, bind=False)
-    call = lambda: head.bind(target.embedding, target.output_weight)  # noqa: E731
-    assert_refused(call, "(260, 32)", "(260, 64)", "choose a head trained for this target")
-
-
-def test_a_head_of_another_vocabulary_is_refused_with_both_sizes():
-    target, other = tiny_target(), tiny_target(vocab_size=300)
-    head = tiny_head(other, bind=False)
-    assert_refused(lambda: head.bind(target.embedding, target.output_weight), "(300, 64)", "(260, 64)")
 
 
 @pytest.fixture
@@ -104,11 +87,6 @@ def tiny_folder(tmp_path):
 )
 def test_unknown_names_are_refused_with_the_known_ones(arguments, parts):
     assert_refused(lambda: JakiroGenerator.from_pretrained(**arguments), *parts)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_asking_for_a_gpu_where_there_is_none_is_refused():
-    assert_refused(lambda: JakiroGenerator.from_pretrained(device="cuda"), "no GPU is visible")
 
 
 def test_a_folder_of_a_target_loads_with_its_head_and_each_broken_head_is_refused(tiny_folder, tmp_path, expected):

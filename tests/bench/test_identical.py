@@ -51,11 +51,3 @@ def test_a_goal_of_tokens_goes_on_with_further_seeds_where_they_matter(tmp_path)
     assert {(each.temperature, each.seed) for each in comparisons[24:]} == {(1.0, 2), (1.0, 3), (1.0, 4)}
     assert not list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log, target_tokens=200))
     assert len(list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log, target_tokens=215))) == 4
-
-
-def test_another_setup_is_compared_anew(tmp_path):
-    log = tmp_path / "log.jsonl"
-    list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log))
-    other = ScriptedGenerator()
-    other.status["dtype"] = "bfloat16"
-    assert len(list(check_identical(other, QUESTIONS, SETTINGS, log))) == 24

@@ -45,13 +45,6 @@ def test_the_accepted_node_is_the_deepest_whose_ancestors_are_all_right(parents,
     assert end == max(kept, key=lambda node: int(tree.depths[node]))
 
 
-def test_the_root_counts_as_right_whatever_it_is_said_to_be():
-    tree = tree_of([5, 6], [-1, 0])
-    mask = ancestor_mask(tree.parents, 1)
-    assert int(accepted_node(mask, tree.depths, torch.tensor([False, True], device=DEVICE))) == 1
-    assert int(accepted_node(mask, tree.depths, torch.tensor([False, False], device=DEVICE))) == 0
-
-
 def test_the_tree_of_plain_decoding_is_its_root():
     tree = DraftTree.root_only(torch.tensor([7], device=DEVICE))
     assert_is_a_tree(tree)

@@ -74,22 +74,6 @@ def test_the_accepted_path_follows_the_target_s_choices(choices, path, bonus):
     assert outcome.margins == [2.0] * 8
 
 
-@pytest.mark.parametrize(
-    ("tokens", "parents", "choices", "path"),
-    [
-        ([3], [-1], [7], []),
-        ([3, 7, 7, 7], [-1, 0, 1, 2], [7, 7, 7, 7], [1, 2, 3]),
-        ([3, 3, 3, 3], [-1, 0, 1, 2], [3, 3, 1, 3], [1, 2]),
-        ([3, 0, 1, 2, 4, 5], [-1, 0, 0, 0, 0, 0], [4, 9, 9, 9, 2, 9], [4]),
-    ],
-    ids=["root only", "chain", "chain that repeats its root", "star_tree"],
-)
-def test_roots_chains_and_bushes_are_verified_alike(tokens, parents, choices, path):
-    outcome = outcome_of(tokens, parents, logits_choosing(choices))
-    assert outcome.accepted_path == path
-    assert outcome.bonus_token_id == choices[path[-1] if path else 0]
-
-
 @pytest.mark.parametrize("sampling", [SamplingParams(0.8, seed=3), SamplingParams(0.8, top_p=0.9, top_k=6, seed=3)])
 def test_every_node_is_judged_with_the_noise_of_its_own_position(sampling):
     logits = torch.randn((8, VOCAB_SIZE), generator=torch.Generator().manual_seed(2)).to(DEVICE)

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from jakiro.drafting.candidates import Candidates, Chain, best_tree, chain_tree
+from jakiro.drafting.candidates import Candidates, Chain, best_tree
 from tests.support import assert_is_a_tree
 
 
@@ -21,13 +21,6 @@ def test_merging_names_both_proposers_and_appends_only_what_is_new():
     assert merged.proposers.tolist() == [0, 0, 0, 0, 3, 3, 3]
     assert merged.scores.tolist() == [-1.0, -0.5, -2.5, -1.0, -math.inf, -math.inf, -1.5]
     assert merged.token_ids[-1] == 30 and merged.parents[-1] == 4 and merged.depths[-1] == 3
-
-
-def test_a_chain_alone_is_a_tree():
-    tree = chain_tree(torch.tensor([7]), Chain(torch.tensor([1, 2, 3]), torch.full((3,), -0.1), proposer=2))
-    assert_is_a_tree(tree)
-    assert tree.parents.tolist() == [-1, 0, 1, 2] and tree.max_depth == 3
-    assert tree.proposers.tolist() == [-1, 2, 2, 2]
 
 
 def test_scores_that_are_no_numbers_are_the_least_and_no_node_loses_its_parent():

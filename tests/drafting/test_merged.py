@@ -96,10 +96,3 @@ def test_copies_that_are_not_worth_their_row_are_left_out():
     alone = replace(SIZED, tree=TreeConfig(depth=0, nodes=1))
     assert Certain(ROOT, 0.5).propose(alone).tree.num_nodes == 1 + 3
     assert Certain(ROOT, 0.9).propose(alone).tree.num_nodes == 1 + 8
-
-
-@pytest.mark.parametrize("nodes", [2, 4, 9])
-def test_copies_keep_to_the_bound_on_nodes(nodes):
-    free = replace(SIZED.free, nodes=nodes)
-    tree = Certain(ROOT).propose(TreeLimits(TreeConfig(depth=0, nodes=1), free=free)).tree
-    assert tree.num_nodes == nodes

@@ -7,7 +7,6 @@ from jakiro.drafting.base import DraftSession
 from jakiro.engine import stream as streams
 from jakiro.graphs.drafter import StaticHeadSession
 from jakiro.graphs.slot import Slot
-from jakiro.text import IncrementalDecoder
 from tests.graphs.static import shape_of, static_generator
 from tests.support import TREE, tiny_generator
 
@@ -42,15 +41,6 @@ def test_the_next_draft_begins_before_a_step_is_described_and_the_text_stays_the
     drafts = [place for place, word in enumerate(log) if word == "draft"]
     assert drafts[0] == 0 and len(drafts) > 1
     assert all(log[place - 1 : place + 2] == ["score", "draft", "describe"] for place in drafts[1:])
-
-
-def test_the_next_draft_begins_before_a_step_s_text_is_decoded(log, monkeypatch):
-    push = IncrementalDecoder.push
-    monkeypatch.setattr(IncrementalDecoder, "push", lambda decoder, ids: (log.append("text"), push(decoder, ids))[1])
-    static_generator().run("Why?", SAMPLED, tree=TREE)
-    steps = log.count("describe")
-    assert steps > 2
-    assert log == ["text", "draft", "score", *["draft", "text", "describe", "score"] * (steps - 1), "text", "describe"]
 
 
 def test_nothing_is_drafted_after_the_last_token_and_a_stop_drops_what_was(log):

@@ -81,8 +81,3 @@ def test_nothing_is_computed_where_nobody_asks_and_a_file_keeps_what_there_is(mo
     bare = generator.run(QUESTION, SamplingParams(max_new_tokens=8))
     assert bare.token_ids == trace.token_ids and places(bare) == []
     assert not any("alternatives" in each for each in (*bare.to_dict()["steps"], bare.to_dict()["header"]))
-
-
-def test_it_is_a_switch():
-    with pytest.raises(ValueError, match=r"^Record alternatives must be true or false; you gave 5\.$"):
-        SamplingParams(record_alternatives=5)

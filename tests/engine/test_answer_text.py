@@ -43,9 +43,3 @@ def test_half_a_character_waits_for_the_token_that_completes_it(stops):
     assert growing.text() == "a"
     growing.take(ids[2:])
     assert growing.text() == "é"
-
-
-def test_a_limit_in_the_middle_of_a_character_shows_that_something_is_missing():
-    growing = answer(limit=2)
-    growing.take(ids_of("aé"))
-    assert (growing.text(), growing.end_reason) == ("a\ufffd", "context")

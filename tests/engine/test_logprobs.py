@@ -51,27 +51,12 @@ def test_logprobs_are_a_stock_models_own_before_temperature_filters_and_rules(ge
             assert sum(torch.tensor([each.logprob for each in likeliest]).exp()) <= 1 + 1e-5
 
 
-def test_an_answer_cut_at_a_stop_text_has_a_logprob_for_each_of_its_tokens():
-    generator = tiny_generator()
-    whole = generator.run(QUESTION, SamplingParams(1, seed=5, max_new_tokens=24))
-    stop = next(text for text in map(chr, range(33, 127)) if text in whole.text[3:])
-    cut = generator.run(QUESTION, SamplingParams(1, seed=5, max_new_tokens=24, stop=(stop,), logprobs=0))
-    assert cut.end_reason == "stop" and len(cut.token_ids) < len(whole.token_ids)
-    assert [[each.token_id for each in token] for token in scored_tokens(cut)] == [[i] for i in cut.token_ids]
-
-
 def test_nothing_is_computed_where_nothing_is_asked_for(monkeypatch):
     for module in ("prepare", "stream"):
         monkeypatch.setattr(f"jakiro.engine.{module}.scored", None)
     trace = tiny_generator().run(QUESTION, SamplingParams(max_new_tokens=8))
     assert len(trace.token_ids) == 8 and trace.header.first_logprobs == ()
     assert all(step.logprobs == () for step in trace.steps) and "logprobs" not in str(trace.to_dict()["steps"])
-
-
-def test_a_file_keeps_logprobs():
-    trace = tiny_generator().run(QUESTION, SamplingParams(max_new_tokens=8, logprobs=2))
-    read = Trace.from_json(trace.to_json())
-    assert read.header.first_logprobs == trace.header.first_logprobs and read.steps == trace.steps
 
 
 @pytest.mark.parametrize("logprobs", [-1, 21, True, 1.5, "5"])

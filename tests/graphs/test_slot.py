@@ -160,19 +160,6 @@ def test_every_step_works_on_the_same_addresses_and_shapes():
     assert len(sizes) > 1
 
 
-def test_slots_that_race_do_not_touch_one_another_and_are_given_back():
-    generator = static_generator()
-    alone = {method: generator.run("Why?", SAMPLED, method, TREE) for method in ("autoregressive", "jakiro")}
-    assert len(generator.slots._free) == 1
-    race = generator.race("Why?", SAMPLED, tree=TREE)
-    for _ in race:
-        pass
-    assert {method: shape_of(trace) for method, trace in race.traces.items()} == {
-        method: shape_of(trace) for method, trace in alone.items()
-    }
-    assert len(generator.slots._free) == 2
-
-
 def test_a_stream_that_is_stopped_or_forgotten_gives_its_slot_back():
     generator = static_generator()
     stopped = generator.stream("Why?", SAMPLED, tree=TREE)

@@ -52,9 +52,3 @@ def test_no_method_s_name_stands_in(name, text):
         line for line in found if not PACKAGE.search(line) and not re.search(r"[\"'](context|plain|skip)[\"']", line)
     ]
     assert not found
-
-
-def test_the_search_finds_a_name_that_stands_somewhere():
-    name = next(iter(METHODS))
-    assert list(quoted("x.py", f"run(method='{name}')")) == [1]
-    assert list(quoted("x.js", f'\nif (lane === "{name}")')) == [2]

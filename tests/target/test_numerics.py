@@ -9,7 +9,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.graphs.slot import Slot
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.target.model import TargetModel
-from tests.graphs.static import bucketed_target, static_generator
+from tests.graphs.static import static_generator
 from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_head, tiny_model, tiny_target
 
 SAMPLING = SamplingParams(max_new_tokens=12)
@@ -66,13 +66,6 @@ def test_quantized_weights_are_not_said_to_round_alike():
     target = TargetModel(model, byte_tokenizer())
     assert target.numerics == "exact" and not target.bit_identical
     assert any("quantized" in notice for notice in target.notices)
-
-
-def test_the_load_probe_has_room_for_passes_of_as_many_rows_as_on_a_gpu():
-    """There a single token's pass has 64 rows, whose cache rows follow those of the tokens before."""
-    target = bucketed_target()
-    assert target.row_bucket(1) == 64
-    target.probe_bit_identity()
 
 
 def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decoding_s(monkeypatch):

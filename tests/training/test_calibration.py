@@ -32,15 +32,6 @@ def test_rows_without_a_choice_are_left_out_and_bounds_hold():
     assert fit_weights([log_q], log_q.argmin(-1)) == [BOUNDS[0]]
 
 
-def test_a_head_that_says_what_the_target_says_gets_weights_of_certainty():
-    """With q = p and the same noise the first guess is always right."""
-    generator = torch.Generator().manual_seed(0)
-    log_probs = torch.randn(2000, 20, generator=generator).log_softmax(-1)
-    noise = -torch.empty_like(log_probs).exponential_(generator=generator).log_()
-    weights = fit_weights([log_probs, noise], (log_probs + noise).argmax(-1))
-    assert weights == [BOUNDS[1], BOUNDS[1]]
-
-
 def test_a_head_flatter_than_the_target_gets_more_weight_than_the_noise():
     """Ranking by the fitted weights finds the target's choice more often than ranking by log q + g."""
     generator = torch.Generator().manual_seed(0)

@@ -11,7 +11,7 @@ from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.methods import DEFAULT
 from jakiro.prompts import Question
-from jakiro.training import bound, trainer
+from jakiro.training import bound
 from jakiro.training import calibrate as calibrate_module
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.calibrate import CalibrateConfig, calibrate
@@ -149,16 +149,6 @@ def test_device_tag_cards_that_emulate_bfloat16_get_float16(monkeypatch, in_hard
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or in_hardware
     )
     assert loading.choose_dtype(None, PRETENDED) is dtype
-
-
-def test_device_tag_training_on_cards_that_emulate_bfloat16_stays_in_float32(cache, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(Accelerator, "device", property(lambda self: PRETENDED))
-    monkeypatch.setattr(trainer, "gpu_computes_bfloat16", lambda device: False)
-    options = TrainingOptions(max_steps=1, batch_tokens=64, num_validation=4, precision="bfloat16")
-    with DeviceTags():
-        head, _ = head_on(PRETENDED, "summed")
-        assert not Trainer(head, cache, options, tmp_path).uses_bfloat16
-    assert "run in float32" in caplog.text
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

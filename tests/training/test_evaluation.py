@@ -98,18 +98,6 @@ def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path,
         }
 
 
-def test_one_more_pass_stands_in_for_the_contrastive_branch(target):
-    """In a chain only the last level tells the two apart."""
-    torch.manual_seed(0)
-    ids, features = torch.randint(0, target.vocab_size, (9,)), torch.randn(9, target.hidden_size)
-    chain = TreeConfig(width=1, depth=3, nodes=4)
-    with_branch, with_pass = (
-        next(replay(HeadDrafter(tiny_head(target)), ids, features, 4, 5, SamplingParams(), tree)).token_ids
-        for tree in (chain, replace(chain, contrastive=False))
-    )
-    assert with_branch[:3] == with_pass[:3] and with_branch[3] != with_pass[3]
-
-
 def test_written_answers_are_not_written_again(model, tmp_path, monkeypatch):
     sampling = SamplingParams(max_new_tokens=6)
     first = answers_of(model, tmp_path, sampling)

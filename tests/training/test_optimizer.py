@@ -17,12 +17,6 @@ def test_whitened_rows_have_nearly_the_unit_matrix_as_second_moment():
     torch.testing.assert_close(white.T @ white / len(white), torch.eye(12), atol=5e-3, rtol=0)
 
 
-def test_fewer_rows_than_columns_give_finite_numbers():
-    rows = rows_with_a_large_direction(3)
-    white = rows @ whitening_matrix(rows)
-    assert white.isfinite().all() and white.norm() > 0.5
-
-
 @pytest.mark.parametrize("shape", [(24, 40), (40, 24)])
 def test_in_bfloat16_an_update_is_as_good_as_orthogonal_too(shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(5))

@@ -39,10 +39,6 @@ def test_targets_whose_logits_are_more_than_a_product_are_refused_by_name(model)
         check_output_function(model)
 
 
-def test_a_target_with_one_output_matrix_is_taken():
-    check_output_function(tiny_target())
-
-
 def test_a_family_with_two_rotary_settings_gives_the_head_those_of_full_attention():
     model = Gemma3ForCausalLM(Gemma3TextConfig(**SIZES)).eval()
     check_output_function(model)

@@ -1,7 +1,5 @@
 """What is found out about a target's chat template when it is loaded, and what it is told."""
 
-import json
-
 import pytest
 
 from jakiro import JakiroGenerator
@@ -68,20 +66,3 @@ def test_a_trace_says_what_the_template_was_told(loaded):
     assert told() == {"thinking": True, "date": "today"}
     assert told({"thinking": False}) == {"thinking": False, "date": "today"}
     assert told(raw=True) is None, "no template was told anything"
-
-
-def test_the_command_takes_them_as_json(loaded, tmp_path, capsys):
-    from jakiro.cli.main import app
-
-    loaded(LAST_ONLY)
-    options = ["--target", str(tmp_path), "--head", "none", "--method", "autoregressive", "--max-new-tokens", "1"]
-    for told, count in ({"thinking": True}, 11), ({}, 4):
-        trace = tmp_path / "trace.json"
-        app(
-            ["generate", "--prompt", "Why?", "--device", "cpu", "--template-arguments", json.dumps(told), *options,
-             "--trace", str(trace)],
-            standalone_mode=False,
-        )  # fmt: skip
-        assert json.loads(trace.read_text(encoding="utf-8"))["header"]["num_prompt_tokens"] == count
-    with pytest.raises(ValueError, match="JSON object"):
-        app(["generate", "--prompt", "Why?", "--template-arguments", "thinking", *options], standalone_mode=False)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from jakiro.cli import main as cli
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
@@ -95,24 +94,6 @@ def test_without_one_the_method_names_the_option_that_gives_one(head):
     generator = JakiroGenerator(resources)
     with pytest.raises(ValueError, match=r"^small_model needs a small model .* with --draft-model; choose one"):
         generator.run(QUESTION, SAMPLINGS["greedy"], "small_model")
-
-
-def test_a_long_answer_finds_room_and_a_next_turn_takes_over_rows(drafting):
-    from jakiro.engine.prefix import PrefixStore
-
-    generator, prefixes = drafting["wider"], PrefixStore().of()
-    sampling = SamplingParams(max_new_tokens=80)
-    expected = generator.run(QUESTION, sampling, PLAIN.name).token_ids
-    for _ in range(2):
-        trace = generator.run(QUESTION, sampling, "small_model", TREE, prefixes=prefixes)
-        assert trace.token_ids == expected
-
-
-def test_the_command_line_takes_one(folders, capsys):
-    given = ["generate", "--target", str(folders / "target"), "--draft-model", str(folders / "wider")]
-    with pytest.raises(SystemExit) as left:
-        cli.main([*given, "--device", "cpu", "--max-new-tokens", "12", "--prompt", "Hi"])
-    assert not left.value.code and capsys.readouterr().out
 
 
 def test_another_tokenizer_is_refused_in_one_sentence(folders):

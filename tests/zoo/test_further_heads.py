@@ -11,13 +11,12 @@ from jakiro.bench.runner import BenchSettings, loadable
 from jakiro.config import SamplingParams
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.heads.checkpoint import save_head
 from jakiro.heads.kinds import config_from
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import further_heads
 from tests.support import HEADS, head_fields, tiny_head, tiny_target, with_own_head
-from tests.support import further_heads as tiny_further_heads
 
 OWN = [DEFAULT, *with_own_head()]
 MLPS = METHODS["medusa"]
@@ -52,18 +51,6 @@ def test_every_method_finds_its_head_among_those_of_its_target(assets):
     assert readers[OWN[0].needs.head[0]]()[0] is readers[OWN[0].needs.head[0]]()[0]
 
 
-@pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
-def test_a_head_comes_back_from_16_and_8_bits(method, tmp_path):
-    head = tiny_head(tiny_target(), draft_vocab_size=90, **head_fields(method))
-    for bits in (16, 8):
-        save_head(head, tmp_path / str(bits), bits)
-        again = load_head(tmp_path / str(bits))
-        assert type(again) is type(head) and again.config == head.config
-        for name, tensor in head.state_dict().items():
-            error = (again.state_dict()[name] - tensor).abs().max()
-            assert error <= (1e-3 if bits == 16 else 1e-2) * max(1.0, float(tensor.abs().max())), name
-
-
 def test_a_method_whose_head_is_missing_says_what_to_do():
     target = tiny_target()
     generator = JakiroGenerator(Resources(target, tiny_head(target, **HEADS["decoupled"])))
@@ -80,14 +67,6 @@ def test_a_method_whose_head_is_missing_says_what_to_do():
     assert settings.methods == (PLAIN.name,) and sentences[0].startswith(f"{own[0].name} takes no part: ")
 
 
-def test_the_head_that_is_given_comes_before_a_shipped_one_of_its_kind():
-    target = tiny_target()
-    given = tiny_head(target, **head_fields(MLPS))
-    resources = Resources(target, given, {"name": "given"}, tiny_further_heads(target))
-    assert resources.head_for(MLPS.needs) == (given, {"name": "given"})
-    assert resources.head_for(OWN[1].needs)[1]["name"] == "tiny"
-
-
 def test_a_config_that_contradicts_itself_is_refused():
     config = tiny_head(tiny_target(), **head_fields(MLPS)).config.to_dict()
     json.dumps(config)
@@ -100,18 +79,6 @@ def test_a_config_that_contradicts_itself_is_refused():
     ):
         with pytest.raises(ValueError, match=sentence):
             config_from(config | {field: value})
-
-
-def test_a_head_of_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path):
-    save_head(tiny_head(tiny_target()), tmp_path)
-    values = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(values | {"kind": "chain"}))
-    sentence = (
-        "This draft head is of the kind 'chain', known are jakiro, dflash, eagle, eagle3, parallelspec, gumiho, "
-        "medusa; name the module that brings"
-    )
-    with pytest.raises(ValueError, match=sentence):
-        load_head(tmp_path)
 
 
 def test_only_heads_of_the_default_method_make_a_pair(assets):

@@ -65,12 +65,6 @@ def test_a_damaged_file_of_the_right_size_is_fetched_again(stand_in, file):
     assert file.fetched().read_bytes() == BYTES
 
 
-def test_a_file_put_there_by_hand_needs_no_network(stand_in, file):
-    file.place.parent.mkdir(parents=True)
-    file.place.write_bytes(BYTES)
-    assert file.fetched() == file.place and not stand_in.asked
-
-
 def test_a_listener_that_gives_up_ends_the_download_and_what_came_stays(stand_in, file):
     def give_up(step, share, total):
         if total and share > 0.5:

@@ -15,12 +15,6 @@ from jakiro.zoo import hashes, loading, placement
 from tests.support import DEVICE, byte_tokenizer, tiny_head, tiny_model, tiny_target
 
 
-def test_a_cpu_runs_float32_unless_asked_otherwise():
-    cpu = torch.device("cpu")
-    assert loading.choose_dtype(None, cpu) is torch.float32
-    assert loading.choose_dtype("bfloat16", cpu) is torch.bfloat16
-
-
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU runs all passes with the same number of rows")
 @pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, 1), (torch.bfloat16, 2)])
 def test_half_precision_never_runs_a_row_alone(dtype, rows):

@@ -84,11 +84,3 @@ def test_bits_need_bitsandbytes(saved, dtype, own_cache, monkeypatch):
     monkeypatch.setattr("jakiro.zoo.loading.native_works", lambda: False)
     with pytest.raises(ValueError, match=rf"Loading in {dtype[0]} bits needs the package bitsandbytes, which is not"):
         load_parts(LoadOptions(str(saved[1] / "target"), "none", "cpu", dtype))
-
-
-def test_where_a_model_is_spread_is_said():
-    assert placement.where_layers_lie({"": "cpu"}) is None and placement.where_layers_lie(None) is None
-    sentence = placement.where_layers_lie({"a": 0, "b": 0, "c": 1})
-    assert sentence == "The target's 3 parts are spread: 2 on GPU 0, 1 on GPU 1."
-    assert "fetched again for every pass" in placement.where_layers_lie({"a": 0, "b": "cpu"})
-    assert "1 on the disk" in placement.where_layers_lie({"a": "cpu", "b": "disk"})

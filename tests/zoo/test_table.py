@@ -41,16 +41,6 @@ def test_a_target_folder_finds_the_shipped_head_that_names_it(heads, tmp_path):
     assert zoo.resolve(str(mine)).head_path == folder
 
 
-def test_an_unknown_target_is_refused_with_the_known_names():
-    with pytest.raises(ValueError, match=f"Unknown target model “gpt-0”.*{zoo.DEFAULT_TARGET}, "):
-        zoo.resolve("gpt-0")
-
-
-def test_an_unknown_head_is_refused_with_the_known_names():
-    with pytest.raises(ValueError, match=r"Unknown draft head “nobody”.*Hhaiduo/Jakiro-Vicuna-7B-v1.3"):
-        zoo.resolve(head="nobody")
-
-
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A working folder with runs/head and runs/old; nothing may be asked of the Hub."""
@@ -64,12 +54,8 @@ def here(tmp_path, monkeypatch):
     ("name", "words"),
     [
         ("runs/hed", "There is no folder runs/hed with a {what}; runs holds head, old."),
-        ("./runs/hed", "There is no folder ./runs/hed with a {what}; runs holds head, old."),
-        ("./hed", "There is no folder ./hed with a {what}; . holds runs."),
         ("../nowhere/hed", "There is no folder ../nowhere/hed with a {what}; correct the path."),
         ("~/no/such", "There is no folder ~/no/such with a {what}; correct the path."),
-        ("/no/such", "There is no folder /no/such with a {what}; correct the path."),
-        ("runs/more/hed", "There is no folder runs/more/hed with a {what}; correct the path."),
         ("runs/hed.bin", "The {what} runs/hed.bin is a file; give the folder that holds config.json and weights."),
     ],
 )

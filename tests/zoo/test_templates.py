@@ -56,7 +56,3 @@ def test_a_conversation_is_written_as_published(written, template, messages, tex
 def test_published_targets_have_their_template_by_name_and_by_hub_id(name):
     expected = TEMPLATES["vicuna-v1.1" if name.startswith("vicuna") else "llama-2"]
     assert chat_template_of(name) == chat_template_of(ENTRIES[name].source) == expected
-
-
-def test_a_target_of_another_name_has_none():
-    assert chat_template_of("somebody/something") is None

@@ -30,8 +30,3 @@ def test_neighbours_end_with_an_interrupted_benchmark(started):
     with pytest.raises(KeyboardInterrupt), busy_neighbours(1):
         raise KeyboardInterrupt
     assert started[0].poll() is not None
-
-
-def test_without_neighbours_nothing_is_started(started):
-    with busy_neighbours(0):
-        assert not started

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 
@@ -168,10 +167,6 @@ def test_stop_frees_the_replica(device):
     assert all(reading.trace.end_reason == "length" for reading in readings)
 
 
-def test_a_request_that_cannot_be_answered_is_a_sentence(device):
-    assert "this model reads 256" in Reading(device, asking("x" * 400)).failure
-
-
 def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(device):
     started, readings = threading.Barrier(2), {}
 
@@ -214,14 +209,6 @@ def test_a_relay_that_died_is_made_again_for_the_next_answer(device):
     assert device.environment["device"] == "cpu"
 
 
-def test_workers_are_built_from_the_pages_own_options():
-    from app.devices.ray_workers import build
-
-    assert build({"device": "cpu", "max_replicas": "3"})
-    with pytest.raises(ValueError, match="Unknown option 'devise'; choose among target, head, device"):
-        build({"devise": "cpu"})
-
-
 def test_workers_tell_the_template_what_they_are_given(monkeypatch):
     from app.devices import ray_workers
     from app.devices.choose import device_for
@@ -238,11 +225,3 @@ def test_workers_tell_the_template_what_they_are_given(monkeypatch):
     given = argparse.Namespace(workers="auto", template_arguments='{"enable_thinking": false}')
     with pytest.raises(ValueError, match="give template_arguments to the workers"):
         device_for(given, object)
-
-
-def test_a_text_to_continue_and_logprobs_come_back_from_a_worker(device):
-    params = SamplingParams(max_new_tokens=8, logprobs=2)
-    reading = Reading(device, replace(asking("abcabc"), params=params, raw=True))
-    expected = tiny_generator().run("abcabc", params, raw=True, tree=TreeConfig())
-    assert reading.trace.text == expected.text and reading.trace.header.raw_prompt == "abcabc"
-    assert [step.logprobs for step in reading.trace.steps] == [step.logprobs for step in expected.steps]

@@ -7,8 +7,6 @@ import pytest
 
 from app.devices.remote import FAILED, follow, with_failures
 from app.words import page as words
-from tests.app.fake import FakeGenerator
-from tests.app.serving.test_worker import asking
 
 
 def events_then(error: Exception):
@@ -83,12 +81,3 @@ def test_what_the_other_side_raises_itself_is_raised_here(kind):
 
     with pytest.raises(kind, match="no such machine"):
         list(follow(lost, threading.Event()))
-
-
-def test_events_are_handed_on_unchanged():
-    from app.devices.local import answer_events
-
-    def answer(_=None):
-        return answer_events(FakeGenerator(), asking(length=8), lambda: False)
-
-    assert list(follow(answer, threading.Event())) == list(answer())

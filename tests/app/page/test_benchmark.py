@@ -10,14 +10,13 @@ import pytest
 from gradio.context import LocalContext
 
 from app.devices.local import LocalDevice
-from app.page import benchmark, lesson
+from app.page import benchmark
 from app.serving.benchmark_run import BenchmarkRun, Benchmarks
 from app.serving.limits import Limits
 from app.serving.pace import Pace
 from app.serving.runs import Visitor
 from app.serving.worker import ModelService
 from app.words import benchmark as benchmark_words
-from app.words import page as words
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Lane, Run
 from jakiro.engine.costs import DeviceProfile
@@ -50,15 +49,9 @@ def numbers(groups: list[dict]) -> str:
     [
         ([], "A benchmark request has “count”"),
         ({"count": 0}, "must be a whole number from 1 to 96; you gave 0"),
-        ({"count": 2.5}, "you gave 2.5"),
-        ({"count": None}, "you gave nothing"),
         ({"count": float("nan")}, "you gave nan"),
-        ({"count": True}, "you gave True"),
         ({"temperatures": []}, "Choose at least one temperature"),
         ({"temperatures": [0, 3]}, "knows the temperatures 0, 0.7, 1; you gave 3"),
-        ({"temperatures": {"a": 1}}, "knows the temperatures"),
-        ({"methods": []}, "Choose at least one method"),
-        ({"methods": ["magic"]}, "you gave 'magic'"),
         ({"methods": [["jakiro"]]}, "knows the methods jakiro, jakiro+prompt_lookup, prompt_lookup"),
     ],
 )
@@ -127,15 +120,6 @@ def test_a_benchmark_runs_in_its_visitors_context(monkeypatch):
     while run.events.get(timeout=60)[0] != "done":
         pass
     assert set(seen) == {"this visitor"}
-
-
-def test_a_server_that_ends_tells_those_who_watch_a_benchmark():
-    service, benchmarks = ready(FakeGenerator(pace=0.1)), Benchmarks()
-    updates = benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 8})
-    next(updates)
-    benchmarks.stop_all(words.SERVER_ENDING)
-    last = list(updates)[-1]
-    assert (last["state"], last["error"]) == ("stopped", words.SERVER_ENDING)
 
 
 def test_a_closed_tab_ends_its_benchmark():
@@ -343,27 +327,6 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
 
 
 @pytest.mark.browser
-def test_results_are_missing_only_once_the_server_has_said_so(modules):
-    modules.add_script_tag(content=lesson.script())
-    modules.add_script_tag(content=benchmark.script())
-    modules.evaluate(
-        """() => {
-          document.querySelector("#host").innerHTML = '<div class="jk-benchmark"></div>';
-          const recorded = new Promise((resolve) => (window.answer = resolve));
-          const server = { benchmark_recorded: () => recorded, benchmark_estimate: async () => "" };
-          document.body.dataset.jakiroTab = "watch";
-          Jakiro.mountBenchmark(document.querySelector("#host"), {}, null, server);
-          document.body.dataset.jakiroTab = "benchmark";
-        }"""
-    )
-    modules.wait_for_function("() => document.querySelector('.bench-head h2')")
-    assert modules.locator(".bench-body .empty").count() == 0
-    modules.evaluate("window.answer(null)")
-    modules.wait_for_selector(".bench-body .empty")
-    assert modules.inner_text(".bench-body .empty") == benchmark_words.BROWSER["bench_missing"]
-
-
-@pytest.mark.browser
 def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_address, recorded):
     tab = open_tab(tiny_address)
     tab.set_default_timeout(60_000)
@@ -401,16 +364,3 @@ def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_add
     assert table(tab)["overall"]["prompts"] == str(done)
     tab.click('[data-control="bench-which"][data-value="recorded"]')
     assert "Recorded on" in tab.inner_text("#benchmark .badge")
-
-
-@pytest.mark.browser
-def test_a_form_that_makes_no_sense_says_why_and_keeps_what_is_shown(open_tab, tiny_address, recorded):
-    tab = open_tab(tiny_address)
-    open_benchmark(tab)
-    before = table(tab)
-    tab.click('[data-control="bench-method"][data-value="jakiro"]')
-    tab.click('[data-control="bench-run"]')
-    tab.wait_for_selector(".bench-problem:not([hidden])")
-    assert benchmark_words.CHOOSE_METHOD in tab.inner_text(".bench-problem")
-    assert table(tab) == before
-    assert tab.is_enabled('[data-control="bench-run"]')

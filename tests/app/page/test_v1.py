@@ -167,19 +167,6 @@ def test_twenty_at_once_wait_in_the_pages_queue_and_hang_ups_free_it(fake):
     wait_until(lambda: not answers_of(blocks.service))
 
 
-def test_who_hangs_up_while_waiting_leaves_the_queue(fake):
-    generator, blocks, address = fake
-    generator.gate.clear()
-    first = threading.Thread(target=post, args=(address, asked()), kwargs={"authorization": "Bearer sesame"})
-    first.start()
-    wait_until(lambda: blocks.service.turns.numbers()["running"])
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{address}/v1/chat/completions", json=asked(), headers={"api-key": "sesame"}, timeout=0.3)
-    wait_until(lambda: not blocks.service.turns.numbers()["waiting"])
-    generator.gate.set()
-    first.join()
-
-
 def test_an_end_of_the_server_is_told_inside_a_stream():
     generator = FakeGenerator(pace=0.2)
     with page(generator) as (blocks, address):

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import signal
 import socket
 import statistics
 import subprocess
@@ -165,49 +164,6 @@ def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothi
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
-@pytest.mark.rare
-def test_a_class_that_opens_the_page_while_it_starts_is_answered_or_told_why():
-    loading = threading.Event()
-    generator = FakeGenerator([QUESTION, *default_answer()], pace=0.02)
-
-    def load():
-        loading.wait(120)
-        return generator
-
-    blocks = app_page.build(LocalDevice(load), Limits())
-    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    asked = []
-
-    def visit(after: float) -> tuple[str, str, str | None]:
-        time.sleep(after)
-        for path in ("", "config", "status"):
-            assert urllib.request.urlopen(f"{address}{path}", timeout=30).status == 200
-        word, values = question(16)
-        asked.append(word)
-        while not loading.is_set():
-            state = status(address)["state"]
-            # Read before the end of loading, unless that came while it was on its way
-            assert state == "loading" or loading.is_set()
-            time.sleep(0.7)
-        return (word, *told(address, values))
-
-    try:
-        with ThreadPoolExecutor(55) as tabs:
-            visits = [tabs.submit(visit, 10 * tab / 50) for tab in range(50)]
-            early = [tabs.submit(told, address, question(16)[1]) for _ in range(5)]
-            wait_until(lambda: len(asked) == 50, 60)
-            loading.set()
-            found = [visit.result() for visit in visits]
-        refusals = [state for _, _, state in found if state != "done"]
-        assert all(re.match(r"\d+ questions from your network address are waiting", state) for state in refusals)
-        assert len(refusals) < 5
-        assert all(re.findall(r"word\w{8}", text) == [word] for word, text, state in found if state == "done")
-        assert [visit.result()[1] for visit in early] == ["done"] * 5, "who asked while it was loading waited for it"
-    finally:
-        loading.set()
-        blocks.close()
-
-
 def test_a_program_that_hangs_up_in_the_middle_frees_the_place_within_a_second():
     generator = FakeGenerator(default_answer() * 4, pace=0.5)
     blocks, address = serve(generator)
@@ -278,22 +234,6 @@ def start(port: int, pace: float) -> tuple[subprocess.Popen, str]:
     command = [sys.executable, "-m", "tests.app.serve_fake", str(port), str(pace)]
     server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return server, f"http://127.0.0.1:{port}"
-
-
-@pytest.mark.rare
-def test_a_program_that_is_told_to_end_tells_its_readers_and_ends_within_seconds():
-    port = free_port()
-    server, address = start(port, pace=1)
-    try:
-        wait_until(lambda: is_ready(address))
-        replies, readers = readers_of(address)
-        server.send_signal(signal.SIGTERM)
-        for reader in readers:
-            reader.join(20)
-        assert [reply.error for reply in replies] == [words.SERVER_ENDING] * 3
-        assert server.wait(20) == 0
-    finally:
-        server.kill()
 
 
 @pytest.mark.browser

@@ -10,7 +10,6 @@ from app.devices.local import LocalDevice
 from app.page import build as app_page
 from app.serving.limits import Limits
 from app.tools.load import Call
-from app.words import benchmark as benchmark_words
 from tests.app.fake import FakeGenerator
 
 QUESTION = ["Why?", 16, 0, 1, 0, 0, "jakiro", "", None]
@@ -75,18 +74,5 @@ def test_questions_of_one_address_leave_places_for_others(full_page, other_addre
     other_address()
     other = Flood(full_page, "generate", QUESTION, 1)
     assert [event for event, _ in other.said] == ["generating"]
-    flood.close()
-    other.close()
-
-
-@pytest.mark.parametrize("lengths", [FEW])
-def test_benchmarks_of_one_address_beyond_its_limit_get_a_sentence_at_once_and_others_a_turn(full_page, other_address):
-    flood = Flood(full_page, "benchmark", [{"count": 8}], 7)
-    told = [data[0] for _, data in flood.said]
-    refusal = {"error": benchmark_words.TOO_MANY.format(count=4)}
-    assert told.count(refusal) == 3 and sum("state" in value for value in told) == 4
-    other_address()
-    other = Flood(full_page, "benchmark", [{"count": 8}], 1)
-    assert other.said[0][1][0]["state"] in ("running", "waiting")
     flood.close()
     other.close()

@@ -85,14 +85,6 @@ def test_what_is_too_long_is_refused_before_anybody_waits(text, length, sentence
     assert str(refusal.value) == sentence
 
 
-def test_prompts_with_too_many_tokens_are_refused_with_both_numbers():
-    service = ready_service(FakeGenerator(), max_prompt_tokens=5)
-    run = AnswerRun(service, service.limits.check(asking("one two three four five six seven")))
-    run.start()
-    run.finished.wait(30)
-    assert last_event(run) == ("error", None, "Your prompt has 7 tokens; this page reads 5. Shorten it by 2.")
-
-
 def test_the_eleventh_answer_of_a_minute_waits_for_the_first_to_be_a_minute_old():
     seconds = [0.0]
     pace = Pace(lambda: seconds[0])
@@ -164,27 +156,6 @@ def test_as_many_answers_run_at_once_as_the_device_has_places():
     first.__exit__()
     third.__enter__()
     assert turns.numbers()["running"] == 2
-
-
-def test_who_waits_hears_place_and_time_from_the_mean_of_the_answers_before():
-    turns, said = turns_with(), []
-    turns._mean_seconds = 20.0
-    running = turns.take(threading.Event(), said.append)
-    running.__enter__()
-    halts = [threading.Event() for _ in range(2)]
-    waiting = [turns.take(halt, said.append) for halt in halts]
-    threads = [threading.Thread(target=turn.__enter__) for turn in waiting]
-    for number, thread in enumerate(threads, 1):
-        thread.start()
-        while len(said) < number:
-            time.sleep(0.01)
-    for halt in halts:
-        halt.set()
-    turns.wake()
-    for thread in threads:
-        thread.join(30)
-    assert said[0] == "You are number 1. About 20 s. What you see stays here until then."
-    assert said[1] == "You are number 2. About 40 s. What you see stays here until then."
 
 
 def test_the_mean_of_the_answers_before_is_a_running_one(monkeypatch):
@@ -297,13 +268,6 @@ def test_an_error_in_the_middle_keeps_what_was_made_and_frees_the_place():
     assert last_event(run) == ("error", None, words.UNEXPECTED.format(kind="KeyError"))
     assert len(run.traces["jakiro"].steps) == 3
     assert last_event(finished(service)) == ("done", None, None)
-
-
-def test_a_reader_that_vanishes_holds_nothing_up():
-    service = ready_service(FakeGenerator())
-    abandoned = [finished(service) for _ in range(3)]
-    assert all(run.traces["jakiro"].end_reason == "length" for run in abandoned)
-    assert service.turns.numbers()["running"] == 0
 
 
 def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_at_once(monkeypatch):

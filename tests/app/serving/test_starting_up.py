@@ -70,11 +70,6 @@ def test_this_machine_is_never_asked_through_a_proxy(no_proxies):
         assert os.environ["no_proxy"] == everything
 
 
-def test_without_a_proxy_the_environment_stays_as_it_is(no_proxies):
-    proxies.ask_directly("10.0.0.7")
-    assert os.environ["NO_PROXY"] == os.environ["no_proxy"] == ""
-
-
 @pytest.mark.parametrize("proxy", [NOBODY, "socks5://127.0.0.1:9", "socks5h://127.0.0.1:9", "127.0.0.1:9"])
 def test_proxies_of_every_usual_kind_can_be_used(no_proxies, proxy):
     no_proxies.setenv("ALL_PROXY", proxy)

@@ -1,18 +1,12 @@
 """Which questions the page offers, and the one with which a lecture ends."""
 
 import json
-import re
-from pathlib import Path
-
-import pytest
 
 from app.page.offered import QUESTIONS, offered_questions
 from app.tools import questions
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.methods import DEFAULT, PLAIN
 from tests.app.fake import FakeGenerator
-
-PLAN = Path(__file__).parents[3] / "docs" / "teaching.md"
 
 
 def answer(text: str, length: int = 200, method: str = DEFAULT.name):
@@ -44,13 +38,3 @@ def test_six_are_offered_and_none_of_them_are_sums():
     assert set(offered_questions()) <= set(questions.candidates())
     rates = [row["tokens_per_step"] for row in rows]
     assert rates == sorted(rates, reverse=True)
-
-
-@pytest.mark.rare
-def test_the_plan_s_last_question_drafts_worse_than_any_that_is_offered():
-    from jakiro import JakiroGenerator
-
-    asked = re.search(r"drafts badly: `(.+?)`", PLAN.read_text(encoding="utf-8"))[1]
-    generator = JakiroGenerator.from_pretrained()
-    rates = {one: questions.tokens_per_step(questions.answer(generator, one)) for one in [asked, *offered_questions()]}
-    assert rates[asked] < 0.8 * min(rate for one, rate in rates.items() if one != asked), rates

@@ -9,7 +9,6 @@ from app.page import web
 from app.tools import record, record_lesson, replay
 from app.tools.figures import figures_of
 from jakiro.engine.costs import DeviceProfile
-from jakiro.prompts import load_questions
 from jakiro.trace import Trace
 from tests.app.fake import FakeGenerator
 
@@ -73,13 +72,6 @@ def test_a_scenario_takes_the_first_question_for_which_its_rule_holds():
         record.record(FakeGenerator(), replace(scenario, rule=lambda figures: False))
 
 
-def test_an_answer_that_was_cut_is_no_recording():
-    short = replace(OPENING, rule=lambda figures: True, params=replace(OPENING.params, max_new_tokens=20))
-    with pytest.raises(ValueError, match="whole=False"):
-        record.record(FakeGenerator(), short)
-    assert record.record(FakeGenerator(), replace(short, params=OPENING.params))
-
-
 @pytest.mark.parametrize(("speedup", "fits"), [(1.31, True), (1.29, False)])
 def test_the_opening_is_at_least_as_fast_as_the_benchmark(traces, speedup, fits):
     assert OPENING.rule(figures_of(*with_plain_time(traces, speedup))) == fits
@@ -91,14 +83,6 @@ def test_the_opening_needs_both_experts_within_three_steps(traces):
         for i in step.accepted_path:
             object.__setattr__(step.nodes[i], "proposer", "expert_0")
     assert not OPENING.rule(figures_of(plain, late))
-
-
-def test_one_recording_is_of_the_kind_that_gains_least_in_the_benchmark_and_says_so(traces):
-    slowest = record.scenarios(SPEEDUPS | {"math": 1.05})[3]
-    assert "slowest kind of question in the benchmark, math" in slowest.why
-    assert slowest.questions[0] == next(one.turns[0] for one in load_questions() if one.category == "math")
-    assert slowest.rule(figures_of(*with_plain_time(traces, 1.2)))
-    assert not slowest.rule(figures_of(*with_plain_time(traces, 1.4)))
 
 
 SHIPPED = record.scenarios(record.benchmark_speedups())
