@@ -1,12 +1,11 @@
 """What ships: pins, front matter, package data, and nothing that belongs to one machine."""
 
-import ast
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import distribution, packages_distributions
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -157,30 +156,6 @@ def test_requirements_and_project_name_the_same_packages(project):
     assert set(extras["page"]) <= {f"{name}=={pin[1]}" for name, pin in requirements("requirements.txt").items()}
     pinned = set(requirements("requirements.txt")) | set(requirements("requirements-dev.txt"))
     assert names_of([*extras["train"], *extras["serve"]]) <= pinned
-
-
-def test_what_the_library_imports_is_declared(project):
-    """Each package by itself: another one may stop bringing it."""
-    declared = names_of(project["project"]["dependencies"]).union(
-        *map(names_of, project["project"]["optional-dependencies"].values())
-    )
-    providers, found = packages_distributions(), set()
-    for path in (ROOT / "jakiro").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {each.name.partition(".")[0] for each in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                found.add(node.module.partition(".")[0])
-    others = found - {"jakiro"} - sys.stdlib_module_names
-    assert {"torch", "numpy", "huggingface_hub"} <= others
-    lower = {name.lower().replace("-", "_") for name in declared}
-    missing = {
-        name
-        for name in others
-        if not {each.lower().replace("-", "_") for each in (*providers.get(name, ()), name)} & lower
-    }
-    # Extra [peers] names a package by another name than its module's
-    assert not missing - {"llama_cpp"}
 
 
 def test_every_package_on_disk_is_listed(project):

@@ -3,7 +3,6 @@
 import pytest
 
 from jakiro.config import AUTOMATIC_TREE, SamplingParams
-from jakiro.drafting.base import DraftSession
 from jakiro.engine import stream as streams
 from jakiro.graphs.drafter import StaticHeadSession
 from jakiro.graphs.slot import Slot
@@ -55,20 +54,3 @@ def test_nothing_is_drafted_after_the_last_token_and_a_stop_drops_what_was(log):
     assert stopped._begun is None and stopped.finished
     expected = tiny_generator().run("Why?", SAMPLED, tree=TREE)
     assert shape_of(generator.run("Why?", SAMPLED, tree=TREE)) == shape_of(expected)
-
-
-def test_answers_that_race_draft_in_their_own_time(log):
-    race = static_generator().race("Why?", SAMPLED, ("autoregressive", "jakiro"), TREE)
-    for _ in race:
-        pass
-    steps = len(race.traces["jakiro"].steps)
-    assert log.count("draft") == steps
-    drafts = [place for place, word in enumerate(log) if word == "draft"]
-    assert all(log[place + 1] == "score" for place in drafts)
-
-
-def test_where_the_host_waits_for_the_device_anyway_nothing_begins_ahead():
-    generator = tiny_generator()
-    stream = generator.stream("Why?", SAMPLED, tree=TREE)
-    next(stream)
-    assert stream._begun is None and isinstance(stream._session, DraftSession)

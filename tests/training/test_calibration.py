@@ -7,14 +7,6 @@ from jakiro.training.validation import held_out
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 
-@pytest.mark.parametrize("planted", [0.5, 1.0, 2.5])
-def test_a_planted_weight_is_recovered(planted):
-    generator = torch.Generator().manual_seed(0)
-    log_q = torch.randn(6000, 30, generator=generator).mul(2).log_softmax(-1)
-    chosen = torch.multinomial((planted * log_q).softmax(-1), 1, generator=generator)[:, 0]
-    assert fit_weights([log_q], chosen) == pytest.approx([planted], rel=0.05)
-
-
 def test_planted_weights_of_log_q_and_noise_are_recovered():
     generator = torch.Generator().manual_seed(0)
     log_q = torch.randn(6000, 30, generator=generator).mul(2).log_softmax(-1)

@@ -54,18 +54,6 @@ def test_a_broken_line_is_named(tmp_path):
         read_corpus([tmp_path / "absent"])
 
 
-def test_the_manifest_counts_what_was_kept(writer_of_text, tmp_path):
-    writer(writer_of_text, tmp_path).write(8)
-    manifest, rows = json.loads((tmp_path / "manifest.json").read_text()), read_corpus([tmp_path])
-    assert manifest["settings"]["temperatures"] == [0.0, 1.0]
-    assert manifest["counts"] == {
-        "rows": len(rows),
-        "tokens": sum(len(row.ids) for row in rows),
-        "learned_tokens": sum(len(row.ids) - row.l0 for row in rows),
-        "dropped_as_evaluation": 0,
-    }
-
-
 def test_a_corpus_goes_on_with_the_part_size_it_began_with(writer_of_text, tmp_path):
     writer(writer_of_text, tmp_path, OPTIONS).write(6)
     writer(writer_of_text, tmp_path, replace(OPTIONS, part_rows=2)).write(12)

@@ -6,17 +6,11 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.methods import DEFAULT
-from jakiro.prompts import Question
 from jakiro.training import bound
 from jakiro.training import calibrate as calibrate_module
-from jakiro.training.answers import AnswerFolder
 from jakiro.training.calibrate import CalibrateConfig, calibrate
 from jakiro.training.corpus import Row, write_part
-from jakiro.training.evaluate import experts_on, scores
 from jakiro.training.losses import LossWeights
 from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions
@@ -83,24 +77,6 @@ def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monk
         shares, weights = found(PRETENDED)
     expected_shares, expected = found(CPU)
     assert weights == pytest.approx(expected, abs=2e-3) and shares == pytest.approx(expected_shares, abs=0.05)
-
-
-def test_device_tag_evaluation(tmp_path):
-    questions, sampling = [Question("0", "a", ("hi",))], SamplingParams(temperature=1.0, max_new_tokens=4)
-
-    def found(device):
-        model = tiny_model().to(device)
-        head, weight = support.tiny_head(support.tiny_target()).to(device), model.get_output_embeddings().weight
-        head.bind(model.get_input_embeddings().weight, weight)
-        answers = AnswerFolder(model, byte_tokenizer(), "0", tmp_path / device.type, 2).answers(questions, sampling)
-        (score, *_) = scores(
-            DEFAULT.name, HeadDrafter(head), answers, sampling, [TreeConfig(width=4, depth=3, nodes=8)]
-        )
-        return score, experts_on(head, answers, weight)
-
-    with DeviceTags():
-        score, experts = found(PRETENDED)
-    assert (score, experts) == found(CPU)
 
 
 @FUSIONS

@@ -34,19 +34,6 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-OUTSIDE = """
-import sys, threading
-from app.asking import Asking
-from app.devices.ray_device import RayDevice
-from jakiro.config import SamplingParams, TreeConfig
-device = RayDevice(sys.argv[1])
-device.load(lambda *_: None)
-asking = Asking(({"role": "user", "content": "Why?"},), SamplingParams(max_new_tokens=8), TreeConfig(), ("jakiro",))
-print(repr("".join(step.text for kind, _, step in device.answer(asking, threading.Event()) if kind == "step")))
-device.close()
-"""
-
-
 @pytest.fixture(scope="module")
 def cluster():
     """Addresses, from inside and from outside, of a cluster on this machine with two replicas of the tiny pair."""
@@ -126,14 +113,6 @@ def test_both_replicas_answer_and_the_text_is_that_of_a_local_generator(device):
         own = generator.run(question, SamplingParams(max_new_tokens=24), tree=TreeConfig())
         assert reading.trace.header.messages[-1]["content"] == question
         assert reading.trace.token_ids == own.token_ids
-
-
-def test_a_page_outside_the_cluster_gets_the_same_text(cluster):
-    command = [sys.executable, "-c", OUTSIDE, cluster[1]]
-    outside = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert outside.returncode == 0, outside.stderr[-3000:]
-    own = tiny_generator().run("Why?", SamplingParams(max_new_tokens=8), tree=TreeConfig())
-    assert outside.stdout.strip() == repr(own.text)
 
 
 @pytest.mark.parametrize("failures", [1, 10])

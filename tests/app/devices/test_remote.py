@@ -71,13 +71,3 @@ def test_a_reader_that_leaves_is_told_to_the_other_side():
     while not told and time.monotonic() < deadline:
         time.sleep(0.01)
     assert told
-
-
-@pytest.mark.parametrize("kind", [ConnectionError, SystemExit])
-def test_what_the_other_side_raises_itself_is_raised_here(kind):
-    def lost(left):
-        raise kind("no such machine")
-        yield
-
-    with pytest.raises(kind, match="no such machine"):
-        list(follow(lost, threading.Event()))

@@ -153,18 +153,6 @@ def test_the_seconds_asked_for_follow_from_the_request():
     assert seconds_for(asking(METHODS, length=100_000), 20) == SECONDS_MOST
 
 
-@pytest.mark.parametrize(("value", "here"), [(None, False), ("false", False), ("true", True), ("1", True)])
-def test_zerogpu_is_known_by_its_variable_and_its_package(monkeypatch, value, here):
-    if value is None:
-        monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
-    else:
-        monkeypatch.setenv("SPACES_ZERO_GPU", value)
-    monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: object())
-    assert zero_device.is_here() is here
-    monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: None)
-    assert not zero_device.is_here()
-
-
 def test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers(monkeypatch):
     asked = []
     monkeypatch.setattr(loading, "read_pair", asked.append)

@@ -121,13 +121,6 @@ def test_chosen_methods_fill_the_form(board):
     assert tab.evaluate("Jakiro.benchmarkRequest().methods") == ["mcsd"]
 
 
-def test_a_copy_without_a_leaderboard_says_so(modules):
-    tab = mounted(modules, None)
-    tab.wait_for_selector(".bench-body .empty")
-    assert tab.inner_text(".bench-body .empty") == words.BROWSER["board_missing"]
-    tab.click('[data-control="bench-which"][data-value="recorded"]')
-
-
 def test_names_of_methods_stay_text(modules, boards):
     hostile = "<img src=x onerror='window.ran=1'>"
     rows = [row | {"method": hostile} if row["method"] == "mcsd" else row for row in boards["own_size"]["rows"]]

@@ -145,19 +145,6 @@ def test_everybodys_first_answer_comes_before_anybodys_second():
     assert turns.numbers()["waiting"] == turns.numbers()["running"] == 0
 
 
-def test_as_many_answers_run_at_once_as_the_device_has_places():
-    turns = turns_with(places=2)
-    first, second, third = (turns.take(threading.Event(), lambda _: None) for _ in range(3))
-    first.__enter__()
-    second.__enter__()
-    assert turns.numbers() | {"mean_answer_seconds": None} == {
-        "running": 2, "waiting": 1, "mean_answer_seconds": None,
-    }  # fmt: skip
-    first.__exit__()
-    third.__enter__()
-    assert turns.numbers()["running"] == 2
-
-
 def test_the_mean_of_the_answers_before_is_a_running_one(monkeypatch):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(turns_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
@@ -324,16 +311,3 @@ def test_with_two_places_who_waits_counts_answers_by_twos(monkeypatch):
     for sentence, position, seconds in zip(told, range(1, 6), (5, 15, 25, 35, 45), strict=True):
         assert sentence == words.WAITING_WITH_TIME.format(position=position, seconds=seconds)
     assert [turns_module._rounded(seconds) for seconds in (0.2, 9.2, 10, 12, 13, 42)] == [1, 10, 10, 10, 15, 40]
-
-
-def test_who_waits_hears_whether_somebody_waits_behind():
-    turns, looked, halt = turns_with(), {"first": [], "last": []}, threading.Event()
-    turns.take(halt, lambda _: None).__enter__()
-    for name in looked:
-        turn = turns.take(halt, lambda _: None, look=looked[name].append)
-        threading.Thread(target=turn.__enter__).start()
-    while not (True in looked["first"] and looked["last"]):
-        time.sleep(0.01)
-    halt.set()
-    turns.wake()
-    assert set(looked["last"]) == {False}

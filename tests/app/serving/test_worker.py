@@ -272,17 +272,6 @@ def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes
     assert not handlers.put_aside(runs, "b" * 32) and not handlers.put_aside(runs, run_id), "nobody reads it"
 
 
-def test_what_put_an_earlier_reader_aside_does_not_end_the_next_one():
-    runs, run_id = Runs(Limits()), "a" * 32
-    service = ready_service(FakeGenerator(pace=0.02))
-    updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": run_id})
-    first = next(updates)
-    assert handlers.put_aside(runs, run_id)
-    updates.close()  # before it heard of it
-    told = told_of([first, *handlers.resume(service, runs, Visitor("tab"), run_id)])
-    assert told[max(told)][-1] == ["done", None, None]
-
-
 def test_a_session_that_left_is_forgotten():
     clock = [1000.0]
     service, runs = ready_service(FakeGenerator()), Runs(Limits(), lambda: clock[0])

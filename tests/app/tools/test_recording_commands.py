@@ -77,14 +77,6 @@ def test_the_opening_is_at_least_as_fast_as_the_benchmark(traces, speedup, fits)
     assert OPENING.rule(figures_of(*with_plain_time(traces, speedup))) == fits
 
 
-def test_the_opening_needs_both_experts_within_three_steps(traces):
-    plain, late = with_plain_time(traces, 2.0)
-    for step in late.steps[: record.OPENING_STEPS]:
-        for i in step.accepted_path:
-            object.__setattr__(step.nodes[i], "proposer", "expert_0")
-    assert not OPENING.rule(figures_of(plain, late))
-
-
 SHIPPED = record.scenarios(record.benchmark_speedups())
 
 
