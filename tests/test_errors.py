@@ -57,12 +57,6 @@ def test_a_prompt_longer_than_the_context_is_refused_with_both_lengths(generator
         assert generator.run(QUESTION, SAMPLING, method=method, tree=TREE).token_ids == expected
 
 
-@pytest.mark.parametrize("method", ["", "eagle", "JAKIRO"])
-def test_an_unknown_method_is_refused_with_the_known_ones(generator, expected, method):
-    assert_refused(lambda: generator.run(QUESTION, SAMPLING, method=method), repr(method), "jakiro", "autoregressive")
-    assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
-
-
 @pytest.fixture
 def tiny_folder(tmp_path):
     """A saved tiny target that the zoo can load by its path."""

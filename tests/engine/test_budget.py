@@ -8,7 +8,6 @@ from jakiro.engine.costs import DeviceProfile
 
 # As on two cores with AVX-512, and as on a device where rows and levels cost next to nothing
 CPU = DeviceProfile(((1, 10.5), (4, 11.8), (12, 16.0), (24, 28.4)), ((1, 1.2), (4, 4.5)))
-DEAR = DeviceProfile(((1, 10.0), (2, 20.0), (64, 640.0)), ((1, 5.0), (8, 40.0)))
 BOUNDS = TreeConfig(nodes=64, depth=8, policy="auto")
 SMALL = Size(2, 6)
 

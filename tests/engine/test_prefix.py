@@ -276,22 +276,6 @@ def test_passes_at_fixed_addresses_read_prompts_whole(without_compiled_functions
         assert trace.header.num_reused_tokens == 0
 
 
-def test_nobody_else_changes_what_is_kept_while_a_text_is_added():
-    """Rows are copied once it is decided what they replace, so that has to hold until they are in place."""
-    store = PrefixStore()
-    prefixes, waited = store.of("ada"), []
-
-    def copied():
-        other = threading.Thread(target=lambda: added(store.of("ada"), [1, 2, 3, 4]))
-        other.start()
-        other.join(0.2)
-        waited.append(other.is_alive())
-        return torch.zeros((1, 1, 1, 3, 1)), torch.zeros((3, 1))
-
-    prefixes.add("target", [1, 2, 3], copied, {})
-    assert waited == [True]
-
-
 @pytest.mark.parametrize("asked_for", ["find", "add", "drop", "of", "clear"])
 def test_whoever_reads_or_changes_what_is_kept_waits_for_who_changes_it(asked_for):
     store = PrefixStore()

@@ -14,7 +14,7 @@ from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
-from tests.graphs.static import COSTS, bucketed_target, in_slots, shape_of, static_generator, usual_drafters
+from tests.graphs.static import bucketed_target, in_slots, shape_of, static_generator, usual_drafters
 from tests.support import TREE, tiny_generator
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
@@ -165,18 +165,6 @@ def test_two_threads_never_capture_at_once(cuda):
     for thread in threads:
         thread.join()
     assert most == 1 and len(cuda.graphs) == 3
-
-
-def test_nothing_is_measured_where_passes_run_eagerly(cuda, monkeypatch):
-    """Kernel by kernel every pass costs its launches, whatever the tree."""
-    monkeypatch.setattr("jakiro.generator.measure", lambda *_: COSTS)
-    for graphs, fewest_steps in ((True, 0), (True, 6), (False, 0)):
-        generator = static_generator(graphs=graphs, fewest_steps=fewest_steps)
-        generator._measures = True
-        assert (generator.profile is COSTS) == (graphs and not fewest_steps)
-    generator = static_generator(graphs=True)
-    generator._measures, generator.slots.graphs.enabled = True, False
-    assert generator.profile is None
 
 
 @pytest.mark.parametrize(("most", "rows"), [(10.1, 64), (12.0, 1)])

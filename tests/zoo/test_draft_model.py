@@ -57,15 +57,6 @@ def test_trees_and_chains_of_a_small_model_write_plain_decoding_s_text(draft, sa
         assert any(len(step.nodes) > 1 for step in trace.steps)
 
 
-@pytest.mark.parametrize("sampling", ["greedy", "sampled"])
-def test_a_draft_that_is_the_target_itself_is_never_refused(sampling, folders):
-    """In chains and along a tree's best path, at a temperature too: both meet the same noise."""
-    generator = load(folders, "target")
-    for tree in (CHAIN, TreeConfig(width=3, depth=4, nodes=40)):
-        steps = generator.run(QUESTION, SAMPLINGS[sampling], "small_model", tree).steps
-        assert [len(step.accepted_path) for step in steps[:-1]] == [4] * (len(steps) - 1)
-
-
 def test_a_draft_runs_without_compiled_passes_too(folders, without_compiled_functions):
     generator = load(folders, "wider", numerics="exact")
     for sampling in SAMPLINGS.values():

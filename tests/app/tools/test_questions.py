@@ -5,7 +5,7 @@ import json
 from app.page.offered import QUESTIONS, offered_questions
 from app.tools import questions
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.methods import DEFAULT, PLAIN
+from jakiro.methods import DEFAULT
 from tests.app.fake import FakeGenerator
 
 
@@ -16,20 +16,6 @@ def answer(text: str, length: int = 200, method: str = DEFAULT.name):
     )
     list(stream)
     return stream.trace
-
-
-def test_whole_answers_that_repeat_nothing_are_offered_the_best_drafted_first():
-    words = " ".join(f"word{number}" for number in range(60))
-    traces = {
-        "cut": answer(words, 50),
-        "short": answer("one two three"),
-        "again": answer("the same five words here " * 12),
-        "whole": answer(words, method=PLAIN.name),
-        "better": answer(words),
-    }
-    found = questions.chosen(traces)
-    assert [row["question"] for row in found] == ["better", "whole"]
-    assert found[0]["tokens_per_step"] > found[1]["tokens_per_step"]
 
 
 def test_six_are_offered_and_none_of_them_are_sums():
