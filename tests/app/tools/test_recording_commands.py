@@ -1,4 +1,4 @@
-"""The commands that make what ships: they keep only recordings that show what they claim, and say which do not."""
+"""What the recording commands ship shows what it claims, and a handout is what the page saves."""
 
 import json
 from dataclasses import asdict
@@ -9,18 +9,8 @@ from app.page import web
 from app.tools import record, replay
 from app.tools.figures import figures_of
 from jakiro.trace import Trace
-from tests.app.fake import FakeGenerator
 
 LARGEST_HANDOUT = 2_000_000  # bytes
-
-
-SPEEDUPS = {"overall": 1.3, "coding": 1.8, "summary": 1.2, "explanation": 1.1}
-OPENING = record.scenarios(SPEEDUPS)[0]
-
-
-@pytest.fixture(scope="module")
-def traces():
-    return record._race(FakeGenerator(), OPENING, "Why?")
 
 
 SHIPPED = record.scenarios(record.benchmark_speedups())
