@@ -3,7 +3,6 @@
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from app.asking import Asking
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
+from tests.api.served import any_port
 from tests.app.devices.ray_tiny import STEP_SECONDS
 from tests.faults import ROOT
 from tests.support import tiny_generator
@@ -28,16 +28,10 @@ START_SECONDS = 240
 OUTSIDE_SECONDS = 60
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def cluster():
     """Addresses, from inside and from outside, of a cluster on this machine with two replicas of the tiny pair."""
-    port, client_port = free_port(), free_port()
+    port, client_port = any_port(), any_port()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     # A busy machine starts processes slowly, and Ray's own are nice to all others
     environment |= {"RAY_worker_niceness": "0", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(OUTSIDE_SECONDS)}

@@ -7,6 +7,7 @@ import pytest
 
 from app.devices.remote import FAILED, follow, with_failures
 from app.words import page as words
+from tests.api.served import wait_until
 
 
 def events_then(error: Exception):
@@ -67,7 +68,4 @@ def test_a_reader_that_leaves_is_told_to_the_other_side():
     events = follow(endless, threading.Event())
     next(events)
     events.close()
-    deadline = time.monotonic() + 10
-    while not told and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert told
+    wait_until(lambda: told)

@@ -15,23 +15,15 @@ from app.serving.benchmark_run import BenchmarkRun, Benchmarks
 from app.serving.limits import Limits
 from app.serving.pace import Pace
 from app.serving.runs import Visitor
-from app.serving.worker import ModelService
 from app.words import benchmark as benchmark_words
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Lane, Run
 from jakiro.engine.costs import DeviceProfile
-from tests.app.conftest import plotted, serve
+from tests.app.conftest import plotted, ready_service, serve
 from tests.app.fake import FakeGenerator
 from tests.support import tiny_generator
 
 VISITOR = Visitor("tab", "127.0.0.1")
-
-
-def ready(generator, **limits) -> ModelService:
-    service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, 30)
-    return service
 
 
 def run_read(values: dict) -> Run:
@@ -56,7 +48,7 @@ def numbers(groups: list[dict]) -> str:
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, sentence):
-    service, benchmarks = ready(FakeGenerator()), Benchmarks()
+    service, benchmarks = ready_service(FakeGenerator()), Benchmarks()
     updates = list(benchmark.measure(service, benchmarks, Pace(), VISITOR, wanted))
     assert len(updates) == 1 and sentence in updates[0]["error"]
     assert sentence in benchmark.estimate(service, benchmarks, wanted)
@@ -65,7 +57,7 @@ def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, senten
 def test_every_prompt_is_measured_and_the_groups_are_the_reports():
     benchmarks = Benchmarks()
     wanted = {"count": 3, "temperatures": [1, 0], "methods": ["context", "jakiro"]}
-    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, Pace(), VISITOR, wanted))[-1]
+    last = list(benchmark.measure(ready_service(FakeGenerator()), benchmarks, Pace(), VISITOR, wanted))[-1]
     assert (last["state"], last["done"], last["total"]) == ("finished", 3, 3)
     saved = json.loads(benchmark.results(benchmarks, last["run"]))
     assert saved["schema_version"] == 1 and len(saved["runs"]) == 3 * 2 * 3
@@ -81,14 +73,14 @@ def summed_up_again(saved: dict) -> list[dict]:
 
 def test_lanes_take_turns_in_going_first_although_each_prompt_has_its_own_turn():
     benchmarks = Benchmarks()
-    list(benchmark.measure(ready(FakeGenerator()), benchmarks, Pace(), VISITOR, {"count": 3}))
+    list(benchmark.measure(ready_service(FakeGenerator()), benchmarks, Pace(), VISITOR, {"count": 3}))
     (run,) = benchmarks._kept()
     assert [one.lane.method for one in run.runs[::2]] == ["autoregressive", "jakiro", "autoregressive"]
 
 
 def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
     generator = FakeGenerator(pace=0.1)
-    service, benchmarks = ready(generator), Benchmarks()
+    service, benchmarks = ready_service(generator), Benchmarks()
     values = []
     for value in benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 8}):
         values.append(value)
@@ -103,7 +95,7 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
 
 def test_a_benchmark_runs_in_its_visitors_context(monkeypatch):
     """Whoever lends GPUs looks up there whose quota counts."""
-    seen, service = [], ready(FakeGenerator())
+    seen, service = [], ready_service(FakeGenerator())
     answer = LocalDevice.answer
 
     def noted(device, *arguments):
@@ -124,7 +116,7 @@ def test_a_benchmark_runs_in_its_visitors_context(monkeypatch):
 
 def test_a_closed_tab_ends_its_benchmark():
     generator = FakeGenerator(pace=0.1)
-    service, benchmarks = ready(generator), Benchmarks()
+    service, benchmarks = ready_service(generator), Benchmarks()
     updates = benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 8})
     first = next(updates)
     updates.close()
@@ -135,7 +127,9 @@ def test_a_closed_tab_ends_its_benchmark():
 
 
 def test_a_benchmark_counts_as_an_answer_and_a_chosen_session_does_not_escape_the_address_s_limits():
-    service = ready(FakeGenerator(pace=0.1), answers_per_minute=3, answers_per_minute_address=5, benchmarks_address=2)
+    service = ready_service(
+        FakeGenerator(pace=0.1), answers_per_minute=3, answers_per_minute_address=5, benchmarks_address=2
+    )
     benchmarks, seconds = Benchmarks(), [0.0]
     pace = Pace(lambda: seconds[0])
 
@@ -160,7 +154,7 @@ def test_a_benchmark_counts_as_an_answer_and_a_chosen_session_does_not_escape_th
 
 
 def test_an_answer_comes_between_two_prompts():
-    service = ready(FakeGenerator(pace=0.02))
+    service = ready_service(FakeGenerator(pace=0.02))
     run = BenchmarkRun(service, *benchmark.read_request({"count": 6}))
     run.start()
     while run.events.get(timeout=10)[2]["done"] < 1:
@@ -172,7 +166,7 @@ def test_an_answer_comes_between_two_prompts():
 
 
 def test_a_model_without_a_head_says_what_it_cannot_do():
-    last = list(benchmark.measure(ready(tiny_generator(None)), Benchmarks(), Pace(), VISITOR, {"count": 1}))[-1]
+    last = list(benchmark.measure(ready_service(tiny_generator(None)), Benchmarks(), Pace(), VISITOR, {"count": 1}))[-1]
     assert last["state"] == "stopped"
     assert "No draft head fits this model" in last["error"]
 
@@ -186,7 +180,7 @@ def test_a_model_loaded_meanwhile_ends_the_benchmark_with_a_sentence():
             return super().status | {"target": self.target}
 
     generator, values = Changing(), []
-    for value in benchmark.measure(ready(generator), Benchmarks(), Pace(), VISITOR, {"count": 96}):
+    for value in benchmark.measure(ready_service(generator), Benchmarks(), Pace(), VISITOR, {"count": 96}):
         values.append(value)
         generator.target = "Second"
     assert values[-1]["error"] == benchmark_words.MODEL_CHANGED
@@ -197,7 +191,7 @@ def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
     class Profiled(FakeGenerator):
         profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)))
 
-    benchmarks, service = Benchmarks(), ready(Profiled())
+    benchmarks, service = Benchmarks(), ready_service(Profiled())
     wanted = {"count": 16, "temperatures": [0, 1], "methods": ["jakiro"]}
     # 64 answers of 64 tokens at 30 ms are 123 seconds
     assert benchmark.estimate(service, benchmarks, wanted) == (
@@ -205,7 +199,7 @@ def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
     )
     list(benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 1}))
     assert benchmark_words.FROM_LAST_RUN in benchmark.estimate(service, benchmarks, wanted)
-    assert benchmark.estimate(ready(FakeGenerator()), Benchmarks(), {}) == benchmark_words.ESTIMATE_LATER
+    assert benchmark.estimate(ready_service(FakeGenerator()), Benchmarks(), {}) == benchmark_words.ESTIMATE_LATER
 
 
 @pytest.mark.skipif(not benchmark.RECORDED.is_file(), reason="no results are shipped with this copy")
@@ -257,7 +251,7 @@ def recorded(tmp_path_factory):
     """A results file in the place of the shipped one, so that no test depends on what was measured."""
     benchmarks = Benchmarks()
     wanted = {"count": 16, "temperatures": [0, 1]}
-    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, Pace(), VISITOR, wanted))[-1]
+    last = list(benchmark.measure(ready_service(FakeGenerator()), benchmarks, Pace(), VISITOR, wanted))[-1]
     path = tmp_path_factory.mktemp("results") / "bench.json"
     path.write_text(benchmark.results(benchmarks, last["run"]), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:

@@ -12,13 +12,11 @@ import openai
 import pytest
 
 from app.devices.local import LocalDevice
-from app.page import build as app_page
-from app.serving.limits import Limits
 from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.config import SamplingParams
 from tests.api.served import wait_until
-from tests.app.conftest import run_apart
+from tests.app.conftest import run_apart, served
 from tests.app.fake import FakeGenerator
 from tests.faults import ROOT
 from tests.support import tiny_generator
@@ -29,11 +27,9 @@ QUESTION = "the cat sat on the mat; the cat sat"
 
 @contextmanager
 def page(generator, keys=(), logins=None, **limits):
-    blocks = app_page.build(LocalDevice(lambda: generator), Limits(**limits))
-    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True, logins=logins, keys=keys).rstrip("/")
-    wait_until(lambda: blocks.service.settled)
-    yield blocks, address
-    blocks.close()
+    with served(lambda: generator, keys=keys, logins=logins, **limits) as (blocks, address):
+        wait_until(lambda: blocks.service.settled)
+        yield blocks, address.rstrip("/")
 
 
 @pytest.fixture(scope="module")
@@ -191,13 +187,12 @@ def test_who_asks_while_the_model_is_loaded_is_told_when_to_come_back():
         begin.wait(20)
         return FakeGenerator()
 
-    blocks = app_page.build(LocalDevice(load), Limits())
-    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True).rstrip("/")
-    answer = post(address, asked())
-    begin.set()
-    assert (answer.status_code, message_of(answer)) == (503, words.V1_LOADING) and answer.headers["retry-after"] == "5"
-    wait_until(lambda: post(address, asked(max_tokens=2)).status_code == 200)
-    blocks.close()
+    with served(load) as (_, address):
+        answer = post(address.rstrip("/"), asked())
+        begin.set()
+        told = answer.status_code, message_of(answer), answer.headers["retry-after"]
+        assert told == (503, words.V1_LOADING, "5")
+        wait_until(lambda: post(address.rstrip("/"), asked(max_tokens=2)).status_code == 200)
 
 
 def test_a_borrowed_gpu_is_for_the_pages_visitors(monkeypatch):

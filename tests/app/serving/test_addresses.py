@@ -6,10 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.devices.local import LocalDevice
-from app.page import build as app_page
 from app.serving.guard import counted_address
-from app.serving.limits import Limits
+from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 
 LIMIT = 60
@@ -22,9 +20,8 @@ def page(request, monkeypatch):
     monkeypatch.delenv("SPACE_ID", raising=False)
     if request.param:
         monkeypatch.setenv("SPACE_ID", "ada/jakiro")
-    blocks = app_page.build(LocalDevice(FakeGenerator), Limits(requests_per_minute_address=LIMIT))
-    yield app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    blocks.close()
+    with served(FakeGenerator, requests_per_minute_address=LIMIT) as (_, address):
+        yield address
 
 
 def post(address: str, forwarded: str, here: str = "127.0.0.2") -> int:

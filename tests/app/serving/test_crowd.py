@@ -6,11 +6,9 @@ import json
 import os
 import random
 import re
-import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 import uuid
 from collections.abc import Sequence
@@ -20,13 +18,13 @@ from itertools import pairwise
 
 import pytest
 
-from app.devices.local import LocalDevice
-from app.page import build as app_page
 from app.serving import server as serving
 from app.serving.limits import Limits
 from app.serving.runs import Runs, trace_bytes
 from app.tools.load import Call, Reply, ask, crowd
 from app.words import page as words
+from tests.api.served import any_port, wait_until
+from tests.app import conftest
 from tests.app.conftest import ask as ask_page
 from tests.app.conftest import wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
@@ -37,8 +35,7 @@ QUESTION = b"{question}"
 
 
 def serve(generator, **limits):
-    blocks = app_page.build(LocalDevice(lambda: generator), Limits(**OPEN | limits))
-    return blocks, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    return conftest.serve(lambda: generator, limits=Limits(**OPEN | limits))
 
 
 @pytest.fixture(scope="module")
@@ -191,13 +188,6 @@ def status(address: str) -> dict:
     return json.loads(urllib.request.urlopen(f"{address.rstrip('/')}/status", timeout=20).read())
 
 
-def wait_until(holds, seconds: float = 200) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_server_that_ends_tells_its_readers():
     blocks, address = serve(FakeGenerator(default_answer() * 4, pace=1))
     replies, readers = readers_of(address)
@@ -205,12 +195,6 @@ def test_a_server_that_ends_tells_its_readers():
     for reader in readers:
         reader.join(20)
     assert [reply.error for reply in replies] == [words.SERVER_ENDING] * 3
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def is_ready(address: str) -> bool:
@@ -230,7 +214,7 @@ def start(port: int, pace: float) -> tuple[subprocess.Popen, str]:
 @pytest.mark.browser
 @pytest.mark.rare
 def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_tab):
-    port = free_port()
+    port = any_port()
     server, address = start(port, pace=1)
     try:
         wait_until(lambda: is_ready(address))

@@ -6,10 +6,8 @@ import threading
 
 import pytest
 
-from app.devices.local import LocalDevice
-from app.page import build as app_page
-from app.serving.limits import Limits
 from app.tools.load import Call
+from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 
 QUESTION = ["Why?", 16, 0, 1, 0, 0, "jakiro", "", None]
@@ -24,11 +22,10 @@ def full_page(lengths):
     """A page that begins no answer before the end of the test; `lengths` are those of its queue, in all and for one."""
     generator = FakeGenerator()
     generator.gate.clear()
-    limits = Limits(queue_length=lengths[0], queue_length_address=lengths[1], benchmarks_address=4)
-    blocks = app_page.build(LocalDevice(lambda: generator), limits)
-    yield app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    generator.gate.set()
-    blocks.close()
+    limits = {"queue_length": lengths[0], "queue_length_address": lengths[1], "benchmarks_address": 4}
+    with served(lambda: generator, **limits) as (_, address):
+        yield address
+        generator.gate.set()
 
 
 @pytest.fixture

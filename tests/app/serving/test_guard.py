@@ -8,21 +8,17 @@ import urllib.request
 
 import pytest
 
-from app.devices.local import LocalDevice
-from app.page import build as app_page
 from app.serving.guard import Guard
-from app.serving.limits import Limits
 from app.serving.server import frame_ancestors, read_logins
 from app.words import page as words
-from tests.app.conftest import run_apart
+from tests.app.conftest import run_apart, served
 from tests.app.fake import FakeGenerator
 
 
 @pytest.fixture(scope="module")
 def guarded():
-    blocks = app_page.build(LocalDevice(FakeGenerator), Limits(max_request_kilobytes=16))
-    yield app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True, logins=[("ada", "engine")])
-    blocks.close()
+    with served(FakeGenerator, logins=[("ada", "engine")], max_request_kilobytes=16) as (_, address):
+        yield address
 
 
 def fetch(address, path, body=None, **headers):
@@ -104,9 +100,8 @@ def test_requests_are_checked_in_the_encoding_in_which_the_server_reads_them(gua
 @pytest.fixture(scope="module")
 def unlocked():
     """A page without logins, so that Gradio is asked."""
-    blocks = app_page.build(LocalDevice(FakeGenerator), Limits())
-    yield app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    blocks.close()
+    with served(FakeGenerator) as (_, address):
+        yield address
 
 
 @pytest.fixture
@@ -117,11 +112,9 @@ def counted(monkeypatch):
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options, source_address=("127.0.0.3", 0))
 
-    blocks = app_page.build(LocalDevice(FakeGenerator), Limits(requests_per_minute_address=60))
-    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
-    yield address
-    blocks.close()
+    with served(FakeGenerator, requests_per_minute_address=60) as (_, address):
+        monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
+        yield address
 
 
 def test_requests_of_all_kinds_are_counted_by_address(counted):

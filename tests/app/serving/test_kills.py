@@ -3,24 +3,16 @@
 import errno
 import json
 import os
-import time
 import urllib.request
 
 import pytest
 
-from app.devices.local import LocalDevice
-from app.page import build as app_page
 from app.tools.load import ask
 from app.words import page as words
 from jakiro.system import cache_folder, write_atomically
+from tests.api.served import wait_until
+from tests.app.conftest import served
 from tests.app.serving.test_held import SECONDS, state
-
-
-def wait_for(address: str, wanted: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while state(address) != wanted:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(
@@ -45,10 +37,8 @@ def test_a_cache_that_takes_nothing_is_told_to_visitors_with_what_to_do(refusal,
     def refused(path, data):
         raise OSError(refusal, os.strerror(refusal), str(path))
 
-    blocks = app_page.build(LocalDevice(load))
-    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    try:
-        wait_for(address, "failed")
+    with served(load) as (_, address):
+        wait_until(lambda: state(address) == "failed", SECONDS)
         with urllib.request.urlopen(f"{address}status", timeout=SECONDS) as answer:
             chip = json.load(answer)["chip"]
         assert chip["text"] == words.CHIP_FAILED
@@ -57,5 +47,3 @@ def test_a_cache_that_takes_nothing_is_told_to_visitors_with_what_to_do(refusal,
         assert ask(address, "Why?").error == chip["title"]
         with urllib.request.urlopen(address, timeout=SECONDS) as page:
             assert page.status == 200
-    finally:
-        blocks.close()

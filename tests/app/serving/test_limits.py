@@ -9,16 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from app.asking import Asking
-from app.devices.local import LocalDevice
 from app.page.handlers import begin
 from app.serving import turns as turns_module
 from app.serving.limits import Limits
 from app.serving.pace import Pace
 from app.serving.runs import Runs, Visitor, trace_bytes
 from app.serving.turns import Turns
-from app.serving.worker import AnswerRun, ModelService
+from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
+from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator, default_answer
 
 LONG = default_answer() * 20  # at full pace some twenty seconds, so that what ends sooner was stopped
@@ -26,13 +26,6 @@ LONG = default_answer() * 20  # at full pace some twenty seconds, so that what e
 
 def asking(text="Why?", length=8, methods=("jakiro",)) -> Asking:
     return Asking(({"role": "user", "content": text},), SamplingParams(max_new_tokens=length), TreeConfig(), methods)
-
-
-def ready_service(generator, **limits) -> ModelService:
-    service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, 30)
-    return service
 
 
 def finished(service, text="Why?", **options) -> AnswerRun:

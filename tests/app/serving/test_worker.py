@@ -16,16 +16,11 @@ from app.serving.worker import RETURN_SECONDS, AnswerRun, ModelService, batches
 from app.words import page as words
 from jakiro import starting
 from jakiro.config import SamplingParams, TreeConfig
+from tests.api.served import wait_until
+from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator, default_answer
 
 LONG = default_answer() * 20  # a race of 256 tokens takes 15 s at full pace, so that what ends sooner was stopped
-
-
-def ready_service(generator) -> ModelService:
-    service = ModelService(LocalDevice(lambda: generator))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, 30)
-    return service
 
 
 def asking(methods=("autoregressive", "jakiro"), length=256) -> Asking:
@@ -92,9 +87,7 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
 
     service = ModelService(LocalDevice(Measuring))
     service.start()
-    deadline = time.monotonic() + 30
-    while service.chip()["text"] != words.CHIP_MEASURING and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: service.chip()["text"] == words.CHIP_MEASURING)
     assert service.chip()["state"] == "loading"
     run = AnswerRun(service, asking())
     run.start()
@@ -148,20 +141,13 @@ VALUES = {
 }  # fmt: skip
 
 
-def wait_until_idle(generator, seconds=10):
-    deadline = time.monotonic() + seconds
-    while generator.active and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return generator.active == 0
-
-
 def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
     monkeypatch.setattr("app.serving.worker.RETURN_SECONDS", 0.5)
     generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
     updates = handlers.generate(ready_service(generator), runs, Visitor("tab"), VALUES)
     next(updates)
     updates.close()
-    assert wait_until_idle(generator)
+    wait_until(lambda: not generator.active)
 
 
 def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monkeypatch):
@@ -177,7 +163,7 @@ def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monk
         assert bool(generator.active) != metered
         assert runs.find(run_id) is not None, "a page that is loaded anew reads what there is"
         runs.stop("tab")
-        assert wait_until_idle(generator)
+        wait_until(lambda: not generator.active)
     assert ZeroDevice.metered and not LocalDevice.metered
 
 
