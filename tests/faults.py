@@ -268,7 +268,7 @@ FAULTS = (
         "children-without-parents",
         "jakiro.drafting.candidates:known_scores",
         value(lambda scores, out=None: scores.clone()),
-        ("tests/drafting/test_candidates.py",),
+        ("tests/drafting/test_merged.py",),
     ),
     Fault(
         "tokens-after-a-stop-text",
@@ -334,7 +334,7 @@ FAULTS = (
         "anybody-says-for-whom-a-request-is",
         "app.serving.server:_HUB_PROXIES",
         value("*"),
-        ("tests/app/serving/test_addresses.py",),
+        ("tests/app/serving/test_guard.py",),
     ),
     Fault(
         "an-answer-that-nobody-reads-keeps-its-place",

@@ -1,9 +1,17 @@
+"""Heads in 8 bits, and those that ship: small, and the ones that their manifests name."""
+
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, save_head
+from jakiro.heads.card import CARD_NAME
+from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, save_head, weights_file
+from jakiro.heads.export import MANIFEST_NAME
 from jakiro.heads.rounded import restored, rounded_to_int8
+from jakiro.system import file_sha256
+from jakiro.zoo import table as zoo
 from jakiro.zoo.table import head_names, resolve
 from tests.support import tiny_head, tiny_target
 
@@ -43,3 +51,19 @@ def test_an_8_bit_matrix_without_its_scales_is_refused(tmp_path):
     save_file(tensors, tmp_path / WEIGHTS_NAME)
     with pytest.raises(ValueError, match=rf"8-bit matrix {name} needs \d+ scales and \d+ exponents; download"):
         load_head(tmp_path)
+
+
+LARGEST = 9_500_000
+
+
+@pytest.mark.anywhere
+@pytest.mark.parametrize("name", zoo.head_names())
+def test_a_shipped_head_is_small_and_the_one_that_its_manifest_names(name):
+    folder = zoo.resolve(head=name).head_folder()
+    manifest = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
+    assert weights_file(folder).stat().st_size <= LARGEST
+    assert manifest["sha256"] == file_sha256(weights_file(folder))
+    config = load_head(folder).config
+    assert config.target_sha256 == zoo.ENTRIES[config.target_name].target_sha256
+    card = (folder / CARD_NAME).read_text(encoding="utf-8")
+    assert "Apache-2.0" in card and "minutes" in card and "τ" in card

@@ -13,6 +13,7 @@ from jakiro.target.families import stop_ids
 from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, read_corpus, write_part
 from jakiro.training.exclusion import evaluation_runs, word_runs
 from jakiro.training.features import KeptFeatures, Text, features_path, write_file
+from jakiro.training.messages import made_messages
 from jakiro.training.writing import write_texts
 from tests.support import byte_tokenizer
 from tests.training.tiny import byte_target
@@ -233,3 +234,26 @@ def test_kept_features_in_which_a_bit_is_flipped_are_computed_again(tmp_path, ca
     features_path(part).write_bytes(data)
     kept = KeptFeatures([part], "w")
     assert [kept.of(ids) is None for ids in ([1, 2, 3], [4, 5])].count(True) == 1 and "is damaged: text" in caplog.text
+
+
+PASSAGE = "An owl watched the harbour until the last lamp went out. " * 40
+
+
+def test_a_longer_list_begins_with_the_shorter_one():
+    assert made_messages(40)[:15] == made_messages(15)
+    assert made_messages(15, seed=1) != made_messages(15)
+
+
+def test_every_form_is_filled_and_messages_differ():
+    messages = made_messages(3000, passages=[f"{number}. {PASSAGE}" for number in range(900)])
+    assert not any(mark in message for message in messages for mark in ("{", "}"))
+    assert len(set(messages)) > 2000
+
+
+def test_texts_to_rewrite_come_from_the_passages_alone():
+    with_passage = [message for message in made_messages(300, passages=[PASSAGE]) if "An owl watched" in message]
+    assert 50 < len(with_passage) < 120
+    assert max(map(len, with_passage)) < len(PASSAGE)
+    about_passages = ("Summarize", "Rewrite", "Paraphrase", "Read the text")
+    assert any(message.startswith(about_passages) for message in made_messages(300, passages=[PASSAGE]))
+    assert not any(message.startswith(about_passages) for message in made_messages(300))
