@@ -12,7 +12,7 @@ from tests.support import DEVICE, head_for, prompt_ids, tiny_generator, tiny_mod
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
 COUNT = 5
 # A method for each head that drafting differs by, and those that draft without one
-WAYS = sorted({(head_for(name), bool(method.needs.head)): name for name, method in reversed(METHODS.items())}.values())
+WAYS = sorted({(head_for(name), bool(METHODS[name].needs.head)): name for name in reversed([*METHODS])}.values())
 
 
 def scored_tokens(trace: Trace) -> list[tuple[Scored, ...]]:
