@@ -16,7 +16,7 @@ from jakiro.heads.checkpoint import save_head
 from jakiro.target.families import unapplied
 from jakiro.target.model import TargetModel
 from jakiro.zoo import table as zoo
-from tests.support import TREE, byte_tokenizer, prompt_ids, tiny_head, tiny_model, tiny_target
+from tests.support import TREE, byte_tokenizer, prompt_ids, save_target, tiny_head, tiny_model, tiny_target
 
 QUESTION, SAMPLING = "Why?", SamplingParams(max_new_tokens=6)
 
@@ -61,8 +61,7 @@ def test_a_prompt_longer_than_the_context_is_refused_with_both_lengths(generator
 def tiny_folder(tmp_path):
     """A saved tiny target that the zoo can load by its path."""
     folder = tmp_path / "target"
-    tiny_model().save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    save_target(folder)
     return folder
 
 

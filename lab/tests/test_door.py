@@ -5,7 +5,7 @@ import pytest
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.heads.checkpoint import save_head
 from lab import KNOWN, METHODS
-from tests.support import TREE, byte_tokenizer, head_fields, tiny_head
+from tests.support import TREE, head_fields, save_target, tiny_head
 from tests.training.tiny import byte_target
 
 
@@ -13,8 +13,7 @@ from tests.training.tiny import byte_target
 def pair(tmp_path_factory):
     """A tiny target and an early exit for it, on disk."""
     target, head = (tmp_path_factory.mktemp(name) for name in ("target", "head"))
-    byte_target(num_layers=2).save_pretrained(target)
-    byte_tokenizer().save_pretrained(target)
+    save_target(target, byte_target(num_layers=2))
     loaded = JakiroGenerator.from_pretrained(str(target), "none", "cpu", "float32").target
     save_head(tiny_head(loaded, known=KNOWN, **head_fields(KNOWN["exit"])), head)
     return str(target), str(head)

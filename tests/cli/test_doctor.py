@@ -14,20 +14,18 @@ from transformers import AutoConfig
 from jakiro.cli import main as cli
 from jakiro.cli import plan
 from jakiro.cli.doctor import examine
-from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
+from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME
 from jakiro.zoo import embedded, placement, weights
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import LoadOptions
-from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+from tests.support import save_pair
 
 
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
     """Folders of a tiny target and a head that belongs to it."""
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    save_head(tiny_head(tiny_target()), tmp_path / "head")
-    tiny_model().save_pretrained(tmp_path / "target")
-    byte_tokenizer().save_pretrained(tmp_path / "target")
+    save_pair(tmp_path)
     return tmp_path
 
 

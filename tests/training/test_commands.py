@@ -25,15 +25,14 @@ from jakiro.training.corpus import Row, read_corpus, read_manifest, write_part
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
 from jakiro.zoo import loading
-from tests.support import byte_tokenizer, with_own_head
+from tests.support import byte_tokenizer, save_target, with_own_head
 from tests.training.tiny import byte_target
 
 
 @pytest.fixture(scope="module")
 def target_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("target")
-    byte_target(num_layers=5).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    save_target(folder, byte_target(num_layers=5))
     return folder
 
 

@@ -18,7 +18,7 @@ from jakiro.trace import acceptance_by_depth
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.evaluate import ALL, scores
 from jakiro.training.replay import replay
-from tests.support import ALL_HEADS, byte_tokenizer, head_fields, tiny_head, tiny_model, tiny_target
+from tests.support import ALL_HEADS, byte_tokenizer, head_fields, save_target, tiny_head, tiny_model, tiny_target
 
 QUESTIONS = [Question(str(number), "ab"[number % 2], (text,)) for number, text in enumerate(["hi", "why?", "tell me"])]
 TREES = [TreeConfig(width=6, depth=5, nodes=20), TreeConfig(width=4, depth=3, nodes=8)]
@@ -41,8 +41,7 @@ def target():
 @pytest.fixture(scope="module")
 def stock(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("target")
-    model.save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    save_target(folder, model)
     return folder
 
 

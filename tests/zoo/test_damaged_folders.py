@@ -11,15 +11,14 @@ from transformers import AutoModelForCausalLM
 from jakiro.heads.checkpoint import save_head
 from jakiro.zoo import weights
 from jakiro.zoo.loading import LoadOptions, load_parts
-from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+from tests.support import save_target, tiny_head, tiny_model, tiny_target
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A tiny target in several shards."""
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    tiny_model().save_pretrained(tmp_path / "target", max_shard_size="100KB")
-    byte_tokenizer().save_pretrained(tmp_path / "target")
+    save_target(tmp_path / "target", tiny_model(), max_shard_size="100KB")
     return tmp_path / "target"
 
 

@@ -14,7 +14,17 @@ from jakiro.heads.checkpoint import save_head
 from jakiro.target.model import TargetModel
 from jakiro.zoo import hashes, loading, placement, weights
 from jakiro.zoo.loading import LoadOptions, load_parts
-from tests.support import DEVICE, byte_tokenizer, prompt_ids, reference_answer, tiny_head, tiny_model, tiny_target
+from tests.support import (
+    DEVICE,
+    byte_tokenizer,
+    prompt_ids,
+    reference_answer,
+    save_pair,
+    save_target,
+    tiny_head,
+    tiny_model,
+    tiny_target,
+)
 
 
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU runs all passes with the same number of rows")
@@ -49,9 +59,7 @@ def test_weights_go_straight_to_a_gpu(monkeypatch):
 
 
 def test_files_are_hashed_before_a_gpu_is_borrowed(tmp_path, monkeypatch):
-    save_head(tiny_head(tiny_target()), tmp_path / "head")
-    tiny_model().save_pretrained(tmp_path / "target")
-    byte_tokenizer().save_pretrained(tmp_path / "target")
+    save_pair(tmp_path)
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     options = loading.LoadOptions(str(tmp_path / "target"), str(tmp_path / "head"), "cpu", "float32")
     read = loading.read_pair(options)
@@ -63,8 +71,7 @@ def test_large_weights_are_hashed_while_the_model_is_ready_already(tmp_path, mon
     head = tiny_head(tiny_target())
     head.config = replace(head.config, target_sha256="f" * 64)
     save_head(head, tmp_path / "head")
-    tiny_model().save_pretrained(tmp_path / "target")
-    byte_tokenizer().save_pretrained(tmp_path / "target")
+    save_target(tmp_path / "target")
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     read, hash_weights = threading.Event(), hashes.hash_weights
     monkeypatch.setattr(hashes, "PATIENCE_SECONDS", 0.01)
@@ -84,8 +91,7 @@ def test_large_weights_are_hashed_while_the_model_is_ready_already(tmp_path, mon
 
 def test_loading_turns_cudnn_s_attention_off(tmp_path, monkeypatch):
     """It plans for tens of milliseconds at every new length of the keys."""
-    tiny_model().save_pretrained(tmp_path / "target")
-    byte_tokenizer().save_pretrained(tmp_path / "target")
+    save_target(tmp_path / "target")
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     torch.backends.cuda.enable_cudnn_sdp(True)
     loading.load_parts(loading.LoadOptions(str(tmp_path / "target"), "none", "cpu", "float32"))
@@ -101,8 +107,7 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     model = tiny_model(layers=4)
     save_head(tiny_head(TargetModel(copy.deepcopy(model), byte_tokenizer())), folder / "head")
-    model.save_pretrained(folder / "target")
-    byte_tokenizer().save_pretrained(folder / "target")
+    save_target(folder / "target", model)
     return model, folder
 
 

@@ -7,7 +7,7 @@ import torch
 from jakiro.heads.checkpoint import load_head
 from jakiro.training.features import FeatureCache
 from lab.training.ablations import BASE, ablate, configured, merged, variants
-from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+from tests.support import save_target, tiny_head, tiny_model, tiny_target
 
 
 def test_every_variant_is_a_training_of_its_own():
@@ -37,8 +37,7 @@ def test_a_merged_head_computes_with_the_mean_of_its_experts():
 @pytest.fixture(scope="module")
 def target_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("target")
-    tiny_model(layers=3).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    save_target(folder, tiny_model(layers=3))
     return folder
 
 

@@ -21,25 +21,16 @@ from app.devices.zero import SECONDS_MOST, ZeroDevice, seconds_for, sentence_for
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.checkpoint import save_head
 from jakiro.trace import Trace
 from jakiro.zoo import loading
-from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+from tests.support import save_pair
 
 METHODS = ("autoregressive", "jakiro")
 
 
-def make_pair(folder):
-    """Puts a tiny target and its head into folders below this one, and gives it back."""
-    save_head(tiny_head(tiny_target()), folder / "head")
-    tiny_model().save_pretrained(folder / "target")
-    byte_tokenizer().save_pretrained(folder / "target")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def pair_folder(tmp_path_factory):
-    return make_pair(tmp_path_factory.mktemp("pair"))
+    return save_pair(tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture

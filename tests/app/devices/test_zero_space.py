@@ -22,10 +22,10 @@ from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.zoo import loading
 from tests.api.served import any_port, wait_until
-from tests.app.devices.test_zero import make_pair
 from tests.app.devices.zero_space import SECONDS_ASKED
 from tests.app.serving.test_held import state
 from tests.faults import ROOT
+from tests.support import save_pair
 
 pytestmark = pytest.mark.rare
 SECONDS = 120
@@ -76,7 +76,7 @@ class Lender:
 @pytest.fixture(scope="module")
 def space(tmp_path_factory):
     """(the lender, the page's address, the folder of its pair): one Space for all tests."""
-    folder = make_pair(tmp_path_factory.mktemp("pair"))
+    folder = save_pair(tmp_path_factory.mktemp("pair"))
     lender = Lender()
 
     class Answer(http.server.BaseHTTPRequestHandler):
