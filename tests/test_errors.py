@@ -26,8 +26,8 @@ def expected(generator):
     return generator.run(QUESTION, SAMPLING, tree=TREE).token_ids
 
 
-def assert_refused(call, *parts, kind=ValueError):
-    with pytest.raises(kind) as caught:
+def assert_refused(call, *parts):
+    with pytest.raises(ValueError) as caught:
         call()
     message = str(caught.value)
     for part in parts:
@@ -82,7 +82,7 @@ def test_unknown_names_are_refused_with_the_known_ones(arguments, parts):
     assert_refused(lambda: JakiroGenerator.from_pretrained(**arguments), *parts)
 
 
-def test_a_folder_of_a_target_loads_with_its_head_and_each_broken_head_is_refused(tiny_folder, tmp_path, expected):
+def test_a_folder_of_a_target_loads_with_its_head_and_refuses_another_targets(tiny_folder, tmp_path, expected):
     target = str(tiny_folder)
     good = tmp_path / "head"
     save_head(tiny_head(tiny_target()), good)
@@ -93,16 +93,6 @@ def test_a_folder_of_a_target_loads_with_its_head_and_each_broken_head_is_refuse
     small = tmp_path / "small"
     save_head(tiny_head(TargetModel(tiny_model(hidden_size=32), byte_tokenizer()), bind=False), small)
     assert_refused(lambda: load(small), "32", "64", "choose a head trained for this target")
-    (tmp_path / "empty").mkdir()
-    assert_refused(lambda: load(tmp_path / "empty"), "config.json is missing", kind=FileNotFoundError)
-    for name, content, part in (
-        ("head.safetensors", b"\x10\x00", "head.safetensors is broken"),
-        ("config.json", b"{'a'", "config.json is not JSON"),
-    ):
-        broken = tmp_path / f"broken {name}"
-        save_head(tiny_head(tiny_target()), broken)
-        (broken / name).write_bytes(content)
-        assert_refused(lambda folder=broken: load(folder), part)
     generator = load(good)
     assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
     assert generator.status["head"] == str(good)

@@ -59,30 +59,9 @@ def test_generate_passes_every_setting_on(generator, capsys):
 
 
 def test_generate_passes_on_what_changes_a_token_s_chances_and_the_form_of_the_answer(generator, capsys, tmp_path):
-    options = [
-        "--min-p",
-        "0.1",
-        "--repetition-penalty",
-        "1.1",
-        "--presence-penalty",
-        "0.5",
-        "--frequency-penalty",
-        "-1",
-    ]
-    options += ["--no-repeat-ngram-size", "3", "--logit-bias", "7=-2.5", "--logit-bias", "3=1", "--stop", "END"]
-    run(
-        capsys,
-        "generate",
-        "--prompt",
-        "hi",
-        *options,
-        "--suppress-tokens",
-        "4,8-9",
-        "--choice",
-        "yes",
-        "--choice",
-        "no",
-    )
+    options = "--min-p 0.1 --repetition-penalty 1.1 --presence-penalty 0.5 --frequency-penalty -1 --stop END"
+    options += " --no-repeat-ngram-size 3 --logit-bias 7=-2.5 --logit-bias 3=1 --suppress-tokens 4,8-9"
+    run(capsys, "generate", "--prompt", "hi", *options.split(), "--choice", "yes", "--choice", "no")
     sampling = generator.calls[0][1]
     assert sampling == SamplingParams(
         min_p=0.1, repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=-1, no_repeat_ngram_size=3,

@@ -78,18 +78,6 @@ def test_the_largest_and_the_smallest_hash_give_finite_noise(monkeypatch):
     assert noise[0] > 30 and noise[1] < -3
 
 
-def test_noise_depends_on_seed_position_and_token_and_on_nothing_else():
-    noise, vocabulary = KeyedNoise(3), torch.arange(500, device=DEVICE)
-    whole = noise.at(row_of_positions(20)[:, None], vocabulary)
-    some = on_device([499, 3, 250])
-    assert torch.equal(noise.at(on_device([17, 2])[:, None], some), whole[[17, 2]][:, some])
-    assert torch.equal(KeyedNoise(3).at(on_device([[5]]), vocabulary), whole[5:6])
-    other = KeyedNoise(4).at(row_of_positions(20)[:, None], vocabulary)
-    assert not (whole == other).any()
-    hashes = noise.hash(row_of_positions(20)[:, None], vocabulary)
-    assert hashes.unique().numel() == 20 * 500
-
-
 def test_rows_of_noise_are_computed_once_and_are_those_of_the_positions():
     vocabulary, calls = torch.arange(50, device=DEVICE), []
 
@@ -175,13 +163,6 @@ def test_a_flat_row_makes_a_short_prefix_too_short_and_a_peaked_row_does_not():
     logits[1, 7] = 20.0
     warped = warp(logits, sampling, 16)
     assert warped.needs_full_sort.tolist() == [True, False]
-
-
-def test_greedy_choice_is_the_argmax_and_the_lowest_id_wins_a_tie():
-    logits = on_device([[0.0, 3.0, 1.0, 3.0, 2.5], [5.0, 1.0, 1.0, 1.0, 5.0]])
-    choice = choose(logits, SamplingParams(), KeyedNoise(0), row_of_positions(2))
-    assert choice.token_ids.tolist() == [1, 0]
-    assert choice.margins.tolist() == [0.0, 0.0]
 
 
 class Silence(KeyedNoise):
