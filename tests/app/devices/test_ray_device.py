@@ -25,20 +25,19 @@ ray = pytest.importorskip("ray", reason="Ray is not installed; it is the optiona
 pytestmark = pytest.mark.rare
 STORE_BYTES = 100_000_000
 START_SECONDS = 240
-OUTSIDE_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Addresses, from inside and from outside, of a cluster on this machine with two replicas of the tiny pair."""
-    port, client_port = any_port(), any_port()
+    """The address of a cluster on this machine with two replicas of the tiny pair."""
+    port = any_port()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     # A busy machine starts processes slowly, and Ray's own are nice to all others
-    environment |= {"RAY_worker_niceness": "0", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(OUTSIDE_SECONDS)}
+    environment |= {"RAY_worker_niceness": "0"}
     # At the end nobody is left to wait for: Ray would drain the node for half a minute
     environment |= {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
     start = (
-        f"start --head --block --port {port} --ray-client-server-port {client_port} --num-cpus 2 "
+        f"start --head --block --port {port} --ray-client-server-port {any_port()} --num-cpus 2 "
         f"--object-store-memory {STORE_BYTES} --include-dashboard=false"
     )
     command = [sys.executable, "-m", "ray.scripts.scripts", *start.split()]
@@ -49,7 +48,7 @@ def cluster():
         while subprocess.run(deploy, cwd=ROOT, env=environment, capture_output=True).returncode:
             assert time.monotonic() < deadline, "the cluster did not come up"
             time.sleep(1)
-        yield f"127.0.0.1:{port}", f"ray://127.0.0.1:{client_port}"
+        yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(60)
@@ -60,7 +59,7 @@ def device(cluster):
     """The device of a page on one of the cluster's machines."""
     from app.devices.ray_device import RayDevice
 
-    device = RayDevice(cluster[0])
+    device = RayDevice(cluster)
     device.load(lambda *_: None)
     yield device
     device.close()

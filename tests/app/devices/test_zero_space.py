@@ -182,7 +182,7 @@ def no_time(why: str, wait: int) -> tuple[int, dict, object]:
         (no_time("quota-exceeded", 11521), words.ZERO_QUOTA_WAIT.format(wait="3:12:01")),
         ((200, {"content-type": "text/event-stream"}, "event: failed"), words.ZERO_BUSY),
     ],
-    ids=["quota", "runs", "duration", "credits", "busy", "broken", "queue"],
+    ids=["quota", "busy"],
 )  # fmt: skip
 def test_what_the_service_refuses_is_one_sentence(space, refusal, sentence):
     lender, address, _ = space

@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-import time
 from dataclasses import asdict
 
 import pytest
@@ -215,37 +214,6 @@ def test_the_shipped_results_are_in_the_form_of_the_bench():
     assert recorded["environment"]["date"] and recorded["environment"]["cpu"]
 
 
-class Unhurried:
-    """A generator that rests after every step, so that a browser sees its run on the way."""
-
-    def __init__(self, generator, seconds: float = 0.01) -> None:
-        self._generator, self._seconds = generator, seconds
-
-    def __getattr__(self, name: str):
-        return getattr(self._generator, name)
-
-    def stream(self, *arguments, **options) -> "UnhurriedStream":
-        return UnhurriedStream(self._generator.stream(*arguments, **options), self._seconds)
-
-
-class UnhurriedStream:
-    def __init__(self, stream, seconds: float) -> None:
-        self._stream, self._seconds = stream, seconds
-        self.trace, self.close = stream.trace, stream.close
-
-    def __iter__(self):
-        for step in self._stream:
-            time.sleep(self._seconds)
-            yield step
-
-
-@pytest.fixture(scope="module")
-def tiny_address():
-    blocks, address = serve(lambda: Unhurried(tiny_generator(), 0.05), limits=Limits(max_new_tokens=10))
-    yield address
-    blocks.close()
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """A results file in the place of the shipped one, so that no test depends on what was measured."""
@@ -321,8 +289,9 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
 
 
 @pytest.mark.browser
-def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_address, recorded):
-    tab = open_tab(tiny_address)
+def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, recorded):
+    blocks, address = serve(lambda: FakeGenerator(pace=1), limits=Limits(max_new_tokens=10))
+    tab = open_tab(address)
     tab.set_default_timeout(60_000)
     tab.wait_for_selector("#jk-chip.ready")
     open_benchmark(tab)
@@ -349,7 +318,6 @@ def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_add
 
     tab.evaluate(ask_for, 96)
     tab.click('[data-control="bench-run"]')
-    # The fifth prompt is longer than the tiny model reads, and would end the run too
     tab.wait_for_function("() => /^prompt [2-4] of 96/.test(document.querySelector('.bench-progress').textContent)")
     tab.evaluate("document.querySelector('[data-control=bench-stop]').click()")
     tab.wait_for_function("() => /^Stopped after/.test(document.querySelector('.bench-progress').textContent)")
@@ -358,3 +326,4 @@ def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_add
     assert table(tab)["overall"]["prompts"] == str(done)
     tab.click('[data-control="bench-which"][data-value="recorded"]')
     assert "Recorded on" in tab.inner_text("#benchmark .badge")
+    blocks.close()

@@ -21,7 +21,7 @@ from tests.app.serving.test_held import SECONDS, state
         (errno.ENOSPC, "No space left on device; free space there"),
         (None, "Not a directory; a file stands where a folder is needed, move it away"),
     ],
-    ids=["full", "read-only", "a file"],
+    ids=["full", "a file"],
 )
 def test_a_cache_that_takes_nothing_is_told_to_visitors_with_what_to_do(refusal, sentence, tmp_path, monkeypatch):
     """The page is up, says why there is no model, and names no folder above the cache."""
