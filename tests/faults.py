@@ -327,7 +327,7 @@ FAULTS = (
         "a-run-is-judged-on-what-it-learned",
         "jakiro.training.split:refuse_rows_that_were_learned",
         nothing,
-        ("tests/training/test_split.py",),
+        ("tests/training/test_start.py",),
     ),
     Fault("a-page-counts-as-one-request", "app.serving.guard:DEAR", value(1), ("tests/app/serving/test_guard.py",)),
     Fault(

@@ -1,9 +1,11 @@
 """What ships: pins, front matter, package data, and nothing that belongs to one machine."""
 
+import os
 import re
 import subprocess
 import sys
 import tomllib
+import venv
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
@@ -191,3 +193,32 @@ def test_tracked_files_stay_small_and_belong_to_no_machine():
             "run",
         }:
             assert not personal.search(path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.rare
+def test_an_installed_wheel_answers(wheel, tmp_path):
+    """In an environment without the page's packages; torch and what else is large lie where they lie already."""
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=False, symlinks=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--prefix", environment, wheel],
+        check=True,
+        capture_output=True,
+    )
+    assert (site / "jakiro").is_dir()
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    link_distributions(needed_distributions(names_of(declared)), site)
+    assert (site / "torch").exists() and not (site / "gradio").exists() and not (site / "pytest").exists()
+    values = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+
+    def jakiro(*arguments):
+        """What the installed command prints."""
+        command = [environment / "bin" / "python", "-I", environment / "bin" / "jakiro", *arguments]
+        result = subprocess.run(command, cwd=tmp_path, env=values, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    assert "generate" in jakiro("--help")
+    assert all(name in jakiro("methods") for name in ("autoregressive", "jakiro"))
+    assert jakiro("generate", "--prompt", "Why is the sky blue?", "--max-new-tokens", "8").strip()
