@@ -1,4 +1,4 @@
-"""Heads and files of the Hub, downloads replaced: what is fetched, resumed and refused, and the target a head brings."""
+"""Heads and files of the Hub, downloads replaced: what is fetched, resumed, refused, and the target a head brings."""
 
 import json
 import os
