@@ -68,6 +68,7 @@ def test_one_version_is_named_everywhere(project):
 
 def test_the_front_matter_is_what_a_space_expects(front_matter, project):
     assert front_matter["sdk"] == "gradio"
+    assert requirements("requirements.txt")["gradio"] == ("==", str(front_matter["sdk_version"]))
     assert front_matter["app_file"] == "app.py"
     assert front_matter["python_version"] == "3.12"
     assert front_matter["license"] == project["project"]["license"].lower()
@@ -176,7 +177,11 @@ def test_tracked_files_stay_small_and_belong_to_no_machine():
     assert sum(path.stat().st_size for path in paths) <= 60_000_000
     personal = re.compile(r"/(?:home/(?!jakiro)|Users/|root/|work/)\w+")
     for path in paths:
-        if path.suffix in {".py", ".md", ".toml", ".txt", ".js", ".css"} or path.name in {"Makefile", "Dockerfile"}:
+        if path.suffix in {".py", ".md", ".toml", ".txt", ".js", ".css"} or path.name in (
+            "Makefile",
+            "Dockerfile",
+            "run",
+        ):
             assert not personal.search(path.read_text(encoding="utf-8")), path
 
 
