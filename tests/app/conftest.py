@@ -1,12 +1,10 @@
 """Servers, a browser and a guard: pages run in this process, so one patched socket sees every outgoing connection."""
 
-import asyncio
 import ipaddress
 import json
 import os
 import shutil
 import socket
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from urllib.parse import urljoin, urlsplit
 
@@ -84,12 +82,6 @@ def ready_service(generator, **limits) -> ModelService:
     service.start()
     assert service.turns.wait_for(lambda: service.settled, 30)
     return service
-
-
-def run_apart(coroutine):
-    """Runs a coroutine in a thread of its own: in this one the browser's tests may have left an event loop running."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, coroutine).result()
 
 
 @pytest.fixture(scope="session")

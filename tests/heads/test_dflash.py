@@ -20,6 +20,7 @@ from jakiro.heads.config import named_target
 from jakiro.heads.dflash.learn import levels
 from jakiro.methods.dflash import block_drafter
 from jakiro.target.model import TargetModel
+from tests.heads.test_eagle3 import with_last_state
 from tests.heads.test_foreign import write_folder
 from tests.heads.test_golden import paths
 from tests.support import TOKENIZER_SIZE, byte_tokenizer, committed, prompt_of, tiny_head, tiny_model, tiny_target
@@ -28,11 +29,6 @@ DATA = Path(__file__).parents[1] / "data"
 CASE = json.loads((DATA / "dflash_cases.json").read_text(encoding="utf-8"))["dflash_0"]["config"]
 SPECULATORS = sorted(path.name for path in (DATA / "speculators_dflash").iterdir())
 CLOSE = {"atol": 1e-4, "rtol": 1e-4}
-
-
-def with_last_state(states: torch.Tensor, size: int) -> torch.Tensor:
-    """States as a target gives them: its last one, which these heads do not read, comes first."""
-    return torch.cat([torch.full_like(states[:, :size], torch.nan), states], dim=-1)
 
 
 def golden_head(tmp_path, **values):

@@ -15,8 +15,8 @@ from app.devices.local import LocalDevice
 from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.config import SamplingParams
-from tests.api.served import wait_until
-from tests.app.conftest import run_apart, served
+from tests.api.served import run_apart, wait_until
+from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 from tests.faults import ROOT
 from tests.support import tiny_generator

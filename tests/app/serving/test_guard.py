@@ -12,7 +12,8 @@ import pytest
 from app.serving.guard import Guard, counted_address
 from app.serving.server import frame_ancestors, read_logins
 from app.words import page as words
-from tests.app.conftest import run_apart, served
+from tests.api.served import run_apart
+from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 
 
