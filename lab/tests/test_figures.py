@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jakiro.bench.report import Lead, summarise
+from jakiro.bench.report import summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane
 from jakiro.prompts import Question
 from lab import figures, raw
@@ -152,20 +152,3 @@ def test_tables_are_put_between_their_marks(measured, tmp_path):
     assert "in llama.cpp at temperature 0 Jakiro is 1.25× as fast, plain decoding here 0.50×." in text
     assert "A processor, 2 threads, torch 2.13.0" in text and "8 prompts, at most 64 new tokens" in text
     assert "| 8 | 2.34 |\n| 16 | 2.50 |\n\nHead `small`, 3 prompts" in text
-
-
-@pytest.mark.parametrize(
-    ("level", "interval", "said"),
-    [
-        ((), (1.1, 1.4), "Fastest here: a, 1.25× [1.10, 1.40] as fast as b."),
-        (
-            ("b",),
-            (0.9, 1.4),
-            "No clear winner here: a is 1.25× [0.90, 1.40] as fast as b, within noise.",
-        ),
-        (("b", "c"), None, "No clear winner here: a cannot be told from b and c (1.25× as fast as b)."),
-    ],
-)
-def test_nobody_is_called_the_fastest_whose_lead_noise_could_have_made(level, interval, said):
-    first = Lead(Lane("a"), tuple(map(Lane, level)), Lane("b"), 1.25, interval)
-    assert figures.lead_sentence(first, lambda lane: lane.method, "here").startswith(said)

@@ -6,7 +6,6 @@ import torch
 from jakiro.heads.checkpoint import save_head
 from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
-from jakiro.system import file_sha256
 from lab.training.masks import elect, load_masks, masked_head, save_masks
 
 SQUARE = "layers.0.self_attn.q_proj.weight"
@@ -151,30 +150,3 @@ def test_masks_from_disk_give_the_same_heads(base, heads, folders):
             ours, theirs = masked_head(base, merged, domain), masked_head(base, again, domain)
             assert equal(ours, theirs) and ours.config == theirs.config
             assert not equal(ours, base)
-
-
-def test_heads_that_were_not_trained_from_this_base_are_refused(base):
-    with pytest.raises(ValueError, match=r"^There are no heads to merge; give at least one domain\.$"):
-        elect(base, {})
-    other = tiny_head(expert_intermediate_size=4)
-    with pytest.raises(
-        ValueError,
-        match="^The head of maths has expert_intermediate_size 4, the base 3; merge heads that were trained from "
-        r"this base with --init\.$",
-    ):
-        elect(base, {"maths": other})
-    reduced, shifted = tiny_head(draft_vocab_size=3), tiny_head(draft_vocab_size=3)
-    shifted.draft_token_ids.add_(1)
-    sentence = r"^The head of maths drafts other 3 tokens than the base; train it from this base with --init and"
-    with pytest.raises(ValueError, match=sentence):
-        elect(reduced, {"maths": shifted})
-
-
-def test_masks_of_another_base_are_refused(folders):
-    save_head(tiny_head(seed=5), folders / "other")
-    ours, theirs = (file_sha256(folders / name / "head.safetensors")[:12] for name in ("base", "other"))
-    with pytest.raises(
-        ValueError,
-        match=f"were made with a base of weights {ours}…, this one has {theirs}…; give the base head that they were",
-    ):
-        load_masks(folders / "masks", folders / "other")
