@@ -94,17 +94,19 @@ def lead_sentence(first: Lead, name_of: Callable[[Lane], str], where: str) -> st
     return f"No clear winner {where}: {name} cannot be told from {names} ({ratio} as fast as {against})."
 
 
-def step_table(data: raw.Raw) -> str:
+def step_table(*runs: raw.Raw) -> str:
     """Where a step's milliseconds go in every lane that has steps of ours, and how near its speedup is to what they
-    promise."""
-    columns = ["", "T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
+    promise; of one target after another."""
+    columns = ["target", "", "T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
     rows = []
-    for group in summarise(data.runs):
+    groups = [(data.environment["target"], group) for data in runs for group in summarise(data.runs)]
+    for target, group in groups:
         if group.category == OVERALL and group.draft_ms is not None:
             parts = (group.draft_ms, group.verify_ms, group.other_ms)
             promised = group.predicted if group.tau > 1 else None
             rows.append(
                 [
+                    target,
                     NAMES.get(Lane.named(group.lane).method, group.lane),
                     f"{group.temperature:g}",
                     *(f"{value:.1f}" for value in (*parts, sum(parts))),
@@ -114,7 +116,7 @@ def step_table(data: raw.Raw) -> str:
                 ]
             )
     note = "Milliseconds are means over steps. Predicted: τ · plain step ÷ step."
-    return f"{measured_on(data)}\n\n{markdown(columns, rows)}\n\n{note}"
+    return f"{markdown(columns, rows)}\n\n{note}"
 
 
 def tau_table(values: dict) -> str:
@@ -140,8 +142,7 @@ BLOCKS: dict[str, tuple[Callable[[raw.Raw], str], tuple[str, ...]]] = {
     SPEED: (pair_sentences, (SPEED, "speed-makers")),
     "coder": (pair_sentences, ("coder", "coder-makers")),
     "adversarial": (speed_table, ("adversarial",)),
-    STEP: (step_table, (SPEED,)),
-    "coder-step": (step_table, ("coder",)),
+    STEP: (step_table, (SPEED, "coder")),
 }
 
 
