@@ -23,8 +23,7 @@ def generators():
     return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3", "dflash")}
 
 
-@pytest.mark.parametrize("rules", [{}, RULES])
-@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize(("temperature", "rules"), [(0, {}), (1, RULES)])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_token_writes_the_same_answer(generators, method, temperature, rules):
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, **rules)
@@ -32,7 +31,7 @@ def test_the_same_token_writes_the_same_answer(generators, method, temperature, 
         prefixes = PrefixStore().of()
         whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
         # After the first token, between two steps and within one, and before the last
-        for given in (1, 4, 5, 6, 7, LENGTH - 1):
+        for given in (1, 5, 6, LENGTH - 1):
             fork = generator.run(
                 QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=whole.token_ids[:given]
             )

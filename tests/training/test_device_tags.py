@@ -59,7 +59,7 @@ def test_the_device_tag_mode_refuses_what_a_gpu_refuses():
 def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monkeypatch):
     target, corpus = support.tiny_target(), tmp_path / "part-00000.jsonl.gz"
     generator = torch.Generator().manual_seed(0)
-    texts = torch.randint(0, 250, (4, 24), generator=generator).tolist()
+    texts = torch.randint(0, 250, (4, 14), generator=generator).tolist()
     write_part(corpus, [Row(ids, "prompts", 0.0, 8, 8) for ids in texts])
     monkeypatch.setattr(bound, "cache_folder", lambda: tmp_path / "cache")
 
@@ -70,7 +70,7 @@ def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monk
         monkeypatch.setattr(bound, "read_target", lambda *_: target_there)
         folder = tmp_path / device.type
         save_head(support.tiny_head(target), folder)
-        config = CalibrateConfig(str(folder), (str(corpus),), target="tiny", texts=2, max_new_tokens=5, unread=True)
+        config = CalibrateConfig(str(folder), (str(corpus),), target="tiny", texts=2, max_new_tokens=3, unread=True)
         return calibrate(config), load_head(folder).config.calibration
 
     with DeviceTags():
