@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jakiro.bench.report import OVERALL, Group, Lead, summarise
+from jakiro.bench.report import OVERALL, Group, summarise
 from jakiro.bench.runner import Lane
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import assets_folder, write_atomically
 from lab import raw
+from lab.leads import Lead
 
 NAMES = {
     PLAIN.name: "plain decoding, exact numerics",

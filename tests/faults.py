@@ -143,7 +143,7 @@ LINES = (
         ("a-text-too-many", "PrefixStore._trim", "[:-MOST_TEXTS]", "[: -MOST_TEXTS - 1]"),
         ("the-newest-goes-first", "PrefixStore._trim", "_kept.pop(0)", "_kept.pop()"),
         ("who-left-comes-back", "PrefixStore.drop", "part.dropped or part.owner == owner", "part.owner == owner"),
-        ("a-token-that-was-not-read", "GrowingPrefix.keep", "self.token_ids[:-1]", "self.token_ids"),
+        ("a-token-that-was-not-read", "GrowingPrefix.keep", "len(self.token_ids) - 1", "len(self.token_ids)"),
     )),
     ("jakiro.engine.stream", CLOCK, (
         ("the-first-draft-is-free", "Stream._step", 'clock.ms["draft"] + self._draft_ms', 'clock.ms["draft"]'),
@@ -158,8 +158,8 @@ LINES = (
         ("two-on-one-device", "Turn.__enter__", "<= turns._places()", "<= turns._places() + 1"),
     )),
     ("jakiro.training.validation", "tests/training/test_validation.py", (
-        ("contrastive-of-the-position-before", "branch_rows", "position - 2]", "position - 1]"),
-        ("routing-of-the-next", "branch_rows", "router_weights[sequence, position - 1]",
+        ("contrastive-of-the-position-before", "branch_features", "position - 2]", "position - 1]"),
+        ("routing-of-the-next", "branch_features", "router_weights[sequence, position - 1]",
          "router_weights[sequence, position]"),
         ("both-experts-right", "expert_facts", "right.any(0)", "right.all(0)"),
     )),

@@ -77,7 +77,7 @@ def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path,
         traces = [generator.run(question.turns[0], sampling, tree=tree) for question in QUESTIONS]
         for answer, trace in zip(answers, traces, strict=True):
             assert answer.ids[answer.start : answer.end + 1].tolist() == trace.token_ids
-            steps = list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
+            steps = list(replay(drafter, answer, sampling, tree))
             assert [step.token_ids for step in steps] == [
                 tuple(node.token_id for node in step.nodes) for step in trace.steps
             ]

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from jakiro.bench.report import OVERALL, lead
+from jakiro.bench.report import OVERALL
 from jakiro.bench.runner import Bench, BenchSettings
 from jakiro.prompts import Question
 from lab import raw
 from lab.arena import counts, standings
+from lab.leads import lead
 from tests.bench.scripted import STAMP, ScriptedGenerator
 
 QUESTIONS = [Question(str(number), "math" if number % 2 else "coding", ("x",)) for number in range(16)]
