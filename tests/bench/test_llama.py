@@ -109,7 +109,7 @@ def test_a_run_is_plain_steps_of_its_own_process_with_its_own_way_of_waiting(ins
 
 def test_it_is_refused_where_it_is_missing_and_for_other_targets(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"llama-cpp needs llama-cpp-python: pip install 'jakiro\[peers\]'"):
+    with pytest.raises(ValueError, match=r"llama-cpp needs llama-cpp-python; run “pip install llama-cpp-python”"):
         LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, 2)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     with pytest.raises(ValueError, match="reads GGUF files; the target owner/mine is none"):

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import httpx
 import openai
@@ -161,6 +162,15 @@ def test_twenty_at_once_wait_in_the_pages_queue_and_hang_ups_free_it(fake):
     wait_until(lambda: not generator.active)
     assert len(blocks.runs) == 0
     wait_until(lambda: not answers_of(blocks.service))
+
+
+def test_programs_are_answered_below_a_path_whether_or_not_a_proxy_cuts_it_off(monkeypatch):
+    monkeypatch.setenv("GRADIO_ROOT_PATH", "/jakiro")
+    with page(FakeGenerator()) as (_, address):
+        here = urlsplit(address)
+        for path in ("", "/jakiro"):
+            answer = post(f"http://{here.netloc}{path}", asked(max_tokens=4))
+            assert answer.status_code == 200, answer.text
 
 
 def test_an_end_of_the_server_is_told_inside_a_stream():
