@@ -28,7 +28,7 @@ from jakiro.training.split import (
     write_manifest,
 )
 from jakiro.training.start import check_output_function, head_config
-from jakiro.zoo.table import trained_minutes
+from jakiro.zoo.table import manifest_of
 from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
 
 SIZES = {
@@ -100,9 +100,9 @@ def test_a_manifest_counts_rows_and_names_those_held_out(tmp_path):
     assert manifest["held_out"] == [row_hash(row)[:16] for row in rows[:5]]
     assert manifest["counts"] == {"rows": 41, "tokens": 124, "learned_tokens": 81}
     assert manifest["kinds"]["gsm8k"] == {"rows": 1, "tokens": 4, "learned_tokens": 1}
-    assert trained_minutes(tmp_path) is None
+    assert "minutes" not in manifest_of(tmp_path)
     add_minutes(tmp_path, 18.04)
-    assert trained_minutes(tmp_path) == 18.0 and trained_minutes(tmp_path / "none") is None
+    assert manifest_of(tmp_path)["minutes"] == 18.0 and manifest_of(tmp_path / "none") == {}
     assert json.loads((tmp_path / "manifest.json").read_text()) == manifest | {"minutes": 18.0}
     assert manifest["temperatures"] == {"0.0": 20, "0.5": 20, "1.0": 1}
 
