@@ -330,6 +330,7 @@ BROWSER = {
     "speed_ms": "{n} ms",
     "speed_predicted": "predicted {x}×",
     "speed_measured": "measured {x}×",
+    "speed_line": "The mark: as fast as plain decoding, 1×.",
     "speed_even": "τ {now} against a break-even τ of {tau}: below that drafting loses.",
     "speed_sentence": "{tau} × {plain} ÷ ({draft} + {check}) = {x}×",
     "speed_slower": "slower than plain",

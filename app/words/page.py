@@ -462,7 +462,7 @@ BROWSER = {
     "card_title": "Result",
     "card_empty": "The result appears here when the race is over.",
     "card_acceptance_depth": "How often a guess was right, by level",
-    "card_depth_value": "{percent} of {tested}",
+    "card_depth_note": "level 1 · level 2 · …, of the levels that were checked",
     "card_speeds": "Tokens a second",
     "card_speeds_note": "tokens after the first ÷ seconds of computing time",
     "card_share": "Right guesses, by who made them",
@@ -502,6 +502,5 @@ BROWSER = {
     "keys_next": "Keys: Space or → on a clicker: next step · 1 hides the verdict · G ends guessing",
     "keys_race": "Keys: Space or → on a clicker: run the race, pause · ← → step",
     "keys_ask": "Keys: Space or → on a clicker: ask the question in the box",
-    "earlier_tokens": "Show {n} earlier tokens",
 }
 BROWSER |= plots.BROWSER | sharing.BROWSER

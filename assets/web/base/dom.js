@@ -53,6 +53,14 @@ export function radios(kind, name, choices, pick) {
 export const filledBar = (kind, share) =>
   h("span", { class: "bar-room" }, h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }));
 
+// Facts for reading, and for screen readers
+export function table(caption, heads, rows) {
+  return h("table", { class: "plain-table" }, caption ? h("caption", { class: "muted" }, caption) : null,
+    h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", null, rows.map((row) => h("tr", null, row.map((cell, i) => h(i ? "td" : "th", i ? null : { scope: "row" },
+      h("bdi", null, cell)))))));
+}
+
 export const setText = (element, text) => element.textContent !== text && (element.textContent = text);
 
 export function say(key, values) {
@@ -102,24 +110,18 @@ export function shares(counts) {
   return floors;
 }
 
-// What a visit remembers; a page in a frame may be refused its storage
-export const memory = {
-  get(name) {
-    try {
-      return sessionStorage.getItem(name);
-    } catch {
-      return null;
-    }
-  },
-  set(name, value) {
-    try {
-      sessionStorage.setItem(name, value);
-      return true;
-    } catch {
-      return false; // refused, or too much
-    }
-  },
-};
+// What some work gives, or else something in its place
+export function attempt(work, otherwise) {
+  try {
+    return work();
+  } catch {
+    return otherwise;
+  }
+}
+
+// What a visit remembers; a page in a frame may be refused its storage, or ask for too much
+export const memory = { get: (name) => attempt(() => sessionStorage.getItem(name), null),
+  set: (name, value) => attempt(() => sessionStorage.setItem(name, value) ?? true, false) };
 
 // The address of one of the server's own files: below where the page lies, whether or not that ends with a slash, and
 // signed as the page was, where a private Space asks for it
@@ -133,7 +135,35 @@ export function addressOf(file) {
 export const watchSeen = (element, told, first = 0) => new IntersectionObserver((changes) => told(changes.at(-1).isIntersecting),
   { rootMargin: `0px 0px ${-first}px` }).observe(element);
 
+// Whether a text came into the clipboard
+export async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false; // no permission, or a page without https
+  }
+}
+
+// Draws what somebody may be using: what is drawn anew in place of the focused control, by its data, has the focus then
+export function keepingFocus(root, draw) {
+  const before = root.contains(document.activeElement) ? document.activeElement : null;
+  draw();
+  const data = ({ dataset }) => JSON.stringify(dataset);
+  if (before && !before.isConnected && data(before) !== "{}") {
+    [...root.querySelectorAll(before.tagName)].find((one) => data(one) === data(before))?.focus({ preventScroll: true });
+  }
+}
+
 // How much larger than usual the page's text stands, as in a hall
 export const pageScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
 export const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+// After Tab, Space presses the button that has the focus; after a click, it goes on with the lecture.
+
+let walking = false;
+addEventListener("pointerdown", () => (walking = false), true);
+addEventListener("keydown", (event) => (walking = event.key === "Tab" || walking), true);
+
+export const isWalking = () => walking;

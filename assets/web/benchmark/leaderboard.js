@@ -48,7 +48,7 @@ function joined(rows, sizes) {
 }
 
 export class Leaderboard {
-  // `on`: {redraw, choose(methods, temperature)}
+  // `on`: {redraw, choose(methods, temperature), pick: makes a choice, as the head of the results has them}
   constructor(on) {
     this.on = on;
     this.shown = { discipline: null, temperature: null, category: OVERALL };
@@ -93,16 +93,13 @@ export class Leaderboard {
   // Buttons for the head of the results
   choices() {
     const { shown } = this;
-    const pick = (name, label, options, value, set) => lessonControls.choice({ name, label, options, value, onPick: (chosen) => {
-      set(chosen);
-      this.on.redraw(`[data-control="${name}"][data-value="${chosen}"]`);
-    } }).element;
+    const { pick } = this.on;
     const temperatures = [...new Set(this.board.rows.map((row) => row.temperature))];
     if (!temperatures.includes(shown.temperature)) shown.temperature = temperatures[0];
     const categories = [...new Set(this.board.rows.map((row) => row.category))];
     const select = h("select", { "data-control": "board-category", "aria-label": say("bench_category"), onchange: (event) => {
       shown.category = event.target.value;
-      this.on.redraw('[data-control="board-category"]');
+      this.on.redraw();
     } }, categories.map((category) => h("option", { value: category, selected: category === shown.category }, categoryWords(category))));
     return [
       this.known.length > 1 && pick("board-discipline", say("board_discipline"), Object.fromEntries(this.known.map((name) =>
@@ -154,7 +151,7 @@ export class Leaderboard {
 
   sort(id, down) {
     this.order[this.shown.discipline] = { id, down: down === null ? id !== "method" : !down };
-    this.on.redraw(`[data-sort="${id}"]`);
+    this.on.redraw();
   }
 
   // A method as a button that chooses it for the form; plain decoding always takes part, and what needs a head may lack it
@@ -165,7 +162,7 @@ export class Leaderboard {
       title: offered ? null : say("board_not_here"), disabled: !offered, "aria-pressed": String(this.chosen.has(method)),
       onclick: () => {
         if (!this.chosen.delete(method)) this.chosen.add(method);
-        this.on.redraw(`[data-choose="${method}"]`);
+        this.on.redraw();
       } }, methodTitle(method)));
   }
 }

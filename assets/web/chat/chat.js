@@ -2,8 +2,7 @@
 
 import { counted, h, say } from "../base/dom.js";
 import { notify } from "../base/notice.js";
-import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed } from "./asking.js";
-import { sentTurns } from "./turns.js";
+import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed, sentTurns } from "./asking.js";
 import { questionsOf } from "../data/history.js";
 import { chip } from "../page/chip.js";
 import { redraw, redrawNow, screen, show, state } from "../page/machine.js";

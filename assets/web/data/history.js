@@ -76,8 +76,7 @@ export class Lane {
       this.addToken({ id, piece: from ? from.piece : step.bonus_piece, step: step.index, level: i + 1, node,
         proposer: from ? this.proposers.of(from) : TARGET });
     });
-    this.seconds.push((this.seconds[this.seconds.length - 1] || 0)
-      + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
+    this.seconds.push(this.clock + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
     this.counts.push(this.tokens.length);
     this.deepest = Math.max(this.deepest, depthOf(step));
     this.widest = Math.max(this.widest, leavesOf(step) + 1);
@@ -93,7 +92,7 @@ export class Lane {
   }
 
   get clock() {
-    return this.seconds.length ? this.seconds[this.seconds.length - 1] : 0;
+    return this.seconds.at(-1) ?? 0;
   }
 
   // How many tokens had been written when this lane's own clock stood at `time`
@@ -218,6 +217,4 @@ export function runFromTraces(id, source, traces, title) {
 export const textOf = (lane, count, start = 0) => unitsOf(lane.tokens.slice(start, count))
   .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
 
-export function traceOf(lane) {
-  return { header: lane.header, steps: lane.steps, end_reason: lane.endReason };
-}
+export const traceOf = ({ header, steps, endReason }) => ({ header, steps, end_reason: endReason });

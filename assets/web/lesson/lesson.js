@@ -63,7 +63,7 @@ function treeBox({ onPick } = {}) {
 
 // What a stop gets to work with
 function lessonOf({ device, pairs }) {
-  const state = { here: null, useHere: true, lines: new Set() };
+  const state = { here: null, useHere: true, lines: [] };
   const recordedWords = () => say("lesson_source_recorded", { device: device.name, date: device.date });
   return {
     device, pairs, greedy: pairs.greedy,
@@ -74,32 +74,22 @@ function lessonOf({ device, pairs }) {
         say("lesson_step_from", { step: step.index + 1, question: questionsOf(lane.header).at(-1) ?? "" })),
     recordedLine: () => h("p", { class: "muted small source" }, recordedWords()),
     // Whose costs are used: this device's where they are known, else the recording's; with a switch between both
-    sourceLine(redraw) {
+    sourceLine() {
       const host = h("div", { class: "source muted small" });
-      const draw = () => {
+      state.lines.push(() => {
         const here = state.here && state.useHere;
         const value = here ? "here" : "recording";
-        const onPick = (picked) => {
-          state.useHere = picked === "here";
-          state.lines.forEach((line) => line());
-        };
         const options = { here: say("lesson_use_device"), recording: say("lesson_use_recording") };
-        const choice = state.here && lessonControls.choice({ name: "source", label: say("lesson_source_choice"), options, value, onPick });
+        const choice = state.here && lessonControls.choice({ name: "source", label: say("lesson_source_choice"), options, value,
+          onPick: (picked) => (state.useHere = picked === "here") });
         host.replaceChildren(h("span", { "data-source": value }, here ? say("lesson_source_here", { device: state.here.name })
           : recordedWords()), ...(choice ? [choice.element] : []));
-      };
-      state.lines.add(() => {
-        draw();
-        redraw();
       });
-      draw();
       return host;
     },
+    drawLines: () => state.lines.forEach((line) => line()),
     // Costs of this device have arrived
-    use(here) {
-      state.here = here;
-      state.lines.forEach((line) => line());
-    },
+    use: (here) => (state.here = here),
   };
 }
 
@@ -160,18 +150,25 @@ export function mountLesson(element, server) {
     if (!lesson) return;
     if (!built.has(current)) {
       const { screen, draw, demo = [] } = STOPS[current](lesson);
+      const used = (event) => (event.type === "input" || event.target.closest("button[data-control]")) && redraw();
       built.set(current, { draw, demo, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
-        h("section", { class: "pane stop-pane", "aria-label": texts[current].title },
+        h("section", { class: "pane stop-pane", "aria-label": texts[current].title, oninput: used, onclick: used },
           h("div", { class: "stop-screen" }, screen))) });
     }
-    const { page, draw } = built.get(current);
+    const { page } = built.get(current);
     body.replaceChildren(page);
     titles.forEach((title, n) => (n === current ? title.setAttribute("aria-current", "step") : title.removeAttribute("aria-current")));
     strip.scrollLeft = titles[current].offsetLeft - strip.offsetLeft - strip.clientWidth / 4;
     back.disabled = beside(-1) === undefined;
     next.textContent = beside(1) === undefined ? say("lesson_race") : `${say("lesson_next")}: ${texts[beside(1)].title}`;
-    draw();
+    redraw();
     fit(page);
+  }
+
+  // One state, one draw: what a stop shows follows from its controls and from whose costs are used
+  function redraw() {
+    lesson.drawLines();
+    built.get(current).draw();
   }
 
   // In a hall a stop is made to fit the screen: nothing of it below the fold

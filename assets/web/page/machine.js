@@ -4,8 +4,8 @@
 import { reducedMotion, say } from "../base/dom.js";
 import { notify } from "../base/notice.js";
 import { giveBack } from "../chat/box.js";
-import { baseline } from "../data/baseline.js";
 import { Run, deliveredPath, runFromTraces } from "../data/history.js";
+import { baseline } from "../data/metrics.js";
 
 export const PACES = ["slow", "normal", "real"];
 // Milliseconds for which guesses, checks and kept words are shown where steps are played, not seconds

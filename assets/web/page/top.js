@@ -1,8 +1,7 @@
 // The top of the page: name, one sentence, model status, tabs, and the one place where errors are shown.
 
-import { h, s, say } from "../base/dom.js";
+import { h, isWalking, s, say } from "../base/dom.js";
 import { notice } from "../base/notice.js";
-import { isWalking } from "../base/walking.js";
 import { chip, guardAsking } from "./chip.js";
 import { setTab } from "./machine.js";
 

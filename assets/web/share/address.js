@@ -1,8 +1,7 @@
 // The address bar and links: it follows the tab, a link that comes in fills the form, and Copy link hands one out. Nothing is
 // asked until the visitor presses Ask.
 
-import { copied } from "../base/copy.js";
-import { h, say } from "../base/dom.js";
+import { attempt, copied, h, say } from "../base/dom.js";
 import { notify } from "../base/notice.js";
 import { freshChat } from "../chat/chat.js";
 import { chip } from "../page/chip.js";
@@ -20,11 +19,8 @@ export function setAddress(hash, step) {
   const query = new URLSearchParams(location.search);
   OWN.forEach((name) => query.delete(name));
   const search = query.size ? `?${query}` : "";
-  try {
-    history[step ? "pushState" : "replaceState"](history.state, "", location.pathname + search + hash);
-  } catch {
-    // a host page may forbid it; everything works without links
-  }
+  // A host page may forbid it; everything works without links
+  attempt(() => history[step ? "pushState" : "replaceState"](history.state, "", location.pathname + search + hash));
 }
 
 // A button that copies the link which `linkOf` gives as {link, note}, and a line that says what became of it

@@ -15,7 +15,7 @@ export function treeList(lane, index, phase) {
     const node = step.nodes[i];
     const proposer = lane.proposers.of(node);
     const state = phase === 1 ? "proposed" : stateOf(step, i);
-    const line = h("div", { class: `list-line ${phase === 3 ? state : ""}`, tabindex: -1, "data-node": i },
+    const line = h("div", { class: `list-line ${phase === 3 ? state : ""}` },
       markerSample(proposer, phase === 3 && state !== "accepted"),
       h("bdi", { class: "mono list-token" }, shown(nameOf(lane, node.token_id, node.piece))), " ",
       h("span", { class: "muted" }, `${proposer.label} · ${say("draft_bar")} ${percent(node.draft_prob)}`,
@@ -24,30 +24,12 @@ export function treeList(lane, index, phase) {
   };
   const end = endOf(step);
   const bonus = () => h("li", null,
-    h("div", { class: `list-line ${bonusDelivered(step) ? "" : "cut"}`, tabindex: -1, "data-node": "bonus" }, markerSample(TARGET),
+    h("div", { class: `list-line ${bonusDelivered(step) ? "" : "cut"}` }, markerSample(TARGET),
     h("bdi", { class: "mono list-token" }, shown(nameOf(lane, step.bonus_token_id, step.bonus_piece))), " ",
     h("span", { class: "muted" }, bonusDelivered(step) ? `${say("state_bonus")}. ${say("why_bonus")}` : `${say("state_cut")}. ${say("why_bonus_cut")}`)));
   const list = (members, parent) => {
     const added = phase === 3 && parent === end ? bonus() : null;
     return members.length || added ? h("ul", null, members.map(item), added) : null;
   };
-  const whole = h("div", { class: "tree-list" }, list(children[0], 0));
-  whole.querySelector(".list-line")?.setAttribute("tabindex", "0");
-  return whole;
-}
-
-// The line an arrow leads to: up and down through all lines, right to the first child, left to the parent
-export function lineBeside(line, key) {
-  const lines = [...line.closest(".tree-list").querySelectorAll(".list-line")];
-  const at = lines.indexOf(line);
-  if (key === "ArrowUp") return lines[at - 1];
-  if (key === "ArrowDown") return lines[at + 1];
-  if (key === "ArrowRight") return line.parentNode.querySelector(":scope > ul > li > .list-line");
-  return line.parentNode.parentNode.parentNode.querySelector(":scope > .list-line");
-}
-
-export function goToLine(line) {
-  line.closest(".tree-list").querySelectorAll(".list-line").forEach((other) => other.setAttribute("tabindex", "-1"));
-  line.setAttribute("tabindex", "0");
-  line.focus();
+  return h("div", { class: "tree-list" }, list(children[0], 0));
 }

@@ -3,8 +3,7 @@
 
 import { counted, h, number, rate, say, setText, wholePercent } from "../base/dom.js";
 import { unitsOf } from "../base/pieces.js";
-import { baseline } from "../data/baseline.js";
-import { metrics } from "../data/metrics.js";
+import { baseline, metrics } from "../data/metrics.js";
 
 const NEAR_TIE = 0.5;
 
@@ -102,9 +101,11 @@ export class Headline {
   }
 }
 
-// All numbers with their definitions, as a list
+// Numbers with their names and definitions, from [name, value, note, key]
+export const definitions = (rows) => h("dl", { class: "numbers" }, rows.map(([name, value, note, key]) =>
+  [h("dt", null, name), h("dd", { class: "tabular", "data-metric": key }, value), h("dd", { class: "muted" }, note)]));
+
 export function drawNumbers(host, run, steps) {
   const numbers = run && run.main ? numbersOf(run, steps) : {};
-  host.replaceChildren(h("dl", { class: "numbers" }, Object.entries(numbers).map(([name, { value, note }]) => [h("dt", null, say(`metric_${name}`)),
-    h("dd", { class: "tabular", "data-metric": name }, value), h("dd", { class: "muted" }, note)])));
+  host.replaceChildren(definitions(Object.entries(numbers).map(([key, { value, note }]) => [say(`metric_${key}`), value, note, key])));
 }

@@ -408,7 +408,7 @@ def test_a_form_that_makes_no_sense_says_why_and_keeps_what_is_shown(open_tab, t
     tab = open_tab(tiny_address)
     open_benchmark(tab)
     before = table(tab)
-    tab.click('[data-control="bench-method"][data-value="jakiro"]')
+    tab.uncheck('[name="bench-method"][value="jakiro"]')
     tab.click('[data-control="bench-run"]')
     tab.wait_for_selector(".bench-problem:not([hidden])")
     assert benchmark_words.CHOOSE_METHOD in tab.inner_text(".bench-problem")

@@ -33,16 +33,11 @@ export function chainStop(lesson) {
   const more = lessonControls.button("more", say("guess_more"), () => {
     shown += 1;
     checked = false;
-    draw();
   });
-  const check = lessonControls.button("target", say("guess_check"), () => {
-    checked = true;
-    draw();
-  });
+  const check = lessonControls.button("target", say("guess_check"), () => (checked = true));
   const restart = lessonControls.button("restart", say("guess_restart"), () => {
     shown = 0;
     checked = false;
-    draw();
   });
 
   function bar(n, chance, last) {
@@ -95,5 +90,5 @@ export function chainStop(lesson) {
 
   return { screen: [h("div", { class: "lesson-buttons" }, more, check, restart), host, all, cost, result,
     h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`), lesson.stepLine(lane, step),
-    lesson.sourceLine(draw)], draw, demo: [...guesses.map(() => () => more.click()), () => check.click()] };
+    lesson.sourceLine()], draw, demo: [...guesses.map(() => () => more.click()), () => check.click()] };
 }

@@ -19,7 +19,6 @@ function compare(pair) {
 }
 
 export function diceStop(lesson) {
-  const state = { seed: SEEDS[0], shared: true };
   // Plain decoding does not draft, so it was recorded once for each seed
   const pairOf = (seed, shared) => ({ plain: lesson.pairs[`seed-${seed}-shared`].plain,
     drafted: lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`].drafted });
@@ -33,19 +32,13 @@ export function diceStop(lesson) {
   const same = lessonControls.result("same", "same-line");
   const tau = lessonControls.figure("dice-tau", say("speed_tau"), say("metric_tau_note"));
   const seed = lessonControls.choice({ name: "seed", label: say("dice_seed"),
-    options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])), value: 1, onPick: (value) => {
-      state.seed = Number(value);
-      draw();
-    } });
-  const noise = lessonControls.onOff("noise", say("dice_shared"), (on) => {
-    state.shared = on;
-    draw();
-  });
+    options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])), value: SEEDS[0] });
+  const noise = lessonControls.onOff("noise", say("dice_shared"));
   const chances = chancesBox();
   const tauOf = (pair) => number(metrics.tau(pair.drafted.steps), 2);
 
   function draw() {
-    const pair = pairOf(state.seed, state.shared);
+    const pair = pairOf(seed.value, noise.value === "on");
     lanes.forEach(({ name, view, line }) => {
       const lane = pair[name];
       view.draw(lane, lane.tokens.length, { live: false, formatted: true });

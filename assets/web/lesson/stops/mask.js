@@ -43,13 +43,11 @@ export function maskStop(lesson) {
   const show = lessonControls.button("mask-show", say("mask_show"), () => {
     full = true;
     result.textContent = say("mask_full");
-    draw();
   });
   const restart = lessonControls.button("mask-restart", say("mask_restart"), () => {
     full = false;
     filled = new Set();
     result.textContent = "";
-    draw();
   });
 
   const quoted = (members) => members.map((i) => `“${names[i]}”`).join(", ");
@@ -62,7 +60,6 @@ export function maskStop(lesson) {
     else if (missing.length) result.textContent = say("mask_missing", { tokens: quoted(missing) });
     else {
       full = true;
-      draw();
       result.textContent = `✓ ${say("mask_right")} ${say("mask_full")}`;
     }
   }

@@ -37,16 +37,12 @@ export function passesStop(lesson) {
   const blockHost = h("div", { class: "pass-bars" });
   const barHost = h("div", { class: "pass-bars" });
   const chartHost = h("div", { class: "chart-host plot-host" });
-  const chart = lessonControls.chart(chartHost, "passes", (n) => {
-    rows.set(n);
-    draw();
-  });
+  const chart = lessonControls.chart(chartHost, "passes", (n) => rows.move(n));
   const sentence = lessonControls.result("passes");
   const tableHost = h("div");
-  const rows = lessonControls.slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords,
-    onInput: () => draw() });
+  const rows = lessonControls.slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords });
   const memory = lessonControls.slider({ name: "memory", label: say("memory_speed"), min: 20, max: 100, step: 0.5,
-    value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)), onInput: () => draw() });
+    value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)) });
 
   function draw() {
     const profile = lesson.profile();
@@ -65,6 +61,6 @@ export function passesStop(lesson) {
   }
 
   return { screen: [h("div", { class: "lesson-controls" }, rows.element), blockHost, sentence, chartHost,
-    h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine(draw)], draw,
+    h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine()], draw,
     demo: [() => rows.move(64), () => rows.move(8)] };
 }
