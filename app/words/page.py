@@ -322,11 +322,11 @@ BROWSER = {
     "many_rights": "{n} in a row were right",
     "tree_sentence": (
         "Step {step} of {steps}: {candidates}, {levels}. {accepted} The model added {bonus}. "
-        "Draft {draft} ms, check {verify} ms."
+        "Draft {draft}\u00a0ms, check {verify}\u00a0ms."
     ),
     "tree_sentence_cut": (
         "Step {step} of {steps}: {candidates}, {levels}. {accepted} The answer ends there; cut off: {cut}. "
-        "Draft {draft} ms, check {verify} ms."
+        "Draft {draft}\u00a0ms, check {verify}\u00a0ms."
     ),
     "tree_sentence_hidden": "Step {step} of {steps}: {candidates}, {levels}.",
     "accepted_list": "Kept: {tokens}.",
@@ -417,11 +417,11 @@ BROWSER = {
     "router_hatched": "hatched = the contrastive pair",
     "router_level": "level {level}",
     "router_none": "The router had no part in this step.",
-    "budget_auto": "{candidates}: about {tokens} tokens in {ms} ms, the best rate on this machine.",
-    "budget_fixed": "{candidates} over {levels}, as set: draft {draft} ms, check {verify} ms.",
+    "budget_auto": "{candidates}: about {tokens} tokens in {ms}\u00a0ms, the best rate on this machine.",
+    "budget_fixed": "{candidates} over {levels}, as set: draft {draft}\u00a0ms, check {verify}\u00a0ms.",
     "budget_sizes": "Expected tokens a second: {sizes}.",
     "budget_size": "{speed} with {candidates}",
-    "time_split": "draft {draft} · check {verify} · other {other} ms, measured",
+    "time_split": "draft {draft} · check {verify} · other {other}\u00a0ms, measured",
     "race_note": (
         "The methods share this device and take turns, so the screen runs slower than each alone. "
         "Each clock counts only the computing time of its own method."

@@ -93,7 +93,7 @@ export function milliseconds(value) {
 }
 
 // How far apart two clocks are: "1.4 s", under a tenth of a second "38 ms"
-export const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)} ms` : `${number(Math.abs(seconds), 1)} s`);
+export const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)}\u00a0ms` : `${number(Math.abs(seconds), 1)}\u00a0s`);
 
 // A clock: tenths of a second, and hundredths where there are too few tenths to compare
 export const clockOf = (seconds) => number(seconds, seconds && seconds < 0.3 ? 2 : 1);

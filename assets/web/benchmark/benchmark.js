@@ -261,12 +261,6 @@ export function mountBenchmark(element, props, watch, server, here) {
   }
 
   root.append(h("section", { class: "bench-results", "aria-label": say("bench_results") }, head, body), form.element, voice);
-  let width = 0;
-  new ResizeObserver(() => {
-    if (!visible() || Math.abs(body.clientWidth - width) < 2) return;
-    width = body.clientWidth;
-    draw();
-  }).observe(root);
   new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
   const chip = document.querySelector("#jk-chip");
   if (chip) new MutationObserver(estimate).observe(chip, { attributeFilter: ["class"] });

@@ -49,7 +49,7 @@ export function resultOf(run) {
       [say("metric_same"), same.value, same.note],
       [say("metric_tau"), tau === null ? say("not_measured") : number(tau, 2), tauNote(main.steps)],
       [say("card_speeds"), speedsOf(run), say("card_speeds_note")],
-      [say("card_step_time"), `${metrics.stepTimes(main.steps).map(milliseconds).join(" · ")} ms`, say("card_step_time_note")],
+      [say("card_step_time"), `${metrics.stepTimes(main.steps).map(milliseconds).join(" · ")}\u00a0ms`, say("card_step_time_note")],
       [
         say("card_share"),
         proposers.map((proposer, i) => `${main.proposers.named(proposer).label} ${whole[i]}\u00a0%`).join(" · ") || "–",
@@ -57,7 +57,7 @@ export function resultOf(run) {
       ],
       [say("card_acceptance_depth"), metrics.acceptanceByDepth(main.steps).map(([kept, tested]) => wholePercent(kept / tested)).join(" · ") || "–",
         say("card_depth_note")],
-      [say("card_prefill"), `${milliseconds(reader.prefill_ms)} ms`,
+      [say("card_prefill"), `${milliseconds(reader.prefill_ms)}\u00a0ms`,
         reused ? say("card_prefill_known", { reused, all: reader.num_prompt_tokens }) : say("card_prefill_note")],
       [say("card_felt"), [0, header.queue_ms || 0].map((queue) => speedupWords(
         metrics.speedup(main, plain, undefined, (queue + reader.prefill_ms) / 1000)) || "–").join(" · "), say("card_felt_note")],

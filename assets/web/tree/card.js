@@ -101,12 +101,6 @@ export class Card {
       ...cardContent(this.lane, this.index, id, this.phase));
   }
 
-  open(content, near) {
-    this.box.replaceChildren(...content);
-    this.box.hidden = false;
-    this.place(near);
-  }
-
   // Beside what it tells of; a card that stays stands below the tree, where there is something below it
   place(near) {
     const origin = this.host.getBoundingClientRect();
@@ -116,14 +110,10 @@ export class Card {
   }
 
   show(id, near) {
-    if (this.pinned === null) this.open(cardContent(this.lane, this.index, id, this.phase), near);
-  }
-
-  showFold(pill, near) {
     if (this.pinned !== null) return;
-    const step = this.lane.steps[this.index];
-    const tokens = pill.members.map((i) => nameOf(this.lane, step.nodes[i].token_id, step.nodes[i].piece)).join("  ");
-    this.open([h("p", { class: "mono" }, say("folded", { n: pill.size, tokens }))], near);
+    this.box.replaceChildren(...cardContent(this.lane, this.index, id, this.phase));
+    this.box.hidden = false;
+    this.place(near);
   }
 
   pin(id, near) {

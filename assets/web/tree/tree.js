@@ -269,9 +269,11 @@ export class TreeView {
     const width = 23 * this.scale;
     const { y } = this.place(spot);
     const x = text.end - width - 1;
-    const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-size": text.pill.size });
-    group.append(s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
-      s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${text.pill.size}`));
+    const { size, members } = text.pill;
+    const tokens = members.map((i) => this.nameAt(i)).join("  ");
+    const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-size": size }, s("title", null, say("folded", { n: size, tokens })),
+      s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
+      s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`));
     const open = () => {
       this.opened.add(parent);
       this.draw(this.shown);
@@ -282,8 +284,6 @@ export class TreeView {
       event.preventDefault();
       open();
     });
-    group.addEventListener("pointerenter", () => this.card.showFold(text.pill, group));
-    group.addEventListener("pointerleave", () => this.card.leave());
     return group;
   }
 

@@ -120,6 +120,26 @@ def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
         blocks.close()
 
 
+# Of each fact, whether it begins a line, and whether the sign before it is to be seen
+SIGNS = """() => { const line = document.querySelector('.headline'), [cut] = getComputedStyle(line).clipPath.match(/[\\d.]+px.$/);
+  const start = line.getBoundingClientRect().left + parseFloat(cut);
+  return [...line.querySelectorAll('.fact:not([hidden])')].map((fact, i, all) => {
+    const sign = fact.getBoundingClientRect().left + parseFloat(getComputedStyle(fact, '::before').left);
+    return [!i || all[i - 1].offsetTop !== fact.offsetTop, sign + 5 > start]; }); }"""
+
+
+def test_a_line_of_facts_neither_begins_nor_ends_with_the_sign_between_them(tab):
+    breaks = set()
+    for width in (1440, 1000, 800):
+        tab.set_viewport_size({"width": width, "height": 900})
+        wait_for_frames(tab)
+        signs = tab.evaluate(SIGNS)
+        assert len(signs) == 3 and all(seen != begins for begins, seen in signs), (width, signs)
+        breaks.add(sum(begins for begins, _ in signs))
+    assert len(breaks) > 1, "one line at some widths, more at others"
+    tab.set_viewport_size(DESKTOP)
+
+
 EFFECTLESS = ".phases, .scrubber, .plot-pane, .panels, .race-more"
 
 
