@@ -11,7 +11,7 @@ let bytes = null; // promise of the compressed library
 let state = "none"; // then "loading", "ready" or "failed"
 
 // The bytes of one of the page's own compressed files
-export async function fetchPacked(file) {
+async function fetchPacked(file) {
   const answer = await fetch(addressOf(file));
   if (!answer.ok) throw new Error(`${answer.status}`);
   return new Uint8Array(await answer.arrayBuffer());
@@ -24,7 +24,7 @@ function packed() {
 }
 
 // Runs the script that compressed bytes hold
-export async function runPacked(given) {
+async function runPacked(given) {
   const stream = new Blob([await given]).stream().pipeThrough(new DecompressionStream("gzip"));
   const code = document.createElement("script");
   code.textContent = await new Response(stream).text();
@@ -33,7 +33,7 @@ export async function runPacked(given) {
 }
 
 // Once anything is on screen, at a quiet moment
-export function afterPaint(work) {
+function afterPaint(work) {
   const later = window.requestIdleCallback || ((idle) => setTimeout(idle, 200));
   requestAnimationFrame(() => later(work, { timeout: 2000 }));
 }

@@ -121,7 +121,8 @@ def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
 
 
 # Of each fact, whether it begins a line, and whether the sign before it is to be seen
-SIGNS = """() => { const line = document.querySelector('.headline'), [cut] = getComputedStyle(line).clipPath.match(/[\\d.]+px.$/);
+SIGNS = """() => { const line = document.querySelector('.headline');
+  const [cut] = getComputedStyle(line).clipPath.match(/[\\d.]+px.$/);
   const start = line.getBoundingClientRect().left + parseFloat(cut);
   return [...line.querySelectorAll('.fact:not([hidden])')].map((fact, i, all) => {
     const sign = fact.getBoundingClientRect().left + parseFloat(getComputedStyle(fact, '::before').left);

@@ -6,14 +6,13 @@ import { lessonData } from "../data.js";
 
 const TOP = 4; // the least end of the scale
 
-const markedBar = (share, mark) => h("div", { class: "even-bar", "aria-hidden": "true" },
-  h("span", { class: "even-fill", style: `width:${100 * share}%` }), h("span", { class: "even-mark", style: `left:${100 * mark}%` }));
-
 // Both speedups as bars on one scale, with a mark where drafting and plain decoding are equally fast
 function ruler(speedups) {
   const top = Math.max(TOP, Math.ceil(Math.max(...Object.values(speedups))));
   return Object.entries(speedups).map(([name, value]) => h("div", { class: "pass-bar", "data-mark": name, "data-value": value.toFixed(3) },
-    h("b", { class: "tabular" }, say(`speed_${name}`, { x: number(value, 2) })), markedBar(value / top, 1 / top)));
+    h("b", { class: "tabular" }, say(`speed_${name}`, { x: number(value, 2) })),
+    h("div", { class: "even-bar", "aria-hidden": "true" }, h("span", { class: "even-fill", style: `width:${(100 * value) / top}%` }),
+      h("span", { class: "even-mark", style: `left:${100 / top}%` }))));
 }
 
 export function speedStop(lesson) {
@@ -34,7 +33,6 @@ export function speedStop(lesson) {
   const host = h("div", { class: "pass-bars ruler" });
   const sentence = lessonControls.result("prediction", "tabular");
   const even = h("p", { "data-result": "even" });
-  const evenHost = h("div", { class: "even-host" });
   const other = h("p", { class: "muted", "data-result": "other" });
   const from = h("p", { class: "muted small", "data-result": "from" });
   const list = h("ul", { class: "tasks" });
@@ -50,20 +48,13 @@ export function speedStop(lesson) {
     below = !faster;
   }
 
-  function evenBar(v) {
-    const tau = (v.draft + v.check) / v.plain;
-    const most = Math.max(sizes.greedy.depth + 1, Math.min(tau, 20));
-    evenHost.replaceChildren(markedBar(v.tau / most, Math.min(1, tau / most)));
-    even.textContent = say("speed_even", { now: number(v.tau, 2), tau: number(tau, 2) });
-  }
-
   function draw() {
     const v = values();
     const x = predict(v);
     host.replaceChildren(...ruler({ predicted: x, measured: recorded.speedup }), h("p", { class: "muted small" }, say("speed_line")));
     const shown = { tau: number(v.tau, 2), plain: number(v.plain, 1), draft: number(v.draft, 1), check: number(v.check, 1), x: number(x, 2) };
     sentence.textContent = `${say("speed_sentence", shown)}${x < 1 ? ` · ${say("speed_slower")}` : ""}`;
-    evenBar(v);
+    even.textContent = say("speed_even", { now: number(v.tau, 2), tau: number((v.draft + v.check) / v.plain, 2) });
     other.textContent = say("speed_other", { other: number(recorded.other, 1), measured: number(recorded.speedup, 2) });
     from.textContent = say("speed_from_recorded", { n: recorded.steps });
     const ways = ["speed_task_open", "speed_task_second"].map((open, i) => {
@@ -87,6 +78,6 @@ export function speedStop(lesson) {
     } });
   return { screen: [h("div", { class: "lesson-controls grid" }, Object.values(sliders).map((one) => one.element)),
     h("div", { class: "lesson-buttons" }, size.element, lessonControls.button("speed-reset", say("speed_reset"), reset)), from, host,
-    sentence, even, evenHost, other, list, lesson.recordedLine(), h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw,
+    sentence, even, other, list, lesson.recordedLine(), h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw,
     demo: [() => sliders.draft.move(longest), () => sliders.draft.move(recorded.draft)] };
 }
