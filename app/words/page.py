@@ -264,7 +264,6 @@ BROWSER = {
     "many_candidates": "{n} guesses",
     "one_level": "1 level",
     "many_levels": "{n} levels",
-    "level": "level {n}",
     "shared_pass": "pass {n}: {levels} levels",
     "shared_pass_pair": "one pass: main + contrastive",
     "cut_here": "✂ the answer ends here",

@@ -128,45 +128,10 @@ function raceButton() {
   return element;
 }
 
-// One question: choosing never blocks the way on; a wrong answer gives its reason and another try
-function question(stop, text) {
-  const name = nextId("answer");
-  const feedback = h("p", { class: "feedback", role: "status" });
-  const inputs = text.options.map(([words], i) => {
-    const id = nextId("option");
-    return h("div", { class: "option" }, h("input", { type: "radio", name, id, value: i, "data-option": i }),
-      h("label", { for: id }, words));
-  });
-  const act = h("button", { type: "submit", class: "lesson-button", "data-control": "check" }, say("lesson_check"));
-  const form = h("form", { class: "lesson-question", "data-question": stop + 1 },
-    h("fieldset", null, h("legend", null, h("b", null, say("lesson_check_title")), " ", text.question), inputs), act,
-    feedback);
-  const clear = () => {
-    form.dataset.result = "";
-    feedback.replaceChildren();
-    act.textContent = say("lesson_check");
-  };
-  form.addEventListener("change", clear);
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    if (form.dataset.result === "wrong") {
-      form.reset();
-      clear();
-      inputs[0].querySelector("input").focus();
-      return;
-    }
-    const chosen = form.querySelector("input:checked");
-    if (!chosen) {
-      feedback.replaceChildren(say("lesson_pick"));
-      return;
-    }
-    const right = Number(chosen.value) === text.right;
-    form.dataset.result = right ? "right" : "wrong";
-    feedback.replaceChildren(h("b", null, `${right ? "✓" : "✗"} ${say(right ? "lesson_right" : "lesson_wrong")}`),
-      ` ${text.options[Number(chosen.value)][1]}`);
-    act.textContent = say(right ? "lesson_check" : "lesson_again");
-  });
-  return form;
-}
+// One question: each answer opens on its reason, one at a time
+const question = (stop, text) => h("section", { class: "lesson-question", "data-question": stop + 1 },
+  h("p", null, h("b", null, say("lesson_check_title")), " ", text.question), text.options.map(([words, reason], i) =>
+    h("details", { name: `lesson-question-${stop}`, class: i === text.right ? "right" : "wrong", "data-option": i }, h("summary", null, words),
+      h("p", { class: "feedback" }, h("b", null, i === text.right ? `✓ ${say("lesson_right")}` : `✗ ${say("lesson_wrong")}`), ` ${reason}`))));
 
 export const lessonControls = { slider, choice, onOff, button, result, figure, closedTable, chart, question, raceButton };

@@ -347,14 +347,17 @@ function play(fromStart) {
   }
 }
 
-// Whoever moves ends it
+// `goOn` as long as nobody moves, plays anew or shows another answer
 let playNumber = 0;
-
-function playSteps(tempo) {
+function unlessMoved(goOn) {
   const number = (playNumber += 1);
   const main = lane();
-  const goOn = () => {
-    if (!state.playing || number !== playNumber || lane() !== main) return;
+  return (now) => state.playing && number === playNumber && lane() === main && goOn(now);
+}
+
+function playSteps(tempo) {
+  const main = lane();
+  const goOn = unlessMoved(() => {
     if (state.phase < 3) state.phase += 1;
     else if (state.index < lastStep(main)) {
       tempo.left -= 1;
@@ -362,7 +365,7 @@ function playSteps(tempo) {
     } else return end(main);
     wait();
     redrawNow();
-  };
+  });
   const wait = () => {
     if (main.steps[state.index].nodes.length < 2) state.phase = 3; // nothing to guess
     setTimeout(goOn, TEMPO[tempo.left > 0 ? "slow" : "normal"][state.phase - 1]);
@@ -373,17 +376,15 @@ function playSteps(tempo) {
 const end = (main) => change({ playing: false, replay: false, time: null, index: highlight(main) });
 
 function playSeconds(before) {
-  const number = (playNumber += 1);
   const main = lane();
-  const goOn = (now) => {
-    if (!state.playing || number !== playNumber || lane() !== main) return;
+  const goOn = unlessMoved((now) => {
     state.time += Math.max(0, now - before) / 1000;
     before = now;
     state.index = Math.max(0, main.stepsAt(state.time) - 1);
     if (state.time >= lastClock(state.run)) return end(main);
     redraw();
     requestAnimationFrame(goOn);
-  };
+  });
   requestAnimationFrame(goOn);
 }
 
