@@ -150,7 +150,7 @@ export function mountLesson(element, server) {
     if (!lesson) return;
     if (!built.has(current)) {
       const { screen, draw, demo = [] } = STOPS[current](lesson);
-      const used = (event) => (event.type === "input" || event.target.closest("button[data-control]")) && redraw();
+      const used = (event) => event.target.closest(event.type === "click" ? "button[data-control]" : "[data-control]") && redraw();
       built.set(current, { draw, demo, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
         h("section", { class: "pane stop-pane", "aria-label": texts[current].title, oninput: used, onclick: used },
           h("div", { class: "stop-screen" }, screen))) });

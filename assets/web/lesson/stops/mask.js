@@ -32,7 +32,7 @@ export function maskStop(lesson) {
   // The row to fill: deepest of those with a sibling
   const asked = lessonData.pick(nodes.map((_, i) => i).slice(1),
     (i) => nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100);
-  let filled = new Set();
+  let filled = new Set(); // as it was when the row was checked last
   let full = false;
 
   const tree = lesson.tree();
@@ -54,6 +54,7 @@ export function maskStop(lesson) {
 
   function judge() {
     const wanted = ancestors[asked];
+    filled = new Set([...host.querySelectorAll(":checked")].map((box) => Number(box.dataset.cell)));
     const missing = [...wanted].filter((i) => !filled.has(i));
     const extra = [...filled].filter((i) => !wanted.has(i));
     if (extra.length) result.textContent = say("mask_extra", { tokens: quoted(extra) });
@@ -77,12 +78,8 @@ export function maskStop(lesson) {
 
   function cell(i, j) {
     if (i === asked && !full) {
-      return h("td", null,
-        h("button", { type: "button", class: "mask-cell", "data-cell": j, "aria-pressed": String(filled.has(j)),
-          "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }), onclick: (event) => {
-            if (!filled.delete(j)) filled.add(j);
-            event.currentTarget.setAttribute("aria-pressed", String(filled.has(j)));
-          } }));
+      return h("td", null, h("input", { type: "checkbox", class: "mask-cell", "data-cell": j, checked: filled.has(j),
+        "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }) }));
     }
     const seen = full && ancestors[i].has(j);
     return h("td", { class: seen ? (i === j ? "self" : "seen") : null },
