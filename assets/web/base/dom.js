@@ -1,6 +1,8 @@
 // Elements, words and number formats. Text reaches the page only as text nodes, so nothing a model writes is markup.
 
-import { given } from "./given.js";
+// What the server tells the page before its code runs: words, drafting methods, how plots look; the lesson and the tab Benchmark
+// add theirs
+export const given = window.Jakiro;
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -1,8 +1,7 @@
 // The tab "Benchmark": results, and a form below them. It opens on the recorded ones; a run of one's own fills in as its prompts
 // are done, and what is there stays when it is stopped.
 
-import { counted, h, keepingFocus, number, say } from "../base/dom.js";
-import { given } from "../base/given.js";
+import { counted, given, h, keepingFocus, number, say } from "../base/dom.js";
 import { orRetry } from "../base/server.js";
 import { Leaderboard } from "./leaderboard.js";
 import { BenchmarkPlot } from "./plot.js";

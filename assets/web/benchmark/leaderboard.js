@@ -1,8 +1,7 @@
 // The leaderboard: all methods on the recorded prompts, with trees of their own best size for speed or with equal ones for
 // acceptance, by temperature and category, in any order; chosen methods fill the form.
 
-import { h, milliseconds, number, rate, say } from "../base/dom.js";
-import { given } from "../base/given.js";
+import { given, h, milliseconds, number, rate, say } from "../base/dom.js";
 import { benchmarkRows } from "./table.js";
 import { isPlain, methodTitle, usualMethod } from "../data/methods.js";
 import { lessonControls } from "../lesson/controls.js";

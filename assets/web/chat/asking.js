@@ -1,13 +1,12 @@
 // Asking: what is sent with a question, what it takes the place of, and how a question comes back that was not answered.
 
 import { say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { notify } from "../base/server.js";
 import { fill, questionBox } from "./box.js";
 import { textOf } from "../data/history.js";
 import { chip, offline, refuseOffline } from "../page/chip.js";
 import { formDefaults } from "../page/form.js";
-import { inProjector } from "../page/hall.js";
-import { begin, endWriting, lose, redraw, screen, setTab, state } from "../page/machine.js";
+import { begin, endWriting, inProjector, lose, redraw, screen, setTab, state } from "../page/machine.js";
 
 // Turns that go along with the next question: those before the one that it takes the place of
 export function sentTurns({ turns, from }) {

@@ -1,7 +1,7 @@
 // The chat: earlier turns above the answer, what can be done with each, and how a new chat starts.
 
 import { counted, h, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { notify } from "../base/server.js";
 import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed, sentTurns } from "./asking.js";
 import { questionsOf } from "../data/history.js";
 import { chip } from "../page/chip.js";

@@ -1,7 +1,7 @@
 // What a visit keeps when the page is loaded anew: the chat's answers, the question in the box, and the settings.
 
 import { attempt, counted, memory, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { notify } from "../base/server.js";
 import { resume } from "./asking.js";
 import { questionBox } from "./box.js";
 import { runFromTraces, traceOf } from "../data/history.js";

@@ -1,8 +1,8 @@
 // What the page knows: runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live
 // updates, shipped recordings and opened files all end up here and look the same afterwards.
 
-import { given } from "../base/given.js";
-import { fromHex, unitsOf } from "../base/pieces.js";
+import { given } from "../base/dom.js";
+import { fromHex, label, unitsOf } from "../base/pieces.js";
 import { Proposers, TARGET, isPlain, methodTitle, unequalHeads } from "./methods.js";
 import { StepReader } from "./packed.js";
 
@@ -218,3 +218,18 @@ export const textOf = (lane, count, start = 0) => unitsOf(lane.tokens.slice(star
   .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
 
 export const traceOf = ({ header, steps, endReason }) => ({ header, steps, end_reason: endReason });
+
+export function nameOf(lane, id, hexOrBytes) {
+  const special = lane.header.special_tokens[String(id)];
+  if (special) return `‹${special.replace(/^<\|?|\|?>$/g, "")}›`;
+  return label(typeof hexOrBytes === "string" ? fromHex(hexOrBytes) : hexOrBytes);
+}
+
+// A name as a tree shows it: the space before a word is a gap
+export const shown = (name) => name.replace(/^␣(?!×)/, " ");
+
+// The root's name: the last kept tokens before a step
+export function rootName(lane, index, count = 1) {
+  const before = lane.countAfter(index - 1);
+  return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
+}

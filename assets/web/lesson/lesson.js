@@ -1,9 +1,8 @@
 // "How it works": an article of ten stops over shipped recordings. The frame: titles on top, the text, one stop's figure
 // beside it, links to a stop, and what the stops share.
 
-import { h, popMenu, say } from "../base/dom.js";
+import { given, h, popMenu, say } from "../base/dom.js";
 import { bringBack, onScreen } from "../base/frame.js";
-import { given } from "../base/given.js";
 import { orRetry } from "../base/server.js";
 import { armQuestion } from "../chat/asking.js";
 import { questionsOf } from "../data/history.js";
@@ -20,12 +19,11 @@ import { speedStop } from "./stops/speed.js";
 import { treesStop } from "./stops/trees.js";
 import { verdictStop } from "./stops/verdict.js";
 import { chip } from "../page/chip.js";
-import { inProjector } from "../page/hall.js";
-import { pages, setTab } from "../page/machine.js";
+import { inProjector, pages, setTab } from "../page/machine.js";
 import { setAddress } from "../share/address.js";
 import { linkedStop } from "../share/link.js";
 import { Card } from "../tree/card.js";
-import { treeList } from "../tree/list.js";
+import { treeList } from "../tree/rows.js";
 import { TreeView } from "../tree/tree.js";
 import { stepSentence } from "../watch/words.js";
 

@@ -2,8 +2,7 @@
 // hidden tab holds none.
 
 import { addressOf, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
-import { statusOf } from "../base/server.js";
+import { notify, statusOf } from "../base/server.js";
 import { resume, takeUp } from "../chat/asking.js";
 import { chip } from "./chip.js";
 import { fetchMissed, lose, redraw, screen, state } from "./machine.js";

@@ -3,8 +3,7 @@
 
 import { isWalking } from "../base/dom.js";
 import { questionBox } from "../chat/box.js";
-import { inProjector } from "./hall.js";
-import { moves, pages, state } from "./machine.js";
+import { inProjector, moves, pages, state } from "./machine.js";
 
 const isTextField = ({ tagName, type, isContentEditable }) => tagName === "TEXTAREA" || isContentEditable
   || (tagName === "INPUT" && !["range", "checkbox", "radio", "button", "file"].includes(type));

@@ -1,8 +1,8 @@
 // One machine: what the page shows (`state`), the moves that change it, and one draw a frame later. A draw is given a moment
 // (run, step, phase, how much of the answer was written by then), and every part of the page draws that moment.
 
-import { reducedMotion, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { memory, reducedMotion, say } from "../base/dom.js";
+import { notify } from "../base/server.js";
 import { giveBack } from "../chat/box.js";
 import { Run, deliveredPath, runFromTraces } from "../data/history.js";
 import { baseline } from "../data/metrics.js";
@@ -105,6 +105,16 @@ export function redrawNow() {
 
 function change(changes) {
   Object.assign(state, changes);
+  redrawNow();
+}
+
+// Larger type for a hall, remembered for the visit
+export const inProjector = () => document.documentElement.classList.contains("projector");
+
+export function projector(on) {
+  document.documentElement.classList.toggle("projector", on);
+  memory.set("jakiro-projector", on ? "1" : "");
+  document.querySelectorAll('[data-action="projector"]').forEach((button) => button.setAttribute("aria-pressed", String(on)));
   redrawNow();
 }
 

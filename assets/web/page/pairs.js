@@ -1,8 +1,7 @@
 // The models and heads to choose from: each with what it is, whether it works here or why not, and a way to load it.
 
 import { h, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
-import { orRetry } from "../base/server.js";
+import { notify, orRetry } from "../base/server.js";
 import { chip } from "./chip.js";
 import { toggleSettings } from "./top.js";
 

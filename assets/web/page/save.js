@@ -2,15 +2,14 @@
 // made from the trace itself, at full precision, never from the digits that were sent for drawing.
 
 import { h, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { notify } from "../base/server.js";
 import { cut } from "../base/pieces.js";
-import { runFromTraces, traceOf } from "../data/history.js";
+import { nameOf, runFromTraces, traceOf } from "../data/history.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { screen, state } from "./machine.js";
 import { plotly } from "../plots/library.js";
 import { canvasOf, treePicture } from "../share/tree_picture.js";
 import { stateOf } from "../tree/layout.js";
-import { nameOf } from "../tree/names.js";
 
 const MOST_NAME = 60;
 

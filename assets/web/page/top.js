@@ -1,7 +1,7 @@
 // The top of the page: name, one sentence, model status, tabs, and the one place where errors are shown.
 
 import { h, isWalking, s, say } from "../base/dom.js";
-import { notice } from "../base/notice.js";
+import { notice } from "../base/server.js";
 import { chip, guardAsking } from "./chip.js";
 import { setTab } from "./machine.js";
 

@@ -1,9 +1,8 @@
 // Brings code after the page's first paint: Plotly from the server, or in a saved page from the page itself. Compressed in
 // both, so that one way unpacks it and a saved page carries it as it came.
 
-import { addressOf, say } from "../base/dom.js";
-import { given } from "../base/given.js";
-import { notify } from "../base/notice.js";
+import { addressOf, given, say } from "../base/dom.js";
+import { notify } from "../base/server.js";
 
 const PACKED_ID = "jakiro-plotly";
 const waiting = [];

@@ -2,7 +2,7 @@
 // asked until the visitor presses Ask.
 
 import { attempt, copied, h, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { notify } from "../base/server.js";
 import { freshChat } from "../chat/chat.js";
 import { chip } from "../page/chip.js";
 import { fieldsChosen, formDefaults } from "../page/form.js";

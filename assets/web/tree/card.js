@@ -2,12 +2,11 @@
 
 import { filledBar, h, percent, say } from "../base/dom.js";
 import { placeCard } from "../base/frame.js";
-import { bonusDelivered } from "../data/history.js";
+import { bonusDelivered, nameOf } from "../data/history.js";
 import { TARGET } from "../data/methods.js";
 import { evidenceNotes } from "./evidence.js";
 import { stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";
-import { nameOf } from "./names.js";
 
 const quoted = (name) => `“${name}”`;
 

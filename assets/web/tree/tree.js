@@ -3,12 +3,11 @@
 
 import { pageScale, reducedMotion, s, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
-import { bonusDelivered, depthOf } from "../data/history.js";
+import { bonusDelivered, depthOf, nameOf, rootName, shown } from "../data/history.js";
 import { TARGET } from "../data/methods.js";
 import { isFromPair } from "./evidence.js";
 import { layoutTree, stateOf } from "./layout.js";
 import { marker, markerNumber } from "./marker.js";
-import { nameOf, rootName, shown } from "./names.js";
 
 const PHASE_MS = 250;
 const LEVEL = 76; // the least width of a level

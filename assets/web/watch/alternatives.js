@@ -3,7 +3,7 @@
 import { filledBar, h, percent, say } from "../base/dom.js";
 import { placeCard } from "../base/frame.js";
 import { screen } from "../page/machine.js";
-import { nameOf } from "../tree/names.js";
+import { nameOf } from "../data/history.js";
 
 // Why the token that came did, in a sentence or two
 function whyItCame(lane, index, rank) {

@@ -1,9 +1,8 @@
 // Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
 
 import { counted, h, milliseconds, number, percent, rate, s, say, table } from "../base/dom.js";
-import { pathTo } from "../data/history.js";
+import { nameOf, pathTo } from "../data/history.js";
 import { isFromPair, weightBar, weightsOf } from "../tree/evidence.js";
-import { nameOf } from "../tree/names.js";
 
 const SIZE = 220;
 

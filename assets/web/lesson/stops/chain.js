@@ -4,7 +4,7 @@ import { counted, filledBar, h, milliseconds, percent, say } from "../../base/do
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
 import { markerSample } from "../../tree/marker.js";
-import { nameOf, rootName } from "../../tree/names.js";
+import { nameOf, rootName } from "../../data/history.js";
 
 const LONGEST = 5;
 

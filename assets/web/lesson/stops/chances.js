@@ -1,8 +1,7 @@
 // Part of stop 8: one word of the recorded text with its five likeliest tokens, and what temperature and top-p make of them.
 
 import { filledBar, h, percent, say } from "../../base/dom.js";
-import { textOf } from "../../data/history.js";
-import { nameOf } from "../../tree/names.js";
+import { nameOf, textOf } from "../../data/history.js";
 import { lessonControls } from "../controls.js";
 
 const BEFORE = 24; // characters of the text before the word

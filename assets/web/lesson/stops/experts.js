@@ -1,12 +1,11 @@
 // Stops 3 and 4: two experts over the same candidates, mixed anew; and the branch made of their difference.
 
 import { counted, filledBar, h, number, say, wholePercent } from "../../base/dom.js";
-import { depthOf, passesOf, pathTo } from "../../data/history.js";
+import { depthOf, nameOf, passesOf, pathTo, rootName } from "../../data/history.js";
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
 import { isFromPair, weightsOf } from "../../tree/evidence.js";
 import { markerSample } from "../../tree/marker.js";
-import { nameOf, rootName } from "../../tree/names.js";
 
 const FEWEST = 4;
 

@@ -1,11 +1,10 @@
 // Stop 10: one answer written by five methods; at the places where a step of each begins, what each of them proposed.
 
 import { counted, h, number, say, table } from "../../base/dom.js";
-import { passesOf } from "../../data/history.js";
+import { passesOf, rootName } from "../../data/history.js";
 import { metrics } from "../../data/metrics.js";
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
-import { rootName } from "../../tree/names.js";
 
 const stepAt = (lane, count) => lane.steps.findIndex((_, i) => lane.countAfter(i - 1) === count);
 

@@ -1,10 +1,9 @@
 // Stop 6: the mask of a seven-node tree, filled by hand, then shown in full beside the tree.
 
 import { h, say } from "../../base/dom.js";
-import { depthOf, pathTo } from "../../data/history.js";
+import { depthOf, nameOf, pathTo, rootName } from "../../data/history.js";
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
-import { nameOf, rootName } from "../../tree/names.js";
 
 const CANDIDATES = 6;
 

@@ -1,10 +1,9 @@
 // Stop 7: guess which path the target keeps, then see what it chose and what is kept. Three steps, score kept.
 
 import { counted, h, number, say } from "../../base/dom.js";
-import { endOf, pathTo } from "../../data/history.js";
+import { endOf, nameOf, pathTo } from "../../data/history.js";
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
-import { nameOf } from "../../tree/names.js";
 
 const CANDIDATES = 12;
 const ROUNDS = 3;
