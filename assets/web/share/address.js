@@ -10,7 +10,6 @@ import { onTab, screen, setTab, state } from "../page/machine.js";
 import { LinkError, quoted, readLink, tabHash, tabOf } from "./link.js";
 
 const OWN = ["recording", "step", "stop"];
-const STATUS_MS = 12000;
 let linked = null; // the form's values that a link brings, by name
 
 // Puts the part after "#" into the address, and takes out the recording and the stop that it named before; with `step`, Back
@@ -26,18 +25,12 @@ export function setAddress(hash, step) {
 // A button that copies the link which `linkOf` gives as {link, note}, and a line that says what became of it
 export function copyButton(linkOf) {
   const status = h("span", { class: "copy-status muted", role: "status" });
-  let timer = 0;
-  const tell = (...content) => {
-    clearTimeout(timer);
-    status.replaceChildren(...content);
-  };
+  const tell = (...content) => status.replaceChildren(...content);
   async function copy() {
     try {
       const { link, note } = linkOf();
-      if (await copied(link)) {
-        tell(note);
-        timer = setTimeout(tell, STATUS_MS);
-      } else {
+      if (await copied(link)) tell(note);
+      else {
         const box = h("input", { class: "copy-box", readonly: true, value: link, "aria-label": say("copy_link"),
           onfocus: () => box.select() });
         tell(say("link_by_hand"), box);

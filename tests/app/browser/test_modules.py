@@ -483,7 +483,7 @@ def test_a_page_without_storage_still_watches_its_connection(modules):
     modules.evaluate(
         """async () => {
           const waiting = [];
-          window.setInterval = (look) => waiting.push(look);
+          window.setTimeout = (look) => waiting.push(look);
           await Jakiro.watchConnection(() => null);
           window.dispatchEvent(new Event("pagehide"));
           window.waiting = waiting.length;
