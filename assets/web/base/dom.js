@@ -38,17 +38,10 @@ export function popMenu(kind, summary, ...content) {
 
 // One of a few, as {element, mark(value)}; `choices` are [value, content], and `pick` is told the value
 export function radios(kind, name, choices, pick) {
-  const all = choices.map(([value, ...content]) => h("div", { class: kind, role: "radio", [`data-${kind}`]: value, tabindex: -1,
-    onclick: () => pick(value), onkeydown: (event) => {
-      if (!["Enter", " "].includes(event.key)) return;
-      event.preventDefault();
-      pick(value);
-    } }, content));
-  const mark = (chosen) => all.forEach((one, i) => {
-    one.setAttribute("aria-checked", String(choices[i][0] === chosen));
-    one.tabIndex = choices[i][0] === chosen ? 0 : -1;
-  });
-  return { element: h("div", { class: `${kind}s`, role: "radiogroup", "aria-label": name }, all), mark };
+  const all = choices.map(([value, ...content]) => h("label", { class: kind, [`data-${kind}`]: value },
+    h("input", { type: "radio", name: kind, onchange: () => pick(value) }), content));
+  return { element: h("div", { class: `${kind}s`, role: "radiogroup", "aria-label": name }, all),
+    mark: (chosen) => all.forEach((one, i) => (one.firstChild.checked = choices[i][0] === chosen)) };
 }
 
 // A horizontal bar filled to a share of its room

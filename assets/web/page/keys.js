@@ -8,9 +8,9 @@ import { inProjector, moves, pages, state } from "./machine.js";
 const isTextField = ({ tagName, type, isContentEditable }) => tagName === "TEXTAREA" || isContentEditable
   || (tagName === "INPUT" && !["range", "checkbox", "radio", "button", "file"].includes(type));
 // Where keys have a meaning of their own: a slider's arrows, a list of choices, tabs that are walked through
-const hasOwnKeys = ({ tagName, type, role, id }, key) => tagName === "SELECT" || (tagName === "INPUT" && type === "radio")
+const hasOwnKeys = ({ tagName, type, role, id }, key) => tagName === "SELECT"
   || (tagName === "INPUT" && type === "range" && id !== "jk-step" && !key.startsWith("Page"))
-  || (["tab", "radio"].includes(role) && isWalking() && key.startsWith("Arrow"));
+  || ((role === "tab" || type === "radio") && isWalking() && key.startsWith("Arrow"));
 
 // The stops of the lesson are turned like pages
 function lessonMove(key) {
