@@ -40,25 +40,18 @@ function slider({ name, label, min, max, step = 1, value, format, onInput }) {
   };
 }
 
-// A row of buttons of which one is pressed: {value: words}
+// One of a few: {value: words}
 function choice({ name, label, options, value, onPick }) {
-  let chosen = String(value);
-  const mark = () => buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.value === chosen)));
-  const buttons = Object.entries(options).map(([key, words]) =>
-    h("button", { class: "choice", type: "button", "data-control": name, "data-value": key, onclick: () => {
-      chosen = key;
-      mark();
-      onPick?.(key);
-    } }, words));
-  mark();
   const id = nextId(name);
+  const inputs = Object.keys(options).map((key) => h("input", { type: "radio", name: id, "data-control": name, "data-value": key,
+    checked: key === String(value), oninput: () => onPick?.(key) }));
   return {
-    element: h("div", { class: "lesson-choice", role: "group", "aria-labelledby": id }, h("span", { id }, label),
-      h("span", { class: "segments" }, buttons)),
+    element: h("div", { class: "lesson-choice", role: "radiogroup", "aria-labelledby": id }, h("span", { id }, label),
+      h("span", { class: "segments" }, Object.values(options).map((words, i) => h("label", { class: "choice" }, inputs[i], words)))),
     get value() {
-      return chosen;
+      return inputs.find((one) => one.checked).dataset.value;
     },
-    press: (key) => buttons.find((one) => one.dataset.value === String(key)).click(),
+    press: (key) => inputs.find((one) => one.dataset.value === String(key)).click(),
   };
 }
 
