@@ -26,8 +26,7 @@ export class RecordingsView {
   }
 
   async names() {
-    if (!this.known) this.known = screen.server ? await screen.server.recording_names() : [];
-    return this.known;
+    return (this.known ??= screen.server ? await screen.server.recording_names() : []);
   }
 
   async load(name) {

@@ -67,8 +67,6 @@ export function asCsv(run) {
         node.token_id, nameOf(lane, node.token_id, node.piece), node.proposer, node.score, node.draft_prob, node.target_prob,
         stateOf(step, i), node.target_choice, null, null]));
     }
-  }
-  for (const lane of Object.values(run.lanes)) {
     lane.tokens.forEach(({ id: came, step }, place) => {
       const { tokens = [] } = lane.alternativesAt(place) || {};
       tokens.slice(1).forEach(([id, piece, logprob], i) => rows.push([lane.method, step < 0 ? null : step, ...Array(4).fill(null), id,

@@ -18,8 +18,7 @@ async function fetchPacked(file) {
 
 function packed() {
   const here = document.getElementById(PACKED_ID);
-  bytes = bytes || (here ? Promise.resolve(Uint8Array.fromBase64(here.textContent)) : fetchPacked(given.plotlyFile));
-  return bytes;
+  return (bytes ??= here ? Promise.resolve(Uint8Array.fromBase64(here.textContent)) : fetchPacked(given.plotlyFile));
 }
 
 // Runs the script that compressed bytes hold

@@ -111,7 +111,6 @@ export class RaceView {
 
   draw(state, time) {
     const { run } = state;
-    if (state.tab !== "race") return;
     const present = run ? run.ordered : [];
     this.element.dataset.lanes = present.length;
     this.empty.hidden = present.length > 1;
