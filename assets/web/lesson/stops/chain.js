@@ -23,22 +23,15 @@ export function chainStop(lesson) {
   const step = chooseStep(lane);
   const guesses = lessonData.favourite(step).slice(0, LONGEST);
   const name = (i) => nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece);
-  let shown = 0;
-  let checked = false;
+  let [shown, checked] = [0, false];
 
   const host = h("ol", { class: "chain", "data-chain": "" });
   const all = h("div", { class: "chain-all" });
   const cost = h("p", { class: "muted tabular", "data-result": "chain-cost" });
   const result = lessonControls.result("chain");
-  const more = lessonControls.button("more", say("guess_more"), () => {
-    shown += 1;
-    checked = false;
-  });
+  const more = lessonControls.button("more", say("guess_more"), () => ([shown, checked] = [shown + 1, false]));
   const check = lessonControls.button("target", say("guess_check"), () => (checked = true));
-  const restart = lessonControls.button("restart", say("guess_restart"), () => {
-    shown = 0;
-    checked = false;
-  });
+  const restart = lessonControls.button("restart", say("guess_restart"), () => ([shown, checked] = [0, false]));
 
   function bar(n, chance, last) {
     return h("div", { class: last ? "chain-bar now" : "chain-bar" },

@@ -14,22 +14,21 @@ const toPlace = (speed) => (100 * Math.log(speed)) / Math.log(MOST_GB);
 const speedWords = (speed) => say("memory_value", { n: number(speed, speed < 20 ? 1 : 0) });
 const rowWords = (n) => say(n === 1 ? "rows_value_one" : "rows_value", { n });
 
+const line = (name, words, ms, drawn) => h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words), drawn,
+  h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
+
 function bars(floor, pass, size) {
   const most = Math.max(floor, pass);
-  const bar = (name, kind, words, ms) =>
-    h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words),
-      filledBar(kind, ms / most), h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
-  return [bar("weights", "fill-muted", say("bar_weights", { size: number(size / 1e6, 0) }), floor),
-    bar("pass", "fill-ink", say("bar_pass"), pass)];
+  return [line("weights", say("bar_weights", { size: number(size / 1e6, 0) }), floor, filledBar("fill-muted", floor / most)),
+    line("pass", say("bar_pass"), pass, filledBar("fill-ink", pass / most))];
 }
 
 // Readings of the weights as blocks: `n` passes one after the other, and one pass over `n` rows
 function blocks(n, one, together) {
-  const block = (ms, kind) => h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` });
-  const line = (name, words, ms, parts) => h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words),
-    h("span", { class: "blocks" }, parts), h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
-  return [line("apart", say("pass_apart"), n * one, Array.from({ length: n }, () => block(one, "fill-muted"))),
-    line("together", say("pass_curve"), together, [block(together, "fill-ink")])];
+  const row = (count, ms, kind) => h("span", { class: "blocks" },
+    Array.from({ length: count }, () => h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` })));
+  return [line("apart", say("pass_apart"), n * one, row(n, one, "fill-muted")),
+    line("together", say("pass_curve"), together, row(1, together, "fill-ink"))];
 }
 
 export function passesStop(lesson) {
