@@ -120,6 +120,31 @@ def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
         blocks.close()
 
 
+# Wherever the drawer is scrolled to
+FREE = """([field, share]) => { const drawer = document.querySelector('#settings'), list = document.querySelector(field);
+  drawer.scrollTop += list.getBoundingClientRect().top - innerHeight * share;
+  list.blur();
+  list.focus(); }"""
+PRESSED = """() => { const { left, top, width, height } = document.querySelector('#close-settings').getBoundingClientRect();
+  return document.elementFromPoint(left + width / 2, top + height / 2).closest('#close-settings') !== null; }"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1280, 600), (390, 844)])
+def test_no_list_of_methods_lies_over_the_drawer_s_close_button(open_tab, fake_address, width, height):
+    tab = open_tab(fake_address, viewport={"width": width, "height": height})
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.click("#jk-settings")
+    for field in ("#method input", "#further-lanes input"):
+        for share in (0.3, 0.5, 0.7):
+            tab.evaluate(FREE, [field, share])
+            tab.wait_for_selector("#settings .options")
+            tab.wait_for_timeout(250)  # it comes flying
+            assert tab.locator("#settings .options li").count() > 5
+            assert tab.evaluate(PRESSED), (field, share)
+    tab.click("#close-settings")
+    assert tab.is_hidden("#settings")
+
+
 # Of each fact, whether it begins a line, and whether the sign before it is to be seen
 SIGNS = """() => { const line = document.querySelector('.headline');
   const [cut] = getComputedStyle(line).clipPath.match(/[\\d.]+px.$/);
