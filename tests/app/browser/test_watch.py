@@ -121,12 +121,13 @@ def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
 
 
 # Wherever the drawer is scrolled to
-FREE = """([field, share]) => { const drawer = document.querySelector('#settings'), list = document.querySelector(field);
-  drawer.scrollTop += list.getBoundingClientRect().top - innerHeight * share;
+FREE = """([field, share]) => { const list = document.querySelector(field);
+  document.querySelector('#settings').scrollTop += list.getBoundingClientRect().top - innerHeight * share;
   list.blur();
   list.focus(); }"""
-PRESSED = """() => { const { left, top, width, height } = document.querySelector('#close-settings').getBoundingClientRect();
-  return document.elementFromPoint(left + width / 2, top + height / 2).closest('#close-settings') !== null; }"""
+PRESSED = """() => { const close = document.querySelector('#close-settings');
+  const { left, top, width, height } = close.getBoundingClientRect();
+  return close.contains(document.elementFromPoint(left + width / 2, top + height / 2)); }"""
 
 
 @pytest.mark.parametrize(("width", "height"), [(1366, 768), (1280, 600), (390, 844)])
