@@ -313,7 +313,7 @@ BROWSER = {
     "dice_seed": "Seed",
     "dice_seed_value": "Seed {n}",
     "dice_shared": "Shared dice for the draft",
-    "dice_same": "✓ Same text: {tokens} tokens compared, {characters} characters",
+    "dice_same": "✓ Same text: {tokens} tokens compared",
     "dice_differ": "The texts differ from token {token} on.",
     "dice_steps": "{steps} steps for {tokens} tokens",
     "dice_table": "All recorded settings",

@@ -390,7 +390,7 @@ BROWSER = {
         "a step is one round of guessing and checking: tokens added ÷ steps; {drafted} before the end cut some off"
     ),
     "metric_same": "Same text",
-    "metric_same_note": "every token compared with plain decoding, which writes one at a time: {characters}",
+    "metric_same_note": "every token compared with plain decoding, which writes one at a time",
     "metric_rate": "Tokens a second",
     "metric_rate_note": "{lane}, by computing time; plain decoding {plain}",
     "metric_rate_note_alone": "{lane}, by computing time",
@@ -400,8 +400,6 @@ BROWSER = {
     "trained": TRAINED,
     "not_measured": "–",
     "same_yes": "✓ identical, all {tokens}",
-    "one_character": "1 character",
-    "many_characters": "{n} characters",
     "one_token": "1 token",
     "many_tokens": "{n} tokens",
     "same_no": "differs from token {token} on",

@@ -2,12 +2,9 @@
 // and a dash where something was not measured.
 
 import { counted, h, number, rate, say, setText, wholePercent } from "../base/dom.js";
-import { unitsOf } from "../base/pieces.js";
 import { baseline, metrics } from "../data/metrics.js";
 
 const NEAR_TIE = 0.5;
-
-const characters = (lane, count) => unitsOf(lane.tokens.slice(0, count)).reduce((sum, unit) => sum + Array.from(unit.text).length, 0);
 
 // What the same-text check says: {value, note, state: "same", "different" or "none", tokens, step: where they part}
 export function sameText(run, steps) {
@@ -23,8 +20,7 @@ export function sameText(run, steps) {
   }
   const shown = steps === undefined ? main.tokens.length : main.countAfter(steps - 1);
   const tokens = Math.min(shown, plain.tokens.length);
-  return { value: say("same_yes", { tokens: counted("token", tokens) }), state: "same", tokens,
-    note: say("metric_same_note", { characters: counted("character", characters(main, tokens)) }) };
+  return { value: say("same_yes", { tokens: counted("token", tokens) }), state: "same", tokens, note: say("metric_same_note") };
 }
 
 export const speedupWords = (value) => (value === null ? null : `${number(value, 2)}×`);

@@ -2,7 +2,6 @@
 // the number of steps changes.
 
 import { h, number, say } from "../../base/dom.js";
-import { textOf } from "../../data/history.js";
 import { metrics } from "../../data/metrics.js";
 import { lessonControls } from "../controls.js";
 import { chancesBox } from "./chances.js";
@@ -10,12 +9,9 @@ import { AnswerView } from "../../watch/answer.js";
 
 const SEEDS = [1, 2];
 
-// What is compared: token ids, and how many characters that are
-function compare(pair) {
-  const different = metrics.partsAt({ main: pair.drafted, plain: pair.plain });
-  if (different !== null) return { same: false, token: different + 1 };
-  const tokens = pair.drafted.tokens.length;
-  return { same: true, tokens, characters: Array.from(textOf(pair.drafted, tokens)).length };
+function compare({ drafted, plain }) {
+  const different = metrics.partsAt({ main: drafted, plain });
+  return { same: different === null, token: different + 1, tokens: drafted.tokens.length };
 }
 
 export function diceStop(lesson) {
