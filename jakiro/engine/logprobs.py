@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from jakiro.config import ALTERNATIVES
@@ -21,19 +20,16 @@ def scored(
         logits: (n, vocab_size) that the n tokens are looked up in.
         count: of the likeliest; fewer where fewer may come.
     """
-    ids, logprobs = _likeliest(logits, max(1, min(count, logits.shape[-1])), 1 / temperature)
-    own = logits.gather(-1, torch.tensor(token_ids, device=logits.device)[:, None])
-    best = logits.gather(-1, ids[:, :1])
-    own = logprobs[:, :1] + (own.float() - best.float()) / temperature
-    ids, logprobs = ids[:, :count].tolist(), torch.cat([own, logprobs[:, :count]], dim=-1).tolist()
-    return tuple(
-        tuple(
-            Scored(token_id, token_text.piece(token_id), logprob)
-            for place, (token_id, logprob) in enumerate(zip((given, *others), row, strict=True))
-            if not place or math.isfinite(logprob)
-        )
-        for given, others, row in zip(token_ids, ids, logprobs, strict=True)
-    )
+    found = _likeliest(logits, max(1, min(count, logits.shape[-1])), 1 / temperature)
+    rows = []
+    for row, (given, ids, logprobs) in enumerate(zip(token_ids, *(part.tolist() for part in found), strict=True)):
+        if given in ids:
+            own = logprobs[ids.index(given)]
+        else:
+            own = logprobs[0] + float(logits[row, given].float() - logits[row, ids[0]].float()) / temperature
+        others = [pair for pair in zip(ids[:count], logprobs, strict=False) if math.isfinite(pair[1])]
+        rows.append(tuple(Scored(each, token_text.piece(each), logprob) for each, logprob in [(given, own), *others]))
+    return tuple(rows)
 
 
 def ranked(logits: Tensor, token_ids: Sequence[int], temperature: float, token_text: TokenText) -> tuple[Ranked, ...]:
@@ -59,6 +55,6 @@ def ranked(logits: Tensor, token_ids: Sequence[int], temperature: float, token_t
 def _likeliest(logits: Tensor, count: int, weight: float) -> tuple[Tensor, Tensor]:
     """(n, count) int64 ids of the largest of each row, best first, and log-softmax of weight · logits there."""
     if native.works_on(logits) and native.ranks_up_to(count):
-        return native.best_tokens(logits, weight, None, 0.0, count)[:2]
+        return native.best_tokens(logits, weight, None, 0.0, count, chances=False)[:2]
     values, ids = (logits.float() * weight).log_softmax(-1).topk(count, dim=-1)
     return ids, values

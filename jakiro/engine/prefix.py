@@ -21,6 +21,8 @@ from jakiro.target.model import TargetModel
 from jakiro.trace import first_difference
 
 MEGABYTES = 256
+# Of the room, for one text; a longer one keeps its beginning
+MOST_OF_ROOM = 0.8
 # Texts of one owner; edited questions and new chats begin further ones
 MOST_TEXTS = 4
 
@@ -187,13 +189,17 @@ class GrowingPrefix:
 
     def keep(self, runner: Runner, session: DraftSession | None) -> None:
         """Keeps what can be begun with; the last token was not read yet."""
-        known_ids = self.token_ids[:-1][: runner.max_reusable_tokens]
-        self.prefixes.add(
-            self.target,
-            known_ids,
-            lambda: (runner.export_cache(len(known_ids)), torch.cat(self._features)[: len(known_ids)].clone()),
-            session.head_rows() if session is not None else {},
-        )
+        head_rows = session.head_rows() if session is not None else {}
+        one_token = (runner.export_cache(1), self._features[0][:1], *(rows[..., :1, :] for rows in head_rows.values()))
+        room = int(MOST_OF_ROOM * self.prefixes.store.max_bytes) // sum(each.nbytes for each in one_token)
+        known = min(len(self.token_ids) - 1, room, runner.max_reusable_tokens)
+        if known:
+            self.prefixes.add(
+                self.target,
+                self.token_ids[:known],
+                lambda: (runner.export_cache(known), torch.cat(self._features)[:known].clone()),
+                {head: rows[..., :known, :].contiguous() for head, rows in head_rows.items()},
+            )
 
 
 def _num_common(left: Sequence[int], right: Sequence[int]) -> int:

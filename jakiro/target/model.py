@@ -40,8 +40,6 @@ NUMERICS = ("exact", "fast")
 # Says of a model that `round_linears` rounded its weights, which compiled code then keeps in 8 bits
 ROUNDED = "rounded_to_blocks"
 PREFILL_CHUNK = 512
-# Of a prompt in compiled code, the first rows, whole chunks, attend exactly: further ones would be read a fifth slower
-EXACT_ROWS = 2048
 # Rows that a pass over a tree runs with on a GPU, or a multiple: one kernel for all trees, which there cost about alike
 TREE_ROWS = 64
 # Float64 copies of so many tokens' keys and values may take this share of a GPU's memory
@@ -268,7 +266,7 @@ class TargetModel:
     @property
     def max_reusable_tokens(self) -> int:
         """How many of a text's first rows have the same bits however they were read: an answer may begin with them."""
-        return EXACT_ROWS if self.compiled else 0
+        return self.max_positions if self.compiled else 0
 
     @property
     def hidden_size(self) -> int:
@@ -334,7 +332,7 @@ class TargetModel:
             positions = torch.arange(start, start + chunk.shape[0], device=self.device)
             columns = torch.arange(start + chunk.shape[0], device=self.device)
             mask = columns <= positions[:, None]
-            attending = EXACT if start < self.max_reusable_tokens else self._ways.fast
+            attending = EXACT if self.compiled else self._ways.fast
             features.append(self._forward(chunk, positions, mask, columns, cache, attending))
         last_rows = features[-1][-2:]
         return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]

@@ -88,8 +88,8 @@ def ranks_up_to(width: int) -> bool:
 
 
 def best_tokens(
-    scores: Tensor, weight: float, noise: Tensor | None, noise_weight: float, width: int
-) -> tuple[Tensor, Tensor, Tensor]:
+    scores: Tensor, weight: float, noise: Tensor | None, noise_weight: float, width: int, chances: bool = True
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """The best `width` tokens of each row by weight · score + noise_weight · noise, best first.
 
     Args:
@@ -97,12 +97,14 @@ def best_tokens(
         noise: (tokens,) float32, or None.
 
     Returns:
-        (rows, width) int64 places, log softmax of what they are ranked by, and softmax of their scores.
+        (rows, width) int64 places, log softmax of what they are ranked by, and where `chances` are asked for, which
+        takes a second look at the vocabulary, softmax of their scores.
     """
     scores = scores.contiguous()
     rows, tokens = scores.shape
     places = torch.empty((rows, width), dtype=torch.int64, device=scores.device)
-    estimates, chances = scores.new_empty(2, rows, width)
+    estimates = scores.new_empty(rows, width)
+    softmax = scores.new_empty(rows, width) if chances else None
     noise = None if noise is None else noise.contiguous()
     library().jakiro_best(
         scores.data_ptr(),
@@ -114,10 +116,10 @@ def best_tokens(
         width,
         places.data_ptr(),
         estimates.data_ptr(),
-        chances.data_ptr(),
+        address(softmax),
         num_threads(),
     )
-    return places, estimates, chances
+    return places, estimates, softmax
 
 
 def best_of_mixture(

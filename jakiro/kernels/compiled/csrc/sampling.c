@@ -447,7 +447,7 @@ typedef struct {
     float noise_weight;
     int64_t width;
     int64_t *places;            /* (rows, width) */
-    float *estimates, *chances; /* (rows, width) */
+    float *estimates, *chances; /* (rows, width); chances may be null */
 } Candidates;
 
 static inline vec ranked(const Candidates *work, const float *scores, int64_t place) {
@@ -467,7 +467,7 @@ static void best_of_row(const Candidates *work, int64_t row, const float *scores
     const int64_t count = work->vocabulary, width = work->width;
     const float nothing = -__builtin_inff();
     int64_t *places = work->places + row * width;
-    float *estimates = work->estimates + row * width, *chances = work->chances + row * width;
+    float *estimates = work->estimates + row * width;
     float best[MOST_CANDIDATES];
     for (int64_t rank = 0; rank < width; rank++) best[rank] = nothing, places[rank] = rank;
     for (int64_t block = 0; block < count; block += BLOCK) {
@@ -492,7 +492,7 @@ static void best_of_row(const Candidates *work, int64_t row, const float *scores
     const float rank_total = highest + log_of_sum(sums);
     for (int64_t rank = 0; rank < width; rank++) {
         estimates[rank] = best[rank] - rank_total;
-        chances[rank] = exponential((vec){0} + (scores[places[rank]] - total))[0];
+        if (work->chances) work->chances[row * width + rank] = exponential((vec){0} + (scores[places[rank]] - total))[0];
     }
 }
 
@@ -512,14 +512,14 @@ static void best(const void *context, int thread_id, int num_threads) {
     const Candidates *work = context;
     for (int64_t row = thread_id; row < work->rows; row += num_threads) {
         const float *scores = work->scores + row * work->vocabulary;
-        best_of_row(work, row, scores, total_of(scores, work->vocabulary));
+        best_of_row(work, row, scores, work->chances ? total_of(scores, work->vocabulary) : 0);
     }
 }
 
 int64_t jakiro_most_candidates(void) { return MOST_CANDIDATES; }
 
 /* Each row's best tokens by weight * score + noise_weight * noise, the lower place first among equals: their places, log
- * softmax of what they were ranked by, and softmax of their scores. */
+ * softmax of what they were ranked by, and softmax of their scores where somebody asks. */
 void jakiro_best(const float *scores, int64_t rows, int64_t vocabulary, float weight, const float *noise,
                  float noise_weight, int64_t width, int64_t *places, float *estimates, float *chances, int64_t threads) {
     Candidates work = {scores, rows, vocabulary, weight, noise, noise_weight, width, places, estimates, chances};
