@@ -111,6 +111,7 @@ def test_equal_trees_have_a_pair_of_columns_for_each_size(board):
 
 def test_a_category_has_its_own_rows(board):
     tab = board()
+    tab.focus('[data-control="board-category"]')
     tab.select_option('[data-control="board-category"]', "math")
     assert "math" in tab.inner_text(".board-table caption") and len(methods(tab)) == 3
     assert tab.evaluate("document.activeElement.dataset.control") == "board-category"
