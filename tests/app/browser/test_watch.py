@@ -146,23 +146,24 @@ def test_no_list_of_methods_lies_over_the_drawer_s_close_button(open_tab, fake_a
     assert tab.is_hidden("#settings")
 
 
-# Of each fact, whether it begins a line, and whether the sign before it is to be seen
+# Of each fact: whether it begins a line, whether the sign before it is to be seen, and whether the sign has room
 SIGNS = """() => { const line = document.querySelector('.headline');
   const [cut] = getComputedStyle(line).clipPath.match(/[\\d.]+px.$/);
-  const start = line.getBoundingClientRect().left + parseFloat(cut);
-  return [...line.querySelectorAll('.fact:not([hidden])')].map((fact, i, all) => {
-    const sign = fact.getBoundingClientRect().left + parseFloat(getComputedStyle(fact, '::before').left);
-    return [!i || all[i - 1].offsetTop !== fact.offsetTop, sign + 5 > start]; }); }"""
+  const facts = [...line.querySelectorAll('.fact:not([hidden])')].map((fact) => fact.getBoundingClientRect());
+  const sign = parseFloat(getComputedStyle(line.firstChild, '::before').left);
+  return facts.map(({ left, top }, i) => { const before = facts[i - 1]?.top === top ? facts[i - 1] : null;
+    return [!before, left + sign + 5 > line.getBoundingClientRect().left + parseFloat(cut),
+      !before || left + sign > before.right]; }); }"""
 
 
 def test_a_line_of_facts_neither_begins_nor_ends_with_the_sign_between_them(tab):
     breaks = set()
-    for width in (1440, 1000, 800):
+    for width in (1920, 1440, 800):
         tab.set_viewport_size({"width": width, "height": 900})
         wait_for_frames(tab)
         signs = tab.evaluate(SIGNS)
-        assert len(signs) == 3 and all(seen != begins for begins, seen in signs), (width, signs)
-        breaks.add(sum(begins for begins, _ in signs))
+        assert len(signs) == 3 and all(seen != begins and room for begins, seen, room in signs), (width, signs)
+        breaks.add(sum(begins for begins, _, _ in signs))
     assert len(breaks) > 1, "one line at some widths, more at others"
     tab.set_viewport_size(DESKTOP)
 
