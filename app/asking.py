@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.words import page as words
 from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, Grammar, SamplingParams, TreeConfig, bias_of
@@ -13,6 +13,8 @@ from jakiro.text import ROLES, joined_parts, read_arguments
 
 # Methods that race at once, plain decoding among them
 MOST_LANES = 4
+# Fields of `SamplingParams`
+_WHOLE_NUMBERS = {"top_k", "seed", "no_repeat_ngram_size"}
 # Characters of JSON
 _LONGEST_ARGUMENTS = 1000
 
@@ -48,10 +50,9 @@ class Asking:
 
 
 def read_asking(
-    *, question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside,
-    further_lanes, numerics, system_prompt, history, template_arguments=None, answer_as=words.FREE_TEXT, answer_form="",
-    min_p=0, repetition_penalty=1, presence_penalty=0, frequency_penalty=0, no_repeat_ngram_size=0,
-    logit_bias="", suppress_tokens="", answer_prefix=None, known: Methods = METHODS,
+    *, question, length, tree, candidates, levels, method, alongside, further_lanes, numerics, system_prompt, history,
+    template_arguments=None, answer_as=words.FREE_TEXT, answer_form="", logit_bias="", suppress_tokens="",
+    answer_prefix=None, known: Methods = METHODS, **sampled,
 ) -> Asking:  # fmt: skip
     """Checks raw form values.
 
@@ -60,18 +61,15 @@ def read_asking(
         answer_prefix: the ids of an answer's beginning, and the places whose tokens the visitor chose, as two lists.
         logit_bias, suppress_tokens: comma lists of ID=BIAS and of ids, or what `SamplingParams` takes.
         known: the drafting methods that there are.
+        sampled: further fields of `SamplingParams`.
 
     Raises:
         ValueError: one clear sentence about the first value that does not fit.
     """
     messages = read_messages(question, system_prompt, history)
-    params = replace(
-        read_params(temperature, top_p, top_k, seed, length),
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        no_repeat_ngram_size=_whole(no_repeat_ngram_size),
+    params = read_params(
+        length,
+        **sampled,
         logit_bias=_listed(logit_bias, lambda text: tuple(map(bias_of, text.split(",")))),
         suppress_tokens=_listed(suppress_tokens, lambda text: tuple(comma_list(words.SUPPRESSED, text, int))),
         grammar=read_grammar(answer_as, answer_form),
@@ -100,13 +98,14 @@ def _read_prefix(given) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(lists[0]), tuple(lists[1])
 
 
-def read_params(temperature, top_p, top_k, seed, length) -> SamplingParams:
-    """How tokens are chosen, and how many.
+def read_params(length, **sampled) -> SamplingParams:
+    """How many tokens, and how they are chosen; whole numbers may come as floats.
 
     Raises:
         ValueError: the library's own sentence about the first value that does not fit.
     """
-    return SamplingParams(temperature, top_p, _whole(top_k), _whole(seed), _whole(length))
+    whole = {name: _whole(sampled[name]) for name in _WHOLE_NUMBERS & sampled.keys()}
+    return SamplingParams(**sampled | whole, max_new_tokens=_whole(length))
 
 
 def _listed(given, read: Callable[[str], object]) -> object:

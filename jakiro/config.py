@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, replace
 
 POLICIES = ("auto", "fixed")
+# "exact": plain and drafted passes round alike
+NUMERICS = ("exact", "fast")
 MOST_NODES, MOST_DEPTH = 256, 16
 MAX_SEED = 2**63
 # Below it, logits over the temperature leave float32's range
@@ -22,19 +24,23 @@ ALTERNATIVES = 5
 # Beyond these a setting says no more than at them
 MOST_BIAS, MOST_PENALTY, MOST_REPETITION = 100, 2, 10
 MOST_TOKENS_NAMED, MOST_CHOICES, LONGEST_GRAMMAR = 1024, 256, 100_000
-# Sentences of settings that several configs have
-TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
-TEMPLATE_ARGUMENTS = 'What the chat template is told, as a JSON object, such as {"enable_thinking": false}.'
-DEVICE = "cpu or cuda; a GPU is taken where there is one."
-DTYPE = "float32, bfloat16 or float16; what suits the device."
-METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."
-CORPORA = "Corpus files (*.jsonl.gz) or folders that hold them."
-MAX_NEW_TOKENS = "At most this many tokens."
-TOP_P = "Nucleus mass, above 0 and at most 1."
-TOP_K = "Keep the k likeliest tokens; 0 keeps all."
-WIDTH = "Children tried per node and nodes expanded per level."
-PROMPTS = "Prompts in Spec-Bench form; our own if not given."
-LIMIT = "At most this many prompts, from all categories in turn."
+
+
+class About:
+    """Sentences of settings that several configs have."""
+
+    TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
+    TEMPLATE_ARGUMENTS = 'What the chat template is told, as a JSON object, such as {"enable_thinking": false}.'
+    DEVICE = "cpu or cuda; a GPU is taken where there is one."
+    DTYPE = "float32, bfloat16 or float16; what suits the device."
+    METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."
+    CORPORA = "Corpus files (*.jsonl.gz) or folders that hold them."
+    MAX_NEW_TOKENS = "At most this many tokens."
+    TOP_P = "Nucleus mass, above 0 and at most 1."
+    TOP_K = "Keep the k likeliest tokens; 0 keeps all."
+    WIDTH = "Children tried per node and nodes expanded per level."
+    PROMPTS = "Prompts in Spec-Bench form; our own if not given."
+    LIMIT = "At most this many prompts, from all categories in turn."
 
 
 def setting(
@@ -44,6 +50,8 @@ def setting(
     argument: bool = False,
     repeated: bool = False,
     read: Callable[[str], object] | None = None,
+    words: tuple[str, ...] = (),
+    variable: bool = False,
 ):
     """A field of a config with its sentence, for readers and for a command's `--help`.
 
@@ -51,9 +59,11 @@ def setting(
         names: of the option where they are not the field's own; an `argument` has none.
         repeated: a tuple whose option may stand several times; of others it takes a comma list.
         read: makes a part of a repeated one from the option's text, where it is no text itself.
+        words: that a comma list of numbers may also hold.
+        variable: whether JAKIRO_ and the field's name in capitals is an environment variable for it.
     """
-    about = {"about": about, "names": names, "argument": argument, "repeated": repeated, "read": read}
-    return field(default=default, metadata=about)
+    about = {"about": about, "names": names, "argument": argument, "several": argument or repeated}
+    return field(default=default, metadata=about | {"read": read, "words": words, "variable": variable})
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -70,6 +80,11 @@ def is_number(value: object) -> bool:
 def is_count(value: object, least: int) -> bool:
     """Whether it is a whole number, `least` or more; True and False do not count."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _require_fit(fits: bool, wanted: str, value: object) -> None:
+    """Raises ValueError with what was wanted and what came where a value does not fit."""
+    require(fits, f"{wanted}; you gave {_came(value)}.")
 
 
 def _came(value: object) -> str:
@@ -144,6 +159,12 @@ _RANGES = {
     "presence_penalty": ("Presence penalty", -MOST_PENALTY, MOST_PENALTY, "-2 to 2, 0 for none"),
     "frequency_penalty": ("Frequency penalty", -MOST_PENALTY, MOST_PENALTY, "-2 to 2, 0 for none"),
 }
+# Settings that are whole numbers: the least, and a sentence's beginning
+_COUNTS = {
+    "top_k": (0, "Top-k must be a whole number, 0 or more"),
+    "max_new_tokens": (1, "Length must be a whole number of tokens, 1 or more"),
+    "no_repeat_ngram_size": (0, "Unrepeated runs must be a whole number of tokens, 0 for none"),
+}
 
 
 def shortened(value: object) -> str:
@@ -190,10 +211,10 @@ class SamplingParams:
     """
 
     temperature: float = setting("0 is greedy; otherwise logits are divided by it.", 0.0)
-    top_p: float = setting(TOP_P, 1.0)
-    top_k: int = setting(TOP_K, 0)
+    top_p: float = setting(About.TOP_P, 1.0)
+    top_k: int = setting(About.TOP_K, 0)
     seed: int = setting("The same seed gives the same text, with and without drafting.", 0)
-    max_new_tokens: int = setting(MAX_NEW_TOKENS, 256)
+    max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 256)
     stop: tuple[str, ...] = setting("End before this text; may be repeated.", (), repeated=True)
     min_p: float = setting("Drop tokens below this share of the likeliest one's chance; 0 keeps all.", 0.0)
     repetition_penalty: float = setting("Divide logits of tokens that came before, prompt included; 1 for none.", 1.0)
@@ -213,45 +234,31 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, (label, least, most, in_words) in _RANGES.items():
             value = getattr(self, name)
-            within = is_number(value) and least <= value <= most
-            require(within, f"{label} must be {in_words}; you gave {_came(value)}.")
-        require(
-            self.temperature == 0 or self.temperature >= LEAST_TEMPERATURE,
-            f"Temperature must be 0, which is greedy, or at least {LEAST_TEMPERATURE:g}; you gave {self.temperature}.",
-        )
-        require(
-            is_number(self.top_p) and 0 < self.top_p <= 1,
-            f"Top-p must be above 0 and at most 1; you gave {_came(self.top_p)}.",
-        )
-        require(is_count(self.top_k, 0), f"Top-k must be a whole number, 0 or more; you gave {_came(self.top_k)}.")
-        require(
+            _require_fit(is_number(value) and least <= value <= most, f"{label} must be {in_words}", value)
+        for name, (least, wanted) in _COUNTS.items():
+            _require_fit(is_count(getattr(self, name), least), wanted, getattr(self, name))
+        at_least = f"Temperature must be 0, which is greedy, or at least {LEAST_TEMPERATURE:g}"
+        _require_fit(self.greedy or self.temperature >= LEAST_TEMPERATURE, at_least, self.temperature)
+        _require_fit(is_number(self.top_p) and 0 < self.top_p <= 1, "Top-p must be above 0 and at most 1", self.top_p)
+        _require_fit(
             is_count(self.seed, 0) and self.seed < MAX_SEED,
-            f"Seed must be a whole number from 0 to 2^63 - 1; you gave {_came(self.seed)}.",
+            "Seed must be a whole number from 0 to 2^63 - 1",
+            self.seed,
         )
-        require(
-            is_count(self.max_new_tokens, 1),
-            f"Length must be a whole number of tokens, 1 or more; you gave {_came(self.max_new_tokens)}.",
-        )
-        require(
+        _require_fit(
             isinstance(self.stop, (list, tuple))
             and len(self.stop) <= MOST_STOPS
             and all(isinstance(text, str) and 0 < len(text) <= LONGEST_STOP for text in self.stop),
-            f"Stop must be at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters; you gave {_came(self.stop)}.",
+            f"Stop must be at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters",
+            self.stop,
         )
-        require(
+        _require_fit(
             self.logprobs is None or (is_count(self.logprobs, 0) and self.logprobs <= MOST_LOGPROBS),
-            f"Logprobs must be a whole number from 0 to {MOST_LOGPROBS}; you gave {_came(self.logprobs)}.",
+            f"Logprobs must be a whole number from 0 to {MOST_LOGPROBS}",
+            self.logprobs,
         )
-        require(
-            isinstance(self.record_alternatives, bool),
-            f"Record alternatives must be true or false; you gave {_came(self.record_alternatives)}.",
-        )
-        object.__setattr__(self, "stop", tuple(self.stop))
-        run = self.no_repeat_ngram_size
-        require(
-            is_count(run, 0), f"Unrepeated runs must be a whole number of tokens, 0 for none; you gave {_came(run)}."
-        )
-        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        recorded = self.record_alternatives
+        _require_fit(isinstance(recorded, bool), "Record alternatives must be true or false", recorded)
         require(
             isinstance(self.suppress_tokens, (list, tuple))
             and len(self.suppress_tokens) <= MOST_TOKENS_NAMED
@@ -259,11 +266,13 @@ class SamplingParams:
             f"Suppressed tokens must be at most {MOST_TOKENS_NAMED} ids, 0 or more; you gave "
             f"{shortened(self.suppress_tokens)}.",
         )
-        object.__setattr__(self, "suppress_tokens", tuple(sorted(set(self.suppress_tokens))))
         require(
             self.grammar is None or isinstance(self.grammar, Grammar),
             f"A grammar must be a Grammar or None; you gave {shortened(self.grammar)}.",
         )
+        object.__setattr__(self, "stop", tuple(self.stop))
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        object.__setattr__(self, "suppress_tokens", tuple(sorted(set(self.suppress_tokens))))
 
     @property
     def greedy(self) -> bool:
@@ -343,17 +352,9 @@ class TreeConfig:
     contrastive: bool = True
 
     def __post_init__(self) -> None:
-        require(
-            is_count(self.width, 1) and self.width <= 64, f"Tree width must be 1 to 64; you gave {_came(self.width)}."
-        )
-        require(
-            is_count(self.depth, 0) and self.depth <= MOST_DEPTH,
-            f"Tree depth must be 0 to {MOST_DEPTH}; you gave {_came(self.depth)}.",
-        )
-        require(
-            is_count(self.nodes, 1) and self.nodes <= MOST_NODES,
-            f"Tree nodes must be 1 to {MOST_NODES}; you gave {_came(self.nodes)}.",
-        )
+        for name, least, most in (("width", 1, 64), ("depth", 0, MOST_DEPTH), ("nodes", 1, MOST_NODES)):
+            value = getattr(self, name)
+            _require_fit(is_count(value, least) and value <= most, f"Tree {name} must be {least} to {most}", value)
         require(self.policy in POLICIES, f"Tree policy must be one of {POLICIES}; you gave {self.policy!r}.")
 
     @property

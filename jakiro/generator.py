@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, NUMERICS, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.budget import NONE, Size, sizes_for
@@ -27,10 +27,9 @@ from jakiro.engine.stream import Stream
 from jakiro.graphs.pool import Slots
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
-from jakiro.target.model import NUMERICS
 from jakiro.text import TokenText
 from jakiro.trace import Step, Trace
-from jakiro.zoo.loading import GeneratorParts, LoadedModels, LoadOptions, Progress, load_parts
+from jakiro.zoo.loading import GeneratorParts, LoadOptions, load_parts
 from jakiro.zoo.placement import most_gpu_memory
 from jakiro.zoo.table import head_warning
 
@@ -84,7 +83,6 @@ class JakiroGenerator:
         dtype: str | None = None,
         numerics: str | None = None,
         graphs: bool = True,
-        progress: Progress | None = None,
         draft_precision: str | None = None,
         side_by_side: int = 1,
         methods: Iterable[Method] = (),
@@ -101,7 +99,6 @@ class JakiroGenerator:
             numerics: "exact" makes plain and drafted passes round alike, "fast" does not; None takes exact, but fast on
                 a GPU with slow float64.
             graphs: on a GPU, capture passes as CUDA graphs at load; False runs them kernel by kernel.
-            progress: called while passes are captured, with how many are done and how many there are.
             draft_precision: on a CPU, "int8" (default) rounds the head's large matrices to 8 bits: drafting is faster,
                 the text is the same. "full" keeps them.
             side_by_side: answers that will run at once, as in a race; on a GPU, slots for so many are made at load.
@@ -117,17 +114,12 @@ class JakiroGenerator:
             target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=tuple(methods),
             template_arguments=template_arguments and json.dumps(template_arguments), draft_model=draft_model,
         )  # fmt: skip
-        return cls.load(options, progress=progress)
+        return cls.load(options)
 
     @classmethod
-    def load(
-        cls,
-        options: LoadOptions,
-        prepare: Callable[[LoadedModels], LoadedModels] | None = None,
-        progress: Progress | None = None,
-    ) -> "JakiroGenerator":
-        """`from_pretrained` with its options as one value. Arguments and errors are those of `load_parts`."""
-        return cls.from_parts(load_parts(options, prepare, progress))
+    def load(cls, options: LoadOptions) -> "JakiroGenerator":
+        """`from_pretrained` with its options as one value; errors are those of `load_parts`."""
+        return cls.from_parts(load_parts(options))
 
     @classmethod
     def from_parts(cls, parts: GeneratorParts) -> "JakiroGenerator":
@@ -306,22 +298,20 @@ class JakiroGenerator:
             ValueError: an empty or too long prompt, an unknown method, no draft head for a method that needs one, or a
                 beginning that ends the answer or is outside its grammar.
         """
-        request = self._request(messages, sampling, tree, raw, prefixes, template_arguments, answer_prefix_ids, forced)
+        prompt = {"raw": raw, "template_arguments": template_arguments, "forced": forced}
+        request = self._request(messages, sampling, tree, prefixes, answer_prefix_ids=answer_prefix_ids, **prompt)
         return self._start(request, method)
 
     def _request(
         self,
         messages: Messages,
-        sampling: SamplingParams | None = None,
-        tree: TreeConfig | None = None,
-        raw: bool = False,
+        sampling: SamplingParams | None,
+        tree: TreeConfig | None,
         prefixes: OwnPrefixes | None = None,
-        template_arguments: Mapping[str, object] | None = None,
-        answer_prefix_ids: Sequence[int] = (),
-        forced: Sequence[int] | None = None,
+        **prompt,
     ) -> Request:
-        prompt = Prompt.of(self.tokenizer, messages, raw, template_arguments, answer_prefix_ids, forced)
-        return Request(prompt, sampling or SamplingParams(), tree or AUTOMATIC_TREE, prefixes)
+        asked = Prompt.of(self.tokenizer, messages, **prompt)
+        return Request(asked, sampling or SamplingParams(), tree or AUTOMATIC_TREE, prefixes)
 
     def _start(self, request: Request, method: str | None) -> Stream:
         """One method's answer to a request."""
@@ -375,18 +365,13 @@ class JakiroGenerator:
         sampling: SamplingParams | None = None,
         methods: Sequence[str] | None = None,
         tree: TreeConfig | None = None,
-        raw: bool = False,
-        prefixes: OwnPrefixes | None = None,
-        template_arguments: Mapping[str, object] | None = None,
-        answer_prefix_ids: Sequence[int] = (),
-        forced: Sequence[int] | None = None,
+        **further,
     ) -> "Race":
         """Answers one question with several methods; the next step is that of the one with the least time so far.
 
         Args:
             methods: names; None races plain decoding and `usual`.
-            prefixes: as for `stream`; the first method reads the prompt, the others begin with its rows.
-            template_arguments, answer_prefix_ids, forced: as for `stream`.
+            further: what else `stream` takes; the first method reads the prompt, the others begin with its cache.
 
         Raises:
             ValueError: an error of `stream`, or a method that is named twice.
@@ -394,7 +379,7 @@ class JakiroGenerator:
         raced = methods or (PLAIN.name, self.usual.name)
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
             raise ValueError(f"A race must not repeat a method; you gave {', '.join(raced)}.")
-        request = self._request(messages, sampling, tree, raw, prefixes, template_arguments, answer_prefix_ids, forced)
+        request = self._request(messages, sampling, tree, **further)
         streams: dict[str, Stream] = {}
         for method in raced:
             for first in list(streams.values())[:1]:

@@ -19,6 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
 
+from jakiro.config import cut_short
+
 Value = TypeVar("Value")
 # Letters of what other people's code says, as a part of a sentence
 _LONGEST_REASON = 200
@@ -45,7 +47,7 @@ def reason_of(error: BaseException) -> str:
     text = " ".join(str(error).split()).split(". ")[0].rstrip(".,:; ") or "no reason given"
     if not isinstance(error, (OSError, ValueError, ImportError)):
         text = f"{type(error).__name__}: {text}"
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+    return cut_short(text, _LONGEST_REASON)
 
 
 # Up to 2.12, torch takes a capture that failed for one that goes on, and giving back memory fails ever after

@@ -12,6 +12,8 @@ from inspect import signature
 from itertools import groupby, pairwise
 from weakref import WeakKeyDictionary
 
+from jakiro.config import shortened
+
 ROLES = ("system", "user", "assistant")
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
 
@@ -367,16 +369,17 @@ def checked_arguments(tokenizer, arguments: Mapping[str, object] | None) -> dict
             number, true, false or null.
     """
     if not isinstance(arguments or {}, Mapping):
-        raise ValueError(_NO_ARGUMENTS.format(_short(arguments)))
+        raise ValueError(_NO_ARGUMENTS.format(shortened(arguments)))
     for name, value in (arguments or {}).items():
         own = name in ("messages", "conversations") or str(name).endswith("_token")
         if not str(name).isidentifier() or own or name in signature(tokenizer.apply_chat_template).parameters:
             raise ValueError(
-                f"The chat template cannot be told {_short(name)}: that is no name of an argument of its own."
+                f"The chat template cannot be told {shortened(name)}: that is no name of an argument of its own."
             )
         if not isinstance(value, str | int | float | None):
             raise ValueError(
-                f"The template argument {name} must be a text, a number, true, false or null; you gave {_short(value)}."
+                f"The template argument {name} must be a text, a number, true, false or null; you gave "
+                f"{shortened(value)}."
             )
     return dict(arguments or {})
 
@@ -390,7 +393,7 @@ def read_arguments(text: str | None) -> dict | None:
     try:
         return json.loads(text) if text and text.strip() else None
     except ValueError:
-        raise ValueError(_NO_ARGUMENTS.format(_short(text))) from None
+        raise ValueError(_NO_ARGUMENTS.format(shortened(text))) from None
 
 
 def told_template(template: str, arguments: Mapping[str, object]) -> str:
@@ -434,7 +437,7 @@ def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
     if not isinstance(messages, Sequence) or isinstance(messages, (bytes, bytearray)):
         raise ValueError(
             "Messages must be a text, or a list of dictionaries with a role and a content; you gave "
-            f"{_short(messages)}."
+            f"{shortened(messages)}."
         )
     checked = []
     for message in messages:
@@ -442,7 +445,7 @@ def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
         content = joined_parts(message.get("content")) if isinstance(message, dict) else None
         if role not in ROLES or not isinstance(content, str):
             raise ValueError(
-                f"A message needs a role ({', '.join(ROLES)}) and its content as text; you gave {_short(message)}."
+                f"A message needs a role ({', '.join(ROLES)}) and its content as text; you gave {shortened(message)}."
             )
         checked.append({"role": role, "content": _encodable(content)})
     if not checked:
@@ -462,15 +465,9 @@ def joined_parts(content: object) -> object:
     for part in content:
         if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
             kind = part.get("type") if isinstance(part, dict) else None
-            named = f"one of type {_short(kind)}" if kind != "text" and kind is not None else _short(part)
+            named = f"one of type {shortened(kind)}" if kind != "text" and kind is not None else shortened(part)
             raise ValueError(f"A content's parts must be texts, which is all that the model reads; you gave {named}.")
     return "".join(part["text"] for part in content)
-
-
-def _short(value: object) -> str:
-    """A value that came from outside, fit for a sentence."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def _checked_text(text: str) -> str:

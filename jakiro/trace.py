@@ -336,13 +336,11 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
-_TUPLES = {"also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers", "prefix_ids"}
 # Left out of files where there are none
 _WHERE_ASKED = {
     "logprobs", "first_logprobs", "forbidden_by", "alternatives", "first_alternatives", "prefix_ids", "prefix_pieces",
     "forced", "template_arguments",
 }  # fmt: skip
-_BYTES = {"piece", "target_choice_piece", "bonus_piece", "first_piece"}
 
 
 def _plain(value):
@@ -364,37 +362,36 @@ def _read(kind, values: dict):
     missing = sorted(f.name for f in fields(kind) if f.default is MISSING is f.default_factory and f.name not in values)
     if missing:
         raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")
-    return kind(**{name: _read_field(name, values[name]) for name in names & set(values)})
+    given = {name: values[name] for name in names & set(values)}
+    return kind(**{name: _READERS[name](value) if name in _READERS else value for name, value in given.items()})
 
 
-def _read_field(name: str, value):
-    if name in _BYTES:
-        return bytes.fromhex(value)
-    if name == "nodes" and isinstance(value, list):
-        return tuple(_read(Node, node) for node in value)
-    if name == "plan":
-        return _read(Plan, value)
-    if name == "curve":
-        return tuple((int(nodes), float(speed)) for nodes, speed in value)
-    if name == "evidence":
-        return {str(what): tuple(float(number) for number in numbers) for what, numbers in value.items()}
-    if name == "logprobs":
-        return tuple(map(_read_scored, value))
-    if name == "first_logprobs":
-        return _read_scored(value)
-    if name in ("alternatives", "first_alternatives"):
-        return tuple(Ranked(rank, _read_scored(tokens)) for rank, tokens in value)
-    if name == "prefix_pieces":
-        return tuple(map(bytes.fromhex, value))
-    if name == "forced":
-        return tuple((place, token_id) for place, token_id in value)
-    if name in _TUPLES and value is not None:
-        return tuple(value)
-    return value
-
-
-def _read_scored(values: list) -> tuple[Scored, ...]:
+def _scored(values: list) -> tuple[Scored, ...]:
     return tuple(Scored(token_id, bytes.fromhex(piece), logprob) for token_id, piece, logprob in values)
+
+
+def _ranked(values: list) -> tuple[Ranked, ...]:
+    return tuple(Ranked(rank, _scored(tokens)) for rank, tokens in values)
+
+
+# From JSON's types, by the field's name; all others are as they are
+_READERS = {
+    **dict.fromkeys(("piece", "target_choice_piece", "bonus_piece", "first_piece"), bytes.fromhex),
+    **dict.fromkeys(
+        ("also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers", "prefix_ids"), tuple
+    ),
+    # Of a plan it is their number
+    "nodes": lambda nodes: tuple(_read(Node, node) for node in nodes) if isinstance(nodes, list) else nodes,
+    "plan": lambda plan: _read(Plan, plan),
+    "curve": lambda curve: tuple((int(nodes), float(speed)) for nodes, speed in curve),
+    "evidence": lambda by_name: {str(name): tuple(map(float, numbers)) for name, numbers in by_name.items()},
+    "logprobs": lambda places: tuple(map(_scored, places)),
+    "first_logprobs": _scored,
+    "alternatives": _ranked,
+    "first_alternatives": _ranked,
+    "prefix_pieces": lambda pieces: tuple(map(bytes.fromhex, pieces)),
+    "forced": lambda places: tuple((place, token_id) for place, token_id in places),
+}
 
 
 def _check_step(position: int, step: Step) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jakiro.bench.report import OVERALL, Group, Lead, summarise
+from jakiro.bench.report import OVERALL, Group, summarise
 from jakiro.bench.runner import Lane
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import assets_folder, write_atomically
 from lab import raw
+from lab.leads import Lead
 
 NAMES = {
     PLAIN.name: "plain decoding, exact numerics",
@@ -94,17 +95,19 @@ def lead_sentence(first: Lead, name_of: Callable[[Lane], str], where: str) -> st
     return f"No clear winner {where}: {name} cannot be told from {names} ({ratio} as fast as {against})."
 
 
-def step_table(data: raw.Raw) -> str:
+def step_table(*runs: raw.Raw) -> str:
     """Where a step's milliseconds go in every lane that has steps of ours, and how near its speedup is to what they
-    promise."""
-    columns = ["", "T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
+    promise; of one target after another."""
+    columns = ["target", "", "T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
     rows = []
-    for group in summarise(data.runs):
+    groups = [(data.environment["target"], group) for data in runs for group in summarise(data.runs)]
+    for target, group in groups:
         if group.category == OVERALL and group.draft_ms is not None:
             parts = (group.draft_ms, group.verify_ms, group.other_ms)
             promised = group.predicted if group.tau > 1 else None
             rows.append(
                 [
+                    target,
                     NAMES.get(Lane.named(group.lane).method, group.lane),
                     f"{group.temperature:g}",
                     *(f"{value:.1f}" for value in (*parts, sum(parts))),
@@ -114,7 +117,7 @@ def step_table(data: raw.Raw) -> str:
                 ]
             )
     note = "Milliseconds are means over steps. Predicted: τ · plain step ÷ step."
-    return f"{measured_on(data)}\n\n{markdown(columns, rows)}\n\n{note}"
+    return f"{markdown(columns, rows)}\n\n{note}"
 
 
 def tau_table(values: dict) -> str:
@@ -140,8 +143,7 @@ BLOCKS: dict[str, tuple[Callable[[raw.Raw], str], tuple[str, ...]]] = {
     SPEED: (pair_sentences, (SPEED, "speed-makers")),
     "coder": (pair_sentences, ("coder", "coder-makers")),
     "adversarial": (speed_table, ("adversarial",)),
-    STEP: (step_table, (SPEED,)),
-    "coder-step": (step_table, ("coder",)),
+    STEP: (step_table, (SPEED, "coder")),
 }
 
 

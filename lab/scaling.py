@@ -24,7 +24,7 @@ from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.prompts import load_questions
 from jakiro.system import comma_list, errors_as_one_sentence
-from jakiro.zoo.loading import LoadedModels, LoadOptions
+from jakiro.zoo.loading import LoadedModels, LoadOptions, read_pair, start_pair
 from jakiro.zoo.placement import free_memory
 from jakiro.zoo.shapes import SEVEN_B
 
@@ -73,7 +73,7 @@ class Widening:
 
 
 class Widener:
-    """Widens a pair between reading and starting it, as `load_parts` asks for it.
+    """Widens a pair between reading and starting it.
 
     Args:
         scale: a name in `OFFICIAL`.
@@ -272,7 +272,7 @@ def scaled_bench(
     widener, console = scaler(scale), Console()
     # The official pair's head is as wide as its numbers are
     options = LoadOptions(device=device, numerics=numerics, draft_precision="full")
-    generator = JakiroGenerator.load(options, widener)
+    generator = JakiroGenerator.from_parts(start_pair(widener(read_pair(options))))
     settings, left_out = loadable(generator, settings)
     for sentence in (*generator.notices, *left_out, widener.widening.sentence):
         console.print(sentence, markup=False, highlight=False)

@@ -18,13 +18,12 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from app.asking import Asking
 from app.devices.local import LocalDevice
 from jakiro.cli import plan
-from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, NUMERICS, SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.slot import MOST_NODES
 from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
-from jakiro.target.model import NUMERICS
 from jakiro.trace import Trace
 from jakiro.training.start import head_config
 from jakiro.zoo import loading, placement

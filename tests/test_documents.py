@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from app.words import benchmark, lesson, page
+from jakiro.cli import main
 from jakiro.cli.main import app as commands
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,11 +43,11 @@ def test_links_lead_to_files_and_headings_that_there_are(document):
 
 @functools.cache
 def options_of(name):
-    """The options of a command; those of training live in modules that it imports when it runs."""
+    """The options of a command; of some they stand in modules that it imports when it runs."""
     found = typer.main.get_command(commands).commands[name]
     if found.context_settings.get("ignore_unknown_options"):
         late = typer.Typer()
-        late.command(name)(getattr(importlib.import_module(f"jakiro.cli.{name}"), name))
+        late.command(name)(getattr(importlib.import_module(f"jakiro.cli.{main.LATER[name]}"), name))
         found = typer.main.get_command(late)
     return {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
 

@@ -1,36 +1,34 @@
 """Which device runs the answers: one in this process, a borrowed GPU on ZeroGPU, or workers of a Ray cluster."""
 
-import argparse
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 
 from app.devices import zero as zero_device
 from app.devices.base import Device
 from app.devices.local import LocalDevice
 from app.words import page as words
-from jakiro.drafting.base import Method
+from jakiro.zoo.options import LoadOptions
 
 
-def device_for(
-    arguments: argparse.Namespace, load_generator: Callable[[], object], methods: tuple[Method, ...] = ()
-) -> Device:
+def device_for(workers: str | None, options: LoadOptions, load_generator: Callable[[], object]) -> Device:
     """The device that the command line asks for, or that this machine is; nothing is loaded yet.
 
     Args:
-        load_generator: loads the pair into this process, for the device that is here.
-        methods: further drafting methods; workers of a cluster have been started with theirs.
+        workers: address of a Ray cluster, whose workers have been started with methods and arguments of their own.
+        options: the pair, for a device that reads it itself. load_generator: loads it into this process.
 
     Raises:
         ValueError: workers asked for without Ray.
     """
-    if arguments.workers:
+    if workers:
         if importlib.util.find_spec("ray") is None:
             raise ValueError(words.RAY_MISSING)
-        if arguments.template_arguments:
+        if options.template_arguments:
             raise ValueError(words.RAY_TEMPLATE_ARGUMENTS)
         from app.devices.ray_device import RayDevice
 
-        return RayDevice(arguments.workers)
+        return RayDevice(workers)
     if not zero_device.is_here():
         return LocalDevice(load_generator)
     # Spaces prepares torch for processes without a GPU when its package is imported
@@ -39,12 +37,7 @@ def device_for(
     def read_pair():
         from jakiro.zoo import loading
 
-        dtype = arguments.dtype or zero_device.DTYPE
-        pair = (arguments.target, arguments.head)
-        options = loading.LoadOptions(
-            *pair, "cpu", dtype, arguments.numerics, "full", capture_at_load=False, methods=methods,
-            template_arguments=arguments.template_arguments,
-        )  # fmt: skip
-        return loading.read_pair(options)
+        here = {"device": "cpu", "dtype": options.dtype or zero_device.DTYPE, "draft_precision": "full"}
+        return loading.read_pair(replace(options, **here, side_by_side=1, capture_at_load=False))
 
     return zero_device.ZeroDevice(read_pair, spaces.GPU)

@@ -29,7 +29,7 @@ def register(service: ModelService, runs: Runs) -> None:
     ) -> dict:  # fmt: skip
         def asking() -> Asking:
             messages = read_messages(question, system_prompt, history)
-            params = read_params(temperature, top_p, top_k, seed, max_new_tokens)
+            params = read_params(max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
             return Asking(messages, params, AUTOMATIC_TREE, (read_method(method, service.methods),))
 
         for run, state, message in _answer(service, runs, request, asking):
@@ -43,7 +43,7 @@ def register(service: ModelService, runs: Runs) -> None:
     ) -> dict:  # fmt: skip
         def asking() -> Asking:
             messages = read_messages(question, system_prompt, history)
-            params = read_params(temperature, top_p, top_k, seed, max_new_tokens)
+            params = read_params(max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
             asked = [PLAIN.name, DEFAULT.name] if methods is None else methods
             return Asking(messages, params, AUTOMATIC_TREE, _methods(asked, service.methods))
 

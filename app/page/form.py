@@ -24,16 +24,8 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
         drafting = [(method.title, method.name) for method in offered_methods(known)]
         method = _choice(drafting, DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
-        further_lanes = gr.Dropdown(
-            drafting,
-            value=[],
-            multiselect=True,
-            max_choices=MOST_LANES - 1,
-            label=words.FURTHER_LANES,
-            info=words.FURTHER_LANES_INFO,
-            elem_id="further-lanes",
-            filterable=False,
-        )
+        several = {"multiselect": True, "max_choices": MOST_LANES - 1}
+        further_lanes = _choice(drafting, [], words.FURTHER_LANES, words.FURTHER_LANES_INFO, "further-lanes", **several)
         with gr.Row():
             temperature = _number(0, words.TEMPERATURE, words.TEMPERATURE_INFO, "temperature", step=0.1)
             seed = _number(0, words.SEED, words.SEED_INFO, "seed")
@@ -48,40 +40,22 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
             frequency = _number(0, words.FREQUENCY, words.FREQUENCY_INFO, "frequency-penalty", step=0.1)
         runs = _number(0, words.RUNS, words.RUNS_INFO, "no-repeat-ngram-size")
         with gr.Row():
-            bias = gr.Textbox("", label=words.BIAS, info=words.BIAS_INFO, elem_id="logit-bias", min_width=100)
-            suppressed = gr.Textbox(
-                "", label=words.SUPPRESSED, info=words.SUPPRESSED_INFO, elem_id="suppress-tokens", min_width=100
-            )
+            bias = _text(words.BIAS, words.BIAS_INFO, "logit-bias")
+            suppressed = _text(words.SUPPRESSED, words.SUPPRESSED_INFO, "suppress-tokens")
         with gr.Row():
             makers = gr.Button(words.MAKERS, elem_id="makers-settings", size="sm", min_width=100)
             greedy = gr.Button(words.GREEDY, elem_id="greedy", size="sm", min_width=100)
         answer_as = _choice(
             list(words.ANSWER_FORMS), words.FREE_TEXT, words.ANSWER_AS, words.ANSWER_AS_INFO, "answer-as"
         )
-        answer_form = gr.Textbox(
-            "", label=words.ANSWER_FORM, info=words.ANSWER_FORM_INFO, lines=2, elem_id="answer-form"
-        )
-        tree = gr.Radio(
-            [words.AUTOMATIC, words.FIXED],
-            value=words.AUTOMATIC,
-            label=words.TREE,
-            info=words.TREE_INFO,
-            elem_id="tree",
-        )
+        answer_form = _text(words.ANSWER_FORM, words.ANSWER_FORM_INFO, "answer-form", lines=2)
+        tree = _either((words.AUTOMATIC, words.FIXED), words.AUTOMATIC, words.TREE, words.TREE_INFO, "tree")
         with gr.Row():
             candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
             levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
-        exactness = gr.Radio(
-            [words.EXACT, words.FAST],
-            value=numerics,
-            label=words.NUMERICS,
-            info=words.NUMERICS_INFO,
-            elem_id="numerics",
-        )
-        system_prompt = gr.Textbox("", label=words.SYSTEM_PROMPT, lines=3, elem_id="system-prompt")
-        template_arguments = gr.Textbox(
-            "", label=words.TEMPLATE_ARGUMENTS, info=words.TEMPLATE_ARGUMENTS_INFO, elem_id="template-arguments"
-        )
+        exactness = _either((words.EXACT, words.FAST), numerics, words.NUMERICS, words.NUMERICS_INFO, "numerics")
+        system_prompt = _text(words.SYSTEM_PROMPT, None, "system-prompt", lines=3)
+        template_arguments = _text(words.TEMPLATE_ARGUMENTS, words.TEMPLATE_ARGUMENTS_INFO, "template-arguments")
         functions = {
             "pairs": picker.listing,
             "choose_pair": lambda name: picker.choose(str(name)),
@@ -140,5 +114,13 @@ def _number(value: float, label: str, info: str, name: str, step: float = 1, int
     return gr.Number(value, label=label, info=info, step=step, elem_id=name, min_width=100, interactive=interactive)
 
 
-def _choice(choices: list[tuple[str, str]], value: str, label: str, info: str, name: str) -> gr.Dropdown:
-    return gr.Dropdown(choices, value=value, label=label, info=info, elem_id=name, filterable=False)
+def _choice(choices: list[tuple[str, str]], value, label: str, info: str, name: str, **several) -> gr.Dropdown:
+    return gr.Dropdown(choices, value=value, label=label, info=info, elem_id=name, filterable=False, **several)
+
+
+def _either(choices: tuple[str, str], value: str, label: str, info: str, name: str) -> gr.Radio:
+    return gr.Radio(list(choices), value=value, label=label, info=info, elem_id=name)
+
+
+def _text(label: str, info: str | None, name: str, lines: int = 1) -> gr.Textbox:
+    return gr.Textbox("", label=label, info=info, lines=lines, elem_id=name, min_width=100)

@@ -14,9 +14,10 @@ from app.asking import Asking, read_asking
 from app.page.offered import offered_methods
 from app.serving.packing import to_json
 from app.serving.runs import Runs, Visitor
-from app.serving.worker import ASIDE, AnswerRun, Events, ModelService, batches
+from app.serving.worker import ASIDE, AnswerRun, ModelService, batches
 from app.words import page as words
 from app.words.errors import sentence_of
+from jakiro.api.arriving import Arriving
 from jakiro.engine.prefix import OwnPrefixes
 from jakiro.methods import PLAIN
 
@@ -30,7 +31,7 @@ _RUN_ID = re.compile("[0-9a-f]{32}")
 
 def begin(
     service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True,
-    run_id: str | None = None, prefixes: OwnPrefixes | None = None, events: Events | None = None,
+    run_id: str | None = None, prefixes: OwnPrefixes | None = None, events: Arriving | None = None,
 ) -> AnswerRun:  # fmt: skip
     """Checks the limits, takes a place in the queue and starts the answer.
 

@@ -15,7 +15,8 @@ class CompressedUpdates:
         self._app = app
 
     async def __call__(self, scope, receive, send) -> None:
-        if scope["type"] != "http" or not scope["path"].endswith(UPDATES) or not _accepts_gzip(scope):
+        accepted = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope.get("headers", ()))
+        if scope["type"] != "http" or not scope["path"].endswith(UPDATES) or not accepted:
             await self._app(scope, receive, send)
             return
         packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
@@ -32,7 +33,3 @@ class CompressedUpdates:
             await send(message)
 
         await self._app(scope, receive, send_on)
-
-
-def _accepts_gzip(scope) -> bool:
-    return any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])

@@ -1,16 +1,15 @@
 """What one visitor and one server may use: settings, each an option and a variable, and their checks."""
 
-import argparse
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 
 from app.asking import Asking, chat_counts
 from app.words import page as words
+from jakiro.config import is_count, setting
 
-
-def _limit(default: int, least: int, meaning: str):
-    return field(default=default, metadata={"least": least, "meaning": meaning})
+_limit = partial(setting, variable=True)
+# Where 1 is not the least that makes sense
+_LEAST = {"requests_per_minute_address": 60, "max_request_kilobytes": 16, "prefix_megabytes": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,56 +20,28 @@ class Limits:
         ValueError: a value below the least one that makes sense; the sentence names the option.
     """
 
-    max_prompt_characters: int = _limit(20_000, 1, "characters of question, history and system prompt together")
-    max_prompt_tokens: int = _limit(4096, 1, "tokens of the whole prompt, unless the model itself reads fewer")
-    max_new_tokens: int = _limit(2048, 1, "tokens of one answer")
-    answers_per_minute: int = _limit(20, 1, "answers one visitor may start in a minute")
-    answers_per_minute_address: int = _limit(300, 1, "the same, for all visitors of one network address")
-    answers_at_once: int = _limit(1, 1, "answers one visitor may have waiting or running")
-    queue_length: int = _limit(64, 1, "answers that may wait, all visitors together")
-    queue_length_address: int = _limit(48, 1, "the same, for all visitors of one network address")
-    benchmarks_address: int = _limit(4, 1, "benchmarks that may run at once from one network address")
-    requests_per_minute_address: int = _limit(3000, 60, "requests from one network address in a minute")
-    max_request_kilobytes: int = _limit(512, 16, "size of one request")
-    kept_megabytes: int = _limit(256, 1, "memory for finished answers, which Save reads; the oldest are dropped first")
-    kept_minutes: int = _limit(60, 1, "how long a finished answer is kept")
-    prefix_megabytes: int = _limit(
-        256, 0, "prompt cache of chats, so that a next turn reads only its new part; 0 stores nothing"
-    )
-    sessions: int = _limit(200, 1, "open browser tabs that the server remembers")
+    max_prompt_characters: int = _limit("Characters of question, history and system prompt together.", 20_000)
+    max_prompt_tokens: int = _limit("Tokens of the whole prompt, unless the model itself reads fewer.", 4096)
+    max_new_tokens: int = _limit("Tokens of one answer.", 2048)
+    answers_per_minute: int = _limit("Answers one visitor may start in a minute.", 20)
+    answers_per_minute_address: int = _limit("The same, for all visitors of one network address.", 300)
+    answers_at_once: int = _limit("Answers one visitor may have waiting or running.", 1)
+    queue_length: int = _limit("Answers that may wait, all visitors together.", 64)
+    queue_length_address: int = _limit("The same, for all visitors of one network address.", 48)
+    benchmarks_address: int = _limit("Benchmarks that may run at once from one network address.", 4)
+    requests_per_minute_address: int = _limit("Requests from one network address in a minute.", 3000)
+    max_request_kilobytes: int = _limit("Size of one request.", 512)
+    kept_megabytes: int = _limit("Memory for finished answers, which Save reads; the oldest are dropped first.", 256)
+    kept_minutes: int = _limit("How long a finished answer is kept.", 60)
+    prefix_megabytes: int = _limit("Prompt cache of chats: a next turn reads only its new part; 0 stores nothing.", 256)
+    sessions: int = _limit("Open browser tabs that the server remembers.", 200)
 
     def __post_init__(self) -> None:
         for limit in fields(self):
-            value, least = getattr(self, limit.name), limit.metadata["least"]
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(
-                    words.LIMIT_OUT_OF_RANGE.format(option=_option(limit.name), least=f"{least:,}", came=value)
-                )
-
-    @classmethod
-    def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """One option a limit; what is left out comes from the environment, then from the defaults here."""
-        group = parser.add_argument_group("limits", "each is also an environment variable: JAKIRO_MAX_NEW_TOKENS, …")
-        for limit in fields(cls):
-            meaning = f"{limit.metadata['meaning']} ({limit.default:,})"
-            group.add_argument(_option(limit.name), type=int, metavar="N", help=meaning)
-
-    @classmethod
-    def read(cls, arguments: argparse.Namespace | None = None, variables: Mapping[str, str] = os.environ) -> "Limits":
-        """Options first, then variables, then defaults.
-
-        Raises:
-            ValueError: a variable that is no whole number, or a value that is too small.
-        """
-        values = {}
-        for limit in fields(cls):
-            given = getattr(arguments, limit.name, None)
-            variable = f"JAKIRO_{limit.name.upper()}"
-            if given is None and variables.get(variable):
-                given = _whole_number(variable, variables[variable])
-            if given is not None:
-                values[limit.name] = given
-        return cls(**values)
+            value, least = getattr(self, limit.name), _LEAST.get(limit.name, 1)
+            if not is_count(value, least):
+                option = f"--{limit.name.replace('_', '-')}"
+                raise ValueError(words.LIMIT_OUT_OF_RANGE.format(option=option, least=f"{least:,}", came=value))
 
     def check(self, asking: Asking) -> Asking:
         """Refuses what is too long before it takes a place in the queue; returns the asking with its token limit.
@@ -88,14 +59,3 @@ class Limits:
         if asking.params.max_new_tokens > self.max_new_tokens:
             raise ValueError(words.LENGTH_TOO_LONG.format(limit=self.max_new_tokens))
         return replace(asking, max_prompt_tokens=self.max_prompt_tokens)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _whole_number(variable: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(words.VARIABLE_NOT_A_NUMBER.format(variable=variable, came=text[:40])) from None

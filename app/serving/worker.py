@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
 
 from app.asking import Asking
 from app.devices.base import LOADING, Device, keep
@@ -22,6 +21,7 @@ from app.serving.packing import Packer
 from app.serving.turns import Turns
 from app.words import page as words
 from app.words.errors import for_visitors, sentence_of
+from jakiro.api.arriving import Arriving
 from jakiro.bench.environment import weights_in_words
 from jakiro.engine.prefix import OwnPrefixes, PrefixStore
 from jakiro.methods import METHODS, Methods
@@ -211,12 +211,6 @@ def stage_words(stage: str, share: float | None, total_bytes: int | None, second
     return text if share is None else words.CHIP_SHARE.format(text=text, percent=int(100 * share))
 
 
-class Events(Protocol):
-    """Where an answer's thread puts its events."""
-
-    def put(self, event: tuple) -> None: ...
-
-
 class Stoppable:
     """Work in a thread of its own that ends soon after it is asked to, once, with the first reason given."""
 
@@ -256,7 +250,7 @@ class AnswerRun(Stoppable):
         group: str = "",
         prefixes: OwnPrefixes | None = None,
         run_id: str | None = None,
-        events: Events | None = None,
+        events: queue.SimpleQueue | Arriving | None = None,
     ) -> None:
         super().__init__(service)
         self.id = run_id or uuid.uuid4().hex

@@ -65,31 +65,22 @@ def fits(trace: Trace) -> bool:
 def chosen(traces: dict[str, Trace]) -> list[dict]:
     """The best questions of these answers as {"question", "tokens_per_step", "tokens"}, the best first."""
     rows = [
-        {"question": question, "tokens_per_step": round(tokens_per_step(trace), 2), "tokens": len(trace.token_ids)}
+        {"question": question, "tokens_per_step": round(trace.delivered_tau or 0, 2), "tokens": len(trace.token_ids)}
         for question, trace in traces.items()
         if fits(trace)
     ]
     return sorted(rows, key=lambda row: -row["tokens_per_step"])[:COUNT]
 
 
-def tokens_per_step(trace: Trace) -> float:
-    return sum(len(step.committed_ids) for step in trace.steps) / max(1, len(trace.steps))
-
-
 def main() -> None:
     pair, out = read_options("Chooses the questions that the page offers.", QUESTIONS)
     with errors_as_one_sentence():
         generator = load_generator(pair)
-        traces = {question: answer(generator, question) for question in candidates()}
+        sampling = SamplingParams(max_new_tokens=LONGEST)
+        traces = {
+            question: generator.run(question, sampling, method=DEFAULT.name, tree=TREE) for question in candidates()
+        }
     out.write_text(json.dumps(chosen(traces), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-
-
-def answer(generator, question: str) -> Trace:
-    messages = [{"role": "user", "content": question}]
-    stream = generator.stream(messages, SamplingParams(max_new_tokens=LONGEST), DEFAULT.name, TREE)
-    for _ in stream:
-        pass
-    return stream.trace
 
 
 if __name__ == "__main__":

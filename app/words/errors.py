@@ -3,6 +3,7 @@
 import re
 
 from app.words import page as words
+from jakiro.config import cut_short
 from jakiro.system import is_out_of_memory
 
 _LONGEST = 400
@@ -21,8 +22,7 @@ def sentence_of(error: Exception) -> str:
 
 def for_visitors(text: str) -> str:
     """A sentence as it may leave the server: no folders, no half characters, and not longer than a sentence."""
-    readable = without_paths(text[: 4 * _LONGEST]).encode("utf-8", "replace").decode()
-    return readable if len(readable) <= _LONGEST else f"{readable[:_LONGEST]}…"
+    return cut_short(without_paths(text[: 4 * _LONGEST]).encode("utf-8", "replace").decode(), _LONGEST)
 
 
 def without_paths(text: str) -> str:

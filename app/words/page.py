@@ -108,7 +108,6 @@ TOO_FAST = "You asked for {answers} within a minute; the next question is possib
 TOO_MANY_AT_ONCE = "At most {limit} of your questions can be answered at once; wait for one, or stop it."
 SERVER_ENDING = "The server is being restarted. What was written stays on your screen; ask again in a minute."
 LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; you gave {came}."
-VARIABLE_NOT_A_NUMBER = "The variable {variable} must be a whole number; it is “{came}”."
 UNKNOWN_METHODS = "Methods must be a list of names from {known}, none twice."
 UNKNOWN_METHOD = "The method must be one of {known}; you gave {came}."
 HOST_NOT_HERE = "“{came}” is no address of this machine to listen on ({reason}); 127.0.0.1, ::1 and 0.0.0.0 are."

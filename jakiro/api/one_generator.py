@@ -1,10 +1,8 @@
 """Answers on one generator, one after the other in the order of asking."""
 
 import asyncio
-import sys
 import threading
 import time
-import traceback
 from collections.abc import AsyncIterator
 from math import ceil
 from pathlib import Path
@@ -91,10 +89,8 @@ class OneGenerator:
         events.put(("end", None, stream.trace.end_reason))
 
 
-def _refusal(error: Exception) -> Refusal:
+def _refusal(error: Exception) -> Exception:
+    """What the client is told; of what is neither memory nor input, the application knows a sentence."""
     if is_out_of_memory(error):
         return Refusal(503, "The device ran out of memory; shorten the prompt or the answer.")
-    if isinstance(error, ValueError):
-        return Refusal(400, str(error))
-    traceback.print_exception(error, file=sys.stderr)
-    return Refusal(500, f"Something went wrong while answering ({type(error).__name__}); ask again.")
+    return Refusal(400, str(error)) if isinstance(error, ValueError) else error

@@ -138,36 +138,6 @@ def speed_ratio(own: Sequence[Run], others: Sequence[Run]) -> tuple[float | None
     return _pooled_speedup(pairs), bootstrap_interval(pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
-    """Who is first, and whether that is more than noise.
-
-    Attributes:
-        first: the lane with the highest speed over all prompts.
-        level: the others that it cannot be told from, because the interval of the ratio holds 1 or there is none.
-        against: the first of them, else the second lane. ratio, interval: of `first` against it.
-    """
-
-    first: Lane
-    level: tuple[Lane, ...]
-    against: Lane
-    ratio: float
-    interval: tuple[float, float] | None
-
-
-def lead(runs: Sequence[Run]) -> Lead | None:
-    """Who is first over runs at one temperature, by what is written, to two digits; None for fewer than two lanes."""
-    of = {lane: _of(runs, lane) for lane in _in_order(run.lane for run in runs)}
-    first, *others = sorted(of, key=lambda lane: _seconds_per_token(of[lane]) or float("inf"))
-    ratios = {lane: speed_ratio(of[first], of[lane]) for lane in others}
-    ratios = {lane: found for lane, found in ratios.items() if found[0] is not None}
-    if not ratios:
-        return None
-    level = tuple(lane for lane, (_, interval) in ratios.items() if interval is None or round(interval[0], 2) <= 1)
-    against = level[0] if level else next(iter(ratios))
-    return Lead(first, level, against, *ratios[against])
-
-
 def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run], baseline: Lane | None) -> Group:
     own = _of(members, lane)
     plain = _of(members, baseline) if baseline else []
@@ -189,6 +159,7 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         predicted_without_other = tau * plain_ms / (draft + verify)
     speeds = [run.tokens_per_second for run in own if run.tokens_per_second is not None]
     seconds_per_token = _seconds_per_token(own)
+    read = [pair for pair in matched if all(run.prefill_ms is not None for run in pair)]
     compared = [plain_run.token_ids == run.token_ids for plain_run, run in matched if run.comparable]
     return Group(
         lane=lane.name,
@@ -207,7 +178,7 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         recording_ms=recording,
         speedup=speedup,
         speedup_interval=bootstrap_interval(pairs) if lane != baseline else None,
-        end_to_end=_pooled_speedup(_by_prompt([pair for pair in matched if _reading_is_known(pair)], True)),
+        end_to_end=_pooled_speedup(_by_prompt(read, True)),
         predicted=predicted if lane != baseline else None,
         predicted_without_other=predicted_without_other if lane != baseline else None,
         identical=sum(compared) / len(compared) if compared else None,
@@ -232,10 +203,6 @@ def _in_order(values) -> list:
 def _seconds_per_token(runs: Sequence[Run]) -> float | None:
     tokens = sum(run.decoded for run in runs)
     return sum(run.seconds for run in runs) / tokens if tokens else None
-
-
-def _reading_is_known(runs: Sequence[Run]) -> bool:
-    return all(run.prefill_ms is not None for run in runs)
 
 
 def _by_prompt(

@@ -6,7 +6,7 @@ The generator chooses tokens; `report.py` sums runs up.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
-from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, About, SamplingParams, TreeConfig, setting
 from jakiro.drafting.base import Method
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.prompts import Question
@@ -51,19 +51,25 @@ class BenchSettings:
 
     Attributes:
         methods: names or aliases of drafting methods, "all" of them, or of `FURTHER_LANES`.
-        nodes: node budgets that every tree method runs with, one lane each; "auto" lets measured costs choose.
+        nodes: node budgets that every tree method runs with; "auto" lets measured costs choose.
         tree: width and depth of the trees with a fixed budget; its own node budget is not used.
         known: the drafting methods that there are.
     """
 
-    methods: tuple[str, ...] = (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
-    temperatures: tuple[float, ...] = (0.0, 1.0)
-    seeds: tuple[int, ...] = (0,)
-    nodes: tuple[int | str, ...] = (AUTO, 24)
-    max_new_tokens: int = 128
-    top_p: float = 1.0
-    top_k: int = 0
-    repetition_penalty: float = 1.0
+    methods: tuple[str, ...] = setting(
+        "Comma list, see `jakiro methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
+    )
+    temperatures: tuple[float, ...] = setting("Comma list.", (0.0, 1.0))
+    seeds: tuple[int, ...] = setting("Comma list; 0-9 is a range.", (0,))
+    nodes: tuple[int | str, ...] = setting(
+        "Comma list of tree sizes in nodes, one lane each; auto sizes trees by measured costs.",
+        (AUTO, 24),
+        words=(AUTO,),
+    )
+    max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 128)
+    top_p: float = setting(About.TOP_P, 1.0)
+    top_k: int = setting(About.TOP_K, 0)
+    repetition_penalty: float = setting("Above 1: tokens of prompt and answer become rarer.", 1.0)
     tree: TreeConfig = field(default_factory=TreeConfig)
     known: Methods = field(default=METHODS, repr=False, compare=False)
 
@@ -84,7 +90,7 @@ class BenchSettings:
         return tuple(
             Lane(method, nodes)
             for method in self.methods
-            for nodes in (self.nodes if self._drafts(method) else (None,))
+            for nodes in (self.nodes if method in self.known and self.known[method].drafts else (None,))
         )
 
     @property
@@ -96,9 +102,6 @@ class BenchSettings:
         """What was asked for, in JSON's types."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "known"}
         return given | {"tree": asdict(self.tree)}
-
-    def _drafts(self, method: str) -> bool:
-        return method in self.known and self.known[method].drafts
 
     def _lane_method(self, name: str) -> str:
         """A method's own name, from its name or an alias.
@@ -176,16 +179,17 @@ class Run:
         return asdict(self) | {"lane": self.lane.name}
 
 
-def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature: float, seed: int) -> Run:
-    """A finished trace as a run."""
+def _about(lane: Lane, sampling: SamplingParams, question: Question, turn: int) -> dict:
+    """What a run answers, by the names of `Run`."""
+    asked = {"question_id": question.question_id, "category": question.category, "turn": turn}
+    return asked | {"lane": lane, "temperature": sampling.temperature, "seed": sampling.seed}
+
+
+def run_of(trace: Trace, *asked) -> Run:
+    """A finished trace as a run; `asked` is its lane, sampling, question and turn."""
     depths = acceptance_by_depth(trace.steps)
     return Run(
-        question_id=question.question_id,
-        category=question.category,
-        turn=turn,
-        lane=lane,
-        temperature=temperature,
-        seed=seed,
+        **_about(*asked),
         token_ids=tuple(trace.token_ids),
         seconds=trace.decode_seconds,
         num_steps=len(trace.steps),
@@ -201,17 +205,11 @@ def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature:
 
 
 def run_of_peer(
-    lane: Lane, sampling: SamplingParams, question: Question, turn: int, token_ids: Sequence[int], seconds: float,
-    num_steps: int, num_accepted: int, comparable: bool,
-) -> Run:  # fmt: skip
-    """What another program decoded as a run; all time of its steps is the target's."""
+    *asked, token_ids: Sequence[int], seconds: float, num_steps: int, num_accepted: int, comparable: bool
+) -> Run:
+    """What another program decoded as a run, asked as in `run_of`; all time of its steps is the target's."""
     return Run(
-        question_id=question.question_id,
-        category=question.category,
-        turn=turn,
-        lane=lane,
-        temperature=sampling.temperature,
-        seed=sampling.seed,
+        **_about(*asked),
         token_ids=tuple(token_ids),
         seconds=seconds,
         num_steps=num_steps,
@@ -308,4 +306,4 @@ class Bench:
         generator, method = (self._fast, PLAIN.name) if is_fast else (self._generator, lane.method)
         tree = None if lane.nodes is None else self.settings.tree_for(lane.nodes)
         trace = generator.run(messages, sampling, method=method, tree=tree)
-        return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed), trace.text
+        return run_of(trace, lane, sampling, question, turn), trace.text

@@ -23,12 +23,12 @@ from jakiro.kernels.compiled.library import why_not
 from jakiro.methods import PLAIN
 from jakiro.prompts import load_questions, own_prompts
 from jakiro.system import assets_folder, cache_folder, num_cores, write_atomically
-from jakiro.target.families import num_kv_heads, refuse_what_cannot_work
+from jakiro.target.families import num_kv_heads
 from jakiro.trace import Trace, first_difference
-from jakiro.zoo import placement, weights
+from jakiro.zoo import placement
 from jakiro.zoo import table as zoo
 from jakiro.zoo.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
-from jakiro.zoo.loading import LoadOptions, choose_dtype, device_and_dtype, place_target
+from jakiro.zoo.loading import LoadOptions, choose_dtype, described, device_and_dtype, place_target
 
 
 def report(
@@ -92,12 +92,11 @@ def _default_target() -> Finding:
 def _heads() -> list[Finding]:
     found = []
     for name in zoo.head_names():
-        folder = assets_folder() / "heads" / name
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        entry = zoo.ENTRIES.get(config.get("target_name"))
-        known = entry.target_sha256 if entry else None
-        warning = zoo.head_warning(name, config.get("target_sha256", ""), config.get("target_name", ""), known)
-        found.append(Finding(f"head {name}", warning or f"for {config.get('target_name')}", ok=warning is None))
+        config = json.loads((assets_folder() / "heads" / name / "config.json").read_text(encoding="utf-8"))
+        target = config.get("target_name", "")
+        known = zoo.ENTRIES[target].target_sha256 if target in zoo.ENTRIES else None
+        warning = zoo.head_warning(name, config.get("target_sha256", ""), target, known)
+        found.append(Finding(f"head {name}", warning or f"for {target}", ok=warning is None))
     return found or [Finding("heads", f"none in {assets_folder() / 'heads'}; only plain decoding works", ok=False)]
 
 
@@ -121,10 +120,7 @@ def examine(options: LoadOptions, smoke_run: bool = True) -> Iterator[Finding]:
         pair = zoo.resolve(options.target, options.head)
         yield Finding(asking, f"target {pair.target_name}, head {pair.head_name or 'none'}")
         asking = "target"
-        config = weights.load_config(pair.target_name)
-        refuse_what_cannot_work(config)
-        weights.check_target(pair.target_name)
-        weights.load_tokenizer(pair.target_name)
+        config, _ = described(pair)
         yield Finding(asking, _sizes(config.get_text_config()))
         if pair.head_path is not None:
             asking = "head"

@@ -2,7 +2,7 @@
 
 import traceback
 
-from jakiro.cli.loading import notes
+from jakiro.cli.loading import say
 from jakiro.system import is_out_of_memory
 
 INPUT, OURS = 2, 1
@@ -13,7 +13,7 @@ def tell(error: Exception, debug: bool) -> int:
     sentence, code = _sentence(error)
     if debug:
         traceback.print_exception(error)
-    notes.print(sentence, style="red", markup=False, highlight=False, soft_wrap=True)
+    say(sentence, "red")
     return code
 
 

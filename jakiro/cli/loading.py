@@ -1,14 +1,13 @@
-"""What several commands do first: load a pair, say what there is to know about it, and read a tree's options; those
-around training take their threads.
-"""
+"""What several commands do: load a pair, say what there is to know, check where a file goes, take their threads."""
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from jakiro.config import TreeConfig
+from jakiro.starting import reporting_to
 
 if TYPE_CHECKING:
     from jakiro.methods import Methods
@@ -24,10 +23,11 @@ def load(options):
     transformers_logging.disable_progress_bar()
     with notes.status("Loading the model…") as status:
 
-        def captured(done: int, total: int) -> None:
-            status.update(f"Capturing passes: {done} of {total}…")
+        def told(step: str, share: float | None, total_bytes: int | None) -> None:
+            status.update(f"Loading the model: {step}{'' if share is None else f' {share:.0%}'}…")
 
-        return JakiroGenerator.load(options, progress=captured)
+        with reporting_to(told):
+            return JakiroGenerator.load(options)
 
 
 def show_messages() -> None:
@@ -53,9 +53,20 @@ def table_console() -> Console:
     return console if console.is_terminal else Console(width=150)
 
 
+def say(sentence: str, style: str | None = None) -> None:
+    """One sentence on stderr."""
+    notes.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 def say_notices(generator) -> None:
     for notice in generator.status["notices"]:
-        notes.print(notice, style="yellow", highlight=False, soft_wrap=True)
+        say(notice, "yellow")
+
+
+def check_folder(file: Path, what: str) -> None:
+    """Raises FileNotFoundError where a file to be written has no folder to lie in."""
+    if not file.absolute().parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {file.absolute().parent} for {what}.")
 
 
 def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ...]:
@@ -71,12 +82,5 @@ def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ..
     if lacking:
         said.append(f"No draft head fits this model, so {', '.join(lacking)} cannot run.")
     for sentence in said:
-        notes.print(sentence, style="yellow", highlight=False, soft_wrap=True)
+        say(sentence, "yellow")
     return tuple(name for name in names if name not in headless) or (PLAIN.name,)
-
-
-def tree(nodes: int | None, depth: int | None, width: int | None) -> TreeConfig | None:
-    """A fixed tree with what was given; None, where nothing was, leaves the size to measured costs."""
-    given = {"nodes": nodes, "depth": depth, "width": width}
-    given = {name: value for name, value in given.items() if value is not None}
-    return TreeConfig(**given) if given else None

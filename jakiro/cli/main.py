@@ -5,7 +5,7 @@ stdout, everything about it to stderr. Errors are one red sentence: exit code 2 
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -16,12 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from jakiro.cli import errors, loading, options
-from jakiro.cli.bench import bench
 from jakiro.cli.fields import filled, options_from
 from jakiro.cli.serve import serve
 from jakiro.config import SamplingParams
 from jakiro.system import bound_waiting, comma_list, write_atomically, writing
-from jakiro.text import as_messages
 from jakiro.trace import Trace
 from jakiro.zoo.options import LoadOptions
 
@@ -63,16 +61,9 @@ def every_command(
 
 
 @app.command()
-@options_from(SamplingParams, options.AnswerForm, LoadOptions)
+@options_from(options.Asked, SamplingParams, options.AnswerForm, LoadOptions)
 def generate(
-    prompt: options.Prompt,
     method: Annotated[str | None, typer.Option(help="How to draft; `jakiro methods` lists the names.")] = None,
-    raw: options.Raw = False,
-    makers: options.Makers = False,
-    nodes: options.Nodes = None,
-    depth: options.Depth = None,
-    width: options.Width = None,
-    methods_from: options.MethodsFrom = None,
     answer_prefix_ids: Annotated[
         str | None, typer.Option(help="Comma list of token ids that the answer begins with.")
     ] = None,
@@ -80,23 +71,22 @@ def generate(
     **given,
 ) -> None:
     """Answer one prompt; the text streams to stdout, the numbers go to stderr."""
-    load_options = filled(LoadOptions, given, methods=_further(methods_from))
+    asked, load_options, sampling = _read(given)
     if method is not None:
         method = load_options.known_methods.named(method).name
-    sampling = filled(SamplingParams, given, grammar=filled(options.AnswerForm, given).grammar)
-    tree = loading.tree(nodes, depth, width)
-    as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
-    if trace is not None and not trace.absolute().parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
-    if trace is not None and trace.is_dir():
-        raise ValueError(
-            f"--trace takes a file; {trace} is a folder. Give a name in it, such as {trace / 'trace.json'}."
-        )
+    if trace is not None:
+        loading.check_folder(trace, "the trace")
+        if trace.is_dir():
+            raise ValueError(
+                f"--trace takes a file; {trace} is a folder. Give a name in it, such as {trace / 'trace.json'}."
+            )
     generator = loading.load(load_options)
-    sampling = sampling.with_makers(generator.target.makers_settings) if makers else sampling
     method = method and loading.runnable(generator, [method], load_options.known_methods)[0]
     begun = comma_list("--answer-prefix-ids", answer_prefix_ids, int) if answer_prefix_ids else ()
-    stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw, answer_prefix_ids=begun)
+    sampling = asked.sampling(generator, sampling)
+    stream = generator.stream(
+        asked.prompt, sampling, method=method, tree=asked.tree, raw=asked.raw, answer_prefix_ids=begun
+    )
     loading.say_notices(generator)
     interrupted = False
     try:
@@ -108,50 +98,46 @@ def generate(
     if not stream.trace.steps:
         _write(stream.trace.text)
     _write("\n")
-    loading.notes.print(_numbers(stream.trace), style="dim", highlight=False, soft_wrap=True)
+    loading.say(_numbers(stream.trace), "dim")
     if trace is not None:
         write_atomically(trace, stream.trace.to_json())
-        loading.notes.print(f"Trace written to {trace}.", style="dim", highlight=False, soft_wrap=True)
+        loading.say(f"Trace written to {trace}.", "dim")
     if interrupted:
         raise typer.Exit(130)
 
 
 @app.command()
-@options_from(SamplingParams, options.AnswerForm, LoadOptions)
+@options_from(options.Asked, SamplingParams, options.AnswerForm, LoadOptions)
 def race(
-    prompt: options.Prompt,
     methods: Annotated[
         str | None, typer.Option(help="Comma list, see `jakiro methods`; default: plain decoding and the default.")
     ] = None,
-    raw: options.Raw = False,
-    makers: options.Makers = False,
-    nodes: options.Nodes = None,
-    depth: options.Depth = None,
-    width: options.Width = None,
-    methods_from: options.MethodsFrom = None,
     **given,
 ) -> None:
     """Run several methods side by side on one prompt, and compare them in a table."""
-    from jakiro.cli.race_view import RaceView
+    from jakiro.cli.race_view import show_race
 
     raced = None if methods is None else tuple(comma_list("--methods", methods, str))
-    side_by_side = len(raced) if raced else 2
-    load_options = filled(LoadOptions, given, side_by_side=side_by_side, methods=_further(methods_from))
+    asked, load_options, sampling = _read(given, side_by_side=len(raced) if raced else 2)
     lanes = [load_options.known_methods.named(name).name for name in raced or ()]
     if len(set(lanes)) < len(lanes):
         raise ValueError(f"--methods must not repeat a method; you gave {methods!r}.")
-    sampling = filled(SamplingParams, given, grammar=filled(options.AnswerForm, given).grammar)
-    tree = loading.tree(nodes, depth, width)
-    as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     generator = loading.load(load_options)
-    sampling = sampling.with_makers(generator.target.makers_settings) if makers else sampling
     raced = raced and loading.runnable(generator, raced, load_options.known_methods)
-    running = generator.race(prompt, sampling, methods=raced, tree=tree, raw=raw)
+    sampling = asked.sampling(generator, sampling)
+    running = generator.race(asked.prompt, sampling, methods=raced, tree=asked.tree, raw=asked.raw)
     loading.say_notices(generator)
-    RaceView(running.traces, load_options.known_methods).show(running)
+    show_race(running, load_options.known_methods)
 
 
-app.command()(bench)
+def _read(given: dict, **others) -> tuple[options.Asked, LoadOptions, SamplingParams]:
+    """What a prompt's command was given; what is wrong with it is refused before a model is loaded for it."""
+    asked = filled(options.Asked, given)
+    load_options = filled(LoadOptions, given, methods=_further(asked.methods_from), **others)
+    sampling = filled(SamplingParams, given, grammar=filled(options.AnswerForm, given).grammar)
+    return asked, load_options, sampling
+
+
 app.command()(serve)
 
 
@@ -216,22 +202,23 @@ def export(
     with writing(out):
         written = export_head(zoo.resolve(head=head).head_path, out, form)
     for path in written:
-        loading.notes.print(f"Written: {path}", markup=False, highlight=False, soft_wrap=True)
+        loading.say(f"Written: {path}")
 
 
-def _training_command(name: str) -> Callable[[typer.Context], None]:
-    """Hands its arguments to a training command; its options' defaults are the library's, which takes torch to read."""
+def _later(module: str, name: str) -> Callable[[typer.Context], None]:
+    """Hands its arguments to a command whose options' defaults are the library's, which takes torch to read."""
 
     def run(context: typer.Context) -> None:
-        module = import_module(f"jakiro.cli.{name}")
         command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-        command.command(name)(getattr(module, name))
+        command.command(name)(getattr(import_module(f"jakiro.cli.{module}"), name))
         command(args=context.args, prog_name=f"jakiro {name}")
 
     return run
 
 
+LATER = {"bench": "bench"} | dict.fromkeys(("corpus", "train", "evaluate", "calibrate", "trigrams"), "training")
 for _name, _sentence in (
+    ("bench", "Measure speed, tau and acceptance on this machine, or check that texts are identical."),
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
     ("evaluate", "Measure a head's tau on prompts without running the target twice."),
@@ -239,10 +226,10 @@ for _name, _sentence in (
     ("trigrams", "Count what follows each pair of tokens in a corpus, to draft from."),
 ):
     _forward = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.command(_name, help=_sentence, context_settings=_forward, add_help_option=False)(_training_command(_name))
+    app.command(_name, help=_sentence, context_settings=_forward, add_help_option=False)(_later(LATER[_name], _name))
 
 
-def _further(modules: list[str] | None) -> tuple:
+def _further(modules: Sequence[str] | None) -> tuple:
     """The methods of `--methods-from`."""
     from jakiro.methods import methods_from
 

@@ -6,7 +6,10 @@ from typing import Annotated
 
 import typer
 
-from jakiro.config import CORPORA, METHODS_FROM, PROMPTS, TARGET, WIDTH, Grammar, require, setting
+from jakiro.config import About, Grammar, SamplingParams, TreeConfig, require, setting
+from jakiro.text import as_messages
+
+DEPTH = "A fixed tree whose deepest node has this depth."
 
 
 def option(text: str, *names: str, **settings):
@@ -19,19 +22,44 @@ def argument(text: str):
     return typer.Argument(help=text)
 
 
-Prompt = Annotated[str, option("The user's message, or with --raw the text to continue.")]
-Raw = Annotated[bool, option("Continue the prompt as it is, without the chat template.", "--raw")]
-Makers = Annotated[bool, option("Take the model's makers' settings where you give none.", "--makers")]
-Nodes = Annotated[int | None, option("A fixed tree of this many nodes, root included; 1 is plain decoding.")]
-Depth = Annotated[int | None, option("A fixed tree whose deepest node has this depth.")]
-Width = Annotated[int | None, option(WIDTH)]
-Target = Annotated[str | None, option(TARGET)]
-MethodsFrom = Annotated[list[str] | None, option(METHODS_FROM, metavar="MODULE")]
+Target = Annotated[str | None, option(About.TARGET)]
+MethodsFrom = Annotated[list[str] | None, option(About.METHODS_FROM, metavar="MODULE")]
 
 # Of the commands around training
 Threads = Annotated[int | None, option("CPU threads; all if not given.", min=1)]
-CorpusPaths = Annotated[list[Path], argument(CORPORA)]
-Prompts = Annotated[Path | None, option(PROMPTS)]
+CorpusPaths = Annotated[list[Path], argument(About.CORPORA)]
+Prompts = Annotated[Path | None, option(About.PROMPTS)]
+
+
+def fixed_tree(**given: int | None) -> TreeConfig | None:
+    """A fixed tree with what was given; None, where nothing was, leaves the size to measured costs."""
+    given = {name: value for name, value in given.items() if value is not None}
+    return TreeConfig(**given) if given else None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every command takes that answers a prompt."""
+
+    prompt: str = setting("The user's message, or with --raw the text to continue.")
+    raw: bool = setting("Continue the prompt as it is, without the chat template.", False, "--raw")
+    makers: bool = setting("Take the model's makers' settings where you give none.", False, "--makers")
+    nodes: int | None = setting("A fixed tree of this many nodes, root included; 1 is plain decoding.", None)
+    depth: int | None = setting(DEPTH, None)
+    width: int | None = setting(About.WIDTH, None)
+    methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
+
+    def __post_init__(self) -> None:
+        as_messages(self.prompt)
+        _ = self.tree
+
+    @property
+    def tree(self) -> TreeConfig | None:
+        return fixed_tree(nodes=self.nodes, depth=self.depth, width=self.width)
+
+    def sampling(self, generator, given: SamplingParams) -> SamplingParams:
+        """With what the model's makers ask for where that is wanted."""
+        return given.with_makers(generator.target.makers_settings) if self.makers else given
 
 
 @dataclass(frozen=True)

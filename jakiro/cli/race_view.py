@@ -17,51 +17,44 @@ from jakiro.zoo.table import unequal_training
 REDRAW_SECONDS = 0.15
 
 
-class RaceView:
-    """Draws the lanes of a race.
+def show_race(race, known: Methods = METHODS) -> None:
+    """Draws the lanes of a race until it ends or is interrupted, then prints the table and what makes it unfair.
 
     Args:
-        traces: by method, growing while the race runs.
         known: the drafting methods that there are.
     """
+    console, traces, drawn = Console(), race.traces, 0.0
+    with Live(_lanes(traces, known, console), console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        try:
+            for _ in race:
+                if time.monotonic() - drawn > REDRAW_SECONDS:
+                    live.update(_lanes(traces, known, console), refresh=True)
+                    drawn = time.monotonic()
+        except KeyboardInterrupt:
+            race.close()
+        live.update(_lanes(traces, known, console, whole=True), refresh=True)
+    if not console.is_terminal:
+        # There Live leaves the last line open, and the table would go on in it
+        console.line()
+    console.print(race_table(traces, known))
+    drafters = {method: trace.header.drafter or {} for method, trace in traces.items()}
+    unequal = unequal_training({known.named(method).title: drafter.get("name") for method, drafter in drafters.items()})
+    if unequal is not None:
+        console.print(unequal, style="yellow", highlight=False, soft_wrap=True)
 
-    def __init__(self, traces: dict[str, Trace], known: Methods = METHODS, console: Console | None = None):
-        self._traces, self._known, self._console = traces, known, console or Console()
 
-    def show(self, race) -> None:
-        """Runs a race to its end, or until it is interrupted, and prints the table and what makes it unfair."""
-        drawn = 0.0
-        with Live(self._lanes(), console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
-            try:
-                for _ in race:
-                    if time.monotonic() - drawn > REDRAW_SECONDS:
-                        live.update(self._lanes(), refresh=True)
-                        drawn = time.monotonic()
-            except KeyboardInterrupt:
-                race.close()
-            live.update(self._lanes(whole=True), refresh=True)
-        if not self._console.is_terminal:
-            # There Live leaves the last line open, and the table would go on in it
-            self._console.line()
-        self._console.print(race_table(self._traces, self._known))
-        drafters = {method: trace.header.drafter or {} for method, trace in self._traces.items()}
-        heads = {self._known.named(method).title: drafter.get("name") for method, drafter in drafters.items()}
-        unequal = unequal_training(heads)
-        if unequal is not None:
-            self._console.print(unequal, style="yellow", highlight=False, soft_wrap=True)
-
-    def _lanes(self, whole: bool = False) -> Columns:
-        width = max(24, self._console.width // len(self._traces) - 1)
-        panels = []
-        for method, trace in self._traces.items():
-            text = trace.text
-            if not whole:
-                # The end of a long answer is what moves; the terminal shows no more than a screen of it.
-                text = text[-(width - 4) * max(4, self._console.height - 6) :]
-            speed = trace.tokens_per_second
-            subtitle = f"{speed:.1f} tokens/s · τ {trace.tau:.2f}" if speed else "…"
-            panels.append(Panel(Text(text), title=self._known.named(method).title, subtitle=subtitle, width=width))
-        return Columns(panels, padding=(0, 1))
+def _lanes(traces: dict[str, Trace], known: Methods, console: Console, whole: bool = False) -> Columns:
+    width = max(24, console.width // len(traces) - 1)
+    panels = []
+    for method, trace in traces.items():
+        text = trace.text
+        if not whole:
+            # The end of a long answer is what moves; the terminal shows no more than a screen of it.
+            text = text[-(width - 4) * max(4, console.height - 6) :]
+        speed = trace.tokens_per_second
+        subtitle = f"{speed:.1f} tokens/s · τ {trace.tau:.2f}" if speed else "…"
+        panels.append(Panel(Text(text), title=known.named(method).title, subtitle=subtitle, width=width))
+    return Columns(panels, padding=(0, 1))
 
 
 def race_table(traces: dict[str, Trace], known: Methods = METHODS) -> Table:

@@ -42,5 +42,5 @@ def serve(
     loading.say_notices(generator)
     backend = OneGenerator(generator, queue_length)
     served = Starlette(routes=[Mount("/v1", application(backend, keys))])
-    loading.notes.print(f"{backend.model} at http://{host}:{port}/v1", highlight=False, soft_wrap=True)
+    loading.say(f"{backend.model} at http://{host}:{port}/v1")
     uvicorn.run(served, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_ENDING_SECONDS)

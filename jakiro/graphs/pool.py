@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from jakiro import starting
 from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.engine.costs import time_passes
@@ -93,14 +94,11 @@ class Slots:
             raise
         return slot, partial(self._give_back, slot)
 
-    def prepare(
-        self, drafters: Sequence[Drafter], progress: Callable[[int, int], None] | None = None, side_by_side: int = 1
-    ) -> None:
-        """Makes the first slots and captures what answers usually need.
+    def prepare(self, drafters: Sequence[Drafter], side_by_side: int = 1) -> None:
+        """Makes the first slots and captures what answers usually need; the listener of this start hears how far it is.
 
         Args:
             drafters: plain decoding's, and those that answers usually ask for.
-            progress: called with passes done and passes in all.
             side_by_side: answers that run at once, as in a race: each drafter gets a slot of its own as long as there
                 are so many, and as long as memory lasts; the last slot serves all others.
         """
@@ -115,7 +113,10 @@ class Slots:
             for drafter in own
         ]
         total, count = sum(1 for slot, plan in wanted for _ in slot.needed(*plan, *span)), itertools.count(1)
-        captured = (lambda: None) if progress is None else (lambda: progress(next(count), total))
+
+        def captured() -> None:
+            starting.tell(starting.CAPTURE, next(count) / total)
+
         for slot, plan in wanted:
             slot.open(*plan, *span, captured)
         for slot in slots:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from jakiro.config import NUMERICS
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.linear import BlockLinear
@@ -36,7 +37,6 @@ from jakiro.target.llama import FusedLlama
 from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, root_and_copies
 from jakiro.target.stored import StoredModel
 
-NUMERICS = ("exact", "fast")
 # Says of a model that `round_linears` rounded its weights, which compiled code then keeps in 8 bits
 ROUNDED = "rounded_to_blocks"
 PREFILL_CHUNK = 512

@@ -9,11 +9,10 @@ import json
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from jakiro.config import SamplingParams
 from jakiro.prompts import Question
@@ -21,29 +20,12 @@ from jakiro.target.families import stop_ids
 from jakiro.target.features import features_of
 from jakiro.text import encode_messages
 from jakiro.training.features import DamagedFeatures, FeatureFile, Text, write_file
+from jakiro.training.replay import Answer
 from jakiro.training.writing import TextRequest, write_texts
 
 # Deeper than any tree: the tokens after an answer's end show what its last tree got right.
 OVERHANG = 17
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One written answer.
-
-    Attributes:
-        question: only its first turn was asked; None where the prompt was given as ids.
-        ids: (length,) int64, prompt, answer and `OVERHANG` more tokens.
-        features: (length, feature_size), the target's, in its own dtype.
-        start, end: indices of the answer's first and last token.
-    """
-
-    question: Question | None
-    ids: Tensor
-    features: Tensor
-    start: int
-    end: int
 
 
 class AnswerFolder:
@@ -110,4 +92,4 @@ def _read(path: Path) -> Answer | None:
     except DamagedFeatures as error:
         log.warning("%s The answer is written again.", error)
         return None
-    return Answer(None, torch.from_numpy(ids).long(), features, start, end)
+    return Answer(torch.from_numpy(ids).long(), features, start, end)

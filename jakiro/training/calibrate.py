@@ -15,7 +15,7 @@ grown along answers that the target wrote, and the share of the promise that was
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,32 +23,21 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from jakiro.config import (
-    CORPORA,
-    DEVICE,
-    MAX_NEW_TOKENS,
-    METHODS_FROM,
-    SamplingParams,
-    TreeConfig,
-    is_count,
-    require,
-    setting,
-)
+from jakiro.config import About, SamplingParams, TreeConfig, is_count, require, setting
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
 from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, weights_file, write_config
 from jakiro.methods import METHODS, Methods, methods_from
-from jakiro.training.answers import Answer
 from jakiro.training.bound import BoundHead
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import Batch, FeatureCache, KeptFeatures
 from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions
 from jakiro.training.parallel import objective_for
-from jakiro.training.replay import ReplayedStep, replay
+from jakiro.training.replay import Answer, ReplayedStep, replay
 from jakiro.training.split import held_out_rows, in_order_of_content
-from jakiro.training.validation import HeldOut, branch_rows, held_out, log_q
+from jakiro.training.validation import HeldOut, branch_features, held_out, log_q
 from jakiro.zoo.loading import choose_device
 
 MAX_DEPTH = 6
@@ -68,15 +57,15 @@ class CalibrateConfig:
     """What a head is calibrated anew on, as plain data."""
 
     head: str = setting("Folder of the head; only its config is rewritten.", argument=True)
-    corpora: tuple[str, ...] = setting(CORPORA, argument=True)
+    corpora: tuple[str, ...] = setting(About.CORPORA, argument=True)
     target: str | None = setting("Target model; if not given, the one that the head's config names.", None)
     rows: int = setting("Held-out rows to fit weights on.", 100)
     texts: int = setting("Their messages that the target answers at each temperature.", 40)
-    max_new_tokens: int = setting(MAX_NEW_TOKENS, 96)
-    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
+    max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 96)
+    methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
     unread: bool = setting("Use rows that the head's manifest does not list as held out.", False)
     seed: int = setting("The same seed gives the same positions, noise and answers.", 1)
-    device: str | None = setting(DEVICE, None)
+    device: str | None = setting(About.DEVICE, None)
 
     def __post_init__(self) -> None:
         for name in ("rows", "texts", "max_new_tokens"):
@@ -138,18 +127,15 @@ def _held_out(config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row], wo
 
 def _written(
     config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row]
-) -> dict[float, list[tuple[SamplingParams, Answer]]]:
-    """By temperature, the target's answers to the rows' messages."""
+) -> list[tuple[SamplingParams, list[Answer]]]:
+    """At every temperature, the target's answers to the rows' messages."""
     answers, prompts = bound.answers(config.texts), [row.ids[: row.a0] for row in rows[: config.texts]]
     samplings = [SamplingParams(each, seed=config.seed, max_new_tokens=config.max_new_tokens) for each in REGIMES]
-    return {
-        sampling.temperature: [(sampling, answer) for answer in answers.answers_to_ids(prompts, sampling)]
-        for sampling in samplings
-    }
+    return [(sampling, answers.answers_to_ids(prompts, sampling)) for sampling in samplings]
 
 
 @torch.no_grad()
-def fit_calibration(objective: Objective, data: HeldOut, seed: int, max_depth: int = MAX_DEPTH) -> dict[str, float]:
+def fit_calibration(objective: Objective, data: HeldOut, seed: int) -> dict[str, float]:
     """Fits every weight by maximum likelihood on at most `MAX_POSITIONS` positions of held-out text.
 
     Positions whose choice lies outside the draft vocabulary can't be drafted and are left out.
@@ -160,10 +146,10 @@ def fit_calibration(objective: Objective, data: HeldOut, seed: int, max_depth: i
     """
     head = objective.head
     generator = torch.Generator().manual_seed(seed)
-    picked = _pick_positions(data.batches, max_depth, generator)
+    picked = _pick_positions(data.batches, generator)
     choices, noise = _choices(head, data, picked, generator)
     fits: dict[str, float] = {}
-    features = _features_by_key(objective, data.batches, picked, max_depth)
+    features = _features_by_key(objective, data.batches, picked)
     start: dict[str, Sequence[float]] = {}
     for name, rows in features.items():
         branch = name.split("/")[0]
@@ -214,9 +200,9 @@ def _derivatives(terms: Sequence[Tensor], chosen: Tensor, weights: Sequence[floa
     return slope, curvature
 
 
-def _pick_positions(batches: list[Batch], max_depth: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+def _pick_positions(batches: list[Batch], generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
     """Random learnable positions of each batch, as (sequence, position)."""
-    found = [learnable_positions(batch, max_depth).nonzero() for batch in batches]
+    found = [learnable_positions(batch, MAX_DEPTH).nonzero() for batch in batches]
     total = sum(len(rows) for rows in found)
     keep = torch.zeros(total, dtype=torch.bool)
     keep[torch.randperm(total, generator=generator)[:MAX_POSITIONS]] = True
@@ -243,15 +229,15 @@ def _choices(
 
 
 def _features_by_key(
-    objective: Objective, batches: list[Batch], picked: list[tuple[Tensor, Tensor]], max_depth: int
+    objective: Objective, batches: list[Batch], picked: list[tuple[Tensor, Tensor]]
 ) -> dict[str, tuple[Tensor, Tensor | None]]:
-    """Features and log router weights at the picked positions, as `branch_rows` gives them, by "branch/depth"."""
+    """Features and log router weights at the picked positions, as `branch_features` gives them, by "branch/depth"."""
     parts: dict[str, list[tuple[Tensor, Tensor | None]]] = {}
     for batch, (sequence, position) in zip(batches, picked, strict=True):
-        for branch, step, *rows in branch_rows(objective, batch, sequence, position, max_depth):
+        for branch, step, *rows in branch_features(objective, batch, sequence, position, MAX_DEPTH):
             # A contrastive feature lies one position further, that of the last step deeper than any tree.
             depth = step + (branch == "contrastive")
-            if depth <= max_depth:
+            if depth <= MAX_DEPTH:
                 parts.setdefault(f"{branch}/{depth}", []).append(rows)
     joined = {}
     for name, pieces in parts.items():
@@ -261,33 +247,29 @@ def _features_by_key(
 
 
 def kept_shares(
-    head: DraftHead, drafter: HeadDrafter, answers: Mapping[float, Sequence[tuple[SamplingParams, Answer]]]
+    head: DraftHead, drafter: HeadDrafter, answers: Sequence[tuple[SamplingParams, Sequence[Answer]]]
 ) -> dict[str, float]:
     """The numbers "…-kept" of a calibration, from trees with `TREE_NODES` nodes.
 
     Args:
         head: of the drafter, with its weights fitted; its calibration is left as it was.
-        answers: by temperature, those of `REGIMES`.
+        answers: by how they were sampled, at temperatures of `REGIMES`.
     """
     before, found = head.config, {}
-    head.config = replace(before, calibration=weights_alone(before.calibration))
+    weights = {name: number for name, number in before.calibration.items() if not name.endswith("-kept")}
+    head.config = replace(before, calibration=weights)
     # A contrastive branch gives the deepest level alone, so trees of every depth are grown
     depths = range(2, MAX_DEPTH + 1) if before.contrastive else (MAX_DEPTH,)
-    for temperature, written in answers.items():
-        kind = REGIMES[temperature][0]
+    for sampling, written in answers:
+        kind = REGIMES[sampling.temperature][0]
         for depth in depths:
             tree = TreeConfig(nodes=TREE_NODES, depth=depth)
-            shares = shares_by_level(_steps(drafter, written, tree))
+            shares = shares_by_level(step for answer in written for step in replay(drafter, answer, sampling, tree))
             for level, share in shares.items():
                 branch = "contrastive" if before.contrastive and level == depth else "main"
                 found[f"{branch}/{level}/{kind}-kept"] = round(share, 4)
     head.config = before
     return found
-
-
-def weights_alone(calibration: Mapping[str, float]) -> dict[str, float]:
-    """A calibration without the shares."""
-    return {name: number for name, number in calibration.items() if not name.endswith("-kept")}
 
 
 def shares_by_level(steps: Iterable[ReplayedStep]) -> dict[int, float]:
@@ -301,10 +283,3 @@ def shares_by_level(steps: Iterable[ReplayedStep]) -> dict[int, float]:
             kept[level] += level <= len(step.accepted_path)
             expected[level] += chance
     return {level: min((kept[level] + PRIOR) / (expected[level] + PRIOR), 1.0) for level in sorted(expected)}
-
-
-def _steps(
-    drafter: HeadDrafter, written: Sequence[tuple[SamplingParams, Answer]], tree: TreeConfig
-) -> Iterable[ReplayedStep]:
-    for sampling, answer in written:
-        yield from replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree)

@@ -21,18 +21,7 @@ from types import SimpleNamespace
 
 from torch import Tensor
 
-from jakiro.config import (
-    DEVICE,
-    DTYPE,
-    MAX_NEW_TOKENS,
-    TARGET,
-    TEMPLATE_ARGUMENTS,
-    SamplingParams,
-    is_count,
-    is_number,
-    require,
-    setting,
-)
+from jakiro.config import About, SamplingParams, is_count, is_number, require, setting
 from jakiro.kernels.linear import pack_linears, packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
@@ -71,7 +60,7 @@ class CorpusOptions:
         "Comma list, taken in turn for the answers.", (0.0, 0.0, 0.0, 0.6, 0.8, 1.0)
     )
     top_k: int = setting("Sample from this many tokens.", 64)
-    max_new_tokens: int = setting(MAX_NEW_TOKENS, 420)
+    max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 420)
     max_message_tokens: int = setting("Longest message of the target's own.", 200)
     part_rows: int = 64
     min_distinct: float = setting("Drop answers with a smaller share of distinct 4-grams; 0 keeps all.", 0.4)
@@ -94,7 +83,7 @@ class CorpusConfig:
     out: str = setting("Folder for the corpus; an unfinished one is continued.", argument=True)
     rows: int = setting("How many texts to write.", 5000)
     options: CorpusOptions = CorpusOptions()
-    target: str | None = setting(TARGET, None)
+    target: str | None = setting(About.TARGET, None)
     prompts: str | None = setting("Spec-Bench prompts to answer; else the target writes its own.", None)
     made: bool = setting(
         "Answer messages of many kinds, generated from word lists; else the target writes them.", False
@@ -117,9 +106,9 @@ class CorpusConfig:
     )
     endpoint: str | None = setting("URL of an OpenAI-compatible server that runs the target.", None)
     api_key_file: str | None = setting("File with the endpoint's API key; else OPENAI_API_KEY has it.", None)
-    device: str | None = setting(DEVICE, None)
-    dtype: str | None = setting(DTYPE, None)
-    template_arguments: str | None = setting(TEMPLATE_ARGUMENTS, None)
+    device: str | None = setting(About.DEVICE, None)
+    dtype: str | None = setting(About.DTYPE, None)
+    template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)
 
     def __post_init__(self) -> None:
         if min(self.rows, self.batch_size, self.options.max_new_tokens, self.options.max_message_tokens) < 1:

@@ -34,7 +34,7 @@ def logits_of(features: Tensor, output_rows: Tensor, log_weights: Tensor | None)
 
 
 def dot(first: Tensor, second: Tensor) -> Tensor:
-    """Σ first · second over all entries, () float64; `einsum` over rows takes four times as long on a CPU."""
+    """Σ first · second over all entries, () float64; `einsum` takes four times as long on a CPU."""
     return torch.dot(first.flatten(), second.flatten()).double()
 
 
@@ -47,7 +47,7 @@ def normalisers_of(features: Tensor, vocabulary: VocabularySlice) -> Tensor:
 
 
 class SoftCrossEntropy(torch.autograd.Function):
-    """Mean over rows of −Σ_x p(x) log softmax(W f)(x); its gradient comes with it, so no (rows, V) tensor is kept."""
+    """Mean over positions of −Σ_x p(x) log softmax(W f)(x); no (positions, V) tensor stays: its gradient comes too."""
 
     @staticmethod
     def forward(ctx, features: Tensor, output_rows: Tensor, log_weights: Tensor | None, target: Tensor) -> Tensor:
@@ -71,16 +71,16 @@ class SoftCrossEntropy(torch.autograd.Function):
 
 
 class MixtureCrossEntropy(torch.autograd.Function):
-    """Mean over rows of −Σ_x p(x) log Σ_e w_e q_e(x), and each expert's share of it, Σ_x p(x) w_e q_e(x) / q(x).
+    """Mean over positions of −Σ_x p(x) log Σ_e w_e q_e(x), and each expert's share of it, Σ_x p(x) w_e q_e(x) / q(x).
 
-    The third result, (experts, rows) float32, is log Σ_x exp of each expert's logits.
+    The third result, (experts, positions) float32, is log Σ_x exp of each expert's logits.
     """
 
     @staticmethod
     def forward(
         ctx, features: Tensor, router_log: Tensor, output_rows: Tensor, log_weights: Tensor | None, target: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`features` is (experts, rows, hidden), `router_log` (rows, experts) the log of w."""
+        """`features` is (experts, positions, hidden), `router_log` (positions, experts) the log of w."""
         gradient, shares = torch.empty_like(features), torch.empty_like(router_log)
         normalisers = features.new_empty(features.shape[:-1], dtype=torch.float32)
         total, output_rows = features.new_zeros((), dtype=torch.float64), output_rows.to(features.dtype)

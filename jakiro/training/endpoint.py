@@ -15,7 +15,7 @@ import httpx
 from jakiro.proxies import check_proxies
 from jakiro.training.writing import TextRequest, Written
 
-TRIES, FIRST_PAUSE = 5, 0.5
+TRIES, FIRST_PAUSE, ANSWER_SECONDS = 5, 0.5, 600.0
 _SEED_BITS, _GOLDEN = 31, 0x9E3779B97F4A7C15
 _BUSY = {408, 429, 500, 502, 503, 504}
 
@@ -28,7 +28,6 @@ class Endpoint:
             on this machine the server is asked without a proxy.
         tokenizer: the target's; tokenises texts where the server returns no ids.
         concurrency: requests sent at once; the server batches them.
-        timeout: seconds to wait for one answer.
         api_key: sent with every request, and shown nowhere; None for a server that asks for none.
         first_pause: seconds before a failed request is tried again; doubled each time.
 
@@ -40,15 +39,14 @@ class Endpoint:
     """
 
     def __init__(
-        self, url: str, tokenizer, concurrency: int, timeout: float = 600.0, api_key: str | None = None,
-        first_pause: float = FIRST_PAUSE,
-    ) -> None:  # fmt: skip
+        self, url: str, tokenizer, concurrency: int, api_key: str | None = None, first_pause: float = FIRST_PAUSE
+    ) -> None:
         self.url, login = _address(url)
         self.tokenizer, self.concurrency, self.first_pause = tokenizer, concurrency, first_pause
         self._secrets = [secret for secret in (api_key, *(login or ())) if secret]
         check_proxies()
         self.client = httpx.Client(
-            timeout=timeout,
+            timeout=ANSWER_SECONDS,
             limits=httpx.Limits(max_connections=concurrency),
             auth=login,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else None,

@@ -7,31 +7,17 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from jakiro.config import (
-    DEVICE,
-    DTYPE,
-    LIMIT,
-    MAX_NEW_TOKENS,
-    METHODS_FROM,
-    PROMPTS,
-    TARGET,
-    TEMPLATE_ARGUMENTS,
-    WIDTH,
-    SamplingParams,
-    TreeConfig,
-    is_count,
-    require,
-    setting,
-)
+from jakiro.config import About, SamplingParams, TreeConfig, is_count, require, setting
 from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import HeadDrafter
-from jakiro.heads.base import DraftHead, known_precision
+from jakiro.heads.base import known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import METHODS, Methods
@@ -39,10 +25,9 @@ from jakiro.methods import methods_from as methods_of
 from jakiro.prompts import load_questions
 from jakiro.target.model import TargetModel
 from jakiro.trace import acceptance_by_depth, pooled_tau
-from jakiro.training.answers import Answer
 from jakiro.training.bound import BoundHead
 from jakiro.training.features import Batch
-from jakiro.training.replay import ReplayedStep, replay
+from jakiro.training.replay import Answer, ReplayedStep, replay
 from jakiro.training.validation import HeldOut, expert_facts
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, choose_dtype, further_heads
@@ -55,26 +40,26 @@ class EvaluateConfig:
     """What is measured, as plain data; trees have each number of nodes, see `TreeConfig`."""
 
     head: str | None = setting("Draft head: a known name, a folder, or a Hub id.", None)
-    target: str | None = setting(TARGET, None)
+    target: str | None = setting(About.TARGET, None)
     methods: tuple[str, ...] | None = setting(
         "Comma list, see `jakiro methods`, or all that can be replayed; if not given, the head's own.", None
     )
-    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
-    prompts: str | None = setting(PROMPTS, None)
-    limit: int | None = setting(LIMIT, None)
-    max_new_tokens: int = setting(MAX_NEW_TOKENS, 128)
+    methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
+    prompts: str | None = setting(About.PROMPTS, None)
+    limit: int | None = setting(About.LIMIT, None)
+    max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 128)
     temperatures: tuple[float, ...] = setting("Comma list.", (0.0, 1.0))
     nodes: tuple[int, ...] = setting("Comma list of node budgets, root included.", (8, 16, 24))
-    width: int = setting(WIDTH, 8)
+    width: int = setting(About.WIDTH, 8)
     depth: int = setting("Depth of a tree's deepest node.", 5)
     contrastive: bool = setting("With --no-contrastive the last level costs one more pass instead.", True)
     seed: int = setting("The same seed gives the same answers and noise.", 0)
     answers: str | None = setting("Folder of written answers, for any head; else in the user's cache.", None)
     batch_size: int = setting("Answers written at once.", 16)
-    device: str | None = setting(DEVICE, None)
-    dtype: str | None = setting(DTYPE, None)
+    device: str | None = setting(About.DEVICE, None)
+    dtype: str | None = setting(About.DTYPE, None)
     draft_precision: str = setting("On a CPU: int8, as heads run there, or full.", "int8")
-    template_arguments: str | None = setting(TEMPLATE_ARGUMENTS, None)
+    template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)
 
     def __post_init__(self) -> None:
         require(is_count(self.batch_size, 1), f"Batch size must be 1 or more; you gave {self.batch_size}.")
@@ -138,13 +123,17 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     known = METHODS.with_further(methods_of(config.methods_from))
     replayed = None if config.methods is None else _replayed(config.methods, known)
     known_precision(config.draft_precision)
-    trees, samplings = _trees(config), _samplings(config)
+    shape = {"width": config.width, "depth": config.depth, "contrastive": config.contrastive}
+    trees = [TreeConfig(nodes=count, **shape) for count in config.nodes]
+    given = {"seed": config.seed, "max_new_tokens": config.max_new_tokens}
+    samplings = [SamplingParams(temperature, **given) for temperature in config.temperatures]
     questions = load_questions(config.prompts and Path(config.prompts), config.limit)
     names = zoo.resolve(config.target, config.head)
     bound = _read(config, names, known)
     answers = bound.answers(config.batch_size, config.answers)
     written = [answers.answers(questions, sampling) for sampling in samplings]
-    experts = _experts(bound.head, written, bound.tables[1])
+    several = bound.head.config.num_experts > 1
+    experts = experts_on(bound.head, list(chain.from_iterable(written)), bound.tables[1]) if several else {}
     info = {"name": names.head_name, "sha256": head_sha256(names.head_path)}
     drafters = _drafters(config, names, bound, info, replayed, known)
     found = tuple(
@@ -162,16 +151,6 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         scores=found,
         experts=experts,
     )
-
-
-def _trees(config: EvaluateConfig) -> list[TreeConfig]:
-    shape = {"width": config.width, "depth": config.depth, "contrastive": config.contrastive}
-    return [TreeConfig(nodes=count, **shape) for count in config.nodes]
-
-
-def _samplings(config: EvaluateConfig) -> list[SamplingParams]:
-    given = {"seed": config.seed, "max_new_tokens": config.max_new_tokens}
-    return [SamplingParams(temperature=temperature, **given) for temperature in config.temperatures]
 
 
 def _read(config: EvaluateConfig, names: zoo.Pair, known: Methods) -> BoundHead:
@@ -194,13 +173,6 @@ def _drafters(
     resources = Resources(target, bound.head, info, further)
     suited = _suited(replayed, config.methods == (ALL,), resources, known)
     return {method.name: method.load(resources) for method in suited}
-
-
-def _experts(head: DraftHead, written: Sequence[Sequence[Answer]], output_weight: Tensor) -> dict[str, float]:
-    """See `Evaluation`."""
-    if head.config.num_experts == 1:
-        return {}
-    return experts_on(head, [answer for texts in written for answer in texts], output_weight)
 
 
 def _replayed(names: Sequence[str], known: Methods) -> list[Method]:
@@ -244,51 +216,37 @@ def scores(
         trees: fixed trees.
     """
     for tree in trees:
-        passes = PassCounts()
-        counted, steps = passes.of(drafter), []
-        for answer in answers:
-            passes.begin()
-            steps.append(list(replay(counted, answer.ids, answer.features, answer.start, answer.end, sampling, tree)))
+        passes: list[list[int]] = [[] for _ in answers]
+        steps = [
+            list(replay(_counted(drafter, counts), answer, sampling, tree))
+            for answer, counts in zip(answers, passes, strict=True)
+        ]
         categories = [answer.question.category for answer in answers]
         for category in (ALL, *dict.fromkeys(categories)):
             chosen = [index for index, name in enumerate(categories) if category in (ALL, name)]
-            members = [steps[index] for index in chosen]
-            yield _score(method, sampling.temperature, tree.nodes, category, members, passes.mean(chosen))
+            counts = [count for index in chosen for count in passes[index]]
+            mean = sum(counts) / len(counts) if counts else None
+            yield _score(method, sampling.temperature, tree.nodes, category, [steps[index] for index in chosen], mean)
 
 
-class PassCounts:
-    """Counts the passes of a head that follow one another in each step, text by text."""
+def _counted(drafter: Drafter, counts: list[int]) -> Drafter:
+    """The same drafter; of a head that grows trees, `counts` gets the passes that follow one another in each step."""
+    if not isinstance(drafter, HeadDrafter):
+        return drafter
 
-    def __init__(self) -> None:
-        self._counts: list[list[int]] = []
+    def growing(*given) -> TreeGrower:
+        grower = drafter.grower(*given)
+        grow = grower.grow
 
-    def begin(self) -> None:
-        """The steps of the next text follow."""
-        self._counts.append([])
+        def counted() -> Proposal:
+            proposal = grow()
+            counts.append(len(grower.outputs))
+            return proposal
 
-    def of(self, drafter: Drafter) -> Drafter:
-        """The same drafter, counted where a head grows its trees."""
-        if not isinstance(drafter, HeadDrafter):
-            return drafter
+        grower.grow = counted
+        return grower
 
-        def growing(*given) -> TreeGrower:
-            grower = drafter.grower(*given)
-            grow = grower.grow
-
-            def counted() -> Proposal:
-                proposal = grow()
-                self._counts[-1].append(len(grower.outputs))
-                return proposal
-
-            grower.grow = counted
-            return grower
-
-        return replace(drafter, grower=growing)
-
-    def mean(self, texts: Sequence[int]) -> float | None:
-        """Passes a step over these texts; None where nothing was counted."""
-        counts = [count for text in texts for count in self._counts[text]]
-        return sum(counts) / len(counts) if counts else None
+    return replace(drafter, grower=growing)
 
 
 def _score(

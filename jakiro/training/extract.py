@@ -9,7 +9,7 @@ import torch
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.target.features import features_of
 from jakiro.training.corpus import Row
-from jakiro.training.features import KeptFeatures, NotFinite, write_features
+from jakiro.training.features import KeptFeatures, write_features
 from jakiro.zoo.loading import gpu_computes_bfloat16
 
 log = logging.getLogger("jakiro")
@@ -47,11 +47,6 @@ def extract(
 
     # Kept features are those of the last layer alone.
     known = (lambda ids: None) if feature_layers else kept.of
-    try:
-        for done in write_features(folder, sequences, hidden_size, run, feature_layers, known, target=kept.target):
-            log.info("Features of %d of %d sequences.", done, len(sequences))
-    except NotFinite as error:
-        raise ValueError(
-            f"The target's features of {rows[error.index].place} are not finite in float16: its weights are damaged, "
-            "or its numbers too large to train a head on."
-        ) from error
+    about = {"places": [row.place for row in rows], "target": kept.target}
+    for done in write_features(folder, sequences, hidden_size, run, feature_layers, known, **about):
+        log.info("Features of %d of %d sequences.", done, len(sequences))

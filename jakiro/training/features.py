@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from jakiro.config import require
 from jakiro.heads.checkpoint import write_tensors
 from jakiro.system import atomic_file
 from jakiro.zoo.placement import gigabytes
@@ -28,6 +29,8 @@ from jakiro.zoo.placement import gigabytes
 SUFFIX = ".safetensors"
 # Sequences and bytes in one file of a cache, at most; a stopped extraction loses the unfinished file
 GROUP, GROUP_BYTES = 256, 2**28
+# Sequences that are bucketed by their lengths together
+POOL = 256
 _SHARD = "features-{:05d}" + SUFFIX
 log = logging.getLogger(__name__)
 
@@ -66,14 +69,6 @@ def write_file(path: Path, texts: Sequence[Text], source: Mapping[str, object] =
 def _checksum(ids: Sequence[int], features: Tensor, marks: Sequence[int]) -> int:
     numbers = np.asarray([*ids, *marks], dtype=np.int64).tobytes()
     return zlib.crc32(features.cpu().contiguous().view(torch.uint8).numpy(), zlib.crc32(numbers))
-
-
-class NotFinite(ValueError):
-    """Features that hold no numbers, of the sequence at `index`."""
-
-    def __init__(self, index: int) -> None:
-        super().__init__(f"The target's features of sequence {index + 1} are not finite in float16.")
-        self.index = index
 
 
 class FeatureFile:
@@ -256,6 +251,7 @@ def write_features(
     feature_layers: Sequence[int] = (),
     kept: Callable[[Sequence[int]], Tensor | None] = lambda ids: None,
     *,
+    places: Sequence[str] = (),
     target: str = "",
     batch_tokens: int = 2048,
     group: int = GROUP,
@@ -269,13 +265,13 @@ def write_features(
         features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
         feature_layers: the further layers whose hidden states these features hold.
         kept: features of a sequence that are known already, (length, feature_size), or None.
+        places: what each sequence is called in errors; its number if not given.
         target: the hash of the target's weights, or its name where that is unknown.
         batch_tokens: padded tokens in one pass of the target.
         group: sequences in one file.
 
     Raises:
-        ValueError: the folder holds features of other sequences, layers or weights.
-        NotFinite: a feature is no number.
+        ValueError: the folder holds features of other sequences, layers or weights, or a feature is no number.
         OSError: there is no room for the features.
     """
     source = {"target": target, "hidden_size": hidden_size, "feature_layers": list(feature_layers)}
@@ -283,21 +279,24 @@ def write_features(
     row_bytes = 2 * (1 + len(feature_layers)) * hidden_size
     groups = _groups([row_bytes * len(ids) for ids, _ in sequences], group)
     paths = [folder / _SHARD.format(number) for number in range(len(groups))]
-    whole = {path for path, own in zip(paths, groups, strict=True) if _is_whole(path, sequences, own, source)}
+    missing = {
+        path: own for path, own in zip(paths, groups, strict=True) if not _is_whole(path, sequences, own, source)
+    }
     if further := set(_shards(folder)) - set(paths):
         raise ValueError(f"{min(further)} belongs to another corpus; name an empty folder.")
-    missing = [own for path, own in zip(paths, groups, strict=True) if path not in whole]
-    num_bytes = row_bytes * sum(len(sequences[index][0]) for own in missing for index in own)
+    num_bytes = row_bytes * sum(len(sequences[index][0]) for own in missing.values() for index in own)
     folder.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(folder).free < num_bytes:
         raise OSError(_no_room(folder, num_bytes))
-    for path, own in zip(paths, groups, strict=True):
-        if path in whole:
-            continue
+    for path, own in missing.items():
         features = dict(_rows_of(sequences, own, features_of, kept, batch_tokens))
         for index, rows in features.items():
-            if not torch.isfinite(rows).all():
-                raise NotFinite(index)
+            place = places[index] if places else f"sequence {index + 1}"
+            require(
+                torch.isfinite(rows).all(),
+                f"The target's features of {place} are not finite in float16: its weights are damaged, or its numbers "
+                "too large to train a head on.",
+            )
         texts = [Text(sequences[index][0], features[index], (sequences[index][1],)) for index in own]
         try:
             write_file(path, texts, source)
@@ -396,7 +395,7 @@ def length_buckets(lengths: np.ndarray, indices: Sequence[int], batch_tokens: in
 
 
 def epoch_batches(
-    lengths: np.ndarray, first: int, last: int, batch_tokens: int, seed: int, epoch: int, pool: int = 256
+    lengths: np.ndarray, first: int, last: int, batch_tokens: int, seed: int, epoch: int
 ) -> list[list[int]]:
     """One epoch over sequences first … last − 1: shuffled, bucketed by length inside pools, shuffled again.
 
@@ -405,7 +404,7 @@ def epoch_batches(
     generator = np.random.default_rng([seed, epoch])
     order = generator.permutation(np.arange(first, last))
     batches = []
-    for start in range(0, len(order), pool):
-        batches += length_buckets(lengths, order[start : start + pool].tolist(), batch_tokens)
+    for start in range(0, len(order), POOL):
+        batches += length_buckets(lengths, order[start : start + POOL].tolist(), batch_tokens)
     generator.shuffle(batches)
     return batches

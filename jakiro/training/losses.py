@@ -62,7 +62,7 @@ class Objective(nn.Module):
             batch: padded sequences with the target's features.
             vocabulary: output rows to compute with.
             num_steps: 1 reads only the target's features; k also unrolls k − 1 steps on the head's own.
-            noise: added to the features that the true rows read, None for none.
+            noise: added to the target's features, None for none.
         """
         learned = learnable_positions(batch, num_steps)
         sequence, position = learned.nonzero(as_tuple=True)
@@ -72,7 +72,7 @@ class Objective(nn.Module):
         before, known = rows_before(learned, num_steps), None
 
         def normalisers(output: HeadOutput) -> Tensor:
-            """Those that the loss of this step has computed, and those of the few rows before that lead to them."""
+            """Those that this step's loss has computed, and those of the few positions before that lead there."""
             result = output.features.new_zeros(output.features.shape[:-1], dtype=torch.float32)
             result[:, before] = normalisers_of(output.features[:, before], vocabulary)
             result[:, sequence, position - 1] = known
@@ -98,10 +98,10 @@ class Objective(nn.Module):
         noise: Tensor | None,
         normalisers: Callable[[HeadOutput], Tensor] | None = None,
     ) -> Iterator[HeadOutput]:
-        """Yields the head's output of each step; row s of every step has position s and predicts feature s + 1.
+        """Yields the head's output of each step; position s of every step predicts feature s + 1.
 
-        Row s of step k reads token s + 1 and the feature that step k − 1 predicted for s; rows s < k − 1 have none
-        and are never learned from.
+        At step k, position s reads token s + 1 and the feature that step k − 1 predicted for s; positions s < k − 1
+        have none and are never learned from.
 
         Args:
             normalisers: from a step's output to (experts, batch, length − 1) float32, log Σ exp of the logits of each
@@ -118,7 +118,7 @@ class Objective(nn.Module):
             yield output
             if step < num_steps:
                 own = self._continued(output, batch.ids, normalisers or self._all_normalisers)
-                # Nothing was predicted for row 0, which nobody learns from any more
+                # Nothing was predicted for position 0, which is no longer learned from
                 features = torch.cat([own[:, :1], own[:, :-1]], dim=1)
 
     def _all_normalisers(self, output: HeadOutput) -> Tensor:
@@ -126,7 +126,7 @@ class Objective(nn.Module):
         return normalisers_of(output.features, VocabularySlice(self.head.output_weight, None))
 
     def _continued(self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor]) -> Tensor:
-        """The features that the next step's rows read; of decoupled experts, those of the token's proposer."""
+        """The features that the next step reads; of decoupled experts, those of the token's proposer."""
         if self.head.config.fusion == "summed":
             return output.features
         following = torch.cat([ids[:, 2:], ids[:, -1:]], dim=1)
@@ -164,7 +164,7 @@ class Objective(nn.Module):
 def token_and_feature_loss(
     predicted: Tensor, target: Tensor, true: Tensor, vocabulary: VocabularySlice
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy to a target distribution, and regression, of (rows, hidden) features."""
+    """Cross-entropy to a target distribution, and regression, of (positions, hidden) features."""
     token = SoftCrossEntropy.apply(predicted, vocabulary.rows, vocabulary.log_weights, target)
     return token, functional.smooth_l1_loss(predicted, true)
 
@@ -197,7 +197,7 @@ def draft_index(head: LayerHead) -> Tensor:
 def learnable_positions(batch: Batch, num_steps: int) -> Tensor:
     """Which target features are learned: (batch, length) bool, True at u when the token at u + 1 may be learned.
 
-    The main row of feature u is u − 1 and the contrastive one u − 2; both must exist in every unrolled step, so that
+    The main branch predicts feature u at u − 1, the contrastive one at u − 2; both must exist in every step, so that
     all terms of a batch cover the same positions.
     """
     predicted = torch.arange(batch.ids.shape[1], device=batch.ids.device)[None] + 1
@@ -206,13 +206,13 @@ def learnable_positions(batch: Batch, num_steps: int) -> Tensor:
 
 
 def rows_before(learned: Tensor, num_steps: int) -> Tensor:
-    """Rows that are not learned from, but whose features some row of a later unrolled step reads.
+    """Positions that are not learned from, but whose features a later unrolled step reads.
 
     Args:
         learned: (batch, length) bool, see `learnable_positions`.
 
     Returns:
-        (batch, length − 1) bool; the row of the feature at u is u − 1.
+        (batch, length − 1) bool; the feature at u is predicted at u − 1.
     """
     rows = learned[:, 1:]
     read = torch.zeros_like(rows)

@@ -14,6 +14,8 @@ from torch import Tensor
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 ROUTER_RATE = 0.02
+# In Nesterov's form
+MOMENTUM = 0.95
 
 
 class Muon(torch.optim.Optimizer):
@@ -22,7 +24,6 @@ class Muon(torch.optim.Optimizer):
     Args:
         parameters: matrices.
         lr, weight_decay: decay is decoupled.
-        momentum: Nesterov form.
         whitening: by parameter, a (columns, columns) matrix that whitens its inputs; updates are then made in those
             coordinates. Every language model has a few features that are many times larger than all others; without
             whitening they would dominate each update.
@@ -34,12 +35,11 @@ class Muon(torch.optim.Optimizer):
         parameters: Iterable[Tensor],
         lr: float,
         weight_decay: float = 0.0,
-        momentum: float = 0.95,
         whitening: dict[Tensor, Tensor] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.whitening, self.dtype = whitening or {}, dtype
-        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -51,8 +51,8 @@ class Muon(torch.optim.Optimizer):
 
     def _update(self, parameter: Tensor, state: dict, group: dict) -> None:
         momentum = state.setdefault("momentum", torch.zeros_like(parameter))
-        momentum.lerp_(parameter.grad, 1 - group["momentum"])
-        direction = parameter.grad.lerp(momentum, group["momentum"])
+        momentum.lerp_(parameter.grad, 1 - MOMENTUM)
+        direction = parameter.grad.lerp(momentum, MOMENTUM)
         whitening = self.whitening.get(parameter)
         direction = orthogonalised(direction if whitening is None else direction @ whitening, self.dtype)
         if whitening is not None:
@@ -95,13 +95,13 @@ def adamw(parameters: Iterable, lr: float, weight_decay: float) -> torch.optim.A
     return torch.optim.AdamW(parameters, lr, betas=(0.9, 0.95), weight_decay=weight_decay)
 
 
-def orthogonalised(matrix: Tensor, dtype: torch.dtype = torch.float32, iterations: int = 5) -> Tensor:
+def orthogonalised(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Approximately the orthogonal factor of a matrix: its singular values lie between about 0.7 and 1.2."""
     a, b, c = NEWTON_SCHULZ
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
     x = (x / (x.norm() + 1e-7)).to(dtype)
-    for _ in range(iterations):
+    for _ in range(5):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.T if tall else x).to(matrix.dtype)

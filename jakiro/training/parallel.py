@@ -50,9 +50,9 @@ class ParallelObjective(Objective):
         return total, parts
 
     def levels(self, batch: Batch, noise: Tensor | None) -> Iterator[Tensor]:
-        """Yields what each level predicts, (batch, length − 1, hidden): row s the feature at s + 1.
+        """Yields what every level predicts, (batch, length − 1, hidden): at s the feature of s + 1.
 
-        Row s of level d comes from a tree whose root's row is s − d + 1; where there is none, it is not to be used.
+        Level d at s belongs to a tree whose root is at s − d + 1; where there is none, it is not to be used.
         """
         features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
         yield from self.levels_of(self.head, batch.ids, features)

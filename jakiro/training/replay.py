@@ -15,6 +15,26 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, TreeLimits
+from jakiro.prompts import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A written text.
+
+    Attributes:
+        ids: (length,) int64, prompt and answer; tokens after `end` show what the last tree got right.
+        features: (length or more, feature_size), the target's, in its own dtype.
+        start: index of the first answer token; it came from the prefill and is the first root.
+        end: index of the answer's last token; the step that reaches it is the last.
+        question: of which only the first turn was asked; None where the prompt was given as ids.
+    """
+
+    ids: Tensor
+    features: Tensor
+    start: int
+    end: int
+    question: Question | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +56,17 @@ class ReplayedStep:
     chances: tuple[float, ...]
 
 
-def replay(
-    drafter: Drafter,
-    ids: Tensor,
-    features: Tensor,
-    start: int,
-    end: int,
-    sampling: SamplingParams,
-    tree: TreeConfig,
-) -> Iterator[ReplayedStep]:
+def replay(drafter: Drafter, answer: Answer, sampling: SamplingParams, tree: TreeConfig) -> Iterator[ReplayedStep]:
     """Drafts along a written text from the true features, as decoding it would.
 
     Args:
         drafter: of a method that needs no logits.
-        ids: (length,) prompt and answer; tokens after `end` show what the last tree got right.
-        features: (length or more, feature_size), the target's.
-        start: index of the first answer token; it came from the prefill and is the first root.
-        end: index of the answer's last token; the step that reaches it is the last.
         tree: a fixed tree.
     """
+    ids, features, root = answer.ids, answer.features, answer.start
     token_ids, names = ids.tolist(), [proposer.id for proposer in drafter.proposers]
-    session = begun(drafter, ids, features, start, sampling)
-    root = start
-    while root < end:
+    session = begun(drafter, ids, features, root, sampling)
+    while root < answer.end:
         proposed = session.propose(TreeLimits(tree)).tree
         if proposed is None:
             proposed = DraftTree.root_only(ids[root : root + 1])
@@ -69,7 +77,7 @@ def replay(
 
 
 def begun(drafter: Drafter, ids: Tensor, features: Tensor, start: int, sampling: SamplingParams) -> DraftSession:
-    """Drafting for a written text; the arguments are those of `replay`."""
+    """Drafting for a written text; the arguments are those of an `Answer`."""
     prompt = Context(ids[: start + 1].tolist(), ids[: start + 1], features[:start])
     return drafter.start(prompt, sampling, KeyedNoise(sampling.seed))
 

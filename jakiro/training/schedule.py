@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from jakiro.config import setting
+from jakiro.config import require, setting
 from jakiro.training.losses import LossWeights
 
 OPTIMIZERS = ("muon", "adamw")
@@ -76,14 +76,12 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if (self.time_budget is None) == (self.max_steps is None):
             raise ValueError("Give a time budget in minutes or a number of steps, exactly one of them.")
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(f"Optimizer must be one of {', '.join(OPTIMIZERS)}; you gave {self.optimizer!r}.")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"Precision must be one of {', '.join(PRECISIONS)}; you gave {self.precision!r}.")
-        if self.time_budget_clock not in CLOCKS:
-            raise ValueError(
-                f"The budget's clock must be one of {', '.join(CLOCKS)}; you gave {self.time_budget_clock!r}."
-            )
+        for label, value, known in (
+            ("Optimizer", self.optimizer, OPTIMIZERS),
+            ("Precision", self.precision, PRECISIONS),
+            ("The budget's clock", self.time_budget_clock, CLOCKS),
+        ):
+            require(value in known, f"{label} must be one of {', '.join(known)}; you gave {value!r}.")
         for name in _ABOVE_ZERO:
             value = getattr(self, name)
             if value is not None and not value > 0:

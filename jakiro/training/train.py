@@ -1,12 +1,11 @@
 """Training a head for a target: `train(config)` reads features, learns, calibrates, and returns the head.
 
-`TrainConfig` is all of it as plain data, JSON both ways; the command `train` only fills it.
+`TrainConfig` is all of it as plain data; the command `train` only fills it.
 """
 
-import json
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 from datetime import timedelta
 from functools import partial
@@ -15,7 +14,7 @@ from pathlib import Path
 from accelerate import PartialState
 from torch import Tensor
 
-from jakiro.config import CORPORA, DEVICE, METHODS_FROM, TARGET, require, setting
+from jakiro.config import About, require, setting
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
@@ -30,7 +29,7 @@ from jakiro.training.corpus import Row, read_corpus, read_manifest
 from jakiro.training.curves import write_curves
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import FeatureCache, KeptFeatures
-from jakiro.training.losses import LossWeights, Objective
+from jakiro.training.losses import Objective
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import (
     add_minutes,
@@ -68,11 +67,11 @@ class TrainConfig:
         fusion, expert_width, draft_vocab: the head's shape, see its kind's config.
     """
 
-    corpora: tuple[str, ...] = setting(CORPORA, argument=True)
+    corpora: tuple[str, ...] = setting(About.CORPORA, argument=True)
     out: str = setting("Folder for the head.")
     work: str = setting("Folder for features and the training state; large, kept for --resume.")
     options: TrainingOptions
-    target: str | None = setting(TARGET, None)
+    target: str | None = setting(About.TARGET, None)
     init: str | None = setting(
         "A head to start from, with a fresh schedule; its width and draft vocabulary are the default. "
         "From a head of another shape everything before the experts is taken, as far as both have it.",
@@ -81,7 +80,7 @@ class TrainConfig:
     method: str | None = setting(
         "The drafting method that it is a head for, see `jakiro methods`; Jakiro's if not given.", None
     )
-    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
+    methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
     fusion: str = setting("summed (with the contrastive branch) or decoupled.", "summed")
     expert_width: int | None = setting(
         "Inner width of an expert; default: as many parameters as --init has, else the hidden size.", None
@@ -92,24 +91,8 @@ class TrainConfig:
     features: str | None = setting("Folder of features, if several runs share them; else in --work.", None)
     final_report: bool = setting("End with numbers on held-out rows.", True, "--report/--no-report")
     logdir: str | None = setting("Folder for tensorboard and training.html.", None)
-    device: str | None = setting(DEVICE, None)
+    device: str | None = setting(About.DEVICE, None)
     resume: bool = setting("Continue from the last checkpoint in --work.", False, "--resume")
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "TrainConfig":
-        """Raises ValueError where the text is no such config."""
-        try:
-            values = json.loads(text)
-            options = dict(values["options"])
-            options["weights"] = LossWeights(**options.get("weights", {}))
-            for name in ("corpora", "methods_from"):
-                values[name] = tuple(values.get(name, ()))
-            return cls(**values | {"options": TrainingOptions(**options)})
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"This is no training's config ({error}); expected the fields of TrainConfig.") from error
 
 
 def train(config: TrainConfig) -> DraftHead:

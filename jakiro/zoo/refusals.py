@@ -14,10 +14,10 @@ from jakiro.system import is_out_of_memory, reason_of
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
 
 
-def first_of(names: Sequence[str], shown: int = 3) -> str:
+def first_of(names: Sequence[str]) -> str:
     """The first names of a long list, and how many more there are."""
-    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
-    return f"{', '.join(names[:shown])}{more}"
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 @contextmanager

@@ -334,11 +334,7 @@ def _head_of(target: str, source: str, entry: Entry | None) -> str | None:
     """The head that belongs to a target: the table's, else a shipped one whose config names this target."""
     if entry is not None:
         return entry.head
-    for name in head_names():
-        config = json.loads((assets_folder() / "heads" / name / "config.json").read_text(encoding="utf-8"))
-        if config.get("target_name") in (target, source):
-            return name
-    return None
+    return next((name for name in head_names() if config_of(name).target_name in (target, source)), None)
 
 
 def _locate_head(name: str) -> Path | None:

@@ -16,7 +16,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.methods import PLAIN
 from jakiro.prompts import Question, load_questions
 from jakiro.trace import Step, pooled_tau
-from jakiro.zoo.loading import LoadOptions, load_parts
+from jakiro.zoo.loading import LoadOptions, read_pair, start_pair
 from lab import KNOWN, METHODS
 from lab.figures import markdown
 from lab.methods.s2d import METHOD, Choose, first_sure, nested_drafter, proposers_of
@@ -116,7 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     widener = given.scale_target and Widener(given.scale_target)
     precision = "full" if widener else None
     options = LoadOptions(head=given.head, dtype="float32", draft_precision=precision, methods=METHODS)
-    resources = load_parts(options, widener).resources
+    read = read_pair(options)
+    resources = start_pair(widener(read) if widener else read).resources
     head, _ = resources.head_for(METHOD.needs)
     names = [proposer.id for proposer in proposers_of(head.config.exit_layers)]
     if widener:

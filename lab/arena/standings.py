@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jakiro.bench.report import OVERALL, Group, lead, resampled_interval, speed_ratio, summarise
+from jakiro.bench.report import OVERALL, Group, resampled_interval, speed_ratio, summarise
 from jakiro.bench.runner import Run
 from jakiro.methods import DEFAULT, METHODS
 from lab import raw
 from lab.arena import counts
 from lab.arena.counts import Counts
+from lab.leads import lead
 
 OWN_SIZE, SAME_NODES = "arena-own-size.json", "arena-same-nodes.json"
 Interval = tuple[float, float] | None

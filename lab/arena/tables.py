@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from jakiro.bench.report import OVERALL, lead
+from jakiro.bench.report import OVERALL
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import write_atomically
 from lab import raw
@@ -23,6 +23,7 @@ from lab.arena.standings import (
     speed_standings,
 )
 from lab.figures import brackets, folder, lead_sentence, markdown, put, table_options, where
+from lab.leads import lead
 from lab.methods import best
 
 UNMEASURED, LEADERBOARD = "Not measured yet.", "leaderboard.json"

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jakiro.bench.report import Lead, summarise
+from jakiro.bench.report import summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane
 from jakiro.prompts import Question
 from lab import figures, raw
+from lab.leads import Lead
 from tests.bench.scripted import STAMP, ScriptedGenerator
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -57,14 +58,15 @@ def test_a_step_s_milliseconds_are_those_of_the_speeds_raw_data():
     block = shown(figures.STEP)
     assert block == figures.block(figures.STEP)
     words, *rows = cells(block)
-    assert words[1:] == ["T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
+    assert words == ["target", "", "T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
+    plain_steps = {(row[0], row[2]): float(row[6]) for row in rows if row[7:] == ["1.00", "–", "1.00×"]}
     for row in rows:
-        draft, check, other, step = map(float, row[2:6])
+        draft, check, other, step = map(float, row[3:7])
         assert draft + check + other == pytest.approx(step, abs=0.16)
-        plain = float(next(each[5] for each in rows if each[1] == row[1] and each[8] == "1.00×" and each[6] == "1.00"))
-        if row[7] != "–":
-            assert float(row[6]) * plain / step == pytest.approx(leading_number(row[7]), rel=0.02)
-    assert any(row[7] != "–" for row in rows)
+        if row[8] != "–":
+            plain = plain_steps[row[0], row[2]]
+            assert float(row[7]) * plain / step == pytest.approx(leading_number(row[8]), rel=0.02)
+    assert len({row[0] for row in rows if row[8] != "–"}) == 2
 
 
 def check_against_runs(block, values):

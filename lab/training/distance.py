@@ -17,7 +17,7 @@ from jakiro.system import errors_as_one_sentence
 from jakiro.training.features import FeatureCache
 from jakiro.training.losses import LossWeights, Objective, learnable_positions
 from jakiro.training.parallel import objective_for
-from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, branch_rows, held_out, log_q
+from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, branch_features, held_out, log_q
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from lab import KNOWN
@@ -39,7 +39,7 @@ def distances(objective: Objective, data: HeldOut, most: int = 4000) -> dict[int
         sequence, position = learnable_positions(batch, NUM_STEPS).nonzero(as_tuple=True)
         sequence, position = sequence[: most - count], position[: most - count]
         count += len(position)
-        rows = list(branch_rows(objective, batch, sequence, position, NUM_STEPS))
+        rows = list(branch_features(objective, batch, sequence, position, NUM_STEPS))
         for part in torch.arange(len(position)).split(256):
             target = batch.features[sequence[part], position[part]].to(data.output_weight) @ data.output_weight.T
             target = target.softmax(-1)[:, head.draft_token_ids]

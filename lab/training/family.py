@@ -13,7 +13,7 @@ import typer
 
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import Target, Threads, option
-from jakiro.config import LIMIT, SamplingParams, TreeConfig
+from jakiro.config import About, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.drafting.trigrams import TrigramTable, find_table
 from jakiro.heads.checkpoint import load_head
@@ -26,8 +26,8 @@ from jakiro.prompts import load_questions
 from jakiro.system import cache_folder, errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.trace import pooled_tau
-from jakiro.training.answers import Answer, AnswerFolder
-from jakiro.training.replay import replay
+from jakiro.training.answers import AnswerFolder
+from jakiro.training.replay import Answer, replay
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from lab.methods.gsd import graph_drafter
@@ -108,17 +108,13 @@ def shared_line(head: GumihoHead, target: TargetModel, answers: Sequence[Answer]
 
 
 def _steps(drafter: Drafter, answers: Sequence[Answer], sampling: SamplingParams, tree: TreeConfig) -> list:
-    return [
-        step
-        for answer in answers
-        for step in replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree)
-    ]
+    return [step for answer in answers for step in replay(drafter, answer, sampling, tree)]
 
 
 def family(
     target: Target = None,
     head: Annotated[str | None, option("Draft head: a known name, a folder, or a Hub id.")] = None,
-    limit: Annotated[int, option(LIMIT)] = 40,
+    limit: Annotated[int, option(About.LIMIT)] = 40,
     max_new_tokens: Annotated[int, option("Longest answer.")] = 96,
     chart: Annotated[Path | None, option("Draw the acceptance rules to this html file.")] = None,
     threads: Threads = None,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jakiro.drafting.trigrams import TrigramTable
-from jakiro.training.answers import Answer
+from jakiro.training.replay import Answer
 
 SOURCES = ("table", "prompt", "answer")
 

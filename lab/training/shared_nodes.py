@@ -19,8 +19,7 @@ from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.drafting.base import Drafter, TreeLimits
 from jakiro.target import model as passes
 from jakiro.target.model import TargetModel
-from jakiro.training.answers import Answer
-from jakiro.training.replay import accepted_path, begun, children_of, written
+from jakiro.training.replay import Answer, accepted_path, begun, children_of, written
 
 
 @dataclass(frozen=True, slots=True)

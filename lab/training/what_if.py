@@ -18,8 +18,7 @@ from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Committed, TreeLimits
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.target.model import TargetModel
-from jakiro.training.answers import Answer
-from jakiro.training.replay import accepted_path, begun, children_of, written
+from jakiro.training.replay import Answer, accepted_path, begun, children_of, written
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from jakiro.trace import Header, Node, Plan, Step, Trace
 
 # What `environment` gives, as far as tables show it
-STAMP = {"cpu": "A processor", "threads": 2, "torch": "2.13.0", "device": "cpu", "dtype": "float32", "weight_bits": 16,
+STAMP = {"target": "a-model", "cpu": "A processor", "threads": 2,
+          "torch": "2.13.0", "device": "cpu", "dtype": "float32", "weight_bits": 16,
          "compiled": True, "date": "2026-11-23T10:00:00+00:00"}  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from jakiro.bench.environment import environment
 from jakiro.bench.render import as_json, tables, verdicts
 from jakiro.bench.report import OVERALL, bootstrap_interval, fastest_plain, summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane, run_of
+from jakiro.config import SamplingParams
 from jakiro.prompts import Question
 from tests.bench.scripted import ScriptedGenerator, trace
 
@@ -86,7 +87,7 @@ def test_the_opponent_is_the_faster_plain_lane(runs):
 
 
 def test_an_answer_that_ends_with_the_prefill_has_no_speed():
-    ended = run_of(trace("jakiro", 9, []), QUESTIONS[0], 0, Lane("jakiro", 24), 0.0, 0)
+    ended = run_of(trace("jakiro", 9, []), Lane("jakiro", 24), SamplingParams(), QUESTIONS[0], 0)
     assert ended.tokens_per_second is None
     group = summarise([ended])[0]
     assert group.tau is None and group.tokens_per_second is None and group.speedup is None
@@ -113,8 +114,12 @@ def test_runs_of_one_prompt_are_drawn_together():
     runs = []
     for question in (Question(str(number), "math", ("one",)) for number in range(16)):
         for seed, seconds in ((0, 0.5), (1, 2.0)):
-            plain = run_of(trace("autoregressive", 1, [(2,)] * 4), question, 0, Lane("autoregressive"), 0.0, seed)
-            drafted = run_of(trace("jakiro", 1, [(2, 2)] * 2), question, 0, Lane("jakiro", 24), 0.0, seed)
+            plain = run_of(
+                trace("autoregressive", 1, [(2,)] * 4), Lane("autoregressive"), SamplingParams(seed=seed), question, 0
+            )
+            drafted = run_of(
+                trace("jakiro", 1, [(2, 2)] * 2), Lane("jakiro", 24), SamplingParams(seed=seed), question, 0
+            )
             runs += [replace(plain, seconds=1.0), replace(drafted, seconds=seconds)]
     drafted = group_of(summarise(runs), "jakiro")
     assert drafted.speedup == pytest.approx(0.8)

@@ -362,7 +362,7 @@ def test_training_commands_keep_their_own_options(name, capsys, monkeypatch):
     def command(tokens: int, out: str = "here"):
         called.append((tokens, out))
 
-    monkeypatch.setitem(sys.modules, f"jakiro.cli.{name}", SimpleNamespace(**{name: command}))
+    monkeypatch.setitem(sys.modules, "jakiro.cli.training", SimpleNamespace(**{name: command}))
     assert run(capsys, name, "5", "--out", "there")[0] == 0
     assert called == [(5, "there")]
     code, out, _ = run(capsys, name, "--help")

@@ -15,6 +15,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Slots
 from jakiro.graphs.slot import Slot
 from jakiro.methods import DEFAULT
+from jakiro.starting import CAPTURE, reporting_to
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.static import shape_of, usual_drafters
 from tests.support import (
@@ -182,9 +183,10 @@ def test_a_slot_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
 
 def test_everything_usual_is_captured_at_load_within_stated_memory():
     generator, done = on_gpu("fast"), []
-    generator.slots.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
+    with reporting_to(lambda step, share, _: done.append((step, share))):
+        generator.slots.prepare(usual_drafters(generator))
     status = generator.status["graphs"]
-    assert done[-1][0] == done[-1][1] >= status["captured"] > 0 and status["bytes"] > 0
+    assert done[-1] == (CAPTURE, 1) and len(done) >= status["captured"] > 0 and status["bytes"] > 0
     generator.profile = measure(generator.target, generator.drafter(DEFAULT), True, generator.slots)
     assert generator.run("Why?", SamplingParams(max_new_tokens=40)).token_ids
     assert generator.status["graphs"]["captured"] == status["captured"]

@@ -409,14 +409,13 @@ def test_no_thread_is_a_usage_error():
     assert result.exit_code == 2 and "greater than or equal to 1" in " ".join(result.output.split())
 
 
-def test_a_training_is_plain_data_that_makes_the_same_head(target_folder, corpus_folder, tmp_path):
+def test_a_config_and_the_command_make_the_same_head(target_folder, corpus_folder, tmp_path):
     options = TrainingOptions(max_steps=2, batch_tokens=256, num_validation=4, weights=LossWeights(contrastive=0.1))
     config = train_module.TrainConfig(
         (str(corpus_folder),), str(tmp_path / "config"), str(tmp_path / "work"), options, target=str(target_folder),
         expert_width=8, draft_vocab=100, final_report=False,
     )  # fmt: skip
-    assert train_module.TrainConfig.from_json(config.to_json()) == config
-    head = train_module.train(train_module.TrainConfig.from_json(config.to_json()))
+    head = train_module.train(config)
     folders = ("--out", tmp_path / "command", "--work", tmp_path / "work", "--target", target_folder, "--no-report")
     shape = ("--max-steps", 2, *TRAIN[2:], "--contrastive-weight", 0.1)
     assert invoke("train", corpus_folder, *folders, *shape).exit_code == 0

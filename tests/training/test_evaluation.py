@@ -17,7 +17,7 @@ from jakiro.prompts import Question
 from jakiro.trace import acceptance_by_depth
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.evaluate import ALL, scores
-from jakiro.training.replay import replay
+from jakiro.training.replay import Answer, replay
 from tests.support import ALL_HEADS, byte_tokenizer, head_fields, tiny_head, tiny_model, tiny_target
 
 QUESTIONS = [Question(str(number), "ab"[number % 2], (text,)) for number, text in enumerate(["hi", "why?", "tell me"])]
@@ -78,7 +78,7 @@ def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path,
         traces = [generator.run(question.turns[0], sampling, tree=tree) for question in QUESTIONS]
         for answer, trace in zip(answers, traces, strict=True):
             assert answer.ids[answer.start : answer.end + 1].tolist() == trace.token_ids
-            steps = list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
+            steps = list(replay(drafter, answer, sampling, tree))
             assert [step.token_ids for step in steps] == [
                 tuple(node.token_id for node in step.nodes) for step in trace.steps
             ]
@@ -104,7 +104,7 @@ def test_one_more_pass_stands_in_for_the_contrastive_branch(target):
     ids, features = torch.randint(0, target.vocab_size, (9,)), torch.randn(9, target.hidden_size)
     chain = TreeConfig(width=1, depth=3, nodes=4)
     with_branch, with_pass = (
-        next(replay(HeadDrafter(tiny_head(target)), ids, features, 4, 5, SamplingParams(), tree)).token_ids
+        next(replay(HeadDrafter(tiny_head(target)), Answer(ids, features, 4, 5), SamplingParams(), tree)).token_ids
         for tree in (chain, replace(chain, contrastive=False))
     )
     assert with_branch[:3] == with_pass[:3] and with_branch[3] != with_pass[3]

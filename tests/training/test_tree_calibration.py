@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams
-from jakiro.heads.base import DraftHead
 from jakiro.methods import METHODS
-from jakiro.training.answers import Answer
 from jakiro.training.calibrate import PRIOR, kept_shares, shares_by_level
-from jakiro.training.replay import ReplayedStep
+from jakiro.training.replay import Answer, ReplayedStep
 from tests.training.tiny import features_of, tiny_head, tiny_target
 
 
@@ -29,15 +27,12 @@ def test_a_share_is_at_most_one_and_near_it_after_few_steps():
     assert shares_by_level([step((0.9,), 0)])[1] > 0.9
 
 
-def answered(head: DraftHead, target, temperature: float, count: int) -> list[tuple[SamplingParams, Answer]]:
+def answered(target, temperature: float, count: int) -> list[tuple[SamplingParams, list[Answer]]]:
     """Random texts, which a head that has learned nothing drafts badly for."""
     generator = torch.Generator().manual_seed(0)
-    found = []
-    for seed in range(count):
-        ids = torch.randint(2, 40, (40,), generator=generator)
-        answer = Answer(None, ids, features_of(target)(ids[None])[0], 4, 34)
-        found.append((SamplingParams(temperature=temperature, seed=seed, max_new_tokens=31), answer))
-    return found
+    texts = [torch.randint(2, 40, (40,), generator=generator) for _ in range(count)]
+    answers = [Answer(ids, features_of(target)(ids[None])[0], 4, 34) for ids in texts]
+    return [(SamplingParams(temperature=temperature, max_new_tokens=31), answers)]
 
 
 @pytest.mark.parametrize("fusion", ["summed", "decoupled"])
@@ -48,7 +43,7 @@ def test_every_branch_and_level_gets_its_share_and_trees_then_promise_less(fusio
     head.config.calibration.update(weights | {"main/1/sampled-kept": 0.5})
     drafter = METHODS.drafter_of(head)
     before = dict(head.config.calibration)
-    found = kept_shares(head, drafter, {1.0: answered(head, target, 1.0, 3)})
+    found = kept_shares(head, drafter, answered(target, 1.0, 3))
     assert head.config.calibration == before
     branches = {name.split("/")[0] for name in found}
     assert branches == ({"main", "contrastive"} if fusion == "summed" else {"main"})
@@ -56,5 +51,5 @@ def test_every_branch_and_level_gets_its_share_and_trees_then_promise_less(fusio
     # Weights that are far too sure of random text
     assert found["main/1/sampled-kept"] < 0.9
     head.config.calibration.update(found)
-    again = kept_shares(head, drafter, {1.0: answered(head, target, 1.0, 3)})
+    again = kept_shares(head, drafter, answered(target, 1.0, 3))
     assert again == found and all(math.isfinite(share) for share in again.values())

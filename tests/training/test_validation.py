@@ -8,7 +8,7 @@ from jakiro.training import validation
 from jakiro.training.corpus import Row
 from jakiro.training.losses import LossWeights, Objective
 from jakiro.training.parallel import ParallelObjective
-from jakiro.training.validation import HeldOut, agreement, branch_rows, expert_facts, held_out, log_q, report
+from jakiro.training.validation import HeldOut, agreement, branch_features, expert_facts, held_out, log_q, report
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 
@@ -62,7 +62,7 @@ def test_the_contrastive_branch_is_read_two_positions_back_and_the_main_one_back
     objective = SimpleNamespace(
         head=SimpleNamespace(config=SimpleNamespace(fusion="summed")), unroll=lambda batch, num_steps, _: [output]
     )
-    found = branch_rows(objective, None, torch.zeros(3, dtype=torch.long), torch.tensor([2, 7, 19]), 1)
+    found = branch_features(objective, None, torch.zeros(3, dtype=torch.long), torch.tensor([2, 7, 19]), 1)
     assert [(branch, step, features.flatten().tolist()) for branch, step, features, _ in found] == [
         ("main", 1, [1, 6, 18]),
         ("contrastive", 1, [100, 105, 117]),
@@ -77,7 +77,7 @@ def test_decoupled_experts_and_their_weights_are_read_one_position_back():
     objective = SimpleNamespace(
         head=SimpleNamespace(config=SimpleNamespace(fusion="decoupled")), unroll=lambda batch, num_steps, _: [output]
     )
-    ((branch, step, features, log),) = branch_rows(
+    ((branch, step, features, log),) = branch_features(
         objective, None, torch.zeros(2, dtype=torch.long), torch.tensor([2, 7]), 1
     )
     assert (branch, step) == ("main", 1) and features.flatten().tolist() == [1, 6, 101, 106]
@@ -92,7 +92,7 @@ def test_levels_of_their_own_are_read_one_position_back():
         def levels(self, batch, noise):
             return (torch.arange(20.0).view(1, 20, 1) + level for level in (0, 100, 200))
 
-    found = branch_rows(Levels(), None, torch.zeros(2, dtype=torch.long), torch.tensor([2, 7]), 2)
+    found = branch_features(Levels(), None, torch.zeros(2, dtype=torch.long), torch.tensor([2, 7]), 2)
     assert [(step, features.flatten().tolist()) for _, step, features, _ in found] == [(1, [1, 6]), (2, [101, 106])]
 
 
@@ -129,7 +129,7 @@ def test_how_two_experts_share_the_work_counted_by_hand(monkeypatch):
 def test_a_first_guess_is_the_likeliest_and_three_are_the_three_likeliest(monkeypatch):
     logits = torch.tensor([[3.0, 2, 1, 0], [3, 2, 1, 0], [3, 2, 1, 0], [0, 1, 9, 3]])
     monkeypatch.setattr(validation, "learnable_positions", lambda batch, num_steps: torch.ones(1, 4, dtype=torch.bool))
-    monkeypatch.setattr(validation, "branch_rows", lambda *_: [("main", 1, logits, None)])
+    monkeypatch.setattr(validation, "branch_features", lambda *_: [("main", 1, logits, None)])
     head = SimpleNamespace(draft_token_ids=torch.arange(4), logits=lambda rows: rows)
     data = HeldOut([None], [torch.tensor([[0, 1, 3, 2]])], torch.eye(4))
     assert agreement(SimpleNamespace(head=head), data) == {"main_1/top1": 2 / 4, "main_1/top3": 3 / 4}

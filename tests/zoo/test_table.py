@@ -17,7 +17,7 @@ def heads(tmp_path, monkeypatch):
     def add(name, **config):
         folder = tmp_path / "assets" / "heads" / name
         folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "config.json").write_text(json.dumps({"kind": "jakiro"} | config))
         save_file({"weight": torch.zeros(1)}, folder / "model.safetensors")
         return folder
 

@@ -73,7 +73,8 @@ class LlamaCppRunner:
         if "error" in answer:
             raise ValueError(f"llama.cpp, prompt {question.question_id}: {answer['error']}")
         token_ids, seconds = answer["token_ids"], answer["seconds"]
-        run = run_of_peer(lane, sampling, question, turn, token_ids, seconds, len(token_ids) - 1, 0, comparable=False)
+        counts = {"token_ids": token_ids, "num_steps": len(token_ids) - 1, "num_accepted": 0}
+        run = run_of_peer(lane, sampling, question, turn, seconds=seconds, comparable=False, **counts)
         return run, self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def read(self, token_ids: Sequence[int]) -> float:

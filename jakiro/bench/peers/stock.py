@@ -39,8 +39,9 @@ class StockRunner:
                 input_ids, attention_mask=torch.ones_like(input_ids), stopping_criteria=[clock], **options
             )
         token_ids = output[0, len(prompt) :].tolist()
-        counts = (clock.num_steps, clock.num_tokens - clock.num_steps)
-        run = run_of_peer(lane, sampling, question, turn, token_ids, clock.seconds, *counts, comparable=sampling.greedy)
+        counts = {"num_steps": clock.num_steps, "num_accepted": clock.num_tokens - clock.num_steps}
+        about = counts | {"token_ids": token_ids, "seconds": clock.seconds, "comparable": sampling.greedy}
+        run = run_of_peer(lane, sampling, question, turn, **about)
         return run, self._text.decode(token_ids)
 
 

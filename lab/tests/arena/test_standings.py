@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jakiro.bench.report import OVERALL, lead
+from jakiro.bench.report import OVERALL
 from jakiro.bench.runner import Bench, BenchSettings
 from jakiro.prompts import Question
 from lab import raw
 from lab.arena import counts, standings
+from lab.leads import lead
 from tests.bench.scripted import STAMP, ScriptedGenerator
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "arena.md"

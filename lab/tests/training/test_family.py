@@ -10,8 +10,7 @@ from jakiro.core.tree import DraftTree
 from jakiro.methods.gumiho import METHOD as GUMIHO
 from jakiro.methods.gumiho import SERIAL, staged_drafter
 from jakiro.methods.mcsd import static_drafter
-from jakiro.training.answers import Answer
-from jakiro.training.replay import replay
+from jakiro.training.replay import Answer, replay
 from lab.training.acceptance import COUNTS, RULES, accepted_shares, pair, write_chart
 from lab.training.hits import Hits, hits_by_source
 from lab.training.shared_nodes import shared_nodes, shared_tails, written_by
@@ -29,7 +28,7 @@ def test_the_choice_s_own_branch_is_what_decoding_accepts(temperature, tmp_path)
     drafter, others = static_drafter(lucky(tiny_head(target))), 0
     for answer in answers_of(model, tmp_path, sampling):
         found = what_if(target, drafter, answer, sampling, 4, TREE)
-        steps = list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, TREE))
+        steps = list(replay(drafter, answer, sampling, TREE))
         assert found.num_steps == len(steps)
         assert found.accepted == sum(len(step.accepted_path) for step in steps)
         assert found.longest >= found.accepted and (found.num_changed > 0) == (found.longest > found.accepted)
@@ -78,7 +77,7 @@ def test_real_nodes_write_the_text_and_shared_ones_another(temperature, tmp_path
     drafter = staged_drafter(lucky(tiny_head(target, **head_fields(GUMIHO))))
     tree, changed = TreeConfig(width=6, depth=5, nodes=24), 0
     for answer in answers_of(model, tmp_path, sampling):
-        steps = list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
+        steps = list(replay(drafter, answer, sampling, tree))
         real = shared_nodes(target, drafter, answer, sampling, tree, serial=tree.depth)
         assert (real.num_changed, real.num_leaves, real.leaves_changed) == (0, 0, 0)
         assert real.num_steps == len(steps)
@@ -91,7 +90,7 @@ def test_real_nodes_write_the_text_and_shared_ones_another(temperature, tmp_path
 
 def test_hits_are_counted_by_source():
     # Prompt 1 2 3 1 2, answer 3 1 4 3 1 4
-    answer = Answer(None, torch.tensor([1, 2, 3, 1, 2, 3, 1, 4, 3, 1, 4]), torch.zeros(11, 1), start=5, end=10)
+    answer = Answer(torch.tensor([1, 2, 3, 1, 2, 3, 1, 4, 3, 1, 4]), torch.zeros(11, 1), start=5, end=10)
     table = SimpleNamespace(after=lambda first, second: ([4], [1]) if (first, second) == (3, 1) else ([], []))
     num_places, found = hits_by_source([answer], table)
     assert num_places == 5

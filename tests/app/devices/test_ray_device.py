@@ -1,6 +1,5 @@
 """Two Ray Serve replicas answer the page's questions; one that is killed costs its own answer and no other."""
 
-import argparse
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ from app.asking import Asking
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
+from jakiro.zoo.options import LoadOptions
 from tests.app.devices.ray_tiny import STEP_SECONDS
 from tests.faults import ROOT
 from tests.support import tiny_generator
@@ -235,9 +235,9 @@ def test_workers_tell_the_template_what_they_are_given(monkeypatch):
     assert told[0]["template_arguments"] == {"enable_thinking": False}
     with pytest.raises(ValueError, match="JSON object"):
         ray_workers.build({"template_arguments": "thinking"})
-    given = argparse.Namespace(workers="auto", template_arguments='{"enable_thinking": false}')
+    given = LoadOptions(template_arguments='{"enable_thinking": false}')
     with pytest.raises(ValueError, match="give template_arguments to the workers"):
-        device_for(given, object)
+        device_for("auto", given, object)
 
 
 def test_a_text_to_continue_and_logprobs_come_back_from_a_worker(device):

@@ -170,21 +170,17 @@ def test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers(mo
     monkeypatch.setattr(loading, "read_pair", asked.append)
     monkeypatch.setattr(zero_device, "is_here", lambda: True)
     monkeypatch.setitem(sys.modules, "spaces", argparse.Namespace(GPU=lambda **_: lambda task: task))
-    nothing = argparse.Namespace(
-        workers=None, target=None, head=None, dtype=None, numerics=None, template_arguments=None
-    )
-    device_for(nothing, object).load(lambda *_: None)
+    device_for(None, loading.LoadOptions(), object).load(lambda *_: None)
     (options,) = asked
     assert options.device == "cpu" and options.graphs and not options.capture_at_load
 
 
 def test_the_command_line_and_the_surroundings_choose_the_device(monkeypatch):
-    nothing = argparse.Namespace(workers=None, target=None, head=None, dtype=None, numerics=None)
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
-    assert isinstance(device_for(nothing, object), LocalDevice)
+    assert isinstance(device_for(None, loading.LoadOptions(), object), LocalDevice)
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
     monkeypatch.setitem(sys.modules, "spaces", argparse.Namespace(GPU=lambda **_: lambda task: task))
     monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: None if name == "ray" else object())
-    assert isinstance(device_for(nothing, object), ZeroDevice)
+    assert isinstance(device_for(None, loading.LoadOptions(), object), ZeroDevice)
     with pytest.raises(ValueError, match=r"needs Ray Serve.*pip install"):
-        device_for(argparse.Namespace(workers="ray://127.0.0.1:1", template_arguments=None), object)
+        device_for("ray://127.0.0.1:1", loading.LoadOptions(), object)

@@ -1,12 +1,13 @@
 """Limits are settings; the queue is fair and says place and time; what is kept is bounded."""
 
-import argparse
 import threading
 import time
 import weakref
 from types import SimpleNamespace
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from app.asking import Asking
 from app.devices.local import LocalDevice
@@ -18,6 +19,7 @@ from app.serving.runs import Runs, Visitor, trace_bytes
 from app.serving.turns import Turns
 from app.serving.worker import AnswerRun, ModelService
 from app.words import page as words
+from jakiro.cli.fields import filled, options_from
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -54,20 +56,26 @@ def last_event(run):
 
 
 def test_an_option_beats_a_variable_and_a_variable_beats_the_default():
-    parser = argparse.ArgumentParser()
-    Limits.add_options(parser)
-    arguments = parser.parse_args(["--queue-length", "3"])
+    found, app = [], typer.Typer()
+
+    @app.command()
+    @options_from(Limits)
+    def command(**given) -> None:
+        found.append(filled(Limits, given))
+
     variables = {"JAKIRO_QUEUE_LENGTH": "9", "JAKIRO_MAX_NEW_TOKENS": "77"}
-    found = Limits.read(arguments, variables)
-    assert (found.queue_length, found.max_new_tokens) == (3, 77)
-    assert found.sessions == Limits().sessions
+    CliRunner().invoke(app, ["--queue-length", "3"], env=variables, catch_exceptions=False)
+    assert (found[0].queue_length, found[0].max_new_tokens) == (3, 77)
+    assert found[0].sessions == Limits().sessions
+    refused = CliRunner().invoke(app, [], env={"JAKIRO_SESSIONS": "many"})
+    assert refused.exit_code == 2 and "JAKIRO_SESSIONS" in refused.output and "integer" in refused.output
 
 
 def test_a_limit_that_makes_no_sense_is_refused_by_name():
     with pytest.raises(ValueError, match=r"^--queue-length must be a whole number, at least 1; you gave 0\.$"):
         Limits(queue_length=0)
-    with pytest.raises(ValueError, match=r"^The variable JAKIRO_SESSIONS must be a whole number; it is “many”\.$"):
-        Limits.read(None, {"JAKIRO_SESSIONS": "many"})
+    with pytest.raises(ValueError, match=r"^--max-request-kilobytes must be a whole number, at least 16; you gave 15"):
+        Limits(max_request_kilobytes=15)
 
 
 @pytest.mark.parametrize(

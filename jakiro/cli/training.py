@@ -1,0 +1,137 @@
+"""The commands around training; each fills a config of the library. Importing this module takes torch to read."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from rich.table import Table
+
+from jakiro.cli.fields import filled, options_from
+from jakiro.cli.loading import check_folder, set_up, table_console
+from jakiro.cli.options import CorpusPaths, Target, Threads, option
+from jakiro.drafting.trigrams import LEAST_COUNT, MOST_SUCCESSORS
+from jakiro.system import write_atomically
+from jakiro.training import calibrate as calibration
+from jakiro.training import evaluate as evaluation
+from jakiro.training import train as trains
+from jakiro.training.calibrate import CalibrateConfig
+from jakiro.training.corpus import CorpusConfig, CorpusOptions, write_corpus
+from jakiro.training.evaluate import ALL, EvaluateConfig, Score
+from jakiro.training.schedule import LOSSES, OFFICIAL_OPTIMIZER, TrainingOptions
+from jakiro.training.train import TrainConfig
+from jakiro.training.trigrams import count_trigrams
+
+DEFINITION = "τ = accepted draft tokens per step + 1 (the target's own token), pooled over steps, before any cut."
+log = logging.getLogger("jakiro")
+
+
+@options_from(CorpusConfig, CorpusOptions)
+def corpus(threads: Threads = None, **given) -> None:
+    """Let a target write the text that its head is trained on."""
+    set_up(threads)
+    config = filled(CorpusConfig, given, options=filled(CorpusOptions, given))
+    log.info("Wrote %d tokens to %s.", write_corpus(config), config.out)
+
+
+@options_from(TrainConfig, TrainingOptions)
+def train(
+    loss: Annotated[str, option("ours or official: the defaults of the next three weights.")] = "ours",
+    token_weight: Annotated[float | None, option("Weight of the cross-entropy.")] = None,
+    feature_weight: Annotated[float | None, option("Weight of the feature regression.")] = None,
+    contrastive_weight: Annotated[float | None, option("Weight of the contrastive branch.")] = None,
+    optimizer: Annotated[str, option("muon, adamw, or official (adamw as in the paper's code).")] = "muon",
+    learning_rate: Annotated[float | None, option("Peak of the cosine schedule.")] = None,
+    warmup_steps: Annotated[int | None, option("Steps of linear warm-up.")] = None,
+    threads: Threads = None,
+    **given,
+) -> None:
+    """Train a draft head for a target: features, training, calibration, report."""
+    set_up(threads)
+    if loss not in LOSSES:
+        raise ValueError(f"Loss must be one of {', '.join(LOSSES)}; you gave {loss!r}.")
+    weights = _given(token=token_weight, feature=feature_weight, contrastive=contrastive_weight)
+    preset = OFFICIAL_OPTIMIZER if optimizer == "official" else {"optimizer": optimizer}
+    preset = preset | _given(learning_rate=learning_rate, warmup_steps=warmup_steps)
+    options = filled(TrainingOptions, given, weights=replace(LOSSES[loss], **weights), **preset)
+    trains.train(filled(TrainConfig, given, options=options))
+
+
+def _given(**values) -> dict:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@options_from(CalibrateConfig)
+def calibrate(threads: Threads = None, **given) -> None:
+    """Calibrate a head again, at temperatures 0, 0.7 and 1, on text that it was not trained on."""
+    set_up(threads)
+    for level, share in calibration.calibrate(filled(CalibrateConfig, given)).items():
+        log.info("%s %.3f", level, share)
+
+
+def trigrams(
+    corpora: CorpusPaths,
+    target: Target = None,
+    out: Annotated[Path | None, option("File to write; without it, where the target's drafts look for it.")] = None,
+    least_count: Annotated[int, option("Leave out what was seen less often.", min=1)] = LEAST_COUNT,
+    most_successors: Annotated[int, option("Successors of one pair.", min=1)] = MOST_SUCCESSORS,
+) -> None:
+    """Count what follows each pair of tokens in a corpus, to draft from."""
+    set_up(None)
+    count_trigrams(corpora, target, out, least_count, most_successors)
+
+
+@options_from(EvaluateConfig)
+def evaluate(
+    out: Annotated[Path | None, option("Write the numbers to this JSON file.")] = None,
+    threads: Threads = None,
+    **given,
+) -> None:
+    """Measure tau on prompts: the target writes each answer once, every head, method and tree replays it."""
+    set_up(threads)
+    if out is not None:
+        check_folder(out, "the numbers")
+    found = evaluation.evaluate(filled(EvaluateConfig, given))
+    _show(found.scores, found.experts)
+    if out is not None:
+        write_atomically(out, found.to_json())
+
+
+def _show(found: Sequence[Score], experts: dict[str, float]) -> None:
+    console = table_console()
+    overall = [score for score in found if score.category == ALL]
+    table = Table("method", "temperature", "nodes", "τ", "steps", "acceptance by depth", "accepted tokens by proposer")
+    for score in overall:
+        by_depth = " ".join(f"{kept / tested:.2f}" for kept, tested in score.acceptance_by_depth if tested)
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in score.accepted_share.items())
+        table.add_row(
+            *(score.method, f"{score.temperature:g}", str(score.nodes), _number(score.tau), str(score.num_steps)),
+            *(by_depth, shares),
+        )
+    console.print(table)
+    columns = list(dict.fromkeys((score.temperature, score.nodes) for score in overall))
+    names = [f"T {temperature:g}, {nodes} nodes" for temperature, nodes in columns]
+    table = Table("category", "prompts", "method", *names)
+    by_key = {(score.category, score.method, score.temperature, score.nodes): score for score in found}
+    for category, method in dict.fromkeys((score.category, score.method) for score in found):
+        row = [by_key[category, method, *column] for column in columns]
+        table.add_row(category, str(row[0].num_prompts), method, *(_number(score.tau) for score in row))
+    console.print(table)
+    if experts:
+        _show_experts(console, experts)
+    console.print(DEFINITION, style="dim")
+
+
+def _show_experts(console: Console, experts: dict[str, float]) -> None:
+    console.print(
+        f"Experts: first guesses differ at {experts['differ']:.0%}; the better one is right at "
+        f"{experts['best_expert_top1']:.1%}, one of them at {experts['union_top1']:.1%} "
+        f"(gain {experts['gain']:.1%}); router entropy {experts['entropy']:.2f} bit, mean weight of the first "
+        f"{experts['mean_weight_0']:.2f}."
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
