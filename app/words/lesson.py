@@ -147,7 +147,7 @@ STOPS = (
         "title": "What speed to expect",
         "idea": "A step brings τ tokens and costs a draft and a check. Plain decoding pays one pass T for each token.",
         "try": "Make it slower than plain decoding. Then fix it in two different ways.",
-        "notice": "τ alone says nothing. The gap between the two marks is what a step does besides draft and check. "
+        "notice": "τ alone says nothing. The gap between the two bars is what a step does besides draft and check. "
         "Long contexts, tiny targets and slow drafts lose.",
         "belief": "τ is the speedup.",
         "question": "τ = 3, T = 30 ms, draft 10 ms, check 50 ms. What speedup does that give?",
