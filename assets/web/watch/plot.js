@@ -133,7 +133,7 @@ export class Plot {
       // Inside the plot, at whichever side of its point there is room
       const room = this.figure.host.clientWidth - 60 * scale, wide = 7.5 * scale * text.length;
       const x = (lane.seconds[at] / Math.max(0.5, width)) * room;
-      const right = x >= wide && (above || x + wide > room);
+      const right = above && x >= wide;
       const over = right ? 0 : Math.max(0, x + wide - room);
       return { text: plotStyle.plotText(text), showarrow: false,
         x: lane.seconds[at], y: mode === "tokens" ? lane.counts[at] : metrics.smoothSpeed(lane, at),
