@@ -86,6 +86,15 @@ def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded)
     assert recorded.device["name"] in tab.inner_text(".stop .source")
 
 
+def test_on_a_narrow_screen_a_stop_is_text_figure_question(tab):
+    of.go(tab, 1)
+    tab.set_viewport_size({"width": 900, "height": 900})
+    parts = [".stop-words", ".stop-pane", ".lesson-question"]
+    tops = [tab.eval_on_selector(part, "part => part.getBoundingClientRect().top") for part in parts]
+    assert tops == sorted(tops)
+    tab.set_viewport_size(DESKTOP)
+
+
 def test_a_number_and_its_unit_stand_in_one_line(tab):
     of.go(tab, 1)
     of.slide(tab, "rows", 64)
