@@ -35,7 +35,12 @@ export class Alternatives {
     this.box.replaceChildren(...this.content());
     if (!this.box.matches(":popover-open")) this.box.showPopover();
     const word = this.wordAt(index);
-    if (word) placeCard(this.box, word.getBoundingClientRect()); // a narrow screen has it at its lower edge
+    if (word) {
+      placeCard(this.box, word.getBoundingClientRect());
+      // A narrow screen has it at its lower edge, where it may lie over the word
+      const [{ top, bottom }, card] = [word, this.box].map((one) => one.getBoundingClientRect());
+      if (bottom > card.top && top < card.bottom) word.scrollIntoView({ block: "start" });
+    }
     this.mark(word);
     this.box.querySelector("button:not(:disabled)").focus();
   }

@@ -130,11 +130,12 @@ PRESSED = """() => { const close = document.querySelector('#close-settings');
   return close.contains(document.elementFromPoint(left + width / 2, top + height / 2)); }"""
 
 
-@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1280, 600), (390, 844)])
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1280, 600), (320, 640)])
 def test_no_list_of_methods_lies_over_the_drawer_s_close_button(open_tab, fake_address, width, height):
     tab = open_tab(fake_address, viewport={"width": width, "height": height})
     tab.wait_for_selector("#jk-chip.ready")
     tab.click("#jk-settings")
+    assert tab.evaluate("document.querySelector('#settings').getBoundingClientRect().left") >= 0
     for field in ("#method input", "#further-lanes input"):
         for share in (0.3, 0.5, 0.7):
             tab.evaluate(FREE, [field, share])
