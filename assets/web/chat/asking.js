@@ -14,7 +14,7 @@ export function sentTurns({ turns, from }) {
   return turns.slice(0, at < 0 ? undefined : at).filter((run) => run.main && run.finished);
 }
 
-const conversation = (state) => sentTurns(state).flatMap((run) => [
+export const conversation = (state) => sentTurns(state).flatMap((run) => [
   { role: "user", content: run.question },
   { role: "assistant", content: textOf(run.main, run.main.tokens.length) },
 ]);

@@ -37,6 +37,7 @@ def focused(tab) -> str:
 def test_the_skip_link_comes_first_and_leads_to_the_answer(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
+    tab.wait_for_selector(".answer-text .token")
     (stop,) = tab_to(tab, ".skip")
     assert stop["seen"] and stop["ring"]
     tab.keyboard.press("Enter")
