@@ -28,7 +28,7 @@ class Asking:
         numerics: "exact" or "fast"; None takes what the model was loaded with.
         max_prompt_tokens: what this server reads at most; None leaves it to the model.
         raw: the one message is a text to continue, without the chat template.
-        template_arguments: what the model's chat template is told besides; None is nothing.
+        template_arguments: of the model's chat template; None for none.
         answer_prefix_ids, forced: the beginning of the answers, and places in it; see `JakiroGenerator.stream`.
     """
 
@@ -135,7 +135,7 @@ def read_grammar(kind, source) -> Grammar | None:
 
 
 def read_template_arguments(given) -> dict | None:
-    """What a chat template is told, from a mapping or its JSON; the template itself has the last word.
+    """Arguments of a chat template, from a mapping or its JSON; the template itself has the last word.
 
     Raises:
         ValueError: it is no such thing, or larger than switches are.

@@ -30,9 +30,9 @@ class About:
     """Sentences of settings that several configs have."""
 
     TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
-    TEMPLATE_ARGUMENTS = 'What the chat template is told, as a JSON object, such as {"enable_thinking": false}.'
-    DEVICE = "cpu or cuda; a GPU is taken where there is one."
-    DTYPE = "float32, bfloat16 or float16; what suits the device."
+    TEMPLATE_ARGUMENTS = 'Arguments of the chat template as a JSON object, such as {"enable_thinking": false}.'
+    DEVICE = "cpu or cuda; if not given, a GPU where there is one."
+    DTYPE = "float32, bfloat16 or float16; if not given, what suits the device."
     METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."
     CORPORA = "Corpus files (*.jsonl.gz) or folders that hold them."
     MAX_NEW_TOKENS = "At most this many tokens."
@@ -163,7 +163,7 @@ _RANGES = {
 _COUNTS = {
     "top_k": (0, "Top-k must be a whole number, 0 or more"),
     "max_new_tokens": (1, "Length must be a whole number of tokens, 1 or more"),
-    "no_repeat_ngram_size": (0, "Unrepeated runs must be a whole number of tokens, 0 for none"),
+    "no_repeat_ngram_size": (0, "N-gram size must be a whole number of tokens, 0 for none"),
 }
 
 
@@ -218,9 +218,9 @@ class SamplingParams:
     stop: tuple[str, ...] = setting("End before this text; may be repeated.", (), repeated=True)
     min_p: float = setting("Drop tokens below this share of the likeliest one's chance; 0 keeps all.", 0.0)
     repetition_penalty: float = setting("Divide logits of tokens that came before, prompt included; 1 for none.", 1.0)
-    presence_penalty: float = setting("Subtract from the logits of tokens that the answer has.", 0.0)
-    frequency_penalty: float = setting("Subtract for each time that the answer has a token.", 0.0)
-    no_repeat_ngram_size: int = setting("No run of so many tokens comes twice; 0 allows all.", 0)
+    presence_penalty: float = setting("Subtract from the logits of tokens that stand in the answer.", 0.0)
+    frequency_penalty: float = setting("Subtract for each time that a token stands in the answer.", 0.0)
+    no_repeat_ngram_size: int = setting("No sequence of this many tokens comes twice; 0 allows all.", 0)
     logit_bias: tuple[tuple[int, float], ...] = setting(
         "ID=BIAS, added to a token's logit; may be repeated.", (), repeated=True, read=bias_of
     )
@@ -228,7 +228,7 @@ class SamplingParams:
     grammar: Grammar | None = None
     logprobs: int | None = None
     record_alternatives: bool = setting(
-        "Record what else could have come, five tokens for each, in --trace.", False, "--record-alternatives"
+        "Record in --trace the five likeliest tokens in each token's place.", False, "--record-alternatives"
     )
 
     def __post_init__(self) -> None:

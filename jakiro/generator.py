@@ -103,7 +103,7 @@ class JakiroGenerator:
                 the text is the same. "full" keeps them.
             side_by_side: answers that will run at once, as in a race; on a GPU, slots for so many are made at load.
             methods: drafting methods beside `jakiro.methods.METHODS`; see docs/architecture.md.
-            template_arguments: what the chat template is told with every prompt, such as {"enable_thinking": False}.
+            template_arguments: of the chat template with every prompt, such as {"enable_thinking": False}.
             draft_model: a small model with the target's tokenizer, which drafts in place of a head, or beside one that
                 is named: a known name, a folder, a GGUF file or a Hub id.
 
@@ -289,7 +289,7 @@ class JakiroGenerator:
             raw: use no chat template.
             prefixes: from `PrefixStore.of`. A prompt that begins like an earlier text of the same owner is read from
                 where the two part; the answer is the same. `max_reusable_tokens` says where it helps.
-            template_arguments: what the chat template is told for this prompt, before what it is told with all.
+            template_arguments: of the chat template for this prompt; they override those for every prompt.
             answer_prefix_ids: the beginning of the answer, which goes on after it as if it had been written so: it
                 counts for rules, stop texts and the limit.
             forced: places in that beginning whose tokens somebody chose, for the trace; None is the last one.

@@ -88,6 +88,14 @@ def plain(text: str) -> str:
     return html.escape(text, quote=False)
 
 
+def opening(title: str) -> str:
+    """A page of one file up to its title; it may load nothing from elsewhere."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>{plain(title)}</title>'
+    )
+
+
 def packed_library() -> str:
     """The library as a file carries it: compressed, in base64."""
     return base64.b64encode(LIBRARY.read_bytes()).decode()
@@ -112,9 +120,7 @@ def write_report(path: Path, title: str, notes: Sequence[str], figures: Callable
         css = css.replace(f"{scheme}_{name}".upper(), colours[scheme][name])
     data = json.dumps(drawn, ensure_ascii=False).replace("<", "\\u003c")
     path.write_text(
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>{html.escape(title)}</title>'
-        f"<style>{css}</style></head><body><h1>{html.escape(title)}</h1>"
+        f"{opening(title)}<style>{css}</style></head><body><h1>{html.escape(title)}</h1>"
         + "".join(f"<p>{html.escape(note)}</p>" for note in notes)
         + "".join(f'<h2>{title}</h2><div class="plot" id="plot-{place}"></div>' for place, title in enumerate(titles))
         + f'<script type="application/json" id="figures">{data}</script>'

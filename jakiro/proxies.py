@@ -21,7 +21,7 @@ def ask_directly(*hosts: str) -> None:
 
 
 def check_proxies() -> None:
-    """Calls `ask_directly`, and makes a client as httpx makes one for whoever asks.
+    """Calls `ask_directly`, and makes a client as httpx would.
 
     Raises:
         ValueError: it cannot be made; the variables that may say why are named, without their values, which hold

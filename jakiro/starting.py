@@ -23,7 +23,7 @@ OnProgress = Callable[[str, float | None, int | None], None]
 
 
 class Cancelled(Exception):
-    """A listener raises it to end the step that it hears of; what is fetched already is kept."""
+    """Raised by a listener to end the step that is reported; what is fetched already is kept."""
 
 
 class _Clock:
@@ -59,7 +59,7 @@ _clock: ContextVar[_Clock | None] = ContextVar("clock", default=None)
 
 @contextmanager
 def reporting_to(listener: OnProgress) -> Iterator[None]:
-    """Inside this block, in this thread, `listener` hears of every step that begins and of shares that are done."""
+    """Inside this block, in this thread, `listener` is called for every step that begins and every share done."""
     token = _listener.set(listener)
     try:
         yield
@@ -105,7 +105,7 @@ def tell(name: str, share: float | None = None, total_bytes: int | None = None) 
 
 
 def listens() -> bool:
-    """Whether somebody in this thread is told."""
+    """Whether this thread has a listener."""
     return _listener.get() is not None
 
 

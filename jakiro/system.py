@@ -69,7 +69,7 @@ def empty_cache() -> None:
 
 
 def free_memory() -> None:
-    """Gives memory that nobody holds any more back to the device."""
+    """Gives unused memory back to the device."""
     gc.collect()
     empty_cache()
 
@@ -134,7 +134,7 @@ _REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT,
 }  # fmt: skip
 _FULL, _IN_THE_WAY = {errno.ENOSPC, errno.EDQUOT}, {errno.ENOTDIR, errno.EEXIST}
-# A file that nobody has written to for so long belongs to a process that was killed
+# A file left unwritten for so long belongs to a process that was killed
 _ABANDONED_SECONDS = 3600
 
 

@@ -223,7 +223,7 @@ def encode_messages(
         tokenizer: a transformers tokenizer.
         messages: one user message, or dictionaries with "role" and "content", see `as_messages`.
         raw_prompt: a bare text to continue instead, without any template.
-        arguments: what the chat template is told besides, such as {"enable_thinking": False}.
+        arguments: of the chat template, such as {"enable_thinking": False}.
 
     Raises:
         ValueError: nothing was asked, a message or an argument is malformed, or the chat template refuses the
@@ -232,7 +232,7 @@ def encode_messages(
     if raw_prompt is not None:
         token_ids = _open_ended(tokenizer, _checked_text(raw_prompt))
         if not token_ids:
-            raise ValueError("Type a question first.")
+            raise ValueError("The prompt is empty; give it some text.")
         return token_ids
     messages = as_messages(messages)
     arguments = checked_arguments(tokenizer, arguments)
@@ -362,7 +362,7 @@ _NO_ARGUMENTS = 'Template arguments are a JSON object, such as {{"enable_thinkin
 
 
 def checked_arguments(tokenizer, arguments: Mapping[str, object] | None) -> dict[str, object]:
-    """What a chat template is told besides the messages, checked; None is nothing.
+    """Arguments of a chat template, checked; None for none.
 
     Raises:
         ValueError: no such mapping, a name that is the template's or the tokenizer's own, or a value that is no text,
@@ -397,7 +397,7 @@ def read_arguments(text: str | None) -> dict | None:
 
 
 def told_template(template: str, arguments: Mapping[str, object]) -> str:
-    """A chat template that has these arguments (see `checked_arguments`) where it is told no others."""
+    """A chat template with defaults for these arguments, see `checked_arguments`."""
     told = (f"{{% set {name} = {name} if {name} is defined else {value!r} +%}}" for name, value in arguments.items())
     return "".join(told) + template
 
@@ -418,7 +418,7 @@ def tell_template(tokenizer, arguments: Mapping[str, object] | None) -> None:
 
 
 def all_arguments(tokenizer, arguments: Mapping[str, object] | None) -> dict[str, object]:
-    """What a chat template knows of a prompt: what it is told with every one, and with this one."""
+    """Arguments of a chat template for a prompt: those for every prompt, and its own."""
     if not getattr(tokenizer, "chat_template", None):
         return {}
     return {**getattr(tokenizer, "template_arguments", {}), **(arguments or {})}
@@ -449,7 +449,7 @@ def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
             )
         checked.append({"role": role, "content": _encodable(content)})
     if not checked:
-        raise ValueError("Type a question first.")
+        raise ValueError("The prompt is empty; give it some text.")
     _checked_text(checked[-1]["content"])
     return checked
 
@@ -472,7 +472,7 @@ def joined_parts(content: object) -> object:
 
 def _checked_text(text: str) -> str:
     if not isinstance(text, str) or not text.strip():
-        raise ValueError("Type a question first.")
+        raise ValueError("The prompt is empty; give it some text.")
     return _encodable(text)
 
 

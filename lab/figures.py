@@ -39,13 +39,13 @@ def speed_table(data: raw.Raw) -> str:
     """Where it was measured, every lane's tokens a second and speedup for each temperature, and below them the speedups
     with reading the prompts, where that was timed."""
     groups = [group for group in summarise(data.runs) if group.category == OVERALL]
-    columns, rows = [], {group.lane: [NAMES.get(Lane.named(group.lane).method, group.lane)] for group in groups}
+    columns, rows = [], {group.lane: [NAMES.get(raw.lane_named(group.lane).method, group.lane)] for group in groups}
     for temperature in dict.fromkeys(group.temperature for group in groups):
         here = {group.lane: group for group in groups if group.temperature == temperature}
         columns += [f"{each}, T = {temperature:g}" for each in ("tokens/s", "speedup")]
         for lane, row in rows.items():
             row += _speed_cells(here[lane]) if lane in here else ("–", "–")
-    ours = [group for group in groups if Lane.named(group.lane).method == DEFAULT.name and group.end_to_end]
+    ours = [group for group in groups if raw.lane_named(group.lane).method == DEFAULT.name and group.end_to_end]
     read = ", ".join(f"{group.end_to_end:.2f}× at temperature {group.temperature:g}" for group in ours)
     below = f"\n\nWith reading the prompts Jakiro is {read}." if read else ""
     return f"{where(data)}\n\n{markdown(['', *columns], list(rows.values()))}{below}"
@@ -59,7 +59,7 @@ def pair_sentences(data: raw.Raw, makers: raw.Raw) -> str:
     """
     data = replace(data, runs=data.runs + makers.runs)
     groups = summarise(data.runs)
-    ours = [group for group in groups if Lane.named(group.lane).method == DEFAULT.name]
+    ours = [group for group in groups if raw.lane_named(group.lane).method == DEFAULT.name]
     taus = ", ".join(
         f"{group.tau:.2f} at temperature {group.temperature:g}" for group in ours if group.category == OVERALL
     )
@@ -69,7 +69,7 @@ def pair_sentences(data: raw.Raw, makers: raw.Raw) -> str:
         key=lambda group: group.speedup,
     )
     least, most = categories[0], categories[-1]
-    speeds = {Lane.named(group.lane).method: round(group.speed, 1) for group in groups
+    speeds = {raw.lane_named(group.lane).method: round(group.speed, 1) for group in groups
               if group.category == OVERALL and group.temperature == first}  # fmt: skip
     asked = [
         f"{word} {makers.settings[name]:g}" for name, word in _FILTERS.items() if makers.settings.get(name, 1) != 1
@@ -108,7 +108,7 @@ def step_table(*runs: raw.Raw) -> str:
             rows.append(
                 [
                     target,
-                    NAMES.get(Lane.named(group.lane).method, group.lane),
+                    NAMES.get(raw.lane_named(group.lane).method, group.lane),
                     f"{group.temperature:g}",
                     *(f"{value:.1f}" for value in (*parts, sum(parts))),
                     f"{group.tau:.2f}",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from jakiro.bench.runner import Lane, Run
+from jakiro.bench.runner import AUTO, Lane, Run
 
 COLUMNS = (
     "question_id", "category", "turn", "lane", "temperature", "seed", "tokens", "checksum", "seconds", "num_steps",
@@ -45,6 +45,12 @@ def lines(head: dict, name: str, rows: Sequence) -> str:
     return "{" + ",\n".join([*parts, f'"{name}": [\n{listed}\n]']) + "}\n"
 
 
+def lane_named(name: str) -> Lane:
+    """The lane of this name."""
+    method, _, nodes = name.partition(" · ")
+    return Lane(method, None if not nodes else nodes if nodes == AUTO else int(nodes.removesuffix(" nodes")))
+
+
 def _row(run: dict) -> list:
     ids = run["token_ids"]
     values = run | {"tokens": len(ids), "checksum": zlib.crc32(json.dumps(ids).encode())}
@@ -60,4 +66,4 @@ def _run(values: dict) -> Run:
     ids = (values["checksum"], *[0] * (values["tokens"] - 1))
     # Older files have columns that nothing is computed from any more
     known = {each.name: values[each.name] for each in fields(Run) if values.get(each.name) is not None}
-    return Run(**known | {"token_ids": ids, "lane": Lane.named(values["lane"])})
+    return Run(**known | {"token_ids": ids, "lane": lane_named(values["lane"])})

@@ -251,7 +251,7 @@ def scaler(scale: str) -> Widener | RandomPair:
 
 def scaled_bench(
     scale: Annotated[str, typer.Argument(help="7b: widened with zeros, same text; 7b-random: true shape, no text.")],
-    methods: Annotated[str, typer.Option(help="Comma list, see `jakiro methods`.")] = "autoregressive,jakiro",
+    methods: Annotated[str, typer.Option(help="Comma list, see `python -m jakiro methods`.")] = "autoregressive,jakiro",
     nodes: Annotated[str, typer.Option(help="Comma list of node budgets, or auto.")] = "auto",
     temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
     limit: Annotated[int | None, typer.Option(help="At most this many prompts.")] = None,

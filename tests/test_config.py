@@ -36,7 +36,7 @@ from jakiro.config import Grammar, SamplingParams, TreeConfig
             for name in ("presence_penalty", "frequency_penalty")
             for value in (-2.1, 2.1, math.nan, True, "1", None)
         ),
-        *(("no_repeat_ngram_size", value, "Unrepeated runs must be a whole number") for value in (-1, 1.5, True, None)),
+        *(("no_repeat_ngram_size", value, "N-gram size must be a whole number") for value in (-1, 1.5, True, None)),
         *(
             ("logit_bias", value, "Logit bias must give at most 1024 token ids a number from -100 to 100 each")
             for value in (7, "7", None, [7], [(7,)], [(7, 101)], [(-1, 1)], [(1.5, 1)], [(7, "1")], [(7, 1), (7, 2)])

@@ -38,10 +38,10 @@ def assert_refused(call, *parts, kind=ValueError):
 @pytest.mark.parametrize(
     ("messages", "part"),
     [
-        ("", "Type a question first."),
-        ("   \n", "Type a question first."),
-        ([], "Type a question first."),
-        ([{"role": "user", "content": ""}], "Type a question first."),
+        ("", "The prompt is empty; give it some text."),
+        ("   \n", "The prompt is empty; give it some text."),
+        ([], "The prompt is empty; give it some text."),
+        ([{"role": "user", "content": ""}], "The prompt is empty; give it some text."),
         ([{"role": "wizard", "content": "x"}], "wizard"),
         ([{"role": "user", "content": 7}], "7"),
     ],
@@ -166,7 +166,7 @@ def test_what_a_target_s_makers_ask_for_is_shown_and_can_be_taken_and_what_is_no
     generator = JakiroGenerator.from_pretrained(str(tmp_path), "none", device="cpu", dtype="float32")
     assert generator.status["makers_settings"] == asked
     told = " ".join(generator.notices)
-    assert "makers ask for temperature 0.7, top_p 0.8, top_k 20, repetition_penalty 1.1; without --makers" in told
+    assert "makers ask for temperature 0.7, top_p 0.8, top_k 20, repetition_penalty 1.1; what you set counts" in told
     assert "generation_config.json asks for typical_p 0.9; none of this is applied." in told
     taken = SamplingParams(top_k=5, seed=3).with_makers(asked)
     assert taken == SamplingParams(0.7, 0.8, 5, 3, repetition_penalty=1.1)

@@ -346,7 +346,7 @@ def test_a_plain_dialogue_stands_in_for_a_missing_chat_template():
 
 @pytest.mark.parametrize("messages", ["", "  \n", None, [], [{"role": "user", "content": " "}]])
 def test_an_empty_question_is_refused_in_one_sentence(messages):
-    with pytest.raises(ValueError, match=r"^Type a question first\.$"):
+    with pytest.raises(ValueError, match=r"^The prompt is empty; give it some text\.$"):
         as_messages(messages)
 
 

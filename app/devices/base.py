@@ -55,8 +55,8 @@ class Device(Protocol):
         """Loads, in a thread of the service; returns when answers can be given.
 
         Args:
-            told: is told the progress: LOADING or a step of a start (`jakiro.starting.STEPS`), and the share of it that
-                is done from 0 to 1, None if unknown.
+            told: called with LOADING or a step of a start (`jakiro.starting.STEPS`), and the share of it that is done
+                from 0 to 1, None if unknown.
 
         Raises:
             Exception: what went wrong; its text is shown to visitors after "The model could not be loaded".

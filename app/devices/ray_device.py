@@ -24,28 +24,14 @@ class RayDevice:
         address: as `ray.init` takes it: ray://host:port from anywhere, or auto on one of the cluster's machines.
     """
 
-    metered = False
+    metered, places = False, 1
+    status: dict | None = None
+    costs: dict | None = None
+    environment: dict | None = None
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._relay, self._mending = None, threading.Lock()
-        self._facts = {"places": 1, "status": None, "costs": None, "environment": None}
-
-    @property
-    def places(self) -> int:
-        return self._facts["places"]
-
-    @property
-    def status(self) -> dict:
-        return self._facts["status"]
-
-    @property
-    def costs(self) -> dict | None:
-        return self._facts["costs"]
-
-    @property
-    def environment(self) -> dict:
-        return self._facts["environment"]
 
     def load(self, told: Callable[[str, float | None], None]) -> None:
         """Connects; its sentences say which step failed.
@@ -77,7 +63,8 @@ class RayDevice:
 
     def _new_relay(self) -> None:
         self._relay = ray.remote(Relay).options(num_cpus=0).remote()
-        self._facts = ray.get(self._relay.facts.remote())
+        for name, fact in ray.get(self._relay.facts.remote()).items():
+            setattr(self, name, fact)
 
     def answer(self, asking: Asking, halt: threading.Event, prefixes: object = None) -> Iterator[Event]:
         try:

@@ -65,7 +65,7 @@ class Worker:
 class Relay:
     """An actor in the cluster that reads streams for one page: Ray's client carries plain calls, but no streams.
 
-    An answer whose worker dies before its first step is given to another one; later, the page is told.
+    An answer whose worker dies before its first step is given to another one; after it, the page gets a sentence.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ def with_failures(events: Iterator[Event]) -> Iterator[Event]:
     try:
         yield from events
         return
-    except Exception as error:  # noqa: BLE001 - no exception may have to be pickled; the page must hear of it in words
+    except Exception as error:  # noqa: BLE001 - no exception may have to be pickled; the page shows a sentence
         sentence = sentence_of(error)
     free_memory()
     yield FAILED, None, sentence

@@ -161,7 +161,7 @@ def _server_functions(service: ModelService, runs: Runs) -> dict[str, Callable]:
 
 
 def _left(page: gr.Blocks) -> Route:
-    """Where a closed tab says so, by its last answer's id: of streams held open to hear of it, a browser has six."""
+    """Where a closing tab posts its last answer's id; a stream held open for that would take one of a browser's six."""
 
     async def left(request: Request) -> Response:
         handlers.forget(page.service, page.runs, (await request.body()).decode("utf-8", "replace"))

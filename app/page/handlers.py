@@ -114,7 +114,7 @@ def put_aside(runs: Runs, run_id: str) -> bool:
 
 
 def forget(service: ModelService, runs: Runs, run_id: str) -> None:
-    """Who asked for it has gone: what was read is forgotten, and the answers too if nobody comes back for them."""
+    """The visitor has left: drops the prompt cache, and after a while the answers."""
     visitor = runs.visitor(run_id)
     if visitor is not None:
         runs.leave(visitor.session)
@@ -143,7 +143,7 @@ def _update(run: AnswerRun, events: list[tuple]) -> dict:
     kind, _, payload = events[-1]
     kept = 1 if kind in ("done", "error") else KEPT_TICKS
     if kept == 1:
-        run.events.put(events[-1])  # whoever comes back hears of the end too
+        run.events.put(events[-1])  # for a reader who comes back
     first = max(0, number + 1 - kept)
     value = {"run": run.id, "ticks": {str(first + i): tick for i, tick in enumerate(run.ticks[first:])}}
     return value | {"error": payload} if kind == "error" else value

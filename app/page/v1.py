@@ -20,6 +20,7 @@ from jakiro.api.request import Wish
 from jakiro.config import AUTOMATIC_TREE
 from jakiro.methods import DEFAULT
 
+AT = "/v1"
 # Loading takes some seconds
 _LOADING_SECONDS = 5
 
@@ -81,6 +82,12 @@ def mounted(service: ModelService, runs: Runs, keys: tuple[str, ...], has_logins
         has_logins: whether the page asks for a login; then only keys open the interface.
     """
     closed = words.V1_CLOSED if has_logins and not keys else None
-    return Mount(
-        "/v1", application(PageBackend(service, runs), keys, closed, service.limits.max_request_kilobytes * 1024)
-    )
+    interface = application(PageBackend(service, runs), keys, closed, service.limits.max_request_kilobytes * 1024)
+
+    async def served(scope, receive, send) -> None:
+        # A proxy has cut the page's own path off, and then Starlette finds no route behind a mount's
+        if not scope["path"].startswith(scope["root_path"]):
+            scope = scope | {"root_path": AT}
+        await interface(scope, receive, send)
+
+    return Mount(AT, served)

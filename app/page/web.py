@@ -25,7 +25,7 @@ APART = ("lesson", "benchmark")
 _IMPORT = re.compile(r'^import \{ ([^}]*) \} from "([^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (\w+))", re.MULTILINE)
 _EXPORTS = re.compile(r"export ?\{([^}]*)\};?\s*$")
-# What the browser is told of a method
+# What the browser gets of a method
 SHOWN_OF_METHODS = ("name", "title", "aliases", "proposers")
 PLOT_TEMPLATE = ASSETS / "plots" / "template.json"
 STYLES = (

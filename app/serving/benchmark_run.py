@@ -74,7 +74,7 @@ class BenchmarkRun(Stoppable):
         self._environment: dict = {}
         self._pair: tuple | None = None
         self._benches: dict[float, Bench] = {}
-        # In the visitor's context, as an answer: whoever lends GPUs looks up there whose quota counts
+        # In the visitor's context, as an answer: a lender of GPUs looks up the quota there
         work = contextvars.copy_context().run
         self._thread = threading.Thread(target=work, args=(self._work,), name=f"benchmark-{self.id[:8]}", daemon=True)
 
@@ -98,7 +98,7 @@ class BenchmarkRun(Stoppable):
                 self._measure(number, question)
         except Halted:
             self._say("stopped", **({"error": self._reason} if self._reason else {}))
-        except Exception as error:  # noqa: BLE001 - a thread has no caller; the page must hear of it in words
+        except Exception as error:  # noqa: BLE001 - a thread has no caller; the page shows a sentence
             last = "error"
             self._say("stopped", error=sentence_of(error))
         else:

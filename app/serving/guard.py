@@ -110,7 +110,7 @@ class Guard:
             self._count(address, path)
             with self._held(address):
                 await self._serve(self._believed(scope) | {"client": (address, 0)}, receive, answer, path)
-        except Refused as error:
+        except Busy as error:
             await answer.refuse(str(error), seconds=error.seconds)
 
     def _believed(self, scope) -> dict:
@@ -169,27 +169,24 @@ class Guard:
         """Counts a request of an address.
 
         Raises:
-            Refused: the address has used its minute.
+            Busy: the address has used its minute.
         """
         cheap = path in self._files or path.startswith(FOLDERS)
         dear = path in _DEAR_PATHS
         limit = (
             {("files", address): FILES * self._requests_per_minute} if cheap else {address: self._requests_per_minute}
         )
-        try:
-            self._pace.admit(limit, words.TOO_MANY_REQUESTS, count=DEAR if dear else 1)
-        except Busy as error:
-            raise Refused(str(error), error.seconds) from None
+        self._pace.admit(limit, words.TOO_MANY_REQUESTS, count=DEAR if dear else 1)
 
     @contextmanager
     def _held(self, address: str) -> Iterator[None]:
         """Counts a request while it is open.
 
         Raises:
-            Refused: too many are, of this address or of all.
+            Busy: too many are, of this address or of all.
         """
         if self._open[address] >= self._most_open or self._open.total() >= CROWDS * self._most_open:
-            raise Refused(words.TOO_MANY_OPEN)
+            raise Busy(words.TOO_MANY_OPEN)
         self._open[address] += 1
         try:
             yield
@@ -208,10 +205,6 @@ class Guard:
                 return None
             if message["type"] == "http.disconnect" or not message.get("more_body"):
                 return b"".join(parts)
-
-
-class Refused(Busy):
-    """One address asks too much at the moment; the sentence says so."""
 
 
 class _Answer:

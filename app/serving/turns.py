@@ -55,7 +55,7 @@ class Turns:
 
         Args:
             halt: set when the visitor no longer wants it; `wake` makes the turn look at it.
-            told: is told the sentence about place and time whenever it changes.
+            told: called with the sentence about place and time whenever it changes.
             group: the address or user name whose places are counted together.
             look: is called now and then, with whether others wait for this place; it may set `halt`.
 

@@ -339,7 +339,7 @@ class AnswerRun(Stoppable):
                     self._read(device)
             if self._reason:
                 last = ("error", None, self._reason)
-        except Exception as error:  # noqa: BLE001 - a thread has no caller; the page must hear of it in words
+        except Exception as error:  # noqa: BLE001 - a thread has no caller; the page shows a sentence
             self.failure, last = error, ("error", None, sentence_of(error))
         finally:
             self.finished.set()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from jakiro.methods import DEFAULT
+from jakiro.system import errors_as_one_sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,12 @@ class Call:
         body = json.dumps({"data": values, "session_hash": self.session})
         path = f"{parts.path.rstrip('/')}/gradio_api/call/{endpoint}"
         self._connection.request("POST", path, body, {"Content-Type": "application/json", **(headers or {})})
-        event_id = json.loads(self._connection.getresponse().read())["event_id"]
-        self._connection.request("GET", f"{path}/{event_id}", headers=headers or {})
+        taken = json.loads(self._connection.getresponse().read())
+        if "event_id" not in taken:
+            told = taken.get("detail", taken)
+            told = told.get("error") if isinstance(told, dict) else told
+            raise ValueError(f"The page did not take the question: {told}.")
+        self._connection.request("GET", f"{path}/{taken['event_id']}", headers=headers or {})
         self._response = self._connection.getresponse()
 
     def __iter__(self) -> Iterator[tuple[str, object]]:
@@ -109,11 +114,12 @@ def percentile(values: list[float], share: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("address", help="such as http://127.0.0.1:7860")
-    parser.add_argument("--clients", type=int, default=20)
-    parser.add_argument("--requests", type=int, default=40)
-    parser.add_argument("--max-new-tokens", type=int, default=48)
+    parser.add_argument("--clients", type=int, default=20, help="visitors at once")
+    parser.add_argument("--requests", type=int, default=40, help="questions of all together")
+    parser.add_argument("--max-new-tokens", type=int, default=48, help="of one answer")
     arguments = parser.parse_args()
-    answers = crowd(arguments.address, arguments.clients, arguments.requests, arguments.max_new_tokens)
+    with errors_as_one_sentence():
+        answers = crowd(arguments.address, arguments.clients, arguments.requests, arguments.max_new_tokens)
     done = [answer for _, answer in answers if answer.update is not None]
     ids = {answer.update["run"] for answer in done}
     refusals = sorted({answer.error for _, answer in answers if answer.error})

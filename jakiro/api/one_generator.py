@@ -19,7 +19,7 @@ QUEUE_LENGTH = 64
 
 
 class OneGenerator:
-    """What `jakiro serve` runs answers on, see `Backend`.
+    """What the command `serve` runs answers on, see `Backend`.
 
     Args:
         queue_length: answers that may wait.
@@ -59,7 +59,7 @@ class OneGenerator:
         start, last = time.monotonic(), ("done", None, None)
         try:
             self._decode(wish, caller, events, halt)
-        except Exception as error:  # noqa: BLE001 - a thread has no caller; the client must hear of it in words
+        except Exception as error:  # noqa: BLE001 - a thread has no caller; the client gets a sentence
             last = ("error", None, _refusal(error))
         self._seconds = time.monotonic() - start
         events.put(last)
@@ -90,7 +90,7 @@ class OneGenerator:
 
 
 def _refusal(error: Exception) -> Exception:
-    """What the client is told; of what is neither memory nor input, the application knows a sentence."""
+    """The error as the client gets it; the application has a sentence for what is neither memory nor input."""
     if is_out_of_memory(error):
         return Refusal(503, "The device ran out of memory; shorten the prompt or the answer.")
     return Refusal(400, str(error)) if isinstance(error, ValueError) else error

@@ -1,4 +1,4 @@
-"""What a client is told in place of an answer, in OpenAI's form."""
+"""An error in place of an answer, in OpenAI's form."""
 
 from starlette.responses import JSONResponse
 

@@ -19,7 +19,7 @@ SAMPLED = {field.name for field in fields(SamplingParams)} - {
 }
 # OpenAI's defaults, where the library has others
 DEFAULTS = {"temperature": 1.0}
-# A seed that nobody gave; few enough digits for every language's integers
+# Where no seed is given; few enough digits for every language's integers
 _SEEDS = 2**31
 _NOT_SUPPORTED = "“{name}” is not supported by this server; leave it out."
 
@@ -112,7 +112,7 @@ class Wish:
     Attributes:
         messages: the conversation; of a text to continue, which has `raw`, the text as a user's one message.
         own: what was asked for under the name "jakiro"; None for nothing.
-        template_arguments: what the chat template is told besides.
+        template_arguments: of the chat template.
         cache_key: tells apart the prompt caches of one API key.
         answer_prefix_ids: the beginning of the answer, which the engine checks.
     """
@@ -181,7 +181,7 @@ def _read(kind: type[_Body], values: dict) -> tuple[dict, Any]:
     if first["type"] == "extra_forbidden":
         raise Refusal(400, _NOT_SUPPORTED.format(name=name), name, "unsupported_parameter")
     if first["type"] == "missing":
-        raise Refusal(400, f"“{name}” is missing; every request needs it.", name)
+        raise Refusal(400, f"“{name}” is missing or empty; every request needs it.", name)
     raise Refusal(400, f"{name} {first['msg'].removeprefix('Input ')}; you gave {shortened(first['input'])}.", name)
 
 

@@ -38,12 +38,6 @@ class Lane:
             return self.method
         return f"{self.method} · {self.nodes}" + ("" if self.nodes == AUTO else " nodes")
 
-    @classmethod
-    def named(cls, name: str) -> "Lane":
-        """The lane of this name."""
-        method, _, nodes = name.partition(" · ")
-        return cls(method, None if not nodes else nodes if nodes == AUTO else int(nodes.removesuffix(" nodes")))
-
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
@@ -57,9 +51,9 @@ class BenchSettings:
     """
 
     methods: tuple[str, ...] = setting(
-        "Comma list, see `jakiro methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
+        "Comma list, see `methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
     )
-    temperatures: tuple[float, ...] = setting("Comma list.", (0.0, 1.0))
+    temperatures: tuple[float, ...] = setting("Comma list of temperatures; 0 is greedy.", (0.0, 1.0))
     seeds: tuple[int, ...] = setting("Comma list; 0-9 is a range.", (0,))
     nodes: tuple[int | str, ...] = setting(
         "Comma list of tree sizes in nodes, one lane each; auto sizes trees by measured costs.",
@@ -268,7 +262,7 @@ class Bench:
             raise ValueError(f"The methods {', '.join(missing)} need runners of their own.")
 
     def warm_up(self, question: Question) -> None:
-        """Runs every lane once, unmeasured, so that first-call costs fall on nobody."""
+        """Runs every lane once, unmeasured, so that no lane pays for first calls."""
         short = replace(self.settings, max_new_tokens=min(WARM_UP_TOKENS, self.settings.max_new_tokens))
         for lane in self.settings.lanes:
             messages = [{"role": "user", "content": question.turns[0]}]

@@ -25,7 +25,7 @@ def bench(
     depth: Annotated[int | None, options.option(options.DEPTH)] = None,
     width: Annotated[int | None, options.option(About.WIDTH)] = None,
     out: Annotated[
-        Path | None, options.option("Folder for results; default: in runs/bench, or runs/identical.")
+        Path | None, options.option("Folder for results; if not given, one in runs/bench, or runs/identical.")
     ] = None,
     check_identical: Annotated[
         bool, options.option("Only compare token ids; continues where it stopped.", "--check-identical")

@@ -25,9 +25,11 @@ from jakiro.zoo.options import LoadOptions
 
 # Taken from the line by `main`, wherever it stands
 DEBUG = "--debug"
+# What works in a checkout, too, where no script `jakiro` is installed
+PROGRAM = "python -m jakiro"
 
 app = typer.Typer(
-    help="Speculative decoding with a Jakiro draft head, every step recorded.",
+    help="Lossless speculative decoding, every step recorded.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -42,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = DEBUG in arguments
     try:
-        app(args=[each for each in arguments if each != DEBUG], prog_name="jakiro")
+        app(args=[each for each in arguments if each != DEBUG], prog_name=PROGRAM)
     except BrokenPipeError:
         # The reader of our output has gone; Python would complain once more while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -63,7 +65,7 @@ def every_command(
 @app.command()
 @options_from(options.Asked, SamplingParams, options.AnswerForm, LoadOptions)
 def generate(
-    method: Annotated[str | None, typer.Option(help="How to draft; `jakiro methods` lists the names.")] = None,
+    method: Annotated[str | None, typer.Option(help="How to draft; the command `methods` lists the names.")] = None,
     answer_prefix_ids: Annotated[
         str | None, typer.Option(help="Comma list of token ids that the answer begins with.")
     ] = None,
@@ -110,7 +112,8 @@ def generate(
 @options_from(options.Asked, SamplingParams, options.AnswerForm, LoadOptions)
 def race(
     methods: Annotated[
-        str | None, typer.Option(help="Comma list, see `jakiro methods`; default: plain decoding and the default.")
+        str | None,
+        typer.Option(help="Comma list, see `methods`; default: plain decoding, the head's method."),
     ] = None,
     **given,
 ) -> None:
@@ -165,7 +168,7 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
 @app.command()
 @options_from(LoadOptions)
 def doctor(
-    run: Annotated[bool, typer.Option(help="End with a short run of both; --no-run loads no weights.")] = True,
+    run: Annotated[bool, typer.Option(help="End with a short run; --no-run loads no weights.")] = True,
     plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
     card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
     verify: Annotated[
@@ -211,7 +214,7 @@ def _later(module: str, name: str) -> Callable[[typer.Context], None]:
     def run(context: typer.Context) -> None:
         command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
         command.command(name)(getattr(import_module(f"jakiro.cli.{module}"), name))
-        command(args=context.args, prog_name=f"jakiro {name}")
+        command(args=context.args, prog_name=f"{PROGRAM} {name}")
 
     return run
 
@@ -221,7 +224,7 @@ for _name, _sentence in (
     ("bench", "Measure speed, tau and acceptance on this machine, or check that texts are identical."),
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
-    ("evaluate", "Measure a head's tau on prompts without running the target twice."),
+    ("evaluate", "Measure a head's tau on prompts."),
     ("calibrate", "Calibrate a head again on text that it was not trained on."),
     ("trigrams", "Count what follows each pair of tokens in a corpus, to draft from."),
 ):

@@ -155,7 +155,7 @@ def planned(target: str, card: str | None) -> Iterator[Finding]:
         f"estimates for {target}, not measured. Memory, bandwidth and float64 are the card's data sheet's; weights are "
         f"the target's; kernels and bytes are counted on passes after {CONTEXT} tokens; that {BANDWIDTH_SHARE:.0%} of "
         f"the bandwidth is reached, {KERNEL_US:g} µs a kernel and {HOST_MS:g} ms of the host a step are assumed. How "
-        "many tokens a drafted step writes (τ) depends on head and text: `jakiro evaluate` measures it",
+        "many tokens a drafted step writes (τ) depends on head and text: `python -m jakiro evaluate` measures it",
     )
     for each in CARDS.values() if card is None else [CARDS[card.lower()]]:
         found = estimate(shape, each)

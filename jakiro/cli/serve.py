@@ -19,16 +19,17 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
     api_key: Annotated[
-        str | None, typer.Option(help="A key that every request must bring, or a file of them (JAKIRO_API_KEY).")
+        str | None,
+        typer.Option(help="A key that requests must bring, or a file with one a line (JAKIRO_API_KEY)."),
     ] = None,
     queue_length: Annotated[int, typer.Option(help="Answers that may wait.", min=0)] = 64,
     methods_from: options.MethodsFrom = None,
     **given,
 ) -> None:
-    """Serve one pair with OpenAI's interface, at /v1; docs/api.md has examples. Needs the extra [api]."""
+    """Serve one pair with OpenAI's interface, at /v1; docs/api.md has examples."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(f"`serve` needs {', '.join(missing)}; run “pip install 'jakiro[api]'”.")
+        raise ValueError(f"`serve` needs {', '.join(missing)}; run “pip install {' '.join(missing)}”.")
     import uvicorn
     from starlette.applications import Starlette
     from starlette.routing import Mount

@@ -144,7 +144,7 @@ def why_not(method: Method, resources: Resources) -> str | None:
     lack = f"{method.title} needs a draft head of its own, and there is none for {resources.target.name}"
     if method.trains is None:
         return f"{lack}: give a published one with --head"
-    return f"{lack}: train one with `jakiro train --method {method.name}` and give it with --head"
+    return f"{lack}: train one with `python -m jakiro train --method {method.name}` and give it with --head"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class BoundHead:
         """Reads the target in this dtype and binds the head to it, in the head's own.
 
         Args:
-            template_arguments: what its chat template is told, as JSON.
+            template_arguments: of its chat template, as JSON.
 
         Raises:
             ValueError, OSError: one sentence.

@@ -55,13 +55,13 @@ class CorpusOptions:
         part_rows: rows in one part; a stopped run loses unfinished parts. A corpus keeps the size it began with.
     """
 
-    seed: int = setting("The same seed writes the same texts; it keys every row together with its number.", 0)
+    seed: int = setting("The same seed writes the same texts.", 0)
     temperatures: tuple[float, ...] = setting(
-        "Comma list, taken in turn for the answers.", (0.0, 0.0, 0.0, 0.6, 0.8, 1.0)
+        "Comma list of temperatures, taken in turn for the answers.", (0.0, 0.0, 0.0, 0.6, 0.8, 1.0)
     )
-    top_k: int = setting("Sample from this many tokens.", 64)
+    top_k: int = setting("Keep the k likeliest tokens; 0 keeps all.", 64)
     max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 420)
-    max_message_tokens: int = setting("Longest message of the target's own.", 200)
+    max_message_tokens: int = setting("At most this many tokens in a question that the target writes.", 200)
     part_rows: int = 64
     min_distinct: float = setting("Drop answers with a smaller share of distinct 4-grams; 0 keeps all.", 0.4)
 
@@ -81,10 +81,10 @@ class CorpusConfig:
     """All that a corpus is, as plain data; `options` are how its texts are sampled."""
 
     out: str = setting("Folder for the corpus; an unfinished one is continued.", argument=True)
-    rows: int = setting("How many texts to write.", 5000)
+    rows: int = setting("How many rows to write, each a question and its answer.", 5000)
     options: CorpusOptions = CorpusOptions()
     target: str | None = setting(About.TARGET, None)
-    prompts: str | None = setting("Spec-Bench prompts to answer; else the target writes its own.", None)
+    prompts: str | None = setting("Questions in Spec-Bench form; if not given, the target writes its own.", None)
     made: bool = setting(
         "Answer messages of many kinds, generated from word lists; else the target writes them.", False
     )
@@ -93,19 +93,19 @@ class CorpusConfig:
     )
     batch_size: int = setting("Texts written at once.", 16)
     exclude: tuple[str, ...] = setting(
-        "Spec-Bench prompts that heads are measured on, besides our own; may be repeated. Rows that share "
-        f"{RUN_WORDS} words in a row with one of them are dropped.",
+        "Prompts in Spec-Bench form that heads are measured on, besides our own; may be repeated. Texts that share "
+        f"{RUN_WORDS} successive words with one of them are dropped.",
         (),
         repeated=True,
     )
     keep_features: bool = setting(
-        "On a CPU keep the target's features beside the rows, so that train need not compute them: 2 bytes × hidden "
+        "On a CPU store the target's features beside the texts, so that train need not compute them: 2 bytes × hidden "
         "size per token, 1.2 GB per million tokens for the default target.",
         True,
         "--features/--no-features",
     )
     endpoint: str | None = setting("URL of an OpenAI-compatible server that runs the target.", None)
-    api_key_file: str | None = setting("File with the endpoint's API key; else OPENAI_API_KEY has it.", None)
+    api_key_file: str | None = setting("File with the endpoint's API key; if not given, OPENAI_API_KEY has it.", None)
     device: str | None = setting(About.DEVICE, None)
     dtype: str | None = setting(About.DTYPE, None)
     template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)

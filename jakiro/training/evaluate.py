@@ -42,19 +42,19 @@ class EvaluateConfig:
     head: str | None = setting("Draft head: a known name, a folder, or a Hub id.", None)
     target: str | None = setting(About.TARGET, None)
     methods: tuple[str, ...] | None = setting(
-        "Comma list, see `jakiro methods`, or all that can be replayed; if not given, the head's own.", None
+        "Comma list, see `methods`, or all that can be replayed; if not given, the head's method.", None
     )
     methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
     prompts: str | None = setting(About.PROMPTS, None)
     limit: int | None = setting(About.LIMIT, None)
     max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 128)
-    temperatures: tuple[float, ...] = setting("Comma list.", (0.0, 1.0))
-    nodes: tuple[int, ...] = setting("Comma list of node budgets, root included.", (8, 16, 24))
+    temperatures: tuple[float, ...] = setting("Comma list of temperatures; 0 is greedy.", (0.0, 1.0))
+    nodes: tuple[int, ...] = setting("Comma list of tree sizes in nodes, root included.", (8, 16, 24))
     width: int = setting(About.WIDTH, 8)
     depth: int = setting("Depth of a tree's deepest node.", 5)
     contrastive: bool = setting("With --no-contrastive the last level costs one more pass instead.", True)
     seed: int = setting("The same seed gives the same answers and noise.", 0)
-    answers: str | None = setting("Folder of written answers, for any head; else in the user's cache.", None)
+    answers: str | None = setting("Folder of written answers, for any head; if not given, in the user's cache.", None)
     batch_size: int = setting("Answers written at once.", 16)
     device: str | None = setting(About.DEVICE, None)
     dtype: str | None = setting(About.DTYPE, None)

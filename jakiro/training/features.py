@@ -184,11 +184,6 @@ class Batch:
         """The target's last hidden states, (batch, length, hidden), a view."""
         return self.inputs[..., : self.hidden_size]
 
-    @property
-    def deeper(self) -> Tensor:
-        """Hidden states of further layers, (batch, length, feature_layers · hidden), a view."""
-        return self.inputs[..., self.hidden_size :]
-
     def to(self, device: torch.device) -> "Batch":
         tensors = (self.ids, self.inputs, self.lengths, self.loss_start)
         return Batch(*(tensor.to(device) for tensor in tensors), self.hidden_size)
@@ -323,7 +318,7 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def _is_whole(path: Path, sequences: Sequence[tuple[Sequence[int], int]], own: range, source: dict) -> bool:
-    """Whether a file has the features of these sequences; a damaged one is told and made anew.
+    """Whether a file has the features of these sequences; a damaged one is logged and made anew.
 
     Raises:
         ValueError: it is of other sequences, or was made otherwise.

@@ -58,17 +58,17 @@ class TrainingOptions:
     clip_value: float | None = None
     weights: LossWeights = field(default_factory=LossWeights)
     feature_noise: float = setting("Noise on the features, in standard deviations.", 0.25, "--noise")
-    unroll: int = setting("Steps on the head's own features; 1 never unrolls.", 2)
+    unroll: int = setting("Successive steps on the head's own features; 1 never unrolls.", 2)
     unroll_from: float = setting("Share of the run before unrolling starts.", 0.45)
-    frequent_rows: int = setting("Output rows that every step computes.", 4096)
-    sampled_rows: int = setting("Output rows sampled besides; a large number takes all.", 2048)
-    num_validation: int = setting("Corpus rows held out.", 100, "--validation-rows")
+    frequent_rows: int = setting("Frequent tokens whose logits every step computes.", 4096)
+    sampled_rows: int = setting("Further tokens sampled in each step; a large number takes all.", 2048)
+    num_validation: int = setting("Rows of the corpus held out.", 100, "--validation-rows")
     time_budget: float | None = setting("Minutes until the schedule ends, resumed parts included.", None)
     time_budget_clock: str = setting(
         "wall, or processor: minutes of processor time, for fair comparisons on a busy machine.", "wall"
     )
     max_steps: int | None = setting("Optimizer steps until it ends, instead of a time budget.", None)
-    checkpoint_minutes: float = setting("Time between checkpoints.", 4.0)
+    checkpoint_minutes: float = setting("Minutes between checkpoints.", 4.0)
     average_from: float | None = setting(
         "Share of the run after which weights are averaged; the average is the head.", None
     )

@@ -77,9 +77,7 @@ class TrainConfig:
         "From a head of another shape everything before the experts is taken, as far as both have it.",
         None,
     )
-    method: str | None = setting(
-        "The drafting method that it is a head for, see `jakiro methods`; Jakiro's if not given.", None
-    )
+    method: str | None = setting("The drafting method to train a head for, see `methods`; jakiro if not given.", None)
     methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
     fusion: str = setting("summed (with the contrastive branch) or decoupled.", "summed")
     expert_width: int | None = setting(
@@ -88,7 +86,7 @@ class TrainConfig:
     draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
     start: str = setting("Initial weights: least-squares or identity.", "least-squares")
     max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
-    features: str | None = setting("Folder of features, if several runs share them; else in --work.", None)
+    features: str | None = setting("Folder of features, if several runs share them; if not given, in --work.", None)
     final_report: bool = setting("End with numbers on held-out rows.", True, "--report/--no-report")
     logdir: str | None = setting("Folder for tensorboard and training.html.", None)
     device: str | None = setting(About.DEVICE, None)
@@ -155,7 +153,8 @@ def planned(config: TrainConfig) -> Plan:
     rows = in_order_of_content(read_corpus(list(map(Path, config.corpora)), vocab_size), config.max_tokens)
     require(
         len(rows) > num_held_out,
-        f"The corpus has {len(rows)} rows and {num_held_out} are held out; write more or hold out fewer.",
+        f"The corpus has {len(rows)} rows and {num_held_out} are held out; write more, or hold out fewer "
+        "(--validation-rows).",
     )
     _refuse_short_rows(rows[:num_held_out])
     source = None
@@ -220,10 +219,12 @@ def learn(plan: Plan, material: Material, head: DraftHead) -> Trainer:
 def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
     """Calibrates the head on the held-out rows, saves it with its card and its minutes, and logs a report."""
     config, out, rows = plan.config, Path(plan.config.out), plan.held_out
+    log.info("Calibrating on %d held-out rows.", len(rows))
     data = held_out(material.cache, range(len(rows)), material.output_weight)
     calibrated(trainer.objective, data, config.options.seed, out)
     sections = {"Recipe": _recipe(trainer, config, plan.rows)}
     if config.final_report:
+        log.info("Saved to %s; a report on the held-out rows follows, which --no-report leaves out.", out)
         numbers = report(trainer.objective, material.cache, rows, data, plan.known)
         for name, value in numbers.items():
             log.info("%s %.3f", name, value)

@@ -182,7 +182,7 @@ def _damage_of_wheel(wheel: Path) -> str | None:
 
 
 def _convert_into(folder: Path, find_gguf: Callable[[Path], Path], convert: Callable[[Path, Path], None]) -> None:
-    """Converts, while nobody else does; what is damaged goes first, and so does what a killed process left."""
+    """Converts under the lock; removes what is damaged, and what a killed process left, first."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove(*folder.parent.glob(f".{folder.name}-*"))
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:

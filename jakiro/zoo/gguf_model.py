@@ -51,7 +51,7 @@ class _Architecture:
         optional: of `_BIASES`, settings for biases that a file may have.
         pairs: queries and keys lie as pairs for the rotary embedding, where transformers has halves of a head.
         one_more: norms are stored with one added.
-        window_every: which layers look back over the window alone: all but each so-maniest; 0 where no key tells one.
+        window_every: every n-th layer attends to the whole text, the others to a window; 0 without windows.
         partial: the rotary embedding may be for a part of a head.
     """
 

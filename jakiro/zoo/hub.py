@@ -96,6 +96,6 @@ def _refuse_other_kinds(config: Path) -> None:
     try:
         values = json.loads(config.read_text(encoding="utf-8"))
     except ValueError:
-        return  # Whoever reads the head says it
+        return  # Reading the head reports it
     if isinstance(values, dict):
         refuse_other_kinds(values)

@@ -6,7 +6,6 @@ free memory, and only then the target's weights.
 
 import copy
 import functools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,7 +49,7 @@ class LoadedModels:
         head: the draft head, or None.
         draft_model: a small model that drafts, or None.
         options: as they were given, draft precision filled in.
-        seconds: what reading took, as a whole ("load") and by step.
+        seconds: what reading took, by step.
         head_sha256: of the head's file, hashed here because a borrowed GPU's seconds are few.
     """
 
@@ -118,10 +117,9 @@ def _no_memory(target: str | None) -> str:
 
 
 def _read(options: LoadOptions) -> LoadedModels:
-    start = time.perf_counter()
     with starting.timed() as steps, starting.step(starting.READ):
         read = _read_pair(options)
-    return replace(read, seconds=steps | {"load": time.perf_counter() - start})
+    return replace(read, seconds=steps)
 
 
 def _read_pair(options: LoadOptions) -> LoadedModels:
@@ -206,12 +204,10 @@ def _check_template(tokenizer, arguments: str | None) -> None:
 
 
 def _start(read: LoadedModels, device: torch.device | None) -> GeneratorParts:
-    start = time.perf_counter()
     with starting.timed() as steps, starting.step(starting.CHECK):
         parts = _start_pair(read, device)
-    steps["load"] = time.perf_counter() - start
     seconds = {name: steps.get(name, 0.0) + read.seconds.get(name, 0.0) for name in read.seconds | steps}
-    return replace(parts, seconds=seconds)
+    return replace(parts, seconds=seconds | {"load": sum(seconds.values())})
 
 
 def _start_pair(read: LoadedModels, device: torch.device | None) -> GeneratorParts:
@@ -367,7 +363,7 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
         target.makers_settings = zoo.makers_settings_of(read.names.target_name)
     if target.makers_settings:
         asked = ", ".join(f"{name} {value}" for name, value in target.makers_settings.items())
-        notices.append(f"The model's makers ask for {asked}; without --makers what you set counts alone.")
+        notices.append(f"The model's makers ask for {asked}; what you set counts alone until you take their settings.")
     ignored = unapplied(getattr(model, "generation_config", None))
     if ignored:
         notices.append(f"The model's generation_config.json asks for {', '.join(ignored)}; none of this is applied.")

@@ -1,4 +1,4 @@
-"""Weight-loading progress: transformers counts tensors, this passes the share on to whoever listens."""
+"""Weight-loading progress: transformers counts tensors, this passes the share on to the listener."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def counted() -> Iterator[None]:
 
 
 def _told(items: Collection) -> Iterator:
-    """The items; before each but the first, the share that is done is told."""
+    """The items; before every one but the first, the share done is reported."""
     for number, item in enumerate(items):
         if number:
             starting.tell(starting.READ, number / len(items))

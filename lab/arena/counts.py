@@ -46,7 +46,7 @@ class SameNodes:
 def compact(bench: dict) -> str:
     """A bench.json in some 50 bytes an answer; methods without trees of a given size are left out."""
     plain = {_key(run): run["token_ids"] for run in bench["runs"] if run["lane"] == PLAIN.name}
-    lanes = [(Lane.named(run["lane"]), run) for run in bench["runs"]]
+    lanes = [(raw.lane_named(run["lane"]), run) for run in bench["runs"]]
     answers = [_counts(lane, run, plain.get(_key(run))) for lane, run in lanes if isinstance(lane.nodes, int)]
     head = {
         "environment": bench["environment"],

@@ -197,7 +197,7 @@ def train_exit(
     batch_tokens: Annotated[int, option("Tokens per batch.")] = 2048,
     precision: Annotated[str, option("float32, or bfloat16 for the passes.")] = "float32",
     average_from: Annotated[float | None, option("Share of the run after which weights are averaged.")] = None,
-    validation_rows: Annotated[int, option("Corpus rows held out.")] = 60,
+    validation_rows: Annotated[int, option("Rows of the corpus held out.")] = 60,
     max_tokens: Annotated[int | None, option("Use at most this many tokens of the corpus.")] = None,
     seed: Annotated[int, option("Of first weights, order of data and noise.")] = 0,
     threads: Threads = None,

@@ -114,7 +114,7 @@ def test_other_ids_are_named_with_their_prompt(install):
 
 def test_it_is_refused_where_it_is_missing_and_for_other_targets(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"llama-cpp needs llama-cpp-python: pip install 'jakiro\[peers\]'"):
+    with pytest.raises(ValueError, match=r"llama-cpp needs llama-cpp-python; run “pip install llama-cpp-python”"):
         LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, 2)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     with pytest.raises(ValueError, match="reads GGUF files; the target owner/mine is none"):

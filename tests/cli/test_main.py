@@ -218,7 +218,7 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["generate", "--prompt", ""], "Type a question first."),
+        (["generate", "--prompt", ""], "The prompt is empty; give it some text."),
         (["generate", "--prompt", "x", "--temperature", "-1"], "Temperature must be between 0 and 2; you gave -1.0."),
         (["generate", "--prompt", "x", "--temperature", "1e-38"], "Temperature must be 0, which is greedy, or at "),
         (["generate", "--prompt", "x", "--temperature", "nan"], "Temperature must be between 0 and 2; you gave nan."),
@@ -369,6 +369,16 @@ def test_training_commands_keep_their_own_options(name, capsys, monkeypatch):
     assert code == 0 and "--out" in out
 
 
+COMMANDS = {each.name or each.callback.__name__: each for each in cli.app.registered_commands}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_a_commands_whole_sentence_and_how_to_call_it_in_a_checkout(name, capsys):
+    shown = " ".join(run(capsys, name, "--help")[1].split())
+    assert f"Usage: python -m jakiro {name} " in shown
+    assert COMMANDS[name].help or " ".join(COMMANDS[name].callback.__doc__.split()) in shown
+
+
 def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):
     monkeypatch.setattr(loading, "load", lambda options: tiny_generator())
     monkeypatch.setenv("JAKIRO_API_KEY", "sesame")
@@ -389,7 +399,9 @@ def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):
     assert run_apart(ask(authorization="Bearer sesame")).json()["usage"]["completion_tokens"] == 3
 
 
-def test_serve_says_which_extra_it_needs(monkeypatch, capsys):
+def test_serve_says_which_packages_it_needs(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, err = run(capsys, "serve")
-    assert code == 2 and "`serve` needs starlette, uvicorn, pydantic; run “pip install 'jakiro[api]'”." in err
+    assert (
+        code == 2 and "`serve` needs starlette, uvicorn, pydantic; run “pip install starlette uvicorn pydantic”." in err
+    )

@@ -74,7 +74,7 @@ def test_a_method_whose_head_is_missing_says_what_to_do():
             generator.stream("Why?", method=method.name)
         assert str(refusal.value).startswith(
             f"{method.title} needs a draft head of its own, and there is none for tiny: train one with "
-            f"`jakiro train --method {method.name}` and give it with --head; choose one of {PLAIN.name}, "
+            f"`python -m jakiro train --method {method.name}` and give it with --head; choose one of {PLAIN.name}, "
         )
     settings, sentences = loadable(generator, BenchSettings(methods=(PLAIN.name, own[0].name), nodes=(8,)))
     assert settings.methods == (PLAIN.name,) and sentences[0].startswith(f"{own[0].name} takes no part: ")

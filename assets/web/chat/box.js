@@ -2,6 +2,12 @@
 
 export const questionBox = () => document.querySelector("#question textarea, #question input");
 
+// What stands in it is marked, so that typing takes its place
+export function toQuestion() {
+  questionBox()?.focus();
+  questionBox()?.select();
+}
+
 export function fill(box, text) {
   box.value = text;
   box.dispatchEvent(new Event("input", { bubbles: true }));

@@ -2,7 +2,7 @@
 // the arrows walk the tree. Elsewhere keys are the page's own: it scrolls.
 
 import { isWalking } from "../base/dom.js";
-import { questionBox } from "../chat/box.js";
+import { toQuestion } from "../chat/box.js";
 import { inProjector, moves, pages, state } from "./machine.js";
 
 const isTextField = ({ tagName, type, isContentEditable }) => tagName === "TEXTAREA" || isContentEditable
@@ -44,7 +44,7 @@ export function onKey(event, parts) {
   const byKey = !shown ? { [key]: state.tab === "lesson" && lessonMove(key) } : {
     ArrowLeft: () => seek(state.index - far), ArrowRight: () => seek(state.index + far), PageUp: back, PageDown: ahead,
     Home: () => seek(0), End: () => seek(Infinity), " ": advance,
-    1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow, a: () => parts.alternatives.openStep(state), q: () => questionBox()?.focus(),
+    1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow, a: () => parts.alternatives.openStep(state), q: toQuestion,
   };
   const move = byKey[key] || byKey[key.toLowerCase()];
   if (!move) return;

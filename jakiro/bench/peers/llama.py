@@ -40,7 +40,7 @@ class LlamaCppRunner:
 
     def __init__(self, method: str, target: str, threads: int) -> None:
         if importlib.util.find_spec("llama_cpp") is None:
-            raise ValueError(f"The method {method} needs llama-cpp-python: pip install 'jakiro[peers]'.")
+            raise ValueError(f"The method {method} needs llama-cpp-python; run “pip install llama-cpp-python”.")
         model = weights.gguf_path(resolve(target, NO_HEAD))
         if model is None:
             raise ValueError(f"The method {method} reads GGUF files; the target {target} is none.")

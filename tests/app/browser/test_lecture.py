@@ -124,7 +124,7 @@ def test_a_question_is_typed_on_a_key_and_its_row_goes_again(tab):
     tab.click('[data-tab="watch"]')
     height = "document.querySelector('#question-row').getBoundingClientRect().height"
     assert tab.evaluate(height) <= 1
-    tab.fill("#question textarea", "")
+    tab.fill("#question textarea", "A question that was offered")
     tab.evaluate("document.activeElement.blur()")
     tab.keyboard.press("q")
     assert tab.evaluate(height) > 40

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import httpx
 import openai
@@ -178,6 +179,15 @@ def test_who_hangs_up_while_waiting_leaves_the_queue(fake):
     wait_until(lambda: not blocks.service.turns.numbers()["waiting"])
     generator.gate.set()
     first.join()
+
+
+def test_programs_are_answered_below_a_path_whether_or_not_a_proxy_cuts_it_off(monkeypatch):
+    monkeypatch.setenv("GRADIO_ROOT_PATH", "/jakiro")
+    with page(FakeGenerator()) as (_, address):
+        here = urlsplit(address)
+        for path in ("", "/jakiro"):
+            answer = post(f"http://{here.netloc}{path}", asked(max_tokens=4))
+            assert answer.status_code == 200, answer.text
 
 
 def test_an_end_of_the_server_is_told_inside_a_stream():

@@ -13,6 +13,7 @@ from app.page import build as app_page
 from app.serving.guard import Guard, too_deep
 from app.serving.limits import Limits
 from app.serving.server import frame_ancestors, read_logins
+from app.tools.load import ask
 from app.words import page as words
 from tests.app.conftest import run_apart
 from tests.app.fake import FakeGenerator
@@ -66,6 +67,11 @@ def test_without_a_login_nothing_but_the_login_page_answers(guarded):
     body = json.dumps({"data": ["Why?"]}).encode()
     for path in ("/gradio_api/call/generate", "/gradio_api/run/trace", "/gradio_api/queue/join"):
         assert fetch(guarded, path, body, **{"Content-Type": "application/json"})[0] in (401, 422), path
+
+
+def test_who_measures_a_page_with_logins_reads_why_it_takes_no_question(guarded):
+    with pytest.raises(ValueError, match="did not take the question: Not authenticated"):
+        ask(guarded, "Why?")
 
 
 def test_with_a_login_programs_are_answered(guarded, connect):
