@@ -75,7 +75,7 @@ def read_asking(
         grammar=read_grammar(answer_as, answer_form),
         record_alternatives=True,
     )
-    tree_config = _read_tree(tree, _whole(candidates), _whole(levels))
+    tree_config = _read_tree(tree, whole(candidates), whole(levels))
     methods = [PLAIN.name] * bool(alongside) + [read_method(method, known)]
     further = further_lanes if isinstance(further_lanes, list) else filter(None, [further_lanes])
     methods += [read_method(name, known) for name in further]
@@ -104,8 +104,8 @@ def read_params(length, **sampled) -> SamplingParams:
     Raises:
         ValueError: the library's own sentence about the first value that does not fit.
     """
-    whole = {name: _whole(sampled[name]) for name in _WHOLE_NUMBERS & sampled.keys()}
-    return SamplingParams(**sampled | whole, max_new_tokens=_whole(length))
+    numbers = {name: whole(sampled[name]) for name in _WHOLE_NUMBERS & sampled.keys()}
+    return SamplingParams(**sampled | numbers, max_new_tokens=whole(length))
 
 
 def _listed(given, read: Callable[[str], object]) -> object:
@@ -210,7 +210,7 @@ def _given(value):
     return "nothing" if value is None else value
 
 
-def _whole(value):
+def whole(value):
     """Forms and JSON hold floats; whole ones become integers, everything else is left for the settings to refuse."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

@@ -19,7 +19,7 @@ from jakiro.heads.checkpoint import load_head, weights_file
 from jakiro.kernels.compiled.library import library
 from jakiro.methods import DEFAULT, METHODS
 from jakiro.system import assets_folder, file_sha256
-from jakiro.target.probes import root_and_copies
+from jakiro.target.probes import star_tree
 from jakiro.target.stored import StoredModel
 from jakiro.text import encode_messages
 from jakiro.trace import first_difference
@@ -162,7 +162,7 @@ def test_float32_rounds_each_row_alike_in_trees_of_any_size(float32):
 
     def logits_of(nodes: int):
         cache.keep(len(prompt), [])
-        tree = root_and_copies(tokens, nodes)
+        tree = star_tree(tokens, nodes)
         return target.score(tree, cache).logits, tree.depths
 
     expected, _ = logits_of(2)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import gradio as gr
 
+from app.asking import whole
 from app.page import web
 from app.page.drawn import drawn
 from app.page.handlers import visitor_of
@@ -23,6 +24,7 @@ from app.serving.runs import Visitor, paces_of
 from app.serving.worker import ModelService, batches
 from app.words import benchmark as words
 from jakiro.bench.runner import AUTO, BenchSettings
+from jakiro.config import is_count
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.prompts import load_questions
 
@@ -139,9 +141,8 @@ def read_request(wanted, most_tokens: int = MOST_TOKENS, known: Methods = METHOD
     if not isinstance(wanted, dict):
         raise ValueError(words.NOT_A_REQUEST.format(came=_short(wanted)))
     wanted = DEFAULTS | wanted
-    most, count = len(load_questions()), wanted["count"]
-    whole = isinstance(count, int | float) and not isinstance(count, bool) and math.isfinite(count) and count % 1 == 0
-    if not whole or not 1 <= count <= most:
+    most, count = len(load_questions()), whole(wanted["count"])
+    if not is_count(count, 1) or count > most:
         raise ValueError(words.COUNT_NOT_WHOLE.format(most=most, came=_short(count)))
     temperatures = _chosen(
         wanted["temperatures"], TEMPERATURES, words.CHOOSE_TEMPERATURE, words.UNKNOWN_TEMPERATURE, "{:g}".format
@@ -155,7 +156,7 @@ def read_request(wanted, most_tokens: int = MOST_TOKENS, known: Methods = METHOD
         max_new_tokens=min(MOST_TOKENS, most_tokens),
         known=known,
     )
-    return settings, load_questions(limit=int(count))
+    return settings, load_questions(limit=count)
 
 
 def _drafting(known: Methods) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """All files with a known hash, read whole and compared: what a start does not do, because it reads no file twice."""
 
-import json
 from collections.abc import Iterator
 
 from jakiro.cli.finding import Finding
@@ -25,8 +24,7 @@ def verified() -> Iterator[Finding]:
             yield Finding(str(folder), changed if damaged else "unchanged since it was first read", ok=not damaged)
     for name in zoo.head_names():
         folder = assets_folder() / "heads" / name
-        manifest = folder / "manifest.json"
-        known = json.loads(manifest.read_text(encoding="utf-8")).get("sha256") if manifest.is_file() else None
+        known = zoo.manifest_of(folder).get("sha256")
         if known is not None:
             same = head_sha256(folder) == known
             found = GOOD if same else "not the file that was shipped; install Jakiro again"

@@ -52,8 +52,8 @@ class DraftTree(NodeColumns):
 
     @property
     def columns(self) -> dict[str, Tensor]:
-        """The fields with one number per node, by name and in order."""
-        return {name: getattr(self, name) for name in TREE_COLUMNS}
+        """The fields with one number per node, by name: those of integers, then those of floats."""
+        return {name: getattr(self, name) for name in (*INT_COLUMNS, *FLOAT_COLUMNS)}
 
     @classmethod
     def root_only(cls, token_id: Tensor) -> "DraftTree":
@@ -79,9 +79,9 @@ class DraftTree(NodeColumns):
         )
 
 
-TREE_COLUMNS = tuple(field.name for field in fields(NodeColumns))
-# Columns of one type move together, in one operation; all others are int64
-FLOAT_COLUMNS = ("scores", "draft_probs", "target_probs", "margins")
+# Columns of one type move together, in one operation: float32 and int64
+FLOAT_COLUMNS = ("scores", "draft_probs")
+INT_COLUMNS = tuple(field.name for field in fields(NodeColumns) if field.name not in FLOAT_COLUMNS)
 
 
 def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:

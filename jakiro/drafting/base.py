@@ -6,10 +6,9 @@ lossless; how well it guesses decides the speed alone.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Protocol
 
 from torch import Tensor
 
@@ -20,7 +19,6 @@ from jakiro.core.verify import Outcome
 from jakiro.drafting.candidates import Candidates, Chain, Evidence, best_tree
 from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import HeadKind
-from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
 
@@ -296,32 +294,20 @@ class Drafter(ABC):
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
         """Begins an answer; `noise` is the target's own."""
 
-    def capturable_in(self, buffers: "FixedBuffers") -> "Drafter | None":
-        """The same drafter at fixed addresses, so that its passes can be captured; None where it has no such form."""
+    def capturable_in(self, slot) -> "Drafter | None":
+        """The same drafter in buffers at fixed addresses, so that its passes can be captured; None where it has no such
+        form.
+
+        Args:
+            slot: a `jakiro.graphs.slot.Slot`, whose `head_drafter` and `chain` are what drafters ask for.
+        """
         return None
 
-    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable["Capturable"]:
-        """The passes that an answer may need of a drafter at fixed addresses.
+    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable:
+        """The `jakiro.graphs.capture.GraphedPass`es that an answer may need of a drafter at fixed addresses.
 
         Args:
             tree: the one that it asks for. greedy: whether sampling is.
             chained: whether the limits bring a chain.
         """
         return ()
-
-
-class Capturable(Protocol):
-    """A pass of fixed shape."""
-
-    def prepare(self) -> None:
-        """Captures it where passes are captured, and it was not captured yet."""
-
-
-class FixedBuffers(Protocol):
-    """The buffers at fixed addresses that a slot lends a drafter; see `jakiro.graphs`."""
-
-    def head_drafter(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter) -> Drafter:
-        """A drafter with this head at fixed addresses and the proposers of `like`; `evidence` fills its trees'."""
-
-    def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
-        """The chain, written where captured passes read it."""

@@ -4,12 +4,12 @@ Tensors only, of fixed shapes, so that all of it can be captured.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from jakiro.core.tree import FLOAT_COLUMNS, DraftTree, NodeColumns
+from jakiro.core.tree import FLOAT_COLUMNS, INT_COLUMNS, DraftTree, NodeColumns
 
 # Tokens of a chain at most, so that passes over chains have a fixed shape
 MAX_CHAIN = 8
@@ -60,15 +60,8 @@ class Candidates(NodeColumns):
 
     @classmethod
     def joined(cls, parts: "Sequence[Candidates]") -> "Candidates":
-        """One part after another; their parents count all of them already.
-
-        Columns of a kind lie in one matrix: what moves them is one operation.
-        """
-        columns = {}
-        for names in (INTS, FLOATS):
-            together = torch.cat([getattr(part, name) for name in names for part in parts])
-            columns |= zip(names, together.view(len(names), -1).unbind(0), strict=True)
-        return cls(**columns)
+        """One part after another; their parents count all of them already."""
+        return cls(**_by_name(*_matrices(parts)))
 
     @property
     def count(self) -> int:
@@ -95,9 +88,19 @@ class Candidates(NodeColumns):
         return Candidates.joined([replace(self, scores=scores, also=also), added])
 
 
-_COLUMNS = [field.name for field in fields(Candidates)]
-INTS = tuple(name for name in _COLUMNS if name not in FLOAT_COLUMNS)
-FLOATS = tuple(name for name in _COLUMNS if name in FLOAT_COLUMNS)
+_INTS = (*INT_COLUMNS, "rows")
+
+
+def _matrices(parts: Sequence[Candidates]) -> tuple[Tensor, Tensor]:
+    """All parts' columns, (7, candidates) int64 and (2, candidates) float32: what moves them is one operation."""
+    return tuple(
+        torch.cat([getattr(part, name) for name in names for part in parts]).view(len(names), -1)
+        for names in (_INTS, FLOAT_COLUMNS)
+    )
+
+
+def _by_name(ints: Tensor, floats: Tensor) -> dict[str, Tensor]:
+    return dict(zip((*_INTS, *FLOAT_COLUMNS), (*ints.unbind(0), *floats.unbind(0)), strict=True))
 
 
 def known_scores(scores: Tensor, out: Tensor | None = None) -> Tensor:
@@ -123,16 +126,13 @@ def best_tree(
         evidence: computed for the root and the chosen candidates only.
     """
     zero = torch.zeros_like(root_token)
-    none, nothing, unknown = zero - 1, zero.float(), torch.full_like(zero, torch.nan, dtype=torch.float32)
-    root = Candidates(root_token, none, zero, nothing, zero, unknown, none, zero, zero)
-    together = Candidates.joined([root, candidates])
+    root = Candidates.of(root_token, zero - 1, zero, zero.float(), proposers=zero - 1)
+    ints, floats = _matrices([root, candidates])
     # The root's score is 0, the best there is
-    best = known_scores(together.scores, out=together.scores).sort(descending=True, stable=True).indices
+    scores = floats[FLOAT_COLUMNS.index("scores")]
+    best = known_scores(scores, out=scores).sort(descending=True, stable=True).indices
     kept = best[: most + 1].sort().values
-    columns = {}
-    for names in (INTS, FLOATS):
-        matrix = torch.stack([getattr(together, name) for name in names])
-        columns |= zip(names, matrix.index_select(1, kept).unbind(0), strict=True)
+    columns = _by_name(ints.index_select(1, kept), floats.index_select(1, kept))
     columns["parents"] = torch.searchsorted(kept, columns["parents"], right=True) - 1
     chosen = Candidates(**columns)
     rows_of, columns["proposers"] = ({}, chosen.proposers) if evidence is None else evidence(chosen)

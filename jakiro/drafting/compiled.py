@@ -4,13 +4,12 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.tree import DraftTree
+from jakiro.core.tree import FLOAT_COLUMNS, INT_COLUMNS, DraftTree
 from jakiro.drafting.base import Proposal
 from jakiro.drafting.candidates import Candidates, Chain, best_tree
 from jakiro.drafting.experts import EVIDENCE
 from jakiro.drafting.growing import ends_in_a_pair, width_of
 from jakiro.heads.calibration import Calibration
-from jakiro.heads.compiled import Growth
 from jakiro.heads.layer_head import LayerHead
 from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled import sampling as native
@@ -44,21 +43,21 @@ def grow_in_one_call(
     weights = [calibration.at(f"{branch}/{depth}") for depth, branch in enumerate(branches, start=1)]
     # A chain may give any candidate a better score
     kept = tree.nodes if chain is None else 1 + width * (1 + width * (tree.depth - 1))
-    temperature = 1.0 if sampling.greedy else sampling.temperature
-    growth = Growth(width, passes, tree.nodes, kept, contrastive, temperature, weights, noise)
-    whole, real = head.grow(*pending, cache, growth, with_evidence)
-    token_ids, parents, depths, draft_passes, proposers, also = whole.unbind()
-    evidence = {}
+    growth = {"width": width, "passes": passes, "explored": tree.nodes, "contrastive": contrastive, "kept": kept}
+    growth["temperature"] = 1.0 if sampling.greedy else sampling.temperature
+    ints, floats = head.grow(*pending, cache, weights, noise, with_evidence=with_evidence, **growth)
+    columns, evidence = dict(zip((*INT_COLUMNS, *FLOAT_COLUMNS), (*ints, *floats[:2]), strict=True)), {}
     if with_evidence:
-        evidence = dict(zip(EVIDENCE, real[2:].T.split(head.config.num_experts, dim=1), strict=True))
-    found = DraftTree(token_ids, parents, depths, real[0], draft_passes, real[1], proposers, also, evidence, tree.depth)
+        evidence = dict(zip(EVIDENCE, floats[2:].T.split(head.config.num_experts, dim=1), strict=True))
+    found = DraftTree(**columns, evidence=evidence, max_depth=tree.depth)
     return Proposal(found if chain is None else _merged(found, chain, tree))
 
 
 def _merged(everyone: DraftTree, chain: Chain, tree: TreeConfig) -> DraftTree:
     """The best nodes of a tree of all candidates with a chain."""
     rows = torch.arange(1, everyone.num_nodes, device=everyone.token_ids.device)
-    candidates = Candidates(*(column[1:] for column in everyone.columns.values()), rows).merged_with(chain)
+    columns = {name: column[1:] for name, column in everyone.columns.items()}
+    candidates = Candidates(**columns, rows=rows).merged_with(chain)
 
     def evidence(chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
         # A chain's own nodes have row 0, as the root has

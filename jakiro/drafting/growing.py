@@ -23,27 +23,16 @@ from jakiro.kernels.compiled import sampling as native
 
 
 class Children(NamedTuple):
-    """The best K children of some rows; (rows, K) tensors."""
+    """The best K children of some nodes; (nodes, K) tensors."""
 
     token_ids: Tensor
     estimates: Tensor
     draft_probs: Tensor
     proposers: Tensor
 
-
-class Shares(NamedTuple):
-    """Each decoupled expert's part of the mixture: log w_e q_e is logits + offset.
-
-    (experts, rows, draft vocabulary) and (experts, rows).
-    """
-
-    logits: Tensor
-    offsets: Tensor
-
-    def proposers(self, indices: Tensor) -> Tensor:
-        """(rows, K): who has the largest share of each candidate; over all ids this would cost more than the pass."""
-        own = self.logits.gather(-1, indices.expand(self.logits.shape[0], -1, -1))
-        return (own + self.offsets[..., None]).argmax(0)
+    def at(self, rows: Tensor) -> "Children":
+        """Those of some of the nodes."""
+        return Children(*(column.index_select(0, rows) for column in self))
 
 
 class Experts(NamedTuple):
@@ -62,10 +51,17 @@ class Experts(NamedTuple):
         """Takes the router's weights as they are, (rows, experts)."""
         return cls(logits, weights.float().log().T)
 
-    def mixed(self) -> tuple[Tensor, Shares]:
-        """The mixture, (rows, draft vocabulary) log q up to a constant, and each expert's part."""
+    def mixed(self) -> tuple[Tensor, Tensor]:
+        """The mixture, (rows, draft vocabulary) log q up to a constant; and the (experts, rows) offsets by which each
+        expert's part of it, log w_e q_e, is logits + offset.
+        """
         offsets = self.log_weights - self.logits.logsumexp(-1)
-        return mixture(self.logits + offsets[..., None]), Shares(self.logits, offsets)
+        return mixture(self.logits + offsets[..., None]), offsets
+
+    def proposers(self, offsets: Tensor, indices: Tensor) -> Tensor:
+        """(rows, K): who has the largest part of each candidate; over all ids this would cost more than the pass."""
+        parts = self.logits.gather(-1, indices.expand(len(self.logits), -1, -1))
+        return (parts + offsets[..., None]).argmax(0)
 
 
 # What children are chosen by: (rows, draft vocabulary) log q up to a constant, or experts
@@ -94,7 +90,7 @@ class Ranking:
         self.calibration, self.noise = calibration, noise
 
     def best(self, log_q: Tensor, width: int, depth: int, contrastive: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """The best children of rows at this depth, (rows, width) each.
+        """The best children of nodes at this depth, all (nodes, width).
 
         Returns:
             places in the draft vocabulary, log chances, and draft probabilities.
@@ -123,9 +119,9 @@ class Ranking:
         if on_host and native.works_on(experts.logits) and native.ranks_up_to(width):
             indices, estimates, *rest = native.best_of_mixture(*experts, weights.log_q, noise, weights.noise, width)
             return indices, estimates + weights.log_kept if weights.log_kept else estimates, *rest
-        log_q, shares = experts.mixed()
+        log_q, offsets = experts.mixed()
         indices, *rest = self.best(log_q, width, depth)
-        return indices, *rest, shares.proposers(indices)
+        return indices, *rest, experts.proposers(offsets, indices)
 
     def _at(self, depth: int, contrastive: bool = False) -> tuple[Weights, Tensor | None, bool]:
         """Weights and noise of a level, and whether the weights are known on the host."""
@@ -152,7 +148,12 @@ class TreeGrower:
 
     Proposers count the head's experts, then its contrastive branch. With summed fusion no expert proposes alone: its
     candidates name expert 0 until `evidence` says who pushed them most.
+
+    Attributes:
+        by_level: whether candidates name their level as their proposer instead.
     """
+
+    by_level = False
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class TreeGrower:
         return self._select()
 
     def _grow_serially(self) -> Tensor:
-        """Adds the levels that need a pass each; returns the frontier of the last one."""
+        """Adds the levels that need a pass of the head; returns the frontier of the last one."""
         self._add_first(self._children(self._main_scores(self.outputs[0]), 1))
         places = self.numbers[: self.width]
         frontier = self._worth_expanding(places)
@@ -244,7 +245,7 @@ class TreeGrower:
         return level.scores.sort(descending=True, stable=True).indices[: self.width]
 
     def _expand(self, frontier: Tensor, rows: Tensor, visible: Tensor, depth: int) -> None:
-        """One pass over the frontier; each node sees the committed rows, its own ancestors and itself.
+        """One pass over the frontier; a node sees the committed tokens, its ancestors and itself.
 
         Args:
             rows: which rows of the newest pass the nodes came from. visible: (frontier, drafted rows) bool.
@@ -262,7 +263,7 @@ class TreeGrower:
         return self.head(embeddings, features, positions, mask, self.cache)
 
     def _features(self, frontier: Tensor, output: HeadOutput, rows: Tensor) -> Tensor:
-        """(frontier, hidden), of the rows that nodes of the newest level came from, each its proposer's."""
+        """(frontier, hidden), of the rows that nodes of the newest level came from, as their proposers gave them."""
         # Picked by their place in one list
         if self.head.config.fusion == "decoupled":
             proposers = self.levels[-1].proposers.index_select(0, frontier)
@@ -270,13 +271,12 @@ class TreeGrower:
         return output.features.flatten(0, -2).index_select(0, rows)
 
     def _add_contrastive(self, frontier: Tensor) -> None:
-        """The deepest level: each best node of the level above gets its own row's contrastive candidates."""
+        """The deepest level: the best nodes of the level above get the contrastive candidates of their rows."""
         above = self.levels[-1]
         children = self._children(self.ahead, self.depth, contrastive=True)
         own = self._rows_in_pass(frontier)
-        children = Children(*(column.index_select(0, own) for column in children))
         scores, rows = above.scores.index_select(0, frontier), own + self.first_rows[-1]
-        self._add(children, self._nodes(frontier), scores, rows)
+        self._add(children.at(own), self._nodes(frontier), scores, rows)
 
     def _add_first(self, children: Children) -> None:
         """Appends the root's children."""
@@ -322,12 +322,13 @@ class TreeGrower:
         return Experts.of(self._scaled(output.features[:, 0]), output.router_weights[0])
 
     def _children(self, scores: Scores, depth: int, contrastive: bool = False) -> Children:
-        """The best K children of each row."""
+        """The best K children of every row."""
         if isinstance(scores, Experts):
             indices, estimates, draft_probs, proposers = self.ranking.best_of(scores, self.width, depth)
         else:
             indices, estimates, draft_probs = self.ranking.best(scores, self.width, depth, contrastive)
-            proposers = self._same(self.head.config.num_experts if contrastive else 0, indices)
+            proposer = self.head.config.num_experts if contrastive else 0
+            proposers = self._same(depth - 1 if self.by_level else proposer, indices)
         return Children(self._token_ids(indices), estimates, draft_probs, proposers)
 
     def _token_ids(self, indices: Tensor) -> Tensor:

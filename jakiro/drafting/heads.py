@@ -1,6 +1,6 @@
 """Drafting with a head: the drafter that answers share, one answer's session, and methods that differ in either.
 
-The session's cache has the rows that the target's has: one for each committed token; drafted rows are dropped.
+The session's cache holds committed tokens, as the target's does; drafted ones are dropped.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,6 @@ from jakiro.drafting.base import (
     Context,
     Drafter,
     DraftSession,
-    FixedBuffers,
     HeadEvidence,
     Method,
     Needs,
@@ -29,7 +28,7 @@ from jakiro.drafting.base import (
 from jakiro.drafting.compiled import grow_in_one_call, grows_in_one_call
 from jakiro.drafting.experts import EVIDENCE, expert_evidence, experts_of
 from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.limited import LimitedDrafter
+from jakiro.drafting.limited import limited
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.eagle import EAGLE
@@ -50,6 +49,7 @@ class HeadDrafter(Drafter):
         proposers: of all its heads, or by a head's config.
         has_evidence: whether its trees carry the experts' evidence, see `expert_evidence`.
         captured: whether passes of a grower of its own have fixed shapes, so that they can be captured.
+        max_positions: that the head was trained for, where the target reads more; else None.
     """
 
     head: LayerHead
@@ -58,6 +58,7 @@ class HeadDrafter(Drafter):
     proposers: tuple[Proposer, ...] | Callable[[DraftConfig], tuple[Proposer, ...]] = experts_of
     has_evidence: bool = True
     captured: bool = False
+    max_positions: int | None = None
 
     def __post_init__(self) -> None:
         if callable(self.proposers):
@@ -65,42 +66,37 @@ class HeadDrafter(Drafter):
         count = self.head.config.num_experts
         self.evidence = tuple(zip(EVIDENCE, (count, count, 1), strict=True)) if self.has_evidence else ()
 
-    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
+        return limited(partial(self._begin, prompt, sampling, noise), self.max_positions, prompt)
+
+    def _begin(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
         capacity = len(prompt.token_ids) + sampling.max_new_tokens
-        session = HeadSession(self.head, sampling, noise, capacity, self.grower, self._evidence)
+        session = HeadSession(self, sampling, noise, capacity)
         read = session.load_prefix(prompt.head_rows.get(self.head))
         session.take(prompt.ids[self.head.skipped_tokens + read :], prompt.features[read:])
         return session
 
     @property
-    def _evidence(self) -> HeadEvidence | None:
+    def node_evidence(self) -> HeadEvidence | None:
+        """Computes that of its trees, see `best_tree`; None for none."""
         return partial(expert_evidence, self.head) if self.has_evidence else None
 
-    def capturable_in(self, buffers: FixedBuffers) -> Drafter | None:
+    def capturable_in(self, slot) -> Drafter | None:
         # Others run beside captured passes of the target
         capturable = self.head.capturable and (self.captured or self.grower is TreeGrower)
-        return buffers.head_drafter(self.head, self._evidence, self) if capturable else None
+        return slot.head_drafter(self) if capturable else None
 
 
 class HeadSession(DraftSession):
-    """Drafting for one answer: the head's cache, the features it has not read yet, the noise it ranks with.
+    """Drafting for one answer: the head's cache, the features it has not taken in yet, the noise it ranks with.
 
     Args:
-        capacity: rows the cache starts with; it grows where a wide tree needs more.
-        grower: see `HeadDrafter`.
-        evidence: see `TreeGrower`.
+        capacity: positions that the cache starts with; it grows where a wide tree needs more.
     """
 
-    def __init__(
-        self,
-        head: DraftHead,
-        sampling: SamplingParams,
-        noise: NoiseSource,
-        capacity: int,
-        grower: Callable[..., TreeGrower] = TreeGrower,
-        evidence: HeadEvidence | None = None,
-    ) -> None:
-        self.head, self.sampling, self.grower, self.evidence = head, sampling, grower, evidence
+    def __init__(self, drafter: HeadDrafter, sampling: SamplingParams, noise: NoiseSource, capacity: int) -> None:
+        self.head = head = drafter.head
+        self.sampling, self.grower, self.evidence = sampling, drafter.grower, drafter.node_evidence
         self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
         self.cache = head.new_cache(capacity)
         self.noise_rows = noise.over(head.draft_token_ids)
@@ -113,7 +109,7 @@ class HeadSession(DraftSession):
         self.take(committed.ids, committed.features)
 
     def take(self, ids: Tensor, features: Tensor) -> None:
-        """Committed tokens, (n,) int64, and the target's features one position before each, read with the next tree."""
+        """Committed tokens, (n,) int64, and the target's features one position before each, for the next tree."""
         self._pending.append((ids.to(self.device), features.to(device=self.device, dtype=self.dtype)))
 
     def load_prefix(self, rows: Tensor | None) -> int:
@@ -131,7 +127,7 @@ class HeadSession(DraftSession):
 
     @torch.inference_mode()
     def catch_up(self) -> None:
-        """Reads what is pending in one pass; then the cache holds all committed rows, the root's being the last."""
+        """Takes in what is pending in one pass; then the cache holds all committed tokens, the root being the last."""
         if not self._pending:
             return
         token_ids, features = self._taken()
@@ -142,7 +138,7 @@ class HeadSession(DraftSession):
         self._root_token = token_ids[-1:]
 
     def _taken(self) -> tuple[Tensor, Tensor]:
-        """What is pending, which is not pending any more; the last row once more where nothing is."""
+        """What was pending; the last token once more where nothing is."""
         if not self._pending:
             self.cache.keep(self.cache.length - 1)
             return self._last
@@ -153,7 +149,7 @@ class HeadSession(DraftSession):
 
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
-        """Grows a tree; afterwards the cache holds the committed rows and no others."""
+        """Grows a tree; afterwards the cache holds the committed tokens and no others."""
         compiled, tree = self.grower is TreeGrower and grows_in_one_call(self.head, limits.tree), limits.tree
         if compiled:
             pending = self._taken()
@@ -192,7 +188,7 @@ class HeadSession(DraftSession):
         return limits.tree.nodes if self.device.type == "cpu" else None
 
     def _reserve(self, rows: int) -> None:
-        """Makes room for `rows` more rows."""
+        """Makes room for so many more positions."""
         needed = self.cache.length + rows
         if needed > self.cache.capacity:
             smaller, self.cache = self.cache, self.head.new_cache(2 * needed)
@@ -200,17 +196,19 @@ class HeadSession(DraftSession):
 
 
 def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
-    """The output at the last rows only, as a pass over them alone would give it."""
+    """The output at the last positions only, as a pass over them alone would give it."""
     return HeadOutput(*(None if part is None else part[..., -count:, :] for part in output))
 
 
 def head_method(drafter: Callable[[DraftHead, dict | None], HeadDrafter], needs: Needs = LAYERS, **fields) -> Method:
     """A method that drafts with the head that suits it, within the length that the head was trained for."""
 
-    def load(resources: Resources) -> Drafter:
+    def load(resources: Resources) -> HeadDrafter:
         head, info = resources.head_for(needs)
         head.attach(resources.target)
-        loaded, head_positions = drafter(head, info), head.config.max_position_embeddings
-        return LimitedDrafter(loaded, head_positions) if head_positions < resources.target.max_positions else loaded
+        loaded, positions = drafter(head, info), head.config.max_position_embeddings
+        if positions < resources.target.max_positions:
+            loaded.max_positions = positions
+        return loaded
 
     return Method(needs=needs, load=load, drafter=drafter, **fields)

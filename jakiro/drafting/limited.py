@@ -1,51 +1,19 @@
 """Drafting within the length that a head was trained for; after it, decoding is plain."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 
-from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import (
-    Capturable,
-    Committed,
-    Context,
-    Drafter,
-    DraftSession,
-    FixedBuffers,
-    Proposal,
-    TreeLimits,
-)
+from jakiro.drafting.base import Committed, Context, DraftSession, Proposal, TreeLimits
 
 
-@dataclass(eq=False)
-class LimitedDrafter(Drafter):
-    """A drafter that stops at the length that its head was trained for.
-
-    Attributes:
-        drafter: what drafts within the limit.
-        max_positions: positions the head was trained for.
-    """
-
-    drafter: Drafter
-    max_positions: int
-
-    def __post_init__(self) -> None:
-        inner = self.drafter
-        self.proposers, self.evidence, self.info = inner.proposers, inner.evidence, inner.info
-
-    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "LimitedSession":
-        length = len(prompt.token_ids)
-        session = self.drafter.start(prompt, sampling, noise) if length <= self.max_positions else None
-        return LimitedSession(session, self.max_positions, length - 1)
-
-    def capturable_in(self, buffers: FixedBuffers) -> "LimitedDrafter | None":
-        inner = self.drafter.capturable_in(buffers)
-        return None if inner is None else LimitedDrafter(inner, self.max_positions)
-
-    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable[Capturable]:
-        return self.drafter.passes(tree, greedy, chained)
+def limited(begin: Callable[[], DraftSession], max_positions: int | None, prompt: Context) -> DraftSession:
+    """The session that `begin` makes, within so many positions; None for no limit."""
+    if max_positions is None:
+        return begin()
+    length = len(prompt.token_ids)
+    return LimitedSession(begin() if length <= max_positions else None, max_positions, length - 1)
 
 
 @dataclass

@@ -11,12 +11,10 @@ from torch import Tensor
 from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
-    Capturable,
     Committed,
     Context,
     Drafter,
     DraftSession,
-    FixedBuffers,
     Method,
     Needs,
     Proposal,
@@ -80,11 +78,11 @@ class MergedDrafter(Drafter):
         place = self.place_chain or partial(Chain.of, device=prompt.ids.device)
         return MergedSession(self.first.start(prompt, sampling, noise), chains, place)
 
-    def capturable_in(self, buffers: FixedBuffers) -> "MergedDrafter | None":
-        first = self.first.capturable_in(buffers)
-        return None if first is None else MergedDrafter(first, self.second, buffers.chain)
+    def capturable_in(self, slot) -> "MergedDrafter | None":
+        first = self.first.capturable_in(slot)
+        return None if first is None else MergedDrafter(first, self.second, slot.chain)
 
-    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable[Capturable]:
+    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable:
         yield from self.first.passes(tree, greedy)
         yield from self.first.passes(tree, greedy, chained=True)
 

@@ -3,8 +3,6 @@
 Every node of a level has the same children, so the tree is the best part of a product of lists.
 """
 
-import torch
-
 from jakiro.drafting.base import Proposal, Proposer
 from jakiro.drafting.growing import Children, TreeGrower
 
@@ -23,22 +21,20 @@ class ProductGrower(TreeGrower):
     Candidates name their level's row as their proposer.
     """
 
+    by_level = True
+
     def grow(self) -> Proposal:
         """Keeps the best nodes; runs no pass."""
         rows = self._scaled(self.outputs[0].features[0][: self.depth])
-        self._add_first(self._of_level(rows[:1], 1))
+        self._add_first(self._children(rows[:1], 1))
         frontier = self._worth_expanding(self.numbers[: self.width])
         for depth in range(2, rows.shape[0] + 1):
             count = frontier.shape[0]
             if not count:
                 break
-            shared = Children(*(column.expand(count, -1) for column in self._of_level(rows[depth - 1 : depth], depth)))
+            # All nodes above have the same children
+            shared = Children(*(column.expand(count, -1) for column in self._children(rows[depth - 1 : depth], depth)))
             above = self.levels[-1]
             self._add(shared, self._nodes(frontier), above.scores[frontier], self._same(0, frontier))
             frontier = self._worth_expanding(self._best(self.levels[-1]))
         return self._select()
-
-    def _of_level(self, row: torch.Tensor, depth: int) -> Children:
-        """The children that all nodes above this depth have; `row` is (1, draft vocabulary)."""
-        children = self._children(row, depth)
-        return children._replace(proposers=self._same(depth - 1, children.proposers))

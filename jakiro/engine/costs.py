@@ -13,11 +13,11 @@ from functools import partial
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Committed, Context, Drafter, TreeLimits
-from jakiro.engine.runner import Runner, RunnerPool, SlicedRunner
+from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.system import num_cores, processor_name
 from jakiro.target.model import TargetModel
+from jakiro.target.probes import star_tree
 
 ROUNDS = 5
 # Few rows cost what reading the weights costs, many what multiplying them does
@@ -78,13 +78,13 @@ def device_name(device: torch.device) -> str:
     return f"{num_cores()}-core CPU" if device.type == "cpu" else str(device)
 
 
-def measure(target: TargetModel, drafter: Drafter, drafts: bool, slots: RunnerPool | None = None) -> DeviceProfile:
+def measure(target: TargetModel, drafter: Drafter, drafts: bool, slots=None) -> DeviceProfile:
     """Times what the size of a tree depends on: half a second on two cores of a laptop.
 
     Args:
         drafts: whether the drafter runs passes.
-        slots: where passes run at fixed addresses. Trees have one size there, and attention costs the same for any
-            text, so only plain passes and those of that tree are timed.
+        slots: `jakiro.graphs.pool.Slots`, where passes run at fixed addresses, else None. Trees have one size there,
+            and attention costs the same for any text, so only plain passes and those of that tree are timed.
     """
     rows, levels = (ROWS, LEVELS) if slots is None else ((1, slots.tree.nodes), (slots.tree.depth,))
     verify_ms = time_passes(target, drafter, rows, slots=slots)
@@ -105,28 +105,20 @@ def measure(target: TargetModel, drafter: Drafter, drafts: bool, slots: RunnerPo
 
 @torch.inference_mode()
 def time_passes(
-    target: TargetModel,
-    drafter: Drafter,
-    rows: Sequence[int],
-    context: int = NEAR_TOKENS,
-    slots: RunnerPool | None = None,
+    target: TargetModel, drafter: Drafter, rows: Sequence[int], context: int = NEAR_TOKENS, slots=None
 ) -> Line:
     """Milliseconds of the target's passes by rows, after a text of `context` tokens."""
     with _after_text(target, drafter, context, max(rows), slots) as (runner, prompt):
-        root = prompt.ids[-1:]
 
         def pass_over(nodes: int) -> float:
-            depths = torch.tensor([0] + [1] * (nodes - 1), device=root.device)
-            star_tree = DraftTree.unscored(root.expand(nodes), depths - 1, depths, min(nodes - 1, 1))
-            return _milliseconds(target.device, partial(runner.score, runner.place(star_tree)))
+            tree = runner.place(star_tree(prompt.ids[-2:], nodes))
+            return _milliseconds(target.device, partial(runner.score, tree))
 
         return _medians(pass_over, rows)
 
 
 @torch.inference_mode()
-def time_drafts(
-    target: TargetModel, drafter: Drafter, levels: Sequence[int], width: int = 1, slots: RunnerPool | None = None
-) -> Line:
+def time_drafts(target: TargetModel, drafter: Drafter, levels: Sequence[int], width: int = 1, slots=None) -> Line:
     """Milliseconds of drafts by levels: of chains, which surely reach their last level, or of wider trees."""
     with _after_text(target, drafter, NEAR_TOKENS, 1, slots) as (runner, prompt):
         session = runner.session(drafter, prompt)
@@ -146,17 +138,15 @@ def time_drafts(
 
 @contextmanager
 def _after_text(
-    target: TargetModel, drafter: Drafter, context: int, rows: int, slots: RunnerPool | None
+    target: TargetModel, drafter: Drafter, context: int, rows: int, slots
 ) -> Iterator[tuple[Runner, Context]]:
     """A runner that has read a text of so many tokens, with room for a tree of `rows` after it; and the text."""
     ids = (torch.arange(NEAR_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size
-    release = None
     if slots is None:
-        runner = SlicedRunner(target, _SAMPLING, context + target.row_bucket(rows))
+        runner, release = SlicedRunner(target, _SAMPLING, context + target.row_bucket(rows)), lambda: None
     else:
-        runner, release = slots.borrow(
-            drafter, _SAMPLING, slots.tree, NEAR_TOKENS, NEAR_TOKENS + _SAMPLING.max_new_tokens
-        )
+        num_tokens = NEAR_TOKENS + _SAMPLING.max_new_tokens
+        runner, release = slots.borrow(drafter, _SAMPLING, slots.tree, NEAR_TOKENS, num_tokens)
     try:
         features, _ = runner.prefill(ids[:-1])
         if context > NEAR_TOKENS:
@@ -166,8 +156,7 @@ def _after_text(
         runner.begin(ids[-1:])
         yield runner, Context(ids.tolist(), ids, features)
     finally:
-        if release is not None:
-            release()
+        release()
 
 
 def _medians(once: Callable[[int], float], counts: Sequence[int]) -> Line:

@@ -3,30 +3,26 @@
 import torch
 from torch import Tensor
 
-from jakiro.core.tree import FLOAT_COLUMNS, TREE_COLUMNS, DraftTree
+from jakiro.core.tree import FLOAT_COLUMNS, INT_COLUMNS, DraftTree
 from jakiro.core.verify import Outcome, Verification
 
-_VERIFIED_COLUMNS = ("target_probs", "choices", "margins", "on_path")
-_NAMES = (*TREE_COLUMNS, *_VERIFIED_COLUMNS)
-_INT_COLUMNS = tuple(name for name in _NAMES if name not in FLOAT_COLUMNS)
-_FLOAT_COLUMNS = tuple(name for name in _NAMES if name in FLOAT_COLUMNS)
+_VERIFIED_INTS, _VERIFIED_FLOATS = ("choices", "on_path"), ("target_probs", "margins")
+_INTS, _FLOATS = (*INT_COLUMNS, *_VERIFIED_INTS), (*FLOAT_COLUMNS, *_VERIFIED_FLOATS)
 
 
 def read_back(tree: DraftTree, verification: Verification) -> Outcome:
     """Copies everything the host sees of a step, once; what lies on the host needs no copy."""
     if not _on_host(tree.token_ids):
         return unpack(pack(tree, verification).tolist(), tree, tree.num_nodes)
-    columns = {name: column.tolist() for name, column in tree.columns.items()}
-    columns |= {name: getattr(verification, name).tolist() for name in _VERIFIED_COLUMNS}
+    columns = {name: column.tolist() for name, column in _columns(tree, verification).items()}
     evidence = {name: matrix.tolist() for name, matrix in tree.evidence.items()}
     return _outcome(columns, evidence, int(verification.end), bool(verification.needs_full_sort))
 
 
 def pack(tree: DraftTree, verification: Verification) -> Tensor:
     """(values,) float64: int columns, end and flag, then float columns and evidence."""
-    columns = tree.columns | {name: getattr(verification, name) for name in _VERIFIED_COLUMNS}
-    ints = [columns[name].long() for name in _INT_COLUMNS]
-    floats = [columns[name] for name in _FLOAT_COLUMNS]
+    columns = _columns(tree, verification)
+    ints, floats = [columns[name].long() for name in _INTS], [columns[name] for name in _FLOATS]
     ints += [verification.end[None], verification.needs_full_sort[None].long()]
     floats += [matrix.flatten() for matrix in tree.evidence.values()]
     # Those of one type first, and then both: few operations on a GPU
@@ -35,7 +31,7 @@ def pack(tree: DraftTree, verification: Verification) -> Tensor:
 
 def packed_size(rows: int, evidence_width: int) -> int:
     """How many values `pack` packs for a tree of so many rows."""
-    return rows * (len(_NAMES) + evidence_width) + 2
+    return rows * (len(_INTS) + len(_FLOATS) + evidence_width) + 2
 
 
 def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
@@ -47,12 +43,12 @@ def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
     """
     num_nodes, start = tree.num_nodes, 0
     columns: dict[str, list] = {}
-    for name in _INT_COLUMNS:
+    for name in _INTS:
         columns[name] = list(map(int, values[start : start + num_nodes]))
         start += rows
     end, needs_full_sort = int(values[start]), bool(values[start + 1])
     start += 2
-    for name in _FLOAT_COLUMNS:
+    for name in _FLOATS:
         columns[name] = values[start : start + num_nodes]
         start += rows
     evidence = {}
@@ -61,6 +57,10 @@ def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
         evidence[name] = [values[start + i * width : start + (i + 1) * width] for i in range(num_nodes)]
         start += rows * width
     return _outcome(columns, evidence, end, needs_full_sort)
+
+
+def _columns(tree: DraftTree, verification: Verification) -> dict[str, Tensor]:
+    return tree.columns | {name: getattr(verification, name) for name in (*_VERIFIED_INTS, *_VERIFIED_FLOATS)}
 
 
 def _on_host(tensor: Tensor) -> bool:

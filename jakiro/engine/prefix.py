@@ -1,7 +1,7 @@
-"""What was read for earlier answers, kept for prompts that begin like them: a chat's next turn, a question asked again.
+"""Caches of earlier answers, kept for prompts that begin like them: a chat's next turn, a question asked again.
 
-A prefix never changes: an answer copies what it begins with into its own caches, and adds a copy of what it read. Each
-owner finds only its own prefixes, so nobody's times depend on another's text.
+A prefix never changes: an answer copies what it begins with into its caches, and adds a copy of what it computed.
+Owners find only their own prefixes, so that no owner's times depend on another's text.
 """
 
 import math
@@ -27,21 +27,26 @@ MOST_OF_ROOM = 0.8
 MOST_TEXTS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Prefix:
-    """The beginning of a text as a target and draft heads have read it.
+    """The beginning of a text, as it lies in the caches of a target and of draft heads.
 
     Attributes:
         token_ids: the text's first n tokens.
         rows: of the target's cache, (layers, 2, kv_heads, n, head_dim).
         features: (n, feature_size), the target's.
-        head_rows: by head, of its cache, as `rows`; row t has read token t + 1, so there are at most n - 1.
+        head_rows: by head, of its cache, as `rows`; row t is of token t + 1, so there are at most n - 1.
+        owner, target: whose it is, and of which target's cache.
+        used: when it was used last, in seconds of `time.monotonic`.
     """
 
     token_ids: Sequence[int]
     rows: Tensor
     features: Tensor
     head_rows: Mapping[object, Tensor]
+    owner: Hashable = None
+    target: object = None
+    used: float = 0.0
 
     @property
     def num_bytes(self) -> int:
@@ -50,32 +55,25 @@ class Prefix:
     def first(self, length: int) -> "Prefix":
         """The same of the first `length` tokens; nothing is copied."""
         head_rows = {head: rows[..., : length - 1, :] for head, rows in self.head_rows.items()}
-        return Prefix(self.token_ids[:length], self.rows[..., :length, :], self.features[:length], head_rows)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _KeptPrefix:
-    owner: Hashable
-    target: object
-    prefix: Prefix
-    used: float  # seconds of `time.monotonic`
+        rows, features = self.rows[..., :length, :], self.features[:length]
+        return replace(self, token_ids=self.token_ids[:length], rows=rows, features=features, head_rows=head_rows)
 
 
 class PrefixStore:
     """Prefixes of all owners, bounded together; the least recently used are dropped first.
 
-    It keeps the targets and heads that its prefixes were read with alive until these are dropped.
+    It keeps the targets and heads of its prefixes alive until these are dropped.
 
     Args:
         max_bytes: of all prefixes together; 0 stores nothing.
-        max_seconds: how long one is kept that nobody uses, whose owner may have gone without a word.
+        max_seconds: how long one is kept that is not used: its owner may be gone.
     """
 
     def __init__(self, max_bytes: int = MEGABYTES * 2**20, max_seconds: float = math.inf) -> None:
         self.max_bytes, self._max_seconds = max_bytes, max_seconds
         self._lock = threading.Lock()
         # Used last comes last
-        self._kept: list[_KeptPrefix] = []
+        self._kept: list[Prefix] = []
         self._parts: weakref.WeakSet[OwnPrefixes] = weakref.WeakSet()
 
     def of(self, owner: Hashable = None) -> "OwnPrefixes":
@@ -91,13 +89,13 @@ class PrefixStore:
     def num_bytes(self) -> int:
         """Bytes of all prefixes together."""
         with self._lock:
-            return sum(each.prefix.num_bytes for each in self._kept)
+            return sum(each.num_bytes for each in self._kept)
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def drop(self, owner: Hashable) -> None:
-        """Forgets all of an owner, and keeps nothing of what is being read for the owner now."""
+        """Forgets all of an owner, and keeps nothing of the answers that the owner gets now."""
         with self._lock:
             for part in self._parts:
                 part.dropped = part.dropped or part.owner == owner
@@ -108,15 +106,15 @@ class PrefixStore:
         with self._lock:
             self._kept = []
 
-    def _of(self, owner: Hashable, target: object) -> list[_KeptPrefix]:
+    def _of(self, owner: Hashable, target: object) -> list[Prefix]:
         return [each for each in self._kept if each.owner == owner and each.target is target]
 
     def _trim(self, owner: Hashable) -> None:
         for surplus in [each for each in self._kept if each.owner == owner][:-MOST_TEXTS]:
             self._kept.remove(surplus)
-        total = sum(each.prefix.num_bytes for each in self._kept)
+        total = sum(each.num_bytes for each in self._kept)
         while total > self.max_bytes:
-            total -= self._kept.pop(0).prefix.num_bytes
+            total -= self._kept.pop(0).num_bytes
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -130,19 +128,19 @@ class OwnPrefixes:
     def find(self, target: object, prompt: Sequence[int]) -> Prefix | None:
         """What is kept of the longest text that begins like the prompt, without its last token; None for nothing.
 
-        The last token is read again, because what comes after it is asked for. A head that has not read this text may
-        have read more of the prompt in another one: its rows are those that reach furthest.
+        The last token is computed again, because what comes after it is asked for. A head whose cache lacks this text
+        may have more of the prompt from another one: its rows are those that reach furthest.
         """
         with self.store._lock:
             kept = self.store._of(self.owner, target)
-            lengths = [_num_common(each.prefix.token_ids, prompt[:-1]) for each in kept]
+            lengths = [_num_common(each.token_ids, prompt[:-1]) for each in kept]
             if not any(lengths):
                 return None
             length, best = max(zip(lengths, kept, strict=True), key=lambda pair: pair[0])
             self.store._kept.remove(best)
             self.store._kept.append(replace(best, used=time.monotonic()))
-            parts = [each.prefix.first(common) for common, each in zip(lengths, kept, strict=True) if common]
-            found = best.prefix.first(length)
+            parts = [each.first(common) for common, each in zip(lengths, kept, strict=True) if common]
+            found = best.first(length)
             return replace(found, head_rows=reduce(_longest, (part.head_rows for part in parts), found.head_rows))
 
     def add(
@@ -152,7 +150,7 @@ class OwnPrefixes:
         copied: Callable[[], tuple[Tensor, Tensor]],
         head_rows: Mapping[object, Tensor],
     ) -> None:
-        """Keeps what was read of a text, in place of its own beginnings; see `Prefix`.
+        """Keeps what the caches hold of a text, in place of its beginnings; see `Prefix`.
 
         Args:
             copied: gives rows and features of exactly these tokens; not called where a longer text holds them.
@@ -161,14 +159,13 @@ class OwnPrefixes:
             if self.dropped:
                 return
             kept = self.store._of(self.owner, target)
-            longer = next((each for each in kept if _begins(each.prefix.token_ids, token_ids)), None)
-            replaced = [longer] if longer else [each for each in kept if _begins(token_ids, each.prefix.token_ids)]
-            prefix = longer.prefix if longer else Prefix(tuple(token_ids), *copied(), {})
-            head_rows = reduce(_longest, (each.prefix.head_rows for each in replaced), head_rows)
+            longer = next((each for each in kept if _begins(each.token_ids, token_ids)), None)
+            replaced = [longer] if longer else [each for each in kept if _begins(token_ids, each.token_ids)]
+            prefix = longer or Prefix(tuple(token_ids), *copied(), {}, self.owner, target)
+            head_rows = reduce(_longest, (each.head_rows for each in replaced), head_rows)
             for each in replaced:
                 self.store._kept.remove(each)
-            kept_prefix = _KeptPrefix(self.owner, target, replace(prefix, head_rows=head_rows), time.monotonic())
-            self.store._kept.append(kept_prefix)
+            self.store._kept.append(replace(prefix, head_rows=head_rows, used=time.monotonic()))
             self.store._trim(self.owner)
 
 
@@ -188,7 +185,7 @@ class GrowingPrefix:
         self._features.append(features)
 
     def keep(self, runner: Runner, session: DraftSession | None) -> None:
-        """Keeps what can be begun with; the last token was not read yet."""
+        """Keeps what an answer can begin with; the last token is not in the caches yet."""
         head_rows = session.head_rows() if session is not None else {}
         one_token = (runner.export_cache(1), self._features[0][:1], *(rows[..., :1, :] for rows in head_rows.values()))
         room = int(MOST_OF_ROOM * self.prefixes.store.max_bytes) // sum(each.nbytes for each in one_token)
@@ -213,6 +210,6 @@ def _begins(text: Sequence[int], beginning: Sequence[int]) -> bool:
 
 
 def _longest(left: Mapping[object, Tensor], right: Mapping[object, Tensor]) -> dict[object, Tensor]:
-    """For each head the rows that reach further."""
+    """By head, the rows that reach further."""
     further = {head: rows for head, rows in right.items() if head not in left or left[head].shape[-2] < rows.shape[-2]}
     return {**left, **further}

@@ -1,5 +1,6 @@
 """What an answer begins with: the prompt read, the first token chosen, the draft begun, the trace opened."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -7,13 +8,13 @@ from datetime import UTC, datetime
 import torch
 from torch import Tensor
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import SamplingParams
 from jakiro.core.grammar import GrammarRule
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.rule import TokenRule, rule_for
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import verify
-from jakiro.drafting.base import Context, Drafter, DraftSession, Method
+from jakiro.drafting.base import Context, Drafter, Method
 from jakiro.engine.answer_text import AnswerText
 from jakiro.engine.budget import Size, TreeBudget
 from jakiro.engine.clock import StepClock
@@ -50,135 +51,108 @@ class Setup:
     borrow: Callable[[Request], tuple[Runner, Callable[[], object]]]
 
 
-@dataclass(slots=True)
-class AnswerState:
-    """An answer whose prompt was read and whose first token was chosen.
-
-    Attributes:
-        tree: the bounds of its trees.
-        budget: chooses each tree's size; None for trees of a fixed size.
-        release: gives the runner back.
-        rule: what the settings say about tokens; None where they say nothing.
-        session: None for plain decoding.
-        text: the answer's tokens so far and their text.
-        prefix: what the caches hold, for later prompts; None where none is kept.
-        trace: without steps; its end is known where the first token is the last.
-        draft_ms: drafting before the first step, which counts as that step's.
-    """
-
-    tree: TreeConfig
-    budget: TreeBudget | None
-    runner: Runner
-    release: Callable[[], object]
-    rule: TokenRule | None
-    session: DraftSession | None
-    text: AnswerText
-    prefix: GrowingPrefix | None
-    trace: Trace
-    draft_ms: float
-
-
-def prepare(setup: Setup, request: Request) -> AnswerState:
-    """Reads the prompt and chooses the first token.
+class Answer:
+    """An answer whose prompt was read and whose first token was chosen; `Stream` goes on with it.
 
     Raises:
         ValueError: the target cannot read the prompt, or the beginning of the answer ends it.
+
+    Attributes:
+        trace: without steps; its end is known where the first token is the last.
     """
-    target = setup.target
-    _refuse_unknown(request.prompt.ids, target.vocab_size, setup.token_text)
-    # Size the runner by the real limit; the wish may be far longer
-    within = request.within(target.max_positions)
-    limit = within.sampling.max_new_tokens
-    limit_reason = "length" if limit == request.sampling.max_new_tokens else "context"
-    text = AnswerText(setup.token_text, target.stop_ids, request.sampling.stop, limit, limit_reason)
-    text.take(list(request.prompt.answer_ids))
-    if text.end_reason is not None:
-        raise ValueError(f"The beginning of the answer ends it ({text.end_reason}); leave out its last tokens.")
-    rule = _rule_of(setup, request)
-    runner, release = setup.borrow(within)
-    try:
-        return _begin(setup, request, text, rule, runner, release)
-    except BaseException:
-        release()
-        raise
 
+    def __init__(self, setup: Setup, request: Request) -> None:
+        self._setup, self._target, self._sampling = setup, setup.target, request.sampling
+        _refuse_unknown(request.prompt.ids, self._target.vocab_size, setup.token_text)
+        # Size the runner by the real limit; the wish may be far longer
+        within = request.within(self._target.max_positions)
+        limit = within.sampling.max_new_tokens
+        limit_reason = "length" if limit == request.sampling.max_new_tokens else "context"
+        stop_ids, stops = self._target.stop_ids, request.sampling.stop
+        self._text = AnswerText(setup.token_text, stop_ids, stops, limit, limit_reason)
+        self._text.take(list(request.prompt.answer_ids))
+        if self._text.end_reason is not None:
+            reason = self._text.end_reason
+            raise ValueError(f"The beginning of the answer ends it ({reason}); leave out its last tokens.")
+        self._rule = _rule_of(setup, request)
+        self._runner, release = setup.borrow(within)
+        self._release = weakref.finalize(self, release)
+        self._release.atexit = False
+        try:
+            self._open(request)
+        except BaseException:
+            self._release()
+            raise
 
-def _begin(
-    setup: Setup,
-    request: Request,
-    text: AnswerText,
-    rule: TokenRule | None,
-    runner: Runner,
-    release: Callable[[], object],
-) -> AnswerState:
-    target, prompt, sampling, tree = setup.target, request.prompt, request.sampling, request.tree
-    budget = None if setup.profile is None else TreeBudget(setup.profile, setup.sizes)
-    clock = StepClock(target.device)
-    prompt_ids = torch.tensor(prompt.ids, device=target.device)
-    prefixes = request.prefixes if runner.max_reusable_tokens else None
-    earlier = prefixes and prefixes.find(target, prompt.ids)
-    features, logits = _read(runner, prompt_ids, earlier)
-    first, chosen_from = _choose_first(logits, rule, sampling, prompt_ids)
-    first_token_id = int(first)
-    clock.end("other")
-    runner.begin(first, rule)
-    known_ids, session = [*prompt.ids, first_token_id], None
-    if not tree.root_only:
-        head_rows = earlier.head_rows if earlier else {}
-        session = runner.session(setup.drafter, Context(known_ids, torch.cat([prompt_ids, first]), features, head_rows))
-        clock.end("draft")
-    text.take([first_token_id])
-    if rule is not None:
-        rule.advance([first_token_id], first)
-    wanted = sampling.logprobs
-    first_logprobs = () if wanted is None else scored(logits, [first_token_id], wanted, setup.token_text)[0]
-    alternatives = ()
-    if sampling.record_alternatives:
-        alternatives = ranked(chosen_from, [first_token_id], sampling.temperature, setup.token_text)
-    given = prompt.answer_ids
-    profile = {"device": setup.device_name} | (budget.profile.to_dict() if budget else {})
-    header = Header(
-        method=setup.method.name,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        bit_identical=target.bit_identical and target.rounds_alike(tree.nodes),
-        messages=prompt.messages,
-        raw_prompt=prompt.raw,
-        template_arguments=prompt.told,
-        num_prompt_tokens=prompt.answer_start,
-        target={"name": target.name, "sha256": target.sha256},
-        drafter=setup.drafter.info,
-        proposers=tuple(asdict(proposer) for proposer in setup.drafter.proposers),
-        device=str(target.device),
-        dtype=str(target.dtype).removeprefix("torch."),
-        numerics=target.numerics,
-        device_profile=profile,
-        versions=package_versions("jakiro", "torch", "transformers"),
-        sampling=sampling.to_dict(),
-        tree=asdict(tree),
-        first_token_id=first_token_id,
-        first_piece=setup.token_text.piece(first_token_id),
-        first_text=text.text(),
-        prefill_ms=clock.ms["other"],
-        first_logprobs=first_logprobs,
-        first_alternatives=alternatives,
-        prefix_ids=given,
-        prefix_pieces=tuple(map(setup.token_text.piece, given)),
-        forced=tuple((place, given[place]) for place in prompt.forced),
-        num_reused_tokens=len(earlier.token_ids) if earlier else 0,
-        special_tokens={str(token_id): name for token_id, name in setup.token_text.special_tokens.items()},
-    )
-    return AnswerState(
-        tree=replace(tree, width=1) if target.chains_only else tree,
-        budget=budget,
-        runner=runner,
-        release=release,
-        rule=rule,
-        session=session,
-        text=text,
-        prefix=GrowingPrefix(prefixes, target, known_ids, features) if prefixes else None,
-        trace=Trace(header, end_reason=text.end_reason),
-        draft_ms=clock.ms["draft"],
-    )
+    def _open(self, request: Request) -> None:
+        """Reads the prompt, chooses the first token and begins the draft."""
+        setup, target, runner, rule, text = self._setup, self._target, self._runner, self._rule, self._text
+        prompt, sampling, tree = request.prompt, request.sampling, request.tree
+        budget = None if setup.profile is None else TreeBudget(setup.profile, setup.sizes)
+        clock = StepClock(target.device)
+        prompt_ids = torch.tensor(prompt.ids, device=target.device)
+        prefixes = request.prefixes if runner.max_reusable_tokens else None
+        earlier = prefixes and prefixes.find(target, prompt.ids)
+        features, logits = _read(runner, prompt_ids, earlier)
+        first, chosen_from = _choose_first(logits, rule, sampling, prompt_ids)
+        first_token_id = int(first)
+        clock.end("other")
+        runner.begin(first, rule)
+        known_ids, session = [*prompt.ids, first_token_id], None
+        if not tree.root_only:
+            head_rows = earlier.head_rows if earlier else {}
+            context = Context(known_ids, torch.cat([prompt_ids, first]), features, head_rows)
+            session = runner.session(setup.drafter, context)
+            clock.end("draft")
+        text.take([first_token_id])
+        if rule is not None:
+            rule.advance([first_token_id], first)
+        wanted = sampling.logprobs
+        first_logprobs = () if wanted is None else scored(logits, [first_token_id], wanted, setup.token_text)[0]
+        alternatives = ()
+        if sampling.record_alternatives:
+            alternatives = ranked(chosen_from, [first_token_id], sampling.temperature, setup.token_text)
+        given = prompt.answer_ids
+        profile = {"device": setup.device_name} | (budget.profile.to_dict() if budget else {})
+        header = Header(
+            method=setup.method.name,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            bit_identical=target.bit_identical and target.rounds_alike(tree.nodes),
+            messages=prompt.messages,
+            raw_prompt=prompt.raw,
+            template_arguments=prompt.told,
+            num_prompt_tokens=prompt.answer_start,
+            target={"name": target.name, "sha256": target.sha256},
+            drafter=setup.drafter.info,
+            proposers=tuple(asdict(proposer) for proposer in setup.drafter.proposers),
+            device=str(target.device),
+            dtype=str(target.dtype).removeprefix("torch."),
+            numerics=target.numerics,
+            device_profile=profile,
+            versions=package_versions("jakiro", "torch", "transformers"),
+            sampling=sampling.to_dict(),
+            tree=asdict(tree),
+            first_token_id=first_token_id,
+            first_piece=setup.token_text.piece(first_token_id),
+            first_text=text.text(),
+            prefill_ms=clock.ms["other"],
+            first_logprobs=first_logprobs,
+            first_alternatives=alternatives,
+            prefix_ids=given,
+            prefix_pieces=tuple(map(setup.token_text.piece, given)),
+            forced=tuple((place, given[place]) for place in prompt.forced),
+            num_reused_tokens=len(earlier.token_ids) if earlier else 0,
+            special_tokens={str(token_id): name for token_id, name in setup.token_text.special_tokens.items()},
+        )
+        # Bounds of its trees, and what chooses each tree's size; None for trees of a fixed size
+        self._tree, self._budget = replace(tree, width=1) if target.chains_only else tree, budget
+        # None for plain decoding
+        self._session = session
+        # What the caches hold, for later prompts; None where none is kept
+        self._prefix = GrowingPrefix(prefixes, target, known_ids, features) if prefixes else None
+        self.trace = Trace(header, end_reason=text.end_reason)
+        # Drafting before the first step, which counts as that step's
+        self._draft_ms = clock.ms["draft"]
 
 
 def _rule_of(setup: Setup, request: Request) -> TokenRule | None:

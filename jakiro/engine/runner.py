@@ -5,13 +5,12 @@ caches, whose passes have fixed shapes and addresses and can be captured as CUDA
 loop itself is in `stream.py`.
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.rule import TokenRule
 from jakiro.core.tree import DraftTree
@@ -73,21 +72,6 @@ class Runner(Protocol):
 
     def commit(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
         """Keeps the accepted rows; returns the new tokens (n,) and the features one position before each (n, H)."""
-
-
-class RunnerPool(Protocol):
-    """Runners at fixed addresses, lent to one answer at a time.
-
-    Attributes:
-        tree: the one tree of answers that choose their own size.
-    """
-
-    tree: TreeConfig
-
-    def borrow(
-        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, num_tokens: int
-    ) -> tuple[Runner, Callable[[], None]] | None:
-        """A runner for one answer, and a function that returns it; None where none holds such an answer."""
 
 
 class SlicedRunner:

@@ -4,7 +4,6 @@ The step is the same for every method; plain decoding is the loop whose tree is 
 with is made in `prepare.py`.
 """
 
-import weakref
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from jakiro.drafting.base import Committed, NoDraftLimits, Proposal, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.clock import StepClock
 from jakiro.engine.logprobs import ranked, scored
-from jakiro.engine.prepare import Setup, prepare
+from jakiro.engine.prepare import Answer, Setup
 from jakiro.engine.recorder import nodes_from, shown_plan
 from jakiro.engine.request import Request
 from jakiro.trace import Plan, Ranked, Scored, Step
@@ -29,7 +28,7 @@ class Begun(NamedTuple):
     proposal: Proposal
 
 
-class Stream:
+class Stream(Answer):
     """One answer being decoded: an iterator of steps that owns caches, noise and text state, and ends with them.
 
     Attributes:
@@ -39,15 +38,8 @@ class Stream:
     """
 
     def __init__(self, setup: Setup, request: Request) -> None:
-        state = prepare(setup, request)
-        self._setup, self._target, self._tree = setup, setup.target, state.tree
-        self._runner, self._session, self._budget = state.runner, state.session, state.budget
-        self._rule, self._text, self._prefix = state.rule, state.text, state.prefix
-        self._draft_ms, self._sampling = state.draft_ms, request.sampling
-        self.trace, self.may_draft_ahead = state.trace, True
-        self._begun: Begun | None = None
-        self._release = weakref.finalize(self, state.release)
-        self._release.atexit = False
+        super().__init__(setup, request)
+        self.may_draft_ahead, self._begun = True, None
         if self.finished:
             self._end()
 

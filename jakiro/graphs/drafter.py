@@ -6,6 +6,7 @@ The prompt's pass, as long as the prompt, stays outside of graphs.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,13 +14,13 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.sampling import DeviceSampling
-from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, HeadEvidence, Proposal, TreeLimits
+from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, Proposal, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN, Chain
 from jakiro.drafting.heads import HeadDrafter
+from jakiro.drafting.limited import limited
 from jakiro.graphs.cache import StaticCache
 from jakiro.graphs.capture import GraphedPass, Graphs, PassBook
 from jakiro.graphs.tree import MAX_LEVELS, StaticTree
-from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
 
@@ -53,7 +54,7 @@ class DraftBuffers:
         self._staged_estimates = torch.zeros(MAX_CHAIN, **pinned)
 
     def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
-        """As `FixedBuffers.chain`."""
+        """The chain, written where captured passes read it."""
         length = len(token_ids)
         self._staged_ids.fill_(-1)
         self._staged_estimates.fill_(-torch.inf)
@@ -68,14 +69,13 @@ class StaticHeadDrafter(Drafter):
     """A head with the buffers of one answer at a time; `start` begins the next one.
 
     Args:
-        head: bound to its target.
-        evidence: computes that of its trees, see `best_tree`; None for none.
-        like: the drafter with the same head whose grower, proposers and names it takes.
+        like: the drafter whose head, grower, proposers and names it takes.
     """
 
-    def __init__(self, head: LayerHead, evidence: HeadEvidence | None, like: HeadDrafter, around: DraftBuffers) -> None:
+    def __init__(self, like: HeadDrafter, around: DraftBuffers) -> None:
         self.proposers, self.evidence, self.info = like.proposers, like.evidence, like.info
-        self.head, self.around, self._evidence, self.grower = head, around, evidence, like.grower
+        self.head, self.around, self.grower, self.node_evidence = like.head, around, like.grower, like.node_evidence
+        head, self.max_positions = like.head, like.max_positions
         device, self.dtype = head.output_weight.device, head.output_weight.dtype
         self.cache = StaticCache(head.cache_shape, PENDING_ROWS + around.draft_rows, self.dtype, device)
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
@@ -84,8 +84,9 @@ class StaticHeadDrafter(Drafter):
         # Nodes and levels of the trees that passes grow
         self.shapes: dict[tuple, tuple[int, int]] = {}
 
-    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "StaticHeadSession":
-        return StaticHeadSession(self, sampling, prompt.ids[self.head.skipped_tokens :], prompt.features)
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
+        ids = prompt.ids[self.head.skipped_tokens :]
+        return limited(partial(StaticHeadSession, self, sampling, ids, prompt.features), self.max_positions, prompt)
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -106,7 +107,7 @@ class StaticHeadDrafter(Drafter):
         chain = Chain(around.chain_ids, around.chain_log_estimates, len(self.proposers)) if chained else None
         root_token, sampling = self.pending_ids.index_select(0, end), DeviceSampling(greedy, around.temperature)
         drafted = self.cache.following(self.count)
-        grower = self.grower(head, drafted, root, root_token, sampling, config, noise, chain, self._evidence)
+        grower = self.grower(head, drafted, root, root_token, sampling, config, noise, chain, self.node_evidence)
         tree = grower.grow().tree
         around.tree.write(tree, around.target.row_bucket(tree.num_nodes), self.evidence)
         self.shapes[config, greedy, chained] = tree.num_nodes, tree.max_depth

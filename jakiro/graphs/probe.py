@@ -8,7 +8,7 @@ import torch
 from jakiro.core.tree import DraftTree
 from jakiro.graphs.slot import Slot
 from jakiro.target.model import TREE_ROWS
-from jakiro.target.probes import random_ids, root_and_copies
+from jakiro.target.probes import random_ids, star_tree
 
 NUM_PROMPT = 24
 
@@ -30,6 +30,6 @@ def rounds_alike(slot: Slot) -> bool:
         slot.score(DraftTree.root_only(chain[place : place + 1]))
         alone.append(slot.logits(1)[0].clone())
     slot.hold(NUM_PROMPT)
-    tree = root_and_copies(chain, TREE_ROWS)
+    tree = star_tree(chain, TREE_ROWS)
     slot.score(tree)
     return torch.equal(slot.logits(tree.num_nodes), torch.stack(alone)[tree.depths])

@@ -15,14 +15,15 @@ from jakiro.core.rule import Counted, TokenRule, counts, drafted_path, looks_on_
 from jakiro.core.sampling import DeviceSampling, prefix_for
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
-from jakiro.drafting.base import Capturable, Context, Drafter, DraftSession, HeadEvidence, Proposal
+from jakiro.drafting.base import Context, Drafter, DraftSession, Proposal
 from jakiro.drafting.candidates import MAX_CHAIN
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.engine.outcome import pack, packed_size, unpack
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
-from jakiro.graphs.capture import Graphs
+from jakiro.graphs.capture import GraphedPass, Graphs
 from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter
 from jakiro.graphs.tree import MAX_LEVELS, Layout
-from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.base import DraftHead
 from jakiro.target.model import TREE_ROWS, TargetModel
 
 # Of the largest tree, and levels × width of the widest draft
@@ -35,8 +36,7 @@ TOKENS_A_STEP = 3.5
 class Slot(DraftBuffers):
     """One answer's device side at fixed addresses; see `Runner` for what its methods promise.
 
-    It is also the `FixedBuffers` of its drafters: a drafter that has a form at fixed addresses drafts in these buffers,
-    any other one drafts as it always does.
+    A drafter that has a form at fixed addresses drafts in these buffers, any other one drafts as it always does.
 
     Args:
         target: one that runs lean, with passes in row buckets.
@@ -75,7 +75,7 @@ class Slot(DraftBuffers):
         self.counted, self.rule = Counted.empty(target.vocab_size, device), None
         # What a step's one copy brings to the host, by the evidence of its trees
         self._packed: dict[Layout, Tensor] = {}
-        self._heads: dict[LayerHead, StaticHeadDrafter] = {}
+        self._heads: dict[DraftHead, StaticHeadDrafter] = {}
         self._fixed: dict[Drafter, Drafter | None] = {}
         self.served: set[Drafter] = set()
 
@@ -104,10 +104,11 @@ class Slot(DraftBuffers):
         self._heads.clear()
         self.served.clear()
 
-    def head_drafter(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter) -> StaticHeadDrafter:
-        if head not in self._heads:
-            self._heads[head] = StaticHeadDrafter(head, evidence, like, self)
-        return self._heads[head]
+    def head_drafter(self, like: HeadDrafter) -> StaticHeadDrafter:
+        """The drafter in these buffers; those with the same head share it."""
+        if like.head not in self._heads:
+            self._heads[like.head] = StaticHeadDrafter(like, self)
+        return self._heads[like.head]
 
     @torch.inference_mode()
     def capturable(self, drafter: Drafter) -> Drafter | None:
@@ -118,7 +119,7 @@ class Slot(DraftBuffers):
 
     def needed(
         self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, first: int, last: int
-    ) -> Iterator[Capturable]:
+    ) -> Iterator[GraphedPass]:
         """The passes of an answer with such trees, or none, whose committed rows go from `first` to `last`."""
         bound, layout, nodes = _depth_bound(tree), _layout(drafter, tree), {1, tree.nodes}
         yield self.passes.get(self.write_root, self.target.row_bucket(1), layout)
@@ -275,33 +276,20 @@ class Slot(DraftBuffers):
         self._verify(logits, rows, bound, layout, *regime)
 
     def _verify(
-        self, logits: Tensor, rows: int, bound: int, layout: Layout, greedy: bool, limits_p: bool, limits_k: bool,
-        limits_min_p: bool, prefix_length: int,
-    ) -> None:  # fmt: skip
+        self, logits: Tensor, rows: int, bound: int, layout: Layout, greedy: bool, limits: tuple, prefix_length: int
+    ) -> None:
         """What follows the logits in `verify_rows`.
 
         Args:
-            limits_p, limits_k, limits_min_p: whether they drop tokens; how many, the device knows, as it does the seed
-                and the temperature. prefix_length: see `warp`.
+            limits: whether top-p, top-k and min-p drop tokens; how many, the device knows, as it does the seed and the
+                temperature. prefix_length: see `warp`.
         """
         tree = self.tree.first(rows, min(rows - 1, bound), layout)
-        held = DeviceSampling(
-            greedy,
-            self.temperature,
-            self.top_p if limits_p else None,
-            self.top_k if limits_k else None,
-            self.log_min_p if limits_min_p else None,
-        )
-        verification = verify(
-            tree,
-            self.mask[:rows, :rows],
-            logits,
-            held,
-            KeyedNoise(self.seed),
-            self.cache.length,
-            self.noise[: tree.max_depth + 1] if held.unfiltered else None,
-            prefix_length,
-        )
+        numbers = zip((self.top_p, self.top_k, self.log_min_p), limits, strict=True)
+        held = DeviceSampling(greedy, self.temperature, *(number if drops else None for number, drops in numbers))
+        noise, noise_rows = KeyedNoise(self.seed), self.noise[: tree.max_depth + 1] if held.unfiltered else None
+        asked = (held, noise, self.cache.length, noise_rows, prefix_length)
+        verification = verify(tree, self.mask[:rows, :rows], logits, *asked)
         self.choices[:rows].copy_(verification.choices)
         self.on_path[:rows].copy_(verification.on_path)
         self.end.copy_(verification.end)
@@ -351,7 +339,7 @@ class Slot(DraftBuffers):
         dropped = drawn and 0 < sampling.top_k < self.target.vocab_size
         prefix_length = self.target.vocab_size if whole_vocabulary else prefix_for(sampling.top_k if dropped else 0)
         limits = drawn and sampling.top_p < 1, dropped, drawn and sampling.min_p > 0
-        return counts(sampling), sampling.greedy, *limits, prefix_length
+        return counts(sampling), sampling.greedy, limits, prefix_length
 
     def _keeps_noise(self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig) -> bool:
         """Whether the target, or a drafter that ranks with it, uses noise over the whole vocabulary."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from jakiro.core.tree import FLOAT_COLUMNS, TREE_COLUMNS, DraftTree
+from jakiro.core.tree import FLOAT_COLUMNS, INT_COLUMNS, DraftTree
 
 MAX_LEVELS = 16
 PAD_DEPTH = -1
@@ -18,22 +18,21 @@ class StaticTree:
     A pad is a node of depth −1 below the root: it is scored and never accepted.
 
     Attributes:
-        numbers: (6, rows) int64, the tree's int columns in their order. values: (2, rows) float32.
+        int_columns: (6, rows) int64. float_columns: (2, rows) float32.
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.rows, self.device = rows, device
-        floats = [name for name in TREE_COLUMNS if name in FLOAT_COLUMNS]
-        self.numbers = torch.zeros((len(TREE_COLUMNS) - len(floats), rows), dtype=torch.int64, device=device)
-        self.values = torch.zeros((len(floats), rows), device=device)
-        self.numbers[1, 0] = -1
-        numbers, values = iter(self.numbers.unbind(0)), iter(self.values.unbind(0))
-        self._columns = {name: next(values if name in floats else numbers) for name in TREE_COLUMNS}
+        self.int_columns = torch.zeros((len(INT_COLUMNS), rows), dtype=torch.int64, device=device)
+        self.float_columns = torch.zeros((len(FLOAT_COLUMNS), rows), device=device)
+        columns = (*self.int_columns.unbind(0), *self.float_columns.unbind(0))
+        self._columns = dict(zip((*INT_COLUMNS, *FLOAT_COLUMNS), columns, strict=True))
+        self._columns["parents"][0] = -1
         self._evidence: dict[tuple[str, int], Tensor] = {}
 
     @property
     def buffers(self) -> list[Tensor]:
-        return [self.numbers, self.values, *self._evidence.values()]
+        return [self.int_columns, self.float_columns, *self._evidence.values()]
 
     @property
     def first_address(self) -> int:
@@ -50,16 +49,11 @@ class StaticTree:
     def write(self, tree: DraftTree, rows: int, layout: Layout) -> None:
         """Copies a tree into the first `rows` rows; those after its nodes become pads."""
         nodes = tree.num_nodes
-        for columns, own in ((self.numbers, torch.int64), (self.values, torch.float32)):
-            given = [getattr(tree, name) for name, column in self._columns.items() if column.dtype == own]
-            torch.stack(given, out=columns[:, :nodes])
+        for names, columns in ((INT_COLUMNS, self.int_columns), (FLOAT_COLUMNS, self.float_columns)):
+            torch.stack([getattr(tree, name) for name in names], out=columns[:, :nodes])
         for name, buffer in self.evidence(layout).items():
             rows_of = tree.evidence.get(name)
             buffer[:nodes].fill_(torch.nan) if rows_of is None else buffer[:nodes].copy_(rows_of)
-        self.pad(nodes, rows)
-
-    def pad(self, nodes: int, rows: int) -> None:
-        """Makes pads of the rows after a tree's nodes."""
         if nodes < rows:
             for name, value in (("token_ids", 0), ("parents", 0), ("depths", PAD_DEPTH)):
                 self._columns[name][nodes:rows].fill_(value)

@@ -1,4 +1,4 @@
-"""What all draft heads share: a config, a draft vocabulary, and the target's embedding and output rows.
+"""What all draft heads share: a config, a draft vocabulary, and the target's embedding and output matrices.
 
 A head is a network that proposes features of the target; its distribution is the target's output function over them.
 """
@@ -10,7 +10,7 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled.linear import BlockLinear, CompiledInt8Linear
-from jakiro.kernels.linear import Packing, looked_up, native_works, packed_linear
+from jakiro.kernels.linear import Packing, looked_up, native_works, pack_linears, packed_linear, packing_works
 from jakiro.target.model import TargetModel
 
 PRECISIONS = ("int8", "full")
@@ -28,23 +28,24 @@ def known_precision(name: str) -> str:
 
 
 class DraftHead(nn.Module):
-    """A network bound to its target's embedding rows and output function.
+    """A network bound to its target's embedding and output function.
 
     `bind` must be called before `embed` and `logits`: the target's tensors are shared and never saved with the head.
 
     Attributes:
         precision: of the matrices it drafts with, one of `PRECISIONS`.
         capturable: whether its passes run over any `PassCache`, as captured ones do.
-        skipped_tokens: at a text's beginning, those that its cache has no row for; rows that pair a token with the
-            target's feature one position before it begin at the second one.
-        root_rows: rows at the end of what `extend` returns from which a tree begins.
-        drafted_rows: rows that drafting writes into the cache at least, however small the tree.
+        packable: whether there are packed forms of its layers.
+        skipped_tokens: at a text's beginning, those without a place in its cache; where a token is paired with the
+            target's feature one position before it, the first one has none.
+        root_rows: positions at the end of what `extend` returns from which a tree begins.
+        drafted_rows: positions that drafting writes into the cache at least, however small the tree.
     """
 
     skipped_tokens = 1
     root_rows = 1
     drafted_rows = 0
-    capturable = True
+    capturable = packable = True
 
     @property
     def levels(self) -> int | None:
@@ -69,7 +70,7 @@ class DraftHead(nn.Module):
         self.precision = "full"
 
     def bind(self, embedding: Tensor | BlockLinear, output_weight: Tensor | BlockLinear) -> "DraftHead":
-        """Shares the target's raw embedding rows and output rows, both (vocab_size, hidden_size), see `looked_up`.
+        """Shares the target's raw embedding and output matrix, both (vocab_size, hidden_size), see `looked_up`.
 
         Raises:
             ValueError: the target's sizes are not those the head was made for.
@@ -108,21 +109,36 @@ class DraftHead(nn.Module):
         return torch.nn.functional.linear(features, self.output_weight)
 
     def pack(self, precision: str = "int8") -> "DraftHead":
-        """Packs the matrices for drafting on a CPU, as far as this machine can; no training after it.
-
-        Here nothing is packed.
+        """Prepares a bound head for drafting, after which there is no training: on a CPU matrices are packed, as far as
+        this machine can, on a GPU those with the same input are fused.
 
         Args:
             precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
         """
+        device = self.output_weight.device
+        if device.type == "cuda":
+            self.fuse()
+        if packing_works(device, self.output_weight.dtype) and self.packable:
+            # int8 where compiled code multiplies such matrices
+            self.precision = "int8" if precision == "int8" and native_works() else "full"
+            packing = packed_linear if self.precision == "full" else CompiledInt8Linear
+            self.pack_matrices(packing)
+            self._output_layer = packing(self.output_weight, None)
         return self
 
+    def pack_matrices(self, packing: Packing) -> None:
+        """Packs all matrices but the output matrix."""
+        pack_linears(self, packing)
+
+    def fuse(self) -> None:
+        """Fuses matrices with the same input, as on a GPU."""
+
     def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """Extends the cache by committed tokens: (rows,) int64, and the target's features one position before each."""
+        """Extends the cache by committed tokens, (n,) int64; features are the target's, one position before each."""
         return self._extend(self.embed(token_ids), features, cache)
 
     def _extend(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """One causal pass over rows that follow the cache's: (rows, hidden) and (rows, feature_size)."""
+        """One causal pass over tokens that follow the cached ones: (tokens, hidden) and (tokens, feature_size)."""
         places = torch.arange(embeddings.shape[0], device=embeddings.device)
         # Compared, because `tril` would wake all threads on a CPU
         mask = None if cache.is_empty else cache.visible(places <= places[:, None])[None, None]
@@ -165,16 +181,6 @@ class FeatureHead(DraftHead):
         return CountedRows()
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: CountedRows) -> HeadOutput:
-        """Reads committed tokens: all levels' features from the last one, in the place of rows."""
+        """Takes committed tokens; predicts all levels' features from the last one's, in the place of tokens."""
         cache.length += token_ids.shape[0]
         return row_output(self(features[-1:])[:, 0][None])
-
-
-def precision_on(device: torch.device, wanted: str) -> str:
-    """What packed matrices get there: "int8" where it is wanted and compiled code multiplies them, else "full"."""
-    return "int8" if wanted == "int8" and device.type == "cpu" and native_works() else "full"
-
-
-def packing_for(precision: str) -> Packing:
-    """What packs a head's matrices at this precision."""
-    return packed_linear if precision == "full" else CompiledInt8Linear

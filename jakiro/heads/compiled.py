@@ -4,7 +4,6 @@ import ctypes
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,37 +19,13 @@ from jakiro.kernels.rotary import AngleTable
 MOST_ROWS = 64
 
 
-class Growth(NamedTuple):
-    """How a tree is to grow.
-
-    Attributes:
-        width: children of a node, and nodes expanded a level, at most.
-        passes: over drafted nodes, at most.
-        explored: nodes of the largest tree; what can have no child in it is not expanded.
-        kept: nodes at most, root included.
-        contrastive: whether the last pass gives two levels.
-        temperature: of the draft's distribution.
-        weights: of each level, a, b and log kept, see `heads.calibration`.
-        noise: (levels, draft vocabulary) float32, or None.
-    """
-
-    width: int
-    passes: int
-    explored: int
-    kept: int
-    contrastive: bool
-    temperature: float
-    weights: Sequence[Sequence[float]]
-    noise: Tensor | None
-
-
 class NativeHeadLayer(nn.Module):
     """Made from a head's input projection and layer, whose weights it copies.
 
     Args:
         projection: the input projection.
         angles: of the head's rotary embedding.
-        packing: packs matrices for compiled products, see `packing_for`.
+        packing: packs matrices for compiled products.
     """
 
     def __init__(self, projection: nn.Linear, layer: HeadLayer, angles: AngleTable, packing: Packing) -> None:
@@ -70,19 +45,10 @@ class NativeHeadLayer(nn.Module):
         self._matrices = [(Matrix * len(experts))(*(each.matrix for each in part)) for part in (self.read, self.write)]
         self._summed, self._contrastive = len(experts[0]) == 3, self.router.out_features > len(experts)
         sizes = (self.hidden_size, self.inner_size, len(experts), self.heads, self.kv_heads, self.head_dim)
-        self._structure = Head(
-            self.projection.matrix,
-            self.query_key_value.matrix,
-            self.output.matrix,
-            self.router.matrix,
-            *self._matrices,
-            self.norm.data_ptr(),
-            layer.post_attention_layernorm.eps,
-            self.head_dim**-0.5,
-            *sizes,
-            self._summed,
-            self._contrastive,
-        )
+        matrices = (each.matrix for each in (self.projection, self.query_key_value, self.output, self.router))
+        norm = (address(self.norm), layer.post_attention_layernorm.eps)
+        scaling = self.head_dim**-0.5
+        self._structure = Head(*matrices, *self._matrices, *norm, scaling, *sizes, self._summed, self._contrastive)
 
     @staticmethod
     def takes(embeddings: Tensor, cache: PassCache | None) -> bool:
@@ -113,20 +79,9 @@ class NativeHeadLayer(nn.Module):
         buffers = inputs.new_empty(rows * sum(widths) + memory).split([*(rows * width for width in widths), memory])
         stream, _, _, _, outputs, router, mixed, contrast, _ = buffers
         mask = mask.reshape(rows, start + rows).contiguous()
-        read = (inputs, cos, sin, mask, keys, values, *buffers)
-        library().jakiro_draft(
-            ctypes.byref(
-                HeadPass(
-                    ctypes.pointer(self._structure),
-                    rows,
-                    start,
-                    keys.shape[1],
-                    *(each.data_ptr() for each in read),
-                    rows * hidden,
-                )
-            ),
-            threads,
-        )
+        read, head = (inputs, cos, sin, mask, keys, values, *buffers), ctypes.pointer(self._structure)
+        run = HeadPass(head, rows, start, keys.shape[1], *map(address, read), rows * hidden)
+        library().jakiro_draft(ctypes.byref(run), threads)
         stream, outputs = stream.view(1, rows, hidden), outputs.view(experts, 1, rows, hidden)
         weights, pair = router.view(1, rows, router_rows).split([experts, router_rows - experts], dim=-1)
         features = mixed.view(1, rows, hidden) if self._summed else stream + outputs
@@ -143,7 +98,9 @@ class NativeHeadLayer(nn.Module):
         token_ids: Tensor,
         features: Tensor,
         cache: RowCache,
-        growth: Growth,
+        weights: Sequence[Sequence[float]],
+        noise: Tensor | None,
+        **growth: float,
     ) -> tuple[Tensor, Tensor]:
         """Reads committed tokens into the cache and grows a tree on them.
 
@@ -154,46 +111,44 @@ class NativeHeadLayer(nn.Module):
                 which evidence is made; None for none.
             token_ids: (rows,) int64, at most `MOST_ROWS`; features: (rows, …) the target's one position before each.
             cache: with room for the tokens and for `width` rows a pass, which are written behind them, but not counted.
+            weights: of each level, a, b and log kept, see `heads.calibration`.
+            noise: (levels, draft vocabulary) float32, or None.
+            growth: what the tree may be, as the fields of `Draft`: `width`, children of a node, and nodes expanded a
+                level, at most; `passes` over drafted nodes, at most; nodes of the largest tree `explored`, because what
+                can have no child in it is not expanded; nodes `kept` at most, root included; whether the last pass
+                gives two levels, `contrastive`; and the `temperature` of the draft's distribution.
 
         Returns:
             Of the nodes, root first: (6, nodes) int64, tokens, parents, depths, draft passes, proposers and who
             proposed it too; (2, nodes) float32, scores and draft probabilities, and below them the evidence, see
             `drafting.experts.expert_evidence`.
         """
-        committed, start = token_ids.shape[0], cache.extend(token_ids.shape[0])
-        rows, angles = cache.store.rows, self._angles.up_to(start + committed + growth.passes, features.device)
-        parts = 2 if directions is None else 3 + 2 * len(self.write)
-        whole, real = torch.empty((6, growth.kept), dtype=torch.int64), torch.empty((parts, growth.kept))
+        committed, start = len(token_ids), cache.extend(len(token_ids))
+        rows = cache.store.rows
+        angles = self._angles.up_to(start + committed + growth["passes"], features.device)
+        parts, kept = 2 if directions is None else 3 + 2 * len(self.write), growth["kept"]
+        ints, floats = torch.empty((6, kept), dtype=torch.int64), torch.empty((parts, kept))
         token_ids, features = token_ids.contiguous(), features.contiguous()
-        noise = None if growth.noise is None else growth.noise.contiguous()
-        weights = (ctypes.c_float * (3 * len(growth.weights)))(*chain.from_iterable(growth.weights))
+        noise = None if noise is None else noise.contiguous()
+        numbers = (ctypes.c_float * (3 * len(weights)))(*chain.from_iterable(weights))
+        blocks = isinstance(embedding, BlockLinear)
+        directions, mean = directions or (None, None)
+        tensors = {"embedding": None if blocks else embedding, "directions": directions, "mean": mean, "noise": noise}
+        tensors |= {"token_ids": draft_token_ids, "angles": angles, "rows": rows, "ids": token_ids}
+        tensors |= {"features": features, "int_columns": ints, "float_columns": floats}
         draft = Draft(
-            ctypes.pointer(self._structure),
-            ctypes.pointer(output.matrix),
-            address(embedding) if isinstance(embedding, Tensor) else None,
-            None if isinstance(embedding, Tensor) else ctypes.pointer(embedding.matrix),
-            draft_token_ids.data_ptr(),
-            *map(address, directions or (None, None)),
-            angles.data_ptr(),
-            angles.shape[1],
-            rows.data_ptr(),
-            start,
-            rows.shape[3],
-            token_ids.data_ptr(),
-            features.data_ptr(),
-            committed,
-            growth.width,
-            growth.passes,
-            growth.explored,
-            growth.contrastive,
-            growth.kept,
-            growth.temperature,
-            ctypes.addressof(weights),
-            address(noise),
-            whole.data_ptr(),
-            real.data_ptr(),
+            head=ctypes.pointer(self._structure),
+            output=ctypes.pointer(output.matrix),
+            table=ctypes.pointer(embedding.matrix) if blocks else None,
+            positions=angles.shape[1],
+            start=start,
+            capacity=rows.shape[3],
+            committed=committed,
+            weights=ctypes.addressof(numbers),
+            **{name: address(tensor) for name, tensor in tensors.items()},
+            **growth,
         )
         threads = num_threads()
         memory = torch.empty(library().jakiro_grow_bytes(ctypes.byref(draft), threads), dtype=torch.uint8)
-        count = library().jakiro_grow(ctypes.byref(draft), memory.data_ptr(), threads)
-        return whole[:, :count], real[:, :count]
+        count = library().jakiro_grow(ctypes.byref(draft), memory, threads)
+        return ints[:, :count], floats[:, :count]

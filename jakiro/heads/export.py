@@ -36,11 +36,25 @@ def export_head(head_folder: str | Path, out: str | Path, form: str) -> list[Pat
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} is not empty; give a folder that does not exist yet.")
     head = load_head(head_folder)
-    eagle = _in_eagles_form(head) if form == "eagle" else None
-    out.mkdir(parents=True, exist_ok=True)
-    if eagle is not None:
-        return _write_eagle(*eagle, out)
-    return _write_hub(head, head_folder, out, bits=8 if form == "int8" else 16)
+    if form == "eagle":
+        config, tensors = _in_eagles_form(head)
+        out.mkdir(parents=True, exist_ok=True)
+        write_tensors(tensors, out / EAGLE_WEIGHTS_NAME, metadata={"format": "pt"})
+        (out / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        return [out / CONFIG_NAME, out / EAGLE_WEIGHTS_NAME]
+    save_head(head, out, bits=8 if form == "int8" else 16)
+    card = head_folder / CARD_NAME
+    if card.is_file():
+        shutil.copyfile(card, out / CARD_NAME)
+    else:
+        (out / CARD_NAME).write_text(model_card(head), encoding="utf-8")
+    written = [out / CONFIG_NAME, out / WEIGHTS_NAME, out / CARD_NAME]
+    manifest = head_folder / MANIFEST_NAME
+    if manifest.is_file():
+        values = json.loads(manifest.read_text(encoding="utf-8")) | {"sha256": file_sha256(out / WEIGHTS_NAME)}
+        (out / MANIFEST_NAME).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        written.append(out / MANIFEST_NAME)
+    return written
 
 
 def _in_eagles_form(head: DraftHead) -> tuple[dict, dict]:
@@ -56,25 +70,3 @@ def _in_eagles_form(head: DraftHead) -> tuple[dict, dict]:
             "others yet. Export it with --format hub, or train a head with one dense layer."
         )
     return export(head)
-
-
-def _write_eagle(config: dict, tensors: dict, out: Path) -> list[Path]:
-    write_tensors(tensors, out / EAGLE_WEIGHTS_NAME, metadata={"format": "pt"})
-    (out / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return [out / CONFIG_NAME, out / EAGLE_WEIGHTS_NAME]
-
-
-def _write_hub(head: DraftHead, head_folder: Path, out: Path, bits: int) -> list[Path]:
-    save_head(head, out, bits)
-    card = head_folder / CARD_NAME
-    if card.is_file():
-        shutil.copyfile(card, out / CARD_NAME)
-    else:
-        (out / CARD_NAME).write_text(model_card(head), encoding="utf-8")
-    written = [out / CONFIG_NAME, out / WEIGHTS_NAME, out / CARD_NAME]
-    manifest = head_folder / MANIFEST_NAME
-    if manifest.is_file():
-        values = json.loads(manifest.read_text(encoding="utf-8")) | {"sha256": file_sha256(out / WEIGHTS_NAME)}
-        (out / MANIFEST_NAME).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-        written.append(out / MANIFEST_NAME)
-    return written

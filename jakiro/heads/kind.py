@@ -6,6 +6,7 @@ A kind is one folder beside this file, or one module outside the package; `kinds
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 from torch import Tensor
 
@@ -55,6 +56,15 @@ class HeadKind:
     levels: Callable[[DraftHead, Tensor, Tensor], Iterator[Tensor]] | None = None
     start: Callable[[DraftHead, Texts, int, DraftHead | None, str], None] | None = None
     whitening: Callable[[DraftHead, Texts], Tensors] = lambda head, texts: {}
+
+    @classmethod
+    def of(
+        cls, config: type[DraftConfig], network: Callable[[DraftConfig], DraftHead], *modules: ModuleType, **fields
+    ) -> "HeadKind":
+        """The kind whose functions stand in modules, each by the name of its field; a later module's count."""
+        names = ("recognise", "convert", "export", "levels", "start", "whitening")
+        found = {name: vars(module)[name] for module in modules for name in names if hasattr(module, name)}
+        return cls(config=config, network=network, **found, **fields)
 
     @property
     def name(self) -> str:

@@ -9,13 +9,13 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, packing_for, precision_on
-from jakiro.heads.compiled import MOST_ROWS, Growth, NativeHeadLayer
+from jakiro.heads.base import DraftHead
+from jakiro.heads.compiled import MOST_ROWS, NativeHeadLayer
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear
-from jakiro.kernels.linear import native_works, packed_linear, packing_works
+from jakiro.kernels.linear import Packing, native_works, packed_linear
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 
 
@@ -39,35 +39,23 @@ class LayerHead(DraftHead):
         self._table: AngleTable | None = None
         self._native: NativeHeadLayer | None = None
 
-    def pack(self, precision: str = "int8") -> "LayerHead":
-        """Prepares for drafting, after which there is no training: on a CPU matrices are packed, as far as this build
-        of torch can, on a GPU those that read the same rows are fused.
+    @property
+    def packable(self) -> bool:
+        return not changes_with_length(self.rotary)
 
-        Args:
-            precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
-        """
-        device, dtype = self.fc.weight.device, self.fc.weight.dtype
-        if device.type == "cuda":
-            self.fuse()
-        if not packing_works(device, dtype) or changes_with_length(self.rotary):
-            return self
-        self.precision = precision_on(device, precision)
-        layer = self.layers[0]
+    def pack_matrices(self, packing: Packing) -> None:
         self._table = AngleTable(self.rotary)
-        if len(self.layers) == 1 and native_works() and NativeHeadLayer.fits(layer):
-            self._native = NativeHeadLayer(self.fc, layer, self._table, packing_for(self.precision))
+        if len(self.layers) == 1 and native_works() and NativeHeadLayer.fits(self.layers[0]):
+            self._native = NativeHeadLayer(self.fc, self.layers[0], self._table, packing)
         for layer in self.layers:
-            layer.pack(packing_for(self.precision))
+            layer.pack(packing)
         # Never rounded: embeddings and features are of very different sizes
         self.fc = packed_linear(self.fc.weight, self.fc.bias)
-        self._output_layer = packing_for(self.precision)(self.output_weight, None)
-        return self
 
     def fuse(self) -> None:
-        """Fuses matrices as on a GPU."""
         for layer in self.layers:
             layer.fuse()
-        if not changes_with_length(self.rotary):
+        if self.packable:
             self._table = AngleTable(self.rotary, self.fc.weight.dtype)
 
     def forward(
@@ -78,14 +66,14 @@ class LayerHead(DraftHead):
         mask: Tensor | None = None,
         cache: PassCache | None = None,
     ) -> HeadOutput:
-        """One pass over rows.
+        """One pass over tokens.
 
         Args:
-            embeddings: (batch, rows, hidden), rows of the token one ahead of its feature.
-            features: (batch, rows, hidden), the target's (or the head's own) feature at each position.
-            positions: (batch or 1, rows) int64, the rotary position of each row: that of its feature.
-            mask: bool, broadcastable to (batch, heads, rows, keys); None means causal over the rows alone.
-            cache: rows before these, extended in place.
+            embeddings: (batch, tokens, hidden), of the token one ahead of its feature.
+            features: (batch, tokens, hidden), the target's feature (or the head's) at every position.
+            positions: (batch or 1, tokens) int64, the rotary positions: those of the features.
+            mask: bool, broadcastable to (batch, heads, tokens, keys); None means causal over these tokens alone.
+            cache: of the tokens before these, extended in place.
         """
         if self._native is not None and self._native.takes(embeddings, cache):
             return self._native(embeddings, features, positions, mask, cache)
@@ -121,25 +109,25 @@ class LayerHead(DraftHead):
         )
 
     def grow(
-        self, token_ids: Tensor, features: Tensor, cache: RowCache, growth: Growth, with_evidence: bool
+        self, token_ids: Tensor, features: Tensor, cache: RowCache, *ranked, with_evidence: bool, **growth
     ) -> tuple[Tensor, Tensor]:
         """Reads committed tokens and grows a tree on them in one call, see `NativeHeadLayer.grow`.
 
-        Of a prompt's many rows all but the last are read before.
+        Of a prompt, all tokens but the last are read before.
         """
         if token_ids.shape[0] > MOST_ROWS:
             self.extend(token_ids[:-1], features[:-1], cache)
             token_ids, features = token_ids[-1:], features[-1:]
         directions = (self.output_weight, self.mean_output_row) if with_evidence else None
         vocabulary = (self._output_layer, self.embedding, self.draft_token_ids, directions)
-        return self._native.grow(*vocabulary, token_ids, features, cache, growth)
+        return self._native.grow(*vocabulary, token_ids, features, cache, *ranked, **growth)
 
     def angles(self, hidden: Tensor, positions: Tensor, cache: PassCache | None = None) -> Angles:
-        """Of the rotary embedding, for rows that follow the cache's."""
+        """Of the rotary embedding, for tokens that follow the cached ones."""
         if self._table is None:
             cos, sin = self.rotary(hidden, positions)
             return cos, signed(sin)
-        # No row stands after the cache's end; without a cache positions are read, which drafting never does
+        # No token stands after the cache's end; without a cache positions are looked at, which drafting never does
         last = int(positions.max()) if cache is None else cache.end_after(positions.shape[1])
         return self._table.at(positions, last)
 

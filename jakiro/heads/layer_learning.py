@@ -12,7 +12,7 @@ from jakiro.heads.learning import STARTS, Rows, fit, randomise, ridge, sample_ro
 
 
 @torch.no_grad()
-def start_layer(head: LayerHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
+def start(head: LayerHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
     """Initialises the first layer of a bound head, as well as is possible without gradients.
 
     Args:
@@ -36,7 +36,7 @@ def start_layer(head: LayerHead, texts: Texts, seed: int, source: DraftHead | No
 
 @torch.no_grad()
 def start_from_rows(head: LayerHead, rows: Rows, how: str) -> None:
-    """`start_layer` of a head whose layers are random, from what `sample_rows` found."""
+    """`start` of a head whose layers are random, from what `sample_rows` found."""
     inputs, now, ahead = rows
     attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
     stream = whitening_matrix(now)

@@ -1,4 +1,4 @@
-"""What kinds share to say how they learn: rows of texts, masks of unrolled steps, first weights by least squares."""
+"""What kinds share to say how they learn: inputs along texts, masks of unrolled steps, least squares."""
 
 import torch
 from torch import Tensor, nn
@@ -7,12 +7,12 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import Texts
 
 STARTS = ("least-squares", "identity")
-# [E[x_{t+1}]; h_t], h_{t+1} and h_{t+2} of all texts' tokens, one row each
+# [E[x_{t+1}]; h_t], h_{t+1} and h_{t+2} at all texts' positions, one after another
 Rows = tuple[Tensor, Tensor, Tensor]
 
 
 class UnrolledRows:
-    """Keys and values of the true rows and of every unrolled step so far: what a cache is in drafting."""
+    """Keys and values of the true text and of every unrolled step so far: what a cache is in drafting."""
 
     def __init__(self) -> None:
         self.layers: dict[int, list[tuple[Tensor, Tensor]]] = {}

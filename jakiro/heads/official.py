@@ -7,11 +7,12 @@ with `strict=False` and only prints what did not fit.
 
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor
 
+from jakiro.config import is_count
 from jakiro.heads.config import rope_of
 from jakiro.heads.layer_config import LayerConfig
 
@@ -46,9 +47,23 @@ def layer_fields(values: dict, tensors: dict[str, Tensor], num_layers: int = 1) 
         ValueError: something in them is not supported, or a size is missing.
     """
     _refuse_what_is_not_supported(values, tensors, num_layers)
-    require_sizes(values)
     refuse_windows(values)
     name_unread(values)
+    return decoder_fields(values) | {"fc_bias": values.get("bias", True)}
+
+
+def decoder_fields(values: dict) -> dict:
+    """The fields of a `DecoderConfig` that stand at the top of a published config.json.
+
+    Raises:
+        ValueError: a size is missing.
+    """
+    missing = [name for name in _REQUIRED if not is_count(values.get(name), 1)]
+    if missing:
+        raise ValueError(
+            f"The draft head's config.json lacks {', '.join(missing)} as whole numbers; use the config.json that was "
+            "published with these weights."
+        )
     return {
         "hidden_size": values["hidden_size"],
         "num_attention_heads": values["num_attention_heads"],
@@ -56,7 +71,6 @@ def layer_fields(values: dict, tensors: dict[str, Tensor], num_layers: int = 1) 
         "head_dim": values.get("head_dim"),
         "vocab_size": values["vocab_size"],
         "expert_intermediate_size": values["intermediate_size"],
-        "fc_bias": values.get("bias", True),
         "rms_norm_eps": values.get("rms_norm_eps", 1e-6),
         "rope_parameters": rope_of(values),
         "max_position_embeddings": values.get("max_position_embeddings", 2048),
@@ -74,15 +88,6 @@ def layer_tensors(config: LayerConfig, tensors: dict[str, Tensor]) -> dict[str, 
     renamed = {re.sub(r"^(layers\.\d+\.)mlp\.", r"\1mlp_moe.experts.0.", name): each for name, each in kept.items()}
     router = next(iter(kept.values())).new_zeros((1, config.hidden_size))
     return renamed | {f"layers.{number}.mlp_moe.gate.weight": router for number in range(config.num_layers)}
-
-
-def require_sizes(values: dict) -> None:
-    missing = [name for name in _REQUIRED if not isinstance(values.get(name), int) or isinstance(values[name], bool)]
-    if missing:
-        raise ValueError(
-            f"The draft head's config.json lacks {', '.join(missing)} as whole numbers; use the config.json that was "
-            "published with these weights."
-        )
 
 
 def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], num_layers: int) -> None:
@@ -108,11 +113,7 @@ def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], num_
         raise ValueError(
             f"The draft head has {layers} decoder layers, Jakiro runs {num_layers}; use a head with {num_layers}."
         )
-    if values.get("hidden_act", "silu") not in ("silu", "swish"):
-        raise ValueError(
-            f"The draft head's config asks for the activation {values['hidden_act']}, Jakiro's experts use silu; use a "
-            "head with silu."
-        )
+    refuse_activation(values.get("hidden_act", "silu"), "draft")
     if not isinstance(values.get("bias", True), bool):
         raise ValueError(f"The draft head's config says bias = {values['bias']!r}; expected true or false.")
 
@@ -169,6 +170,16 @@ def name_unread(values: dict, read: Collection[str] = ()) -> None:
         )
 
 
+def refuse_other_values(values: dict, only: Mapping[str, object], what: str) -> None:
+    """Raises ValueError where a published config.json gives a field another value than the one that is run here."""
+    for name, value in only.items():
+        if values.get(name) not in (None, value):
+            raise ValueError(
+                f"The {what} head's config.json says {name} = {values[name]!r}, Jakiro runs {value!r} alone; use "
+                "another head."
+            )
+
+
 def refuse_windows(values: dict) -> None:
     """Raises ValueError where a published config.json asks for layers that do not see all positions."""
     if values.get("use_sliding_window") or "sliding_attention" in (values.get("layer_types") or ()):
@@ -200,18 +211,7 @@ def layers_of_family(given: dict, what: str) -> tuple[dict, object]:
     if getattr(layer, "attention_bias", False):
         raise ValueError(f"The {what} head asks for attention_bias, which Jakiro's heads lack; use a head without it.")
     refuse_activation(layer.hidden_act, what)
-    return {
-        "hidden_size": layer.hidden_size,
-        "expert_intermediate_size": layer.intermediate_size,
-        "num_attention_heads": layer.num_attention_heads,
-        "num_key_value_heads": layer.num_key_value_heads,
-        "vocab_size": layer.vocab_size,
-        "head_dim": getattr(layer, "head_dim", None),
-        "rms_norm_eps": layer.rms_norm_eps,
-        "max_position_embeddings": layer.max_position_embeddings,
-        "rope_parameters": rope_of({"rope_parameters": layer.rope_parameters}),
-        "num_layers": layer.num_hidden_layers,
-    }, layer
+    return decoder_fields(layer.to_dict()) | {"num_layers": layer.num_hidden_layers}, layer
 
 
 def draft_vocabulary(tensors: dict[str, Tensor], vocab_size: int, what: str) -> tuple[int | None, bool]:
@@ -241,35 +241,28 @@ def draft_vocabulary(tensors: dict[str, Tensor], vocab_size: int, what: str) -> 
     return drafted, output is not None
 
 
-def mlp_chains(
-    pattern: re.Pattern, tensors: dict[str, Tensor], what: str
-) -> tuple[list[dict[int, dict[str, Tensor]]], int]:
-    """For each MLP the tensors of each place of its chain by the rest of their names, and its residual blocks.
+def mlp_tensors(
+    pattern: re.Pattern, tensors: dict[str, Tensor], what: str, renamed: Callable[[int, int, str], str]
+) -> tuple[dict[str, Tensor], int, int]:
+    """The tensors of published MLPs under our names, how many MLPs there are, and the residual blocks of each.
 
     Beside the blocks a chain has one place: Medusa's output rows at its end, Gumiho's reader at its beginning.
+
+    Args:
+        pattern: of their names: the MLP, the place in its chain, and the rest.
+        renamed: from a place, the last place and the rest of a name: the name within an MLP.
+
+    Raises:
+        ValueError: there are fewer tensors than MLPs and places.
     """
-    found: dict[int, dict[int, dict[str, Tensor]]] = {}
-    for name, tensor in tensors.items():
-        if match := pattern.fullmatch(name):
-            found.setdefault(int(match[1]), {}).setdefault(int(match[2]), {})[match[3]] = tensor
-    if sorted(found) != list(range(len(found))):
+    places = {name: (int(match[1]), int(match[2]), match[3]) for name in tensors if (match := pattern.fullmatch(name))}
+    count, blocks = (1 + max(number for number, *_ in places.values())), max(place for _, place, _ in places.values())
+    if count * blocks > len(places):
         raise ValueError(
-            f"The {what} head's MLPs are numbered {sorted(found)}; the file is incomplete; download it again."
+            f"The {what} head has {len(places)} tensors for {count} MLPs of {blocks} blocks; the file is incomplete; "
+            "download it again."
         )
-    blocks = max(found[0])
-    if blocks < 1:
-        raise ValueError(f"The {what} head's MLPs have no residual block; Jakiro runs those with one or more.")
-    return [found[number] for number in sorted(found)], blocks
-
-
-def mlp_linear(
-    places: dict[int, dict[str, Tensor]], place: int, name: str, what: str, of_block: bool = False
-) -> dict[str, Tensor]:
-    """The linear layer of one place under its name in our form; `of_block` leaves the block's own name out."""
-    held = places.get(place, {})
-    if set(held) != {"linear.weight", "linear.bias"}:
-        raise ValueError(
-            f"The {what} head's MLPs hold {', '.join(sorted(held)) or 'nothing'} at place {place}, Jakiro expects "
-            "linear.weight and linear.bias there; it runs the MLPs that the paper's authors publish."
-        )
-    return {name + (each.removeprefix("linear.") if of_block else each): tensor for each, tensor in held.items()}
+    found = {
+        f"mlps.{number}.{renamed(place, blocks, rest)}": tensors[name] for name, (number, place, rest) in places.items()
+    }
+    return found, count, blocks

@@ -1,13 +1,13 @@
-"""What EAGLE-3's and DFlash's heads share: `fc` over several states of the target, and rows that may be their own."""
+"""What EAGLE-3's and DFlash's heads share: `fc` over several states of the target, and perhaps tables of their own."""
 
 from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, packing_for, precision_on
+from jakiro.heads.base import DraftHead
 from jakiro.heads.layer_config import DecoderConfig
-from jakiro.heads.layers import RMSNorm, pack_linears
-from jakiro.kernels.linear import packed_linear, packing_works
+from jakiro.heads.layers import RMSNorm
+from jakiro.kernels.linear import Packing, pack_linears, packed_linear
 
 
 class StatesHead(DraftHead):
@@ -33,7 +33,7 @@ class StatesHead(DraftHead):
         self.rotary = rotary_embedding(config)
 
     def bind(self, embedding: Tensor, output_weight: Tensor) -> "StatesHead":
-        """Shares the target's embedding and output rows, unless the head has its own.
+        """Shares the target's embedding and output matrix, unless the head has its own.
 
         Raises:
             ValueError: the target's vocabulary or width is not the one the head was made for.
@@ -45,28 +45,11 @@ class StatesHead(DraftHead):
             self.output_weight = self.lm_head.weight.detach()
         return self
 
-    def logits(self, features: Tensor) -> Tensor:
-        """(…, hidden) as `norm` gives them → (…, draft vocabulary)."""
-        return super().logits(features) if self.lm_head is None else self.lm_head(features)
-
-    def pack(self, precision: str = "int8") -> "StatesHead":
-        weight = self.fc.weight
-        if weight.device.type == "cuda":
-            self.fuse()
-        if not packing_works(weight.device, weight.dtype):
-            return self
-        self.precision = precision_on(weight.device, precision)
-        pack_linears(self.layers, packing_for(self.precision))
+    def pack_matrices(self, packing: Packing) -> None:
+        pack_linears(self.layers, packing)
         # Never rounded: the target's states are of very different sizes
-        self.fc = packed_linear(weight, None)
-        output = packing_for(self.precision)(self.output_weight, None)
-        if self.lm_head is None:
-            self._output_layer = output
-        else:
-            self.lm_head = output
-        return self
+        self.fc = packed_linear(self.fc.weight, None)
 
     def fuse(self) -> None:
-        """Fuses matrices that read the same rows, as on a GPU."""
         for layer in self.layers:
             layer.self_attn.fuse()

@@ -196,16 +196,13 @@ def packed_itemsize(module: nn.Module, dtype: torch.dtype) -> int:
     return min(packed, default=dtype.itemsize)
 
 
-def pack_linears(module: nn.Module, packing: Packing = packed_linear) -> int:
-    """Replaces every `nn.Linear` below `module` by a packed one, in place; returns how many."""
-    count = 0
+def pack_linears(module: nn.Module, packing: Packing = packed_linear) -> None:
+    """Replaces every `nn.Linear` below `module` by a packed one, in place."""
     for name, child in module.named_children():
         if type(child) is nn.Linear:
             setattr(module, name, packing(child.weight, child.bias))
-            count += 1
         else:
-            count += pack_linears(child, packing)
-    return count
+            pack_linears(child, packing)
 
 
 @torch.inference_mode()

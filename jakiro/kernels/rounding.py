@@ -7,8 +7,8 @@ from torch import Tensor
 _ROWS = 512
 
 
-def balanced(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Moves the sizes of a matrix' columns into what it reads (SmoothQuant, arXiv 2211.10438, with weights alone).
+def column_factors(weight: Tensor) -> Tensor:
+    """What moves the sizes of a matrix' columns into what it reads (SmoothQuant, arXiv 2211.10438, with weights alone).
 
     A head trained in whitened coordinates has small weights where its input is large. Once the columns are of one size,
     the input's numbers are as large as what they contribute, and rounding them loses a tenth as much.
@@ -17,14 +17,9 @@ def balanced(weight: Tensor) -> tuple[Tensor, Tensor]:
         weight: (outputs, inputs).
 
     Returns:
-        Columns with a root mean square near one over rows that are not zero; (inputs,) factors for the input, powers
-        of two, so that moving them rounds nothing.
+        (inputs,) powers of two, so that moving them rounds nothing; columns over them have a root mean square near one
+        over rows that are not zero.
     """
-    factors = _factors(weight)
-    return weight / factors, factors
-
-
-def _factors(weight: Tensor) -> Tensor:
     num_rows = (weight != 0).any(1).sum().clamp_min(1)
     squares = sum(rows.double().square().sum(0) for rows in weight.split(_ROWS))
     sizes = (squares / num_rows).sqrt()
@@ -34,7 +29,7 @@ def _factors(weight: Tensor) -> Tensor:
 def rounded_to_8_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A matrix as int8 numbers, (outputs,) float32 scales and (inputs,) float32 factors, whose product it is about."""
     weight = weight.detach().float()
-    factors, numbers, scales = _factors(weight), [], []
+    factors, numbers, scales = column_factors(weight), [], []
     for rows in weight.split(_ROWS):
         even = rows / factors
         scales.append((even.abs().amax(dim=1) / 127).clamp_min(1e-12))

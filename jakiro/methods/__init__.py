@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
-from jakiro.drafting.base import Drafter, Method, Resources, why_not
+from jakiro.drafting.base import Drafter, Method, Resources
 from jakiro.drafting.merged import merged
 from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import HeadKind
@@ -108,9 +108,8 @@ class Methods(Mapping[str, Method]):
 
     def usual(self, resources: Resources) -> Method:
         """The method to use where none is named: the default, unless the head at hand is of another kind."""
-        if resources.head is None or why_not(DEFAULT, resources) is None:
-            return DEFAULT
-        return self.drafting_with(resources.head.config.kind)
+        kind = None if resources.head is None else resources.head.config.kind
+        return DEFAULT if kind is None or kind in DEFAULT.needs.head else self.drafting_with(kind)
 
     def drafting_with(self, kind: str) -> Method:
         """The method whose heads are of this kind, see `DraftConfig.kind`."""

@@ -31,6 +31,8 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
 class StagedGrower(TreeGrower):
     """Grows two levels serially; MLPs give each kept node of the second one a list for every further level."""
 
+    by_level = True
+
     def __init__(self, head, cache, root, root_token, sampling, tree_config, *more) -> None:
         super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
         self.last_expanded = min(self.depth - 1, SERIAL - 1)
@@ -54,8 +56,7 @@ class StagedGrower(TreeGrower):
         self.first_rows.append(self.first_rows[-1] + outputs.shape[0])
         self.outputs.append(row_output(features[:1]))
         for depth, scores in enumerate(self._scaled(features), SERIAL + 1):
-            lists = self._children(scores, depth)
-            children = type(lists)(*(column.index_select(0, rows) for column in lists))
+            children = self._children(scores, depth).at(rows)
             level = self.levels[-1]
             self._add(children, self._nodes(frontier), level.scores[frontier], rows + self.first_rows[-1])
             frontier = self._worth_expanding(self._best(self.levels[-1]))
@@ -67,10 +68,6 @@ class StagedGrower(TreeGrower):
         """(nodes, hidden), what the layers read of a token and the feature that it was chosen from."""
         inputs = torch.cat([self.head.embed(token_ids), features], dim=-1)
         return self.head.fc(inputs)
-
-    def _children(self, scores, depth, contrastive=False):
-        children = super()._children(scores, depth, contrastive)
-        return children._replace(proposers=self._same(depth - 1, children.proposers))
 
 
 staged_drafter = partial(

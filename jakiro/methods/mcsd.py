@@ -7,32 +7,31 @@ not needed. The paper drafts with a small model; this drafts with the target's h
 such a model where one is given.
 """
 
-import functools
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
 
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import Needs, Proposal, Proposer
+from jakiro.drafting.base import Needs, Proposal
 from jakiro.drafting.candidates import Candidates, best_tree
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import LAYERS, HeadDrafter, head_method
+from jakiro.drafting.parallel import row_proposers
 from jakiro.heads.model_head import ModelConfig
 
 # How often the target's choice is assumed to be among so many children, to settle a tree's shape
 HIT_RATES = (0.6, 0.75, 0.83, 0.88, 0.91, 0.93, 0.945, 0.955)
 # Bounds of trees are visitors' settings, of which there are hundreds of thousands: so many are remembered
 KNOWN_SHAPES = 64
-SAMPLES = tuple(
-    Proposer(f"sample_{place}", f"Sample {place}", f"Draw {place} of the draft, without replacement, at its place.")
-    for place in range(1, len(HIT_RATES) + 1)
+SAMPLES = row_proposers(
+    "sample", "Sample", "Draw {number} of the draft, without replacement, at its place.", len(HIT_RATES)
 )
 
 
-@functools.lru_cache(KNOWN_SHAPES)
+@lru_cache(KNOWN_SHAPES)
 def shape_for(width: int, depth: int, nodes: int) -> tuple[int, ...]:
     """Children per node by depth, never more further down: the static tree that should accept most.
 
@@ -51,7 +50,7 @@ def shape_for(width: int, depth: int, nodes: int) -> tuple[int, ...]:
     return max(shapes(min(width, len(HIT_RATES)), depth, 1, nodes - 1))[1]
 
 
-@functools.lru_cache(KNOWN_SHAPES)
+@lru_cache(KNOWN_SHAPES)
 def drafted_mask(shape: tuple[int, ...], device: torch.device) -> Tensor:
     """(candidates, candidates) bool, which see themselves and their ancestors; a tree of fewer levels has a corner."""
     parents, first = [-1], 0

@@ -11,7 +11,7 @@ class PlainDrafter(Drafter):
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "PlainSession":
         return PlainSession()
 
-    def capturable_in(self, buffers: object) -> "PlainDrafter":
+    def capturable_in(self, slot) -> "PlainDrafter":
         return self
 
 

@@ -80,54 +80,6 @@ class SuffixAutomaton:
         return len(self._next) - 1
 
 
-class Copier:
-    """Continues an earlier occurrence of the text's end and keeps count of how often that was right.
-
-    Args:
-        token_ids: prompt and first token.
-    """
-
-    def __init__(self, token_ids: Sequence[int]) -> None:
-        self.token_ids: list[int] = []
-        self._automaton = SuffixAutomaton()
-        self._hits = [1.0] * (LONGEST_COUNTED + 1)
-        self._tries = [2.0] * (LONGEST_COUNTED + 1)
-        self._proposed: list[int] = []
-        self._proposed_length = 0
-        self._append(token_ids)
-
-    def propose(self) -> tuple[list[int], list[float]]:
-        """The chain and, per token, the log of its estimated chance given the one before; empty without a match.
-
-        The estimate is this answer's own hit rate at that match length, counted from one hit in two tries.
-        """
-        length, end = self._automaton.match
-        self._proposed, self._proposed_length = [], length
-        if length >= MIN_MATCH:
-            self._proposed = self.token_ids[end + 1 : end + 1 + MAX_CHAIN]
-        return list(self._proposed), [math.log(self._rate(length + i)) for i in range(len(self._proposed))]
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        """Takes the tokens a step committed, before any cut, and judges the chain proposed for it."""
-        for index, (proposed, chosen) in enumerate(zip(self._proposed, new_ids, strict=False)):
-            counted = min(self._proposed_length + index, LONGEST_COUNTED)
-            self._tries[counted] += 1
-            self._hits[counted] += proposed == chosen
-            if proposed != chosen:
-                break
-        self._proposed = []
-        self._append(new_ids)
-
-    def _rate(self, match_length: int) -> float:
-        counted = min(match_length, LONGEST_COUNTED)
-        return self._hits[counted] / self._tries[counted]
-
-    def _append(self, token_ids: Sequence[int]) -> None:
-        for token_id in token_ids:
-            self.token_ids.append(token_id)
-            self._automaton.extend(token_id)
-
-
 class PromptLookupDrafter(Drafter):
     """Has nothing to load: every answer copies from its own text."""
 
@@ -144,26 +96,44 @@ class PromptLookupDrafter(Drafter):
 
 
 class PromptLookupSession(ChainSession):
-    """Copies within one answer."""
+    """Continues an earlier occurrence of the text's end and counts how often that was right in this answer."""
 
     def __init__(self, prompt: Context) -> None:
         super().__init__(prompt.ids[-1:])
-        self._copier = Copier(prompt.token_ids)
-        self._chain: tuple[list[int], list[float]] | None = None
+        self._begin(prompt.token_ids)
+
+    def _begin(self, token_ids: Sequence[int]) -> None:
+        self.token_ids: list[int] = []
+        self._automaton = SuffixAutomaton()
+        self._hits = [1.0] * (LONGEST_COUNTED + 1)
+        self._tries = [2.0] * (LONGEST_COUNTED + 1)
+        self._append(token_ids)
 
     def chain(self) -> tuple[list[int], list[float]]:
-        if self._chain is None:
-            self._chain = self._copier.propose()
-        return self._chain
+        """What followed; estimated by this answer's own hit rate at each match length, from one hit in two tries on."""
+        length, end = self._automaton.match
+        copied = self.token_ids[end + 1 : end + 1 + MAX_CHAIN] if length >= MIN_MATCH else []
+        places = (min(length + place, LONGEST_COUNTED) for place in range(len(copied)))
+        return copied, [math.log(self._hits[place] / self._tries[place]) for place in places]
 
     def observe(self, committed: Committed) -> None:
         super().observe(committed)
-        self.chain()
-        self._chain = None
-        self._copier.observe(committed.token_ids)
+        length, _ = self._automaton.match
+        for place, (copied, chosen) in enumerate(zip(self.chain()[0], committed.token_ids, strict=False)):
+            counted = min(length + place, LONGEST_COUNTED)
+            self._tries[counted] += 1
+            self._hits[counted] += copied == chosen
+            if copied != chosen:
+                break
+        self._append(committed.token_ids)
 
     def rewind(self, length: int) -> None:
-        self._copier, self._chain = Copier(self._copier.token_ids[:length]), None
+        self._begin(self.token_ids[:length])
+
+    def _append(self, token_ids: Sequence[int]) -> None:
+        for token_id in token_ids:
+            self.token_ids.append(token_id)
+            self._automaton.extend(token_id)
 
 
 METHOD = Method(

@@ -26,7 +26,6 @@ from jakiro.drafting.base import (
     Needs,
     Proposal,
     Proposer,
-    Resources,
     TreeLimits,
     best_proposal,
 )
@@ -151,10 +150,6 @@ class RecyclingSession(DraftSession):
         """Nothing here depends on the text's length."""
 
 
-def _load(resources: Resources) -> RecyclingDrafter:
-    return RecyclingDrafter(resources.target.vocab_size)
-
-
 METHOD = Method(
     name="recycling",
     title="Token Recycling",
@@ -162,5 +157,5 @@ METHOD = Method(
     paper="2408.08696",
     proposers=RecyclingDrafter.proposers,
     needs=Needs(logits=True),
-    load=_load,
+    load=lambda resources: RecyclingDrafter(resources.target.vocab_size),
 )

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from jakiro.kernels.cache import RowCache
-from jakiro.kernels.compiled.library import Decoder, Layer, Pass, library, num_threads
+from jakiro.kernels.compiled.library import Decoder, Layer, Pass, address, library, num_threads
 from jakiro.kernels.compiled.linear import NativeLinear
 
 
 class NativeDecoder:
-    """Runs rows through all layers, attending as order-independently as `jakiro.kernels.attention` does.
+    """Runs tokens through all layers, attending as order-independently as `jakiro.kernels.attention` does.
 
     Args:
         layers: a lean decoder's, all of one shape, with weights that `fits` finds right.
@@ -24,23 +24,11 @@ class NativeDecoder:
 
     def __init__(self, layers: Sequence, heads: int, kv_heads: int, head_dim: int, scaling: float) -> None:
         self._layers = layers
-        self._structures = (Layer * len(layers))(
-            *(
-                Layer(
-                    *(each.matrix for each in _projections(layer)),
-                    layer.input_norm.data_ptr(),
-                    layer.middle_norm.data_ptr(),
-                    layer.input_eps,
-                    layer.middle_eps,
-                )
-                for layer in layers
-            )
-        )
+        self._structures = (Layer * len(layers))(*map(_structure_of, layers))
         self.hidden_size, self.inner_size = layers[0].output.out_features, layers[0].inner_size
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
-        self._decoder = Decoder(
-            self._structures, len(layers), self.hidden_size, self.inner_size, heads, kv_heads, head_dim, scaling
-        )
+        sizes = (len(layers), self.hidden_size, self.inner_size, heads, kv_heads, head_dim)
+        self._decoder = Decoder(self._structures, *sizes, scaling)
 
     @staticmethod
     def fits(layers: Sequence) -> bool:
@@ -57,16 +45,16 @@ class NativeDecoder:
     def __call__(
         self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: RowCache, kept: Sequence[int]
     ) -> list[Tensor]:
-        """Runs rows that follow the cache's, which are extended by them.
+        """Runs tokens that follow the cached ones, by which the cache is extended.
 
         Args:
-            hidden: (rows, hidden_size) float32 embeddings, replaced by the last layer's output.
-            cos, sin: (rows, head_dim), sin as `jakiro.kernels.rotary.signed` gives it.
-            visible: (rows, length + rows) bool.
+            hidden: (tokens, hidden_size) float32 embeddings, replaced by the last layer's output.
+            cos, sin: (tokens, head_dim), sin as `jakiro.kernels.rotary.signed` gives it.
+            visible: (tokens, length + tokens) bool.
             kept: layers whose output is wanted, the first layer being 1.
 
         Returns:
-            Their outputs, each (rows, hidden_size).
+            Their outputs, all (tokens, hidden_size).
         """
         rows, threads = hidden.shape[0], num_threads()
         length = cache.extend(rows)
@@ -82,20 +70,14 @@ class NativeDecoder:
         cos, sin, visible = cos.contiguous(), sin.contiguous(), visible.contiguous()
         store = cache.store.rows
         buffers = (hidden, cos, sin, visible, store, joint, attended, gated, scratch)
-        library().jakiro_decode(
-            ctypes.byref(
-                Pass(
-                    ctypes.pointer(self._decoder),
-                    rows,
-                    length,
-                    store.shape[3],
-                    *(each.data_ptr() for each in buffers),
-                    places,
-                )
-            ),
-            threads,
-        )
+        run = Pass(ctypes.pointer(self._decoder), rows, length, store.shape[3], *map(address, buffers), places)
+        library().jakiro_decode(ctypes.byref(run), threads)
         return list(outputs.values())
+
+
+def _structure_of(layer: object) -> Layer:
+    norms, eps = (layer.input_norm, layer.middle_norm), (layer.input_eps, layer.middle_eps)
+    return Layer(*(each.matrix for each in _projections(layer)), *map(address, norms), *eps)
 
 
 def _projections(layer: object) -> tuple:

@@ -1,4 +1,4 @@
-"""A lean pass through decoders whose layers have Llama's shape, built from the stock modules' own weights.
+"""A lean pass through decoders whose layers have Llama's shape, built from the stock modules' weights.
 
 Half of a small model's pass through the stock modules is Python and dispatch: 21 to 23 ms for thirty layers, here 13 to
 15. Here projections that read the same input are fused; queries, keys and values are rotated in one operation and lie
@@ -23,9 +23,8 @@ from jakiro.kernels.linear import Packing, looked_up
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 from jakiro.target.compiled import NativeDecoder
 
-_LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
-_ATTENTION_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj"}
-_MLP_MODULES = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+_LINEARS = {f"self_attn.{part}_proj" for part in "qkvo"} | {f"mlp.{part}_proj" for part in ("gate", "up", "down")}
+_OTHERS = {"", "self_attn", "mlp", "mlp.act_fn", "input_layernorm", "post_attention_layernorm"}
 _TRIAL_TOKENS = 12
 
 
@@ -51,7 +50,7 @@ def _fused(linears: list[nn.Linear], packing: Packing | None) -> Callable[[Tenso
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer of Llama's shape; products are functions of rows, norms are weights with what keeps them finite."""
+    """A layer of Llama's shape; matrix products are functions, norms are weights with their epsilons."""
 
     query_key_value: Callable[[Tensor], Tensor]
     output: Callable[[Tensor], Tensor]
@@ -124,7 +123,7 @@ class FusedLlama:
 
         Args:
             model: a stock causal language model.
-            packing: packs matrices for passes of few rows, see `jakiro.kernels.linear`; None fuses them alone.
+            packing: packs matrices for passes over few tokens, see `jakiro.kernels.linear`; None fuses them alone.
         """
         base, config = model.base_model, model.config.get_text_config()
         if not _has_llama_shape(base, config):
@@ -163,17 +162,17 @@ class FusedLlama:
         return cls(base.embed_tokens.weight.detach(), base.rotary_emb, *last, layers, heads, attention.scaling)
 
     def __call__(self, token_ids: Tensor, *rows, **options) -> Tensor:
-        """Runs tokens, (rows,) int64, that follow the cache's rows; the other arguments are `run`'s.
+        """Runs tokens, (tokens,) int64, that follow the cached ones; the other arguments are `run`'s.
 
         Returns:
-            (rows, (1 + feature_layers) · hidden_size) features, those after the final norm first.
+            (tokens, (1 + feature_layers) · hidden_size) features, those after the final norm first.
         """
         hidden, deeper = self.run(looked_up(self.embedding, token_ids), *rows, **options)
         last = self.normed(hidden)
         return torch.cat([last, *deeper], dim=-1) if deeper else last
 
     def normed(self, hidden: Tensor) -> Tensor:
-        """What the output function reads of the last layer's output."""
+        """The output function's input, from the last layer's output."""
         return functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
 
     def run(
@@ -186,25 +185,25 @@ class FusedLlama:
         feature_layers: tuple[int, ...] = (),
         live: int | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Runs rows that follow the cache's.
+        """Runs tokens that follow the cached ones.
 
         Args:
-            hidden: (rows, hidden_size), embeddings or what layers below gave; overwritten.
-            positions: (rows,) int64.
-            visible: (rows, columns) bool, the columns being what the cache gives back after an update.
-            cache: extended in place by these rows.
+            hidden: (tokens, hidden_size), embeddings or what layers below gave; overwritten.
+            positions: (tokens,) int64.
+            visible: (tokens, columns) bool, the columns being what the cache gives back after an update.
+            cache: extended in place by these tokens.
             exact: order-independent attention instead of the stock one.
             feature_layers: see `jakiro.target.features`.
-            live: the first rows, which are no pads; None where all are.
+            live: how many of the first tokens are no pads; None where all are.
 
         Returns:
-            (rows, hidden_size) before the final norm, and the rows of `feature_layers`.
+            (tokens, hidden_size) before the final norm, and the outputs of `feature_layers`.
         """
         if exact and self.native is not None and self.native.runs_on(cache):
             cos, sin = self.angles.at(positions, cache.end_after(len(positions)))
             return hidden, self.native(hidden, cos, sin, visible, cache, feature_layers)
         count, heads, kv_heads = len(hidden), self.num_heads, self.num_kv_heads
-        # Pads are there for the matrix products, which round by the number of rows; exact attention leaves them out
+        # Pads are there for matrix products, which round by their number of rows; exact attention leaves them out
         seen = (live or count) if exact else count
         wide = torch.float64 if exact else hidden.dtype
         cos, sin = self._angles(hidden, positions, cache, wide)
@@ -233,7 +232,7 @@ class FusedLlama:
         return hidden, deeper
 
     def _angles(self, hidden: Tensor, positions: Tensor, cache: PassCache, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines of each head, (rows, heads + 2 · kv_heads, head_dim): 1 and 0 for the values."""
+        """Cosines and signed sines by head, (tokens, heads + 2 · kv_heads, head_dim): 1 and 0 for the values."""
         if self.is_static:
             cos, sin = self.angles.at(positions, cache.end_after(len(positions)))
         else:
@@ -265,18 +264,9 @@ def _has_llama_shape(base: nn.Module, config) -> bool:
         return False
     if getattr(config, "layer_types", None) and len(set(config.layer_types)) > 1:
         return False
-
-    def children(module: nn.Module) -> set[str]:
-        return {name for name, _ in module.named_children()}
-
     for layer in base.layers:
-        if children(layer) != _LAYER_MODULES:
-            return False
-        if children(layer.self_attn) != _ATTENTION_MODULES or children(layer.mlp) != _MLP_MODULES:
-            return False
-        linears = [getattr(layer.self_attn, name) for name in _ATTENTION_MODULES]
-        linears += [getattr(layer.mlp, name) for name in _MLP_MODULES - {"act_fn"}]
-        if not all(type(linear) is nn.Linear for linear in linears):
+        modules = dict(layer.named_modules())
+        if modules.keys() != _LINEARS | _OTHERS or any(type(modules[name]) is not nn.Linear for name in _LINEARS):
             return False
         if not isinstance(layer.mlp.act_fn, nn.SiLU) and type(layer.mlp.act_fn).__name__ != "SiLUActivation":
             return False

@@ -34,7 +34,7 @@ from jakiro.target.families import (
 )
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.target.llama import FusedLlama
-from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, root_and_copies
+from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, star_tree
 from jakiro.target.stored import StoredModel
 
 # Says of a model that `round_linears` rounded its weights, which compiled code then keeps in 8 bits
@@ -117,8 +117,7 @@ class TargetModel:
         sha256: str | Callable[[], str | None] | None = None,
         numerics: str = "exact",
     ) -> None:
-        if numerics not in NUMERICS:
-            raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
+        _refuse_unknown(numerics)
         refuse_what_cannot_work(model.config, type(model))
         self.model, self.tokenizer, self.name, self._sha256 = model, tokenizer, name, sha256
         self.config = model.config.get_text_config()
@@ -157,8 +156,7 @@ class TargetModel:
 
     def with_numerics(self, numerics: str) -> "TargetModel":
         """The same weights under other numerics; nothing is loaded again."""
-        if numerics not in NUMERICS:
-            raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
+        _refuse_unknown(numerics)
         other = copy.copy(self)
         other._decide(numerics)
         return other
@@ -170,9 +168,7 @@ class TargetModel:
             ValueError: the target has no such layer below its last.
         """
         check_feature_layers(feature_layers, self.config.num_hidden_layers)
-        other = copy.copy(self)
-        other.feature_layers = tuple(feature_layers)
-        return other
+        return self._but(feature_layers=tuple(feature_layers))
 
     def seen_in_slots(self, plain_rows: int, rounds_alike: bool) -> "TargetModel":
         """The same weights as passes at fixed addresses found them: see the attributes of these names."""
@@ -407,7 +403,7 @@ class TargetModel:
         # Equal children of one root: whichever row a kernel treats otherwise, it is one of them
         for num_nodes in {self.row_bucket(nodes): nodes for nodes in PROBED_NODES}.values():
             cache.keep(24, [])
-            tree = root_and_copies(chain, num_nodes)
+            tree = star_tree(chain, num_nodes)
             rows = zip(self.score(tree, cache).logits, tree.depths.tolist(), strict=True)
             # One by one: logits of a large vocabulary are the highest memory of a start
             if not all(torch.equal(row, together[depth]) for row, depth in rows):
@@ -467,3 +463,8 @@ class TargetModel:
 
     def _windowed(self, visible: Tensor, positions: Tensor, column_positions: Tensor) -> Tensor:
         return visible & (positions[:, None] - column_positions < self.window)
+
+
+def _refuse_unknown(numerics: str) -> None:
+    if numerics not in NUMERICS:
+        raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")

@@ -101,11 +101,11 @@ def chain_among_siblings(chain: Tensor, siblings: Tensor) -> DraftTree:
     return DraftTree.unscored(nodes, parents, depths, count)
 
 
-def root_and_copies(chain: Tensor, num_nodes: int) -> DraftTree:
+def star_tree(chain: Tensor, num_nodes: int) -> DraftTree:
     """chain[0] and below it only chain[1], over and over."""
     depths = torch.ones(num_nodes, dtype=torch.int64, device=chain.device)
     depths[0] = 0
-    return DraftTree.unscored(chain[depths], depths - 1, depths, 1)
+    return DraftTree.unscored(chain[depths], depths - 1, depths, min(num_nodes - 1, 1))
 
 
 def chain_alone(chain: Tensor) -> DraftTree:

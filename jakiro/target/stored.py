@@ -5,13 +5,11 @@ Matrices are read one by one into panels of 8 bits, whose products compiled code
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from jakiro.gguf_file import GgufTensor
 from jakiro.kernels.compiled.linear import BLOCKS, BlockLinear, NativeLinear, StoredBlocks
 from jakiro.target.llama import FusedLlama, Layer
 
@@ -19,21 +17,13 @@ from jakiro.target.llama import FusedLlama, Layer
 SHAPES = ("llama", "qwen2")
 
 
-class StoredWeight(Protocol):
-    """A weight in a file: its tensor, which of the tensor's rows each of its rows is (or None), and all its numbers."""
-
-    tensor: GgufTensor
-    order: np.ndarray | None
-
-    def numbers(self) -> np.ndarray: ...
-
-
 class StoredModel:
     """What `TargetModel` takes instead of a transformers model.
 
     Args:
         config: transformers', of one of `SHAPES`.
-        weights: by transformers' names.
+        weights: by transformers' names, each with its `tensor` in the file, the `order` in which its rows stand there
+            (None where it is the same) and all its `numbers`, see `jakiro.zoo`.
 
     Attributes:
         embedding, output_weight: (vocab_size, hidden_size), a tensor, or blocks whose rows are looked up by number.
@@ -44,7 +34,7 @@ class StoredModel:
         OSError: it cannot be read.
     """
 
-    def __init__(self, config, weights: Mapping[str, StoredWeight]) -> None:
+    def __init__(self, config, weights: Mapping) -> None:
         # Late: a list of methods imports this file, and this import takes seconds
         from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -52,11 +42,8 @@ class StoredModel:
         tensors = [weight.tensor for weight in weights.values()]
         self.file_bits = 8 * sum(each.num_bytes for each in tensors) / sum(prod(each.shape) for each in tensors)
         self.embedding = self._table("model.embed_tokens")
-        tied = config.tie_word_embeddings
-        self.output = self.embedding if tied else self._matrix("lm_head")
-        if isinstance(self.output, Tensor):
-            self.output = NativeLinear(self.output, None)
-        self.output_weight = self.embedding if tied else self._rows_of(self.output, "lm_head")
+        self.output_weight = output = self.embedding if config.tie_word_embeddings else self._table("lm_head")
+        self.output = NativeLinear(output, None) if isinstance(output, Tensor) else output
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         self.lean = FusedLlama(
@@ -102,19 +89,14 @@ class StoredModel:
         weight = self._weights[f"{name}.weight"]
         return _blocks([weight], None) if weight.tensor.kind in BLOCKS else torch.from_numpy(weight.numbers())
 
-    def _rows_of(self, matrix: NativeLinear, name: str) -> Tensor | BlockLinear:
-        return (
-            matrix if isinstance(matrix, BlockLinear) else torch.from_numpy(self._weights[f"{name}.weight"].numbers())
-        )
 
-
-def bytes_kept(weights: Mapping[str, StoredWeight]) -> int:
+def bytes_kept(weights: Mapping) -> int:
     """About how much memory a `StoredModel` of these weights takes: a byte a weight with its scales, or a float."""
     tensors = [weight.tensor for weight in weights.values()]
     return sum(int((1.1 if tensor.kind in BLOCKS else 4) * prod(tensor.shape)) for tensor in tensors)
 
 
-def _blocks(stored: Sequence[StoredWeight], bias: Tensor | None) -> BlockLinear:
+def _blocks(stored: Sequence, bias: Tensor | None) -> BlockLinear:
     parts = [StoredBlocks(weight.tensor.kind, weight.tensor.blocks(), weight.order) for weight in stored]
     try:
         return BlockLinear(parts, stored[0].tensor.shape[1], bias)

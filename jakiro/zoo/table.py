@@ -267,10 +267,10 @@ def config_of(name: str) -> HeadSummary:
     return HeadSummary.of(json.loads(path.read_text(encoding="utf-8")))
 
 
-def trained_minutes(folder: Path) -> float | None:
-    """How long a head was trained, from its manifest; None where that does not say."""
+def manifest_of(folder: Path) -> dict:
+    """What a head's manifest says; empty where there is none."""
     path = folder / "manifest.json"
-    return json.loads(path.read_text(encoding="utf-8")).get("minutes") if path.is_file() else None
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 HEAD_MINUTES = "{title} {minutes} min"
@@ -284,13 +284,13 @@ def minutes_by_kind(target: str) -> dict[str, float]:
     """How long the shipped head of each kind for a target was trained, of several the first one of `heads_of`."""
     found = {}
     for folder, config in heads_of(target).values():
-        found.setdefault(config.kind, trained_minutes(folder))
+        found.setdefault(config.kind, manifest_of(folder).get("minutes"))
     return {kind: minutes for kind, minutes in found.items() if minutes is not None}
 
 
 def minutes_of_heads() -> dict[str, float]:
     """How long the shipped heads were trained, by name, where their manifests say so."""
-    found = {name: trained_minutes(assets_folder() / "heads" / name) for name in head_names()}
+    found = {name: manifest_of(assets_folder() / "heads" / name).get("minutes") for name in head_names()}
     return {name: minutes for name, minutes in found.items() if minutes is not None}
 
 

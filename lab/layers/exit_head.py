@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.config import is_ascending
-from jakiro.heads.base import packing_for
 from jakiro.heads.config import need
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layer_head import LayerHead
-from jakiro.heads.layers import HeadOutput, pack_linears, row_output
+from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.kernels.cache import RowCache
+from jakiro.kernels.linear import Packing, pack_linears
 from jakiro.target.model import TargetModel
 from lab.layers.subset import LayerSubset
 
@@ -182,11 +182,9 @@ class NestedHead(ExitHead):
         """Exits."""
         return 1 + len(self.exits)
 
-    def pack(self, precision: str = "int8") -> "NestedHead":
-        super().pack(precision)
-        if self._output_layer is not None:
-            pack_linears(self.exits, packing_for(self.precision))
-        return self
+    def pack_matrices(self, packing: Packing) -> None:
+        super().pack_matrices(packing)
+        pack_linears(self.exits, packing)
 
     def all_exits(self, embeddings: Tensor, lower: list[Tensor], positions: Tensor, **rows) -> Tensor:
         """(exits + 1, batch, rows, hidden) features: after each of `exit_layers`, and the own layer's."""

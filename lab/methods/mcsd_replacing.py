@@ -37,7 +37,7 @@ class ReplacingGrower(StaticGrower):
     """Grows static trees of independent draws."""
 
     def _children(self, scores: Scores, depth: int, contrastive: bool = False) -> Children:
-        log_q, shares = scores.mixed() if isinstance(scores, Experts) else (scores, None)
+        log_q, offsets = scores.mixed() if isinstance(scores, Experts) else (scores, None)
         if self.noise is None:
             indices = log_q.argmax(-1, keepdim=True).repeat(1, self.width)
         else:
@@ -46,7 +46,7 @@ class ReplacingGrower(StaticGrower):
         earlier = torch.ones((self.width, self.width), dtype=torch.bool, device=self.device).tril(-1)
         repeated = ((indices[:, :, None] == indices[:, None, :]) & earlier).any(-1)
         estimates = log_q.log_softmax(-1).gather(-1, indices)
-        proposers = torch.zeros_like(indices) if shares is None else shares.proposers(indices)
+        proposers = torch.zeros_like(indices) if offsets is None else scores.proposers(offsets, indices)
         return Children(
             self.head.draft_token_ids[indices],
             estimates.masked_fill(repeated, -torch.inf),

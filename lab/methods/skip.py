@@ -11,11 +11,11 @@ from torch import Tensor
 
 from jakiro.drafting.base import Method, Needs, Proposer, Resources
 from jakiro.drafting.heads import HeadDrafter
-from jakiro.heads.base import DraftHead, packing_for
+from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.kernels.cache import RowCache
-from jakiro.kernels.linear import packing_works
+from jakiro.kernels.linear import Packing
 from jakiro.target.model import TargetModel
 from lab.layers.plan import LayerPlan, find_plan
 from lab.layers.subset import LayerSubset
@@ -44,12 +44,8 @@ class SkippingHead(DraftHead):
         self.embedding, self.output_weight = target.embedding, target.output_weight[:rows]
         self._layers = LayerSubset(target, plan.kept)
 
-    def pack(self, precision: str = "int8") -> "SkippingHead":
-        """Packs the output rows; the layers are the target's, as they are there."""
-        if packing_works(self.output_weight.device, self.output_weight.dtype):
-            self.precision = precision
-            self._output_layer = packing_for(precision)(self.output_weight, None)
-        return self
+    def pack_matrices(self, packing: Packing) -> None:
+        """The layers are the target's, as they are there."""
 
     def new_cache(self, capacity: int) -> RowCache:
         return self._layers.new_cache(capacity)

@@ -22,6 +22,7 @@ from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.dflash import DFLASH
 from jakiro.heads.kinds import make_head
+from jakiro.heads.learning import randomise
 from jakiro.methods.dflash import METHOD
 from jakiro.target.model import TargetModel
 from jakiro.training.start import head_config
@@ -68,6 +69,16 @@ def learned_target(ids: Tensor, steps: int) -> LlamaForCausalLM:
         model(input_ids=batch, labels=batch).loss.backward()
         optimizer.step()
     return model.eval().requires_grad_(False)
+
+
+@torch.no_grad()
+def begin(head) -> None:
+    """Random matrices, and layers that begin by adding little."""
+    torch.manual_seed(0)
+    randomise(head)
+    for layer in head.layers:
+        layer.self_attn.o_proj.weight.mul_(0.1)
+        layer.mlp.down_proj.weight.mul_(0.1)
 
 
 def learn(head, model: LlamaForCausalLM, ids: Tensor, steps: int) -> None:
@@ -124,7 +135,7 @@ def main(target_steps: Steps = 300, head_steps: Steps = 120) -> None:
     heads = {"random": make_head(config), "trained": make_head(config)}
     for head in heads.values():
         head.bind(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
-        DFLASH.start(head, (), 0, None, "")
+        begin(head)
     learn(heads["trained"], model, ids, head_steps)
     target = TargetModel(model, tokenizer, "tiny").with_feature_layers(LAYERS)
     for kind, head in heads.items():

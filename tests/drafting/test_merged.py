@@ -12,7 +12,6 @@ from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import DraftSession, NoDraftLimits, Proposal, Resources, TreeLimits
 from jakiro.drafting.candidates import Chain
 from jakiro.drafting.heads import HeadDrafter
-from jakiro.drafting.limited import LimitedDrafter
 from jakiro.drafting.merged import ChainSession, MergedDrafter, MergedSession
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
@@ -29,7 +28,7 @@ COSTS = DeviceProfile(verify_ms=((1, 10.0), (64, 12.0)), draft_ms=((1, 0.1), (4,
 def test_past_the_head_s_length_chains_are_still_copied(tree, chains_only, monkeypatch):
     target = tiny_target()
     monkeypatch.setattr(type(target), "chains_only", chains_only)
-    drafter = MergedDrafter(LimitedDrafter(HeadDrafter(tiny_head(target)), 8), PromptLookupDrafter())
+    drafter = MergedDrafter(HeadDrafter(tiny_head(target), max_positions=8), PromptLookupDrafter())
     generator = JakiroGenerator(Resources(target), {WITH_COPIES.name: drafter})
     generator.profile = COSTS
     sampling = SamplingParams(max_new_tokens=48)

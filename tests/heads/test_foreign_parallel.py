@@ -214,14 +214,20 @@ def test_published_mlps_are_not_trained(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"1.1.weight": None}, "MLP 1 does not end with output rows after 1 residual blocks"),
-        ({"1.0.linear.bias": None}, "hold linear.weight at place 0"),
-        ({f"1.{name}": None for name in ("0.linear.weight", "0.linear.bias", "1.weight")}, "are numbered [0, 2]"),
+        ({"1.1.weight": None}, "missing ['mlps.1.output.weight']"),
+        ({"1.0.linear.bias": None}, "missing ['mlps.1.blocks.0.linear.bias']"),
+        (
+            {f"1.{name}": None for name in ("0.linear.weight", "0.linear.bias", "1.weight")},
+            "missing ['mlps.1.blocks.0.linear.bias', 'mlps.1.blocks.0.linear.weight', 'mlps.1.output.weight']",
+        ),
+        ({"0.1.weight": None}, "do not end in output rows"),
+        ({"900000.1.weight": torch.zeros(2, 2)}, "for 900001 MLPs of 1 blocks"),
+        ({"0.900000.weight": torch.zeros(2, 2)}, "for 3 MLPs of 900000 blocks"),
     ],
 )
 def test_a_medusa_head_of_another_form_is_refused_with_what_it_holds(change, words, tmp_path):
-    tensors = {name: tensor for name, tensor in medusa_tensors().items() if name not in change}
-    with pytest.raises(ValueError, match="The Medusa head") as refusal:
+    tensors = {name: tensor for name, tensor in (medusa_tensors() | change).items() if tensor is not None}
+    with pytest.raises(ValueError, match=r"The (draft|Medusa) head") as refusal:
         load_head(medusa_folder(tmp_path / "head", tensors))
     assert words in str(refusal.value)
 
@@ -232,11 +238,15 @@ def test_a_medusa_head_of_another_form_is_refused_with_what_it_holds(change, wor
         (
             {"mlp.mlp.0.0.res_connection.weight": torch.zeros(2, 2)},
             {},
-            "hold linear.bias, linear.weight, res_connection.weight",
+            "unexpected ['mlps.0.read.res_connection.weight']",
         ),
         ({"layers.2.mlp.gate_proj.weight": torch.zeros(2, 2)}, {}, "has 3 decoder layers, Jakiro runs 2"),
         ({}, {"num_hidden_layers": 3}, "has 3 decoder layers, Jakiro runs 2"),
-        ({"mlp.mlp.1.3.linear.weight": torch.zeros(2, 2)}, {}, "MLPs are of different lengths: 4 and 3 parts"),
+        (
+            {"mlp.mlp.1.3.linear.weight": torch.zeros(2, 2)},
+            {},
+            "missing ['mlps.0.blocks.2.linear.bias', 'mlps.0.blocks.2.linear.weight', 'mlps.1.blocks.2.linear.bias'",
+        ),
     ],
 )
 def test_a_gumiho_head_of_another_form_is_refused_with_what_it_holds(tensors, values, words, tmp_path):

@@ -29,7 +29,7 @@ from jakiro.kernels.compiled.sampling import verify as native_verify
 from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.system import is_out_of_memory
 from jakiro.target.model import TargetModel
-from jakiro.target.probes import root_and_copies
+from jakiro.target.probes import star_tree
 from tests.support import DEVICE, TREE, byte_tokenizer, tiny_generator
 
 pytestmark = pytest.mark.skipif(
@@ -139,9 +139,9 @@ def test_every_path_of_a_tree_rounds_as_its_tokens_do_one_by_one(half, target_of
 def test_each_row_rounds_alike_however_many_run_together(half, target_of):
     target, tokens = target_of(True, half), torch.tensor([7, 9])
     assert target.bit_identical and target.row_bucket(1) == 1
-    together, cache = scores(target, root_and_copies(tokens, 2))
+    together, cache = scores(target, star_tree(tokens, 2))
     for nodes in (*range(1, 25), 64, 100):
-        tree = root_and_copies(tokens, nodes)
+        tree = star_tree(tokens, nodes)
         cache = target.new_cache(PROMPT + nodes)
         target.prefill(torch.arange(PROMPT) + 3, cache)
         found = target.score(tree, cache)
@@ -311,12 +311,13 @@ def test_the_best_of_a_mixture_are_the_best_of_its_rows(experts, rows, tokens, w
     log_weights = (0.1 * torch.randn((experts, rows), generator=generator)).log_softmax(0)
     noise = torch.randn(tokens, generator=generator) if noisy else None
     places, estimates, chances, proposers = best_of_mixture(logits, log_weights, 0.8, noise, 1.3, width)
-    log_q, shares = Experts(logits, log_weights).mixed()
+    mixed = Experts(logits, log_weights)
+    log_q, offsets = mixed.mixed()
     expected = best_tokens(log_q, 0.8, noise, 1.3, width)
     assert torch.equal(places, expected[0])
     torch.testing.assert_close(estimates, expected[1], atol=5e-6, rtol=1e-5)
     torch.testing.assert_close(chances, expected[2], atol=1e-6, rtol=1e-5)
-    assert torch.equal(proposers, shares.proposers(places)) and len(proposers.unique()) > 1
+    assert torch.equal(proposers, mixed.proposers(offsets, places)) and len(proposers.unique()) > 1
 
 
 def test_among_equals_the_lower_place_comes_first():

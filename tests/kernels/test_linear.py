@@ -135,7 +135,7 @@ def test_every_linear_layer_below_a_module_is_replaced_in_place():
     module.requires_grad_(False)
     hidden = torch.randn(3, 4)
     expected = module[1]["inner"](module[0](hidden))
-    assert pack_linears(module) == 2
+    pack_linears(module)
     assert not any(isinstance(layer, nn.Linear) for layer in module.modules())
     torch.testing.assert_close(module[1]["inner"](module[0](hidden)), expected, atol=1e-5, rtol=1e-5)
 

@@ -2,15 +2,21 @@
 
 import math
 
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Committed, Context
 from jakiro.methods import WITH_COPIES
-from jakiro.methods.prompt_lookup import Copier, SuffixAutomaton
+from jakiro.methods.prompt_lookup import PromptLookupSession, SuffixAutomaton
 from tests.support import TREE, tiny_generator
 
 REPEATING = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
+
+
+def copying(ids: list[int]) -> PromptLookupSession:
+    return PromptLookupSession(Context(ids, torch.tensor(ids), torch.zeros(len(ids) - 1, 1)))
 
 
 def longest_earlier_end(ids: list[int]) -> tuple[int, int]:
@@ -35,14 +41,14 @@ def test_the_automaton_finds_what_a_search_of_everything_finds(ids):
 
 
 def test_the_chain_is_the_earlier_continuation_and_its_estimate_the_hit_rate():
-    copier = Copier([1, 2, 3, 4, 5, 9, 1, 2])
-    chain, log_estimates = copier.propose()
+    session = copying([1, 2, 3, 4, 5, 9, 1, 2])
+    chain, log_estimates = session.chain()
     assert chain == [3, 4, 5, 9, 1, 2]
     assert log_estimates == [math.log(1 / 2)] * 6
-    copier.observe([3, 4, 7])
+    session.observe(Committed([3, 4, 7], torch.tensor([3, 4, 7]), torch.zeros(3, 1)))
     # Match lengths 2 and 3 were right once, 4 was wrong once.
-    assert (copier._rate(2), copier._rate(3), copier._rate(4)) == (2 / 3, 2 / 3, 1 / 3)
-    assert copier.propose() == ([], [])
+    assert [session._hits[length] / session._tries[length] for length in (2, 3, 4)] == [2 / 3, 2 / 3, 1 / 3]
+    assert session.chain() == ([], [])
 
 
 @settings(max_examples=25)
@@ -78,8 +84,8 @@ def test_chains_beside_a_head_s_tree_go_back_with_it(scripted):
     session = stream._session
     known = list(session.first.known)
     # Back into the question, at the last place after which something can be copied
-    length = next(count for count in range(len(known) - 1, 0, -1) if Copier(known[:count]).propose()[0])
-    expected = Copier(known[:length]).propose()
+    length = next(count for count in range(len(known) - 1, 0, -1) if copying(known[:count]).chain()[0])
+    expected = copying(known[:length]).chain()
     assert session.chains.chain() != expected
     session.rewind(length)
     assert session.chains.chain() == expected and session.first.known == known[:length]

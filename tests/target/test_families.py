@@ -12,7 +12,6 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Drafter, Resources
 from jakiro.drafting.heads import HeadDrafter
-from jakiro.drafting.limited import LimitedDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
@@ -354,11 +353,11 @@ def test_numerics_that_a_family_has_not_stay_fast_and_are_said():
 
 def test_past_the_heads_training_length_decoding_is_plain_and_says_so():
     target = tiny_target()
-    head, sampling = HeadDrafter(tiny_head(target)), SamplingParams(max_new_tokens=24)
+    head, sampling = tiny_head(target), SamplingParams(max_new_tokens=24)
     length = len(prompt_ids("Hello"))
     plain = drafting_with(target, None).run("Hello", sampling, method="autoregressive")
     for limit, num_drafted in ((10, 0), (length + 12, None), (500, 24)):
-        trace = drafting_with(target, LimitedDrafter(head, limit)).run("Hello", sampling, tree=TREE)
+        trace = drafting_with(target, HeadDrafter(head, max_positions=limit)).run("Hello", sampling, tree=TREE)
         assert trace.token_ids == plain.token_ids
         drafted = [len(step.nodes) > 1 for step in trace.steps]
         paused = [

@@ -10,7 +10,7 @@ from jakiro.kernels.compiled.library import library, why_not
 from jakiro.kernels.compiled.linear import BLOCKS
 from jakiro.kernels.linear import round_linears
 from jakiro.target.model import TargetModel
-from jakiro.target.probes import root_and_copies
+from jakiro.target.probes import star_tree
 from jakiro.target.stored import StoredModel
 from jakiro.zoo.gguf_model import read_gguf_model, stock_model
 from tests.gguf_files import write_gguf
@@ -58,7 +58,7 @@ def assert_same_model(path) -> None:
     spread = expected.logits.std()
     assert (features - expected.hidden_states[-1][0, :80]).abs().amax() <= 2e-3 * features.abs().amax()
     assert (last[0] - expected.logits[0, 79]).abs().amax() <= 2e-3 * spread
-    scores = target.score(root_and_copies(ids[80:82], 2), cache)
+    scores = target.score(star_tree(ids[80:82], 2), cache)
     assert (scores.logits - expected.logits[0, 80:82]).abs().amax() <= 2e-3 * spread
 
 

@@ -11,7 +11,7 @@ from jakiro.training.split import (
     row_hash,
     write_manifest,
 )
-from jakiro.zoo.table import trained_minutes
+from jakiro.zoo.table import manifest_of
 
 ROWS = [Row([number, number + 1, 7], "magpie", number % 2 / 2, 2, 1) for number in range(40)]
 
@@ -31,9 +31,9 @@ def test_a_manifest_counts_rows_and_names_those_held_out(tmp_path):
     assert manifest["held_out"] == [row_hash(row)[:16] for row in rows[:5]]
     assert manifest["counts"] == {"rows": 41, "tokens": 124, "learned_tokens": 81}
     assert manifest["kinds"]["gsm8k"] == {"rows": 1, "tokens": 4, "learned_tokens": 1}
-    assert trained_minutes(tmp_path) is None
+    assert "minutes" not in manifest_of(tmp_path)
     add_minutes(tmp_path, 18.04)
-    assert trained_minutes(tmp_path) == 18.0 and trained_minutes(tmp_path / "none") is None
+    assert manifest_of(tmp_path)["minutes"] == 18.0 and manifest_of(tmp_path / "none") == {}
     assert json.loads((tmp_path / "manifest.json").read_text()) == manifest | {"minutes": 18.0}
     assert manifest["temperatures"] == {"0.0": 20, "0.5": 20, "1.0": 1}
 

@@ -37,6 +37,14 @@ def assets(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
+def test_an_unnamed_method_drafts_with_the_head_that_was_given_even_if_the_default_has_one_here(method):
+    target = tiny_target()
+    further = {DEFAULT.needs.head[0]: lambda: (tiny_head(target), {})}
+    resources = Resources(target, tiny_head(target, **head_fields(method)), further=further)
+    assert resources.kind_for(METHODS.usual(resources).needs) == resources.head.config.kind
+
+
 def test_every_method_finds_its_head_among_those_of_its_target(assets):
     found = zoo.heads_of(zoo.DEFAULT_TARGET)
     assert [config.kind for _, config in found.values()] == [method.needs.head[0] for method in OWN]

@@ -12,17 +12,17 @@ class DFlashConfig(DecoderConfig):
     """A DFlash head's config.
 
     Attributes:
-        block_size: rows of a pass: the root's and those of mask tokens.
+        block_size: tokens of a pass: the root and mask tokens.
         mask_token_id: the target's token whose embedding stands at the others.
         feature_layers: layers of the target, below its last, whose output it reads.
         reads_last: it reads the target's last hidden state after them.
-        own_embedding, own_output: it has embedding rows or output rows of its own; else it shares the target's.
+        own_embedding, own_output: it has an embedding or output matrix of its own; else it shares the target's.
         sample_from_anchor: the root's row predicts the next token and each mask the one after it, so that a block
             has one level more; else the masks predict their own places.
         sliding_layers, causal_layers: numbers, from 0 on, of the head's layers that see a window, and of those whose
             rows do not see the rows after them.
-        sliding_window: rows that such a layer sees; None for all.
-        window_from_root: the window counts back from the root, for all rows of a block; else from each row.
+        sliding_window: positions that such a layer sees; None for all.
+        window_from_root: the window counts back from the root, for the whole block; else from every token.
     """
 
     num_layers: int = 1

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from jakiro.heads.base import DraftHead
 from jakiro.heads.dflash.network import DFlashHead
-from jakiro.heads.kind import Texts
-from jakiro.heads.learning import UnrolledRows, later, randomise
+from jakiro.heads.learning import UnrolledRows, later
 
 
 def levels(head: DFlashHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
@@ -28,13 +26,3 @@ def levels(head: DFlashHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
     predicted = hidden.unflatten(1, (length, size))[:, :, size - head.levels :]
     for number, each in enumerate(predicted.unbind(2)):
         yield later(each, number)
-
-
-@torch.no_grad()
-def start(head: DFlashHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
-    """Random matrices, and layers that begin by adding little: there is one way to start, and nothing to take over."""
-    torch.manual_seed(seed)
-    randomise(head)
-    for layer in head.layers:
-        layer.self_attn.o_proj.weight.mul_(0.1)
-        layer.mlp.down_proj.weight.mul_(0.1)

@@ -16,13 +16,13 @@ from jakiro.kernels.rotary import apply_rotary, changes_with_length, signed
 
 
 class BlockAttention(HeadAttention):
-    """Attention of a block's rows, which `fuse` leaves in three matrices: context rows need two of them."""
+    """Attention of a block, which `fuse` leaves in three matrices: context needs two of them."""
 
     def fuse(self) -> None:
         self.grouped = self.num_heads > self.num_kv_heads
 
     def write(self, context: Tensor, angles: Angles, cache: PassCache) -> None:
-        """Adds the keys and values of context rows, (batch, rows, hidden), to the cache."""
+        """Adds the keys and values of context, (batch, positions, hidden), to the cache."""
         keys, values = (part(context).unflatten(-1, (-1, self.head_dim)) for part in (self.k_proj, self.v_proj))
         cos, signed_sin = (part[..., None, :] for part in angles)
         keys = apply_rotary(self.k_norm(keys), cos, signed_sin)
@@ -30,7 +30,7 @@ class BlockAttention(HeadAttention):
 
 
 class BlockLayer(nn.Module):
-    """A decoder layer over a block's rows."""
+    """A decoder layer over a block."""
 
     def __init__(self, config: DFlashConfig, index: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class BlockLayer(nn.Module):
         self.mlp = SwiGLUExpert(size, config.expert_intermediate_size)
 
     def forward(self, hidden: Tensor, angles: Angles, mask: Tensor, cache: PassCache) -> Tensor:
-        """(batch, rows, hidden) → the same."""
+        """(batch, tokens, hidden) → the same."""
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), angles, mask, cache)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
@@ -60,12 +60,12 @@ class DFlashHead(StatesHead):
         return self.config.num_levels
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: PassCache) -> HeadOutput:
-        """Reads committed tokens' features, (rows, feature_size), as context rows; the tokens are not needed."""
+        """Adds committed tokens' features, (tokens, feature_size), as context; the tokens are not needed."""
         places = torch.arange(features.shape[0], device=features.device)
         return row_output(self.write(features[None], places + cache.length, cache))
 
     def write(self, features: Tensor, positions: Tensor, cache: PassCache) -> Tensor:
-        """Adds context rows at these positions to the cache; (batch, rows, feature_size) → (batch, rows, hidden)."""
+        """Adds features, (batch, positions, feature_size), to the cache as context, (batch, positions, hidden)."""
         size = self.config.hidden_size
         states = features[..., size:]
         if self.config.reads_last:
@@ -77,7 +77,7 @@ class DFlashHead(StatesHead):
         return context
 
     def block(self, root_token: Tensor, cache: PassCache) -> HeadOutput:
-        """The pass that drafts: (1,) int64, the token after the cache's rows → (1, levels, hidden) features."""
+        """The pass that drafts: (1,) int64, the token after the cached ones → (1, levels, hidden) features."""
         size = self.config.block_size
         token_ids = torch.cat([root_token, root_token.new_full((size - 1,), self.config.mask_token_id)])
         positions = torch.arange(size, device=root_token.device) + cache.length
@@ -92,12 +92,12 @@ class DFlashHead(StatesHead):
         """A pass over blocks.
 
         Args:
-            hidden: (batch, rows, hidden) embeddings.
-            positions: (rows,) int64; roots: (rows or 1,), of each row's root; columns: (columns,), of what rows see.
-            visible: (rows, columns) bool, which columns are context or of the same block.
+            hidden: (batch, tokens, hidden) embeddings.
+            positions: (tokens,) int64; roots: (tokens or 1,), of a token's root; columns: (columns,), of what they see.
+            visible: (tokens, columns) bool, which columns are context or of the same block.
 
         Returns:
-            (batch, rows, hidden) features of the target, one for what each row predicts.
+            (batch, tokens, hidden) features of the target, one for what every token predicts.
         """
         angles, masks = self._angles(hidden, positions), {}
         for number, layer in enumerate(self.layers):

@@ -7,7 +7,7 @@ is DFlash's own. speculators counts from 1, and trains sliding layers by masks o
 from torch import Tensor
 
 from jakiro.heads.dflash.config import DFlashConfig
-from jakiro.heads.official import draft_vocabulary, layers_of_family, name_unread
+from jakiro.heads.official import draft_vocabulary, layers_of_family, name_unread, refuse_other_values
 
 _NESTED, _LAYERS = "dflash_config", "transformer_layer_config"
 # Fields whose only value that is run here is this one
@@ -29,12 +29,7 @@ def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
 def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[DFlashConfig, dict[str, Tensor]]:
     """See `HeadKind.convert`."""
     values = values | (values.get(_NESTED) or {})
-    for name, only in _ONLY.items():
-        if (values.get(name) or only) != only:
-            raise ValueError(
-                f"The DFlash head's config.json says {name} = {values[name]!r}, Jakiro runs {only!r} alone; use "
-                "another head."
-            )
+    refuse_other_values(values, _ONLY, "DFlash")
     name_unread(values, (*_OWN, *_ONLY))
     read = _from_speculators if "speculators_model_type" in values else _from_zlab
     fields, layer = read(values)

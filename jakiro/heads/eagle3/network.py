@@ -65,7 +65,7 @@ class Eagle3Head(StatesHead):
         mask: Tensor | None = None,
         cache: PassCache | None = None,
     ) -> HeadOutput:
-        """One pass over rows, with the arguments of `LayerHead.forward`.
+        """One pass over tokens, with the arguments of `LayerHead.forward`.
 
         Args:
             features: (batch, rows, feature_size) of the target, or (batch, rows, hidden) of the head's own.

@@ -6,15 +6,15 @@ its top; speculators' has them under `transformer_layer_config`, and only those 
 
 from torch import Tensor
 
-from jakiro.heads.config import rope_of
 from jakiro.heads.eagle3.config import Eagle3Config
 from jakiro.heads.official import (
+    decoder_fields,
     draft_vocabulary,
     layers_of_family,
     name_unread,
     refuse_activation,
+    refuse_other_values,
     refuse_windows,
-    require_sizes,
 )
 
 _LAYERS = "eagle_aux_hidden_state_layer_ids"
@@ -42,54 +42,21 @@ def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
 def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
     """See `HeadKind.convert`."""
     values = values | (values.get("eagle_config") or {})
-    for name, only in _ONLY.items():
-        if values.get(name, only) != only:
-            raise ValueError(
-                f"The EAGLE-3 head's config.json says {name} = {values[name]!r}, Jakiro runs {only!r} alone; use "
-                "another head."
-            )
+    refuse_other_values(values, _ONLY, "EAGLE-3")
     name_unread(values, _READ)
     if "speculators_model_type" in values:
-        return from_speculators(values, tensors)
-    require_sizes(values)
-    return from_official(values, tensors)
-
-
-def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
-    """Config and tensors of an official head whose config has its sizes.
-
-    Raises:
-        ValueError: something in it is not supported.
-    """
+        fields, layer = layers_of_family(values.get("transformer_layer_config") or {}, "EAGLE-3")
+        refuse_windows({"layer_types": getattr(layer, "layer_types", None)})
+        return _own_form(fields | {"qk_norm": layer.model_type == "qwen3"}, values, tensors)
+    fields = decoder_fields(values)
     refuse_windows(values)
     layers = values.get("num_hidden_layers") or 1
     if layers != 1:
         raise ValueError(f"The EAGLE-3 head has {layers} decoder layers, official ones have 1; use another.")
     refuse_activation(values.get("hidden_act", "silu"), "EAGLE-3")
-    fields = {
-        "hidden_size": values["hidden_size"],
-        "expert_intermediate_size": values["intermediate_size"],
-        "num_attention_heads": values["num_attention_heads"],
-        "num_key_value_heads": values.get("num_key_value_heads") or values["num_attention_heads"],
-        "vocab_size": values["vocab_size"],
-        "head_dim": values.get("head_dim"),
-        "rms_norm_eps": values.get("rms_norm_eps", 1e-6),
-        "max_position_embeddings": values.get("max_position_embeddings", 2048),
-        "rope_parameters": rope_of(values),
-    }
-    renamed = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in tensors.items()}
-    return _own_form(fields, values, renamed)
-
-
-def from_speculators(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
-    """Config and tensors of a head in speculators' format.
-
-    Raises:
-        ValueError: a family of layers that is not supported, or a size is missing.
-    """
-    fields, layer = layers_of_family(values.get("transformer_layer_config") or {}, "EAGLE-3")
-    refuse_windows({"layer_types": getattr(layer, "layer_types", None)})
-    return _own_form(fields | {"qk_norm": layer.model_type == "qwen3"}, values, dict(tensors))
+    return _own_form(
+        fields, values, {name.replace("midlayer.", "layers.0.", 1): each for name, each in tensors.items()}
+    )
 
 
 def _own_form(fields: dict, values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:

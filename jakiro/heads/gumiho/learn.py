@@ -5,19 +5,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from jakiro.heads import layer_learning
 from jakiro.heads.base import DraftHead
 from jakiro.heads.gumiho.network import GumihoHead
 from jakiro.heads.kind import Texts
-from jakiro.heads.layer_learning import layer_whitening, start_layer, whiten_readers
-from jakiro.heads.learning import (
-    UnrolledRows,
-    later,
-    randomise,
-    ridge,
-    sample_rows,
-    unrolled_mask,
-    whitening_matrix,
-)
+from jakiro.heads.layer_learning import layer_whitening, whiten_readers
+from jakiro.heads.learning import UnrolledRows, later, randomise, ridge, sample_rows, unrolled_mask, whitening_matrix
 
 # Texts that the MLPs start from, whose rows are twice as wide
 MLP_TEXTS = 60
@@ -46,7 +39,7 @@ def start(head: GumihoHead, texts: Texts, seed: int, source: DraftHead | None, h
     """The first layer as any head's; those after it add nothing; MLPs correct their second row by what their random
     readers allow.
     """
-    start_layer(head, texts, seed, source, how)
+    layer_learning.start(head, texts, seed, source, how)
     torch.manual_seed(seed)
     texts = texts[:MLP_TEXTS]
     features = sample_rows(head, texts)[1]

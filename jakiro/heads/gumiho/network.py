@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jakiro.heads.base import packing_for
 from jakiro.heads.gumiho.config import GumihoConfig
 from jakiro.heads.layer_head import LayerHead
-from jakiro.heads.layers import ResidualBlock, pack_linears
+from jakiro.heads.layers import ResidualBlock
+from jakiro.kernels.linear import Packing, pack_linears
 
 # Levels that the layers draft, one after the other
 SERIAL = 2
@@ -60,11 +60,9 @@ class GumihoHead(LayerHead):
     def levels(self) -> int:
         return SERIAL + self.config.num_mlps
 
-    def pack(self, precision: str = "int8") -> "GumihoHead":
-        super().pack(precision)
-        if self._output_layer is not None:
-            pack_linears(self.mlps, packing_for(self.precision))
-        return self
+    def pack_matrices(self, packing: Packing) -> None:
+        super().pack_matrices(packing)
+        pack_linears(self.mlps, packing)
 
     def further(self, first: Tensor, second: Tensor, count: int) -> Tensor:
         """(count, …, hidden) features of the levels after the second.

@@ -1,16 +1,9 @@
 """Jakiro heads (arXiv 2502.06282): one layer whose mixture of experts predicts the target's next features."""
 
+from jakiro.heads import layer_learning
+from jakiro.heads.jakiro import published
 from jakiro.heads.jakiro.config import JakiroConfig
-from jakiro.heads.jakiro.published import convert, recognise
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.layer_head import LayerHead
-from jakiro.heads.layer_learning import start_layer, whitening
 
-JAKIRO = HeadKind(
-    config=JakiroConfig,
-    network=LayerHead,
-    recognise=recognise,
-    convert=convert,
-    start=start_layer,
-    whitening=whitening,
-)
+JAKIRO = HeadKind.of(JakiroConfig, LayerHead, published, layer_learning)

@@ -7,10 +7,9 @@ last matrix has a row for each token; here it maps to a feature, which the targe
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import FeatureHead, packing_for, precision_on
-from jakiro.heads.layers import ResidualBlock, pack_linears
+from jakiro.heads.base import FeatureHead
+from jakiro.heads.layers import ResidualBlock
 from jakiro.heads.medusa.config import MedusaConfig
-from jakiro.kernels.linear import packing_works
 
 
 class MedusaMLP(nn.Module):
@@ -58,12 +57,3 @@ class MedusaHead(FeatureHead):
         if not self.config.published_blocks:
             return super().logits(features)
         return torch.stack([mlp.output(row[None])[0] for mlp, row in zip(self.mlps, features, strict=False)])
-
-    def pack(self, precision: str = "int8") -> "MedusaHead":
-        parameter = next(self.parameters())
-        if not packing_works(parameter.device, parameter.dtype):
-            return self
-        self.precision = precision_on(parameter.device, precision)
-        pack_linears(self.mlps, packing_for(self.precision))
-        self._output_layer = packing_for(self.precision)(self.output_weight, None)
-        return self

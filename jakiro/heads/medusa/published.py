@@ -5,7 +5,7 @@ import re
 from torch import Tensor
 
 from jakiro.heads.medusa.config import MedusaConfig
-from jakiro.heads.official import mlp_chains, mlp_linear
+from jakiro.heads.official import mlp_tensors
 
 # MLP, its place in the chain, and the rest of the name
 _NAME = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.(.+)")
@@ -22,22 +22,18 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[MedusaConfig, dic
     """Config and tensors of a Medusa-1 head; its config.json says no sizes, its tensors do.
 
     Raises:
-        ValueError: an MLP is no chain of residual blocks and output rows.
+        ValueError: tensors are missing, or the MLPs do not end in output rows.
     """
-    chains, blocks = mlp_chains(_NAME, tensors, "Medusa")
-    found = {}
-    for number, places in enumerate(chains):
-        for place in range(blocks):
-            found |= mlp_linear(places, place, f"mlps.{number}.blocks.{place}.", "Medusa")
-        if set(places.get(blocks, {})) != {"weight"} or len(places) != blocks + 1:
-            raise ValueError(
-                f"The Medusa head's MLP {number} does not end with output rows after {blocks} residual blocks; use the "
-                "weights of a Medusa-1 head."
-            )
-        found[f"mlps.{number}.output.weight"] = places[blocks]["weight"]
-    vocab_size, hidden_size = found["mlps.0.output.weight"].shape
+    found, count, blocks = mlp_tensors(_NAME, tensors, "Medusa", _renamed)
+    output = found.get("mlps.0.output.weight")
+    if output is None or output.dim() != 2:
+        raise ValueError("The Medusa head's MLPs do not end in output rows; use the weights of a Medusa-1 head.")
     config = MedusaConfig(
-        hidden_size=hidden_size, vocab_size=vocab_size, num_mlps=len(chains), published_blocks=blocks,
+        hidden_size=output.shape[1], vocab_size=output.shape[0], num_mlps=count, published_blocks=blocks,
         max_position_embeddings=_ANY_LENGTH,
     )  # fmt: skip
     return config, found
+
+
+def _renamed(place: int, last: int, rest: str) -> str:
+    return f"output.{rest}" if place == last else f"blocks.{place}.{rest}"

@@ -23,7 +23,22 @@ from jakiro.system import usable_threads
 
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
-_Pointer, _Long = ctypes.c_void_p, ctypes.c_int64
+_Pointer, _Long, _Float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+
+
+class _Numbers(_Pointer):
+    """As an argument of a function: a tensor, or the address of numbers; None for none."""
+
+    @classmethod
+    def from_param(cls, given: torch.Tensor | int | None) -> _Pointer:
+        return _Pointer(address(given) if isinstance(given, torch.Tensor) else given)
+
+
+def _fields(*groups: tuple[type, str]) -> list[tuple[str, type]]:
+    """The fields of a structure in their order, from a type and the names of those that have it."""
+    return [(name, kind) for kind, names in groups for name in names.split()]
+
+
 _BUILDING = threading.RLock()
 if hasattr(os, "register_at_fork"):
     # A process forked while another thread builds would never get the lock; the fork waits the second or two instead
@@ -40,110 +55,118 @@ class Kind(enum.IntEnum):
 class Matrix(ctypes.Structure):
     """As `Matrix` in products.h."""
 
-    _fields_ = [
-        ("weights", _Pointer),
-        ("bias", _Pointer),
-        ("outputs", _Long),
-        ("inputs", _Long),
-        ("kind", _Long),
-        *((name, _Long) for name in ("block", "blocks", "minima", "scale_bytes")),
-        ("factors", _Pointer),
-    ]
+    _fields_ = _fields(
+        (_Pointer, "weights bias"),
+        (_Long, "outputs inputs kind block blocks minima scale_bytes"),
+        (_Pointer, "factors"),
+    )
 
 
 class Layer(ctypes.Structure):
     """As `Layer` in decoder.c."""
 
-    _fields_ = [
-        ("query_key_value", Matrix),
-        ("output", Matrix),
-        ("gate_up", Matrix),
-        ("down", Matrix),
-        ("input_norm", _Pointer),
-        ("middle_norm", _Pointer),
-        ("input_eps", ctypes.c_float),
-        ("middle_eps", ctypes.c_float),
-    ]
+    _fields_ = _fields(
+        (Matrix, "query_key_value output gate_up down"),
+        (_Pointer, "input_norm middle_norm"),
+        (_Float, "input_eps middle_eps"),
+    )
 
 
 class Decoder(ctypes.Structure):
     """As `Decoder` in decoder.c."""
 
-    _fields_ = [
-        ("layers", ctypes.POINTER(Layer)),
-        *((name, _Long) for name in ("num_layers", "hidden", "inner", "heads", "kv_heads", "head_dim")),
-        ("scaling", ctypes.c_float),
-    ]
+    _fields_ = _fields(
+        (ctypes.POINTER(Layer), "layers"),
+        (_Long, "num_layers hidden inner heads kv_heads head_dim"),
+        (_Float, "scaling"),
+    )
 
 
 class Pass(ctypes.Structure):
     """As `Pass` in decoder.c."""
 
-    _fields_ = [
-        ("decoder", ctypes.POINTER(Decoder)),
-        *((name, _Long) for name in ("rows", "length", "capacity")),
-        *((name, _Pointer) for name in ("hidden", "cos", "sin", "visible", "cache")),
-        *((name, _Pointer) for name in ("joint", "attended", "gated", "memory")),
-        ("kept", ctypes.POINTER(_Pointer)),
-    ]
+    _fields_ = _fields(
+        (ctypes.POINTER(Decoder), "decoder"),
+        (_Long, "rows length capacity"),
+        (_Pointer, "hidden cos sin visible cache joint attended gated memory"),
+        (ctypes.POINTER(_Pointer), "kept"),
+    )
 
 
 class Head(ctypes.Structure):
     """As `Head` in head.c."""
 
-    _fields_ = [
-        *((name, Matrix) for name in ("projection", "query_key_value", "output", "router")),
-        *((name, ctypes.POINTER(Matrix)) for name in ("read", "write")),
-        ("norm", _Pointer),
-        ("eps", ctypes.c_float),
-        ("scaling", ctypes.c_float),
-        *((name, _Long) for name in ("hidden", "inner", "experts", "heads", "kv_heads", "head_dim")),
-        *((name, _Long) for name in ("summed", "contrastive")),
-    ]
+    _fields_ = _fields(
+        (Matrix, "projection query_key_value output router"),
+        (ctypes.POINTER(Matrix), "read write"),
+        (_Pointer, "norm"),
+        (_Float, "eps scaling"),
+        (_Long, "hidden inner experts heads kv_heads head_dim summed contrastive"),
+    )
 
 
 class HeadPass(ctypes.Structure):
     """As `HeadPass` in head.c."""
 
-    _fields_ = [
-        ("head", ctypes.POINTER(Head)),
-        *((name, _Long) for name in ("rows", "length", "capacity")),
-        *((name, _Pointer) for name in ("input", "cos", "sin", "visible", "keys", "values")),
-        *((name, _Pointer) for name in ("stream", "joint", "attended", "activity", "outputs", "router")),
-        *((name, _Pointer) for name in ("features", "contrast", "memory")),
-        ("apart", _Long),
-    ]
+    _fields_ = _fields(
+        (ctypes.POINTER(Head), "head"),
+        (_Long, "rows length capacity"),
+        (_Pointer, "input cos sin visible keys values"),
+        (_Pointer, "stream joint attended activity outputs router features contrast memory"),
+        (_Long, "apart"),
+    )
 
 
 class Draft(ctypes.Structure):
     """As `Draft` in draft.c."""
 
-    _fields_ = [
-        ("head", ctypes.POINTER(Head)),
-        ("output", ctypes.POINTER(Matrix)),
-        ("embedding", _Pointer),
-        ("table", ctypes.POINTER(Matrix)),
-        *((name, _Pointer) for name in ("token_ids", "directions", "mean", "angles")),
-        ("positions", _Long),
-        ("rows", _Pointer),
-        *((name, _Long) for name in ("start", "capacity")),
-        *((name, _Pointer) for name in ("ids", "features")),
-        *((name, _Long) for name in ("committed", "width", "passes", "explored", "contrastive", "kept")),
-        ("temperature", ctypes.c_float),
-        *((name, _Pointer) for name in ("weights", "noise", "whole", "real")),
-    ]
+    _fields_ = _fields(
+        (ctypes.POINTER(Head), "head"),
+        (ctypes.POINTER(Matrix), "output"),
+        (_Pointer, "embedding"),
+        (ctypes.POINTER(Matrix), "table"),
+        (_Pointer, "token_ids directions mean angles"),
+        (_Long, "positions"),
+        (_Pointer, "rows"),
+        (_Long, "start capacity"),
+        (_Pointer, "ids features"),
+        (_Long, "committed width passes explored contrastive kept"),
+        (_Float, "temperature"),
+        (_Pointer, "weights noise int_columns float_columns"),
+    )
 
 
 class Filters(ctypes.Structure):
     """As `Filters` in sampling.c."""
 
-    _fields_ = [
-        ("top_k", _Long),
-        ("top_p", ctypes.c_double),
-        ("log_min_p", ctypes.c_float),
-        ("seed", ctypes.c_uint64),
-        ("first", _Long),
-    ]
+    _fields_ = _fields(
+        (_Long, "top_k"), (ctypes.c_double, "top_p"), (_Float, "log_min_p"), (ctypes.c_uint64, "seed"), (_Long, "first")
+    )
+
+
+# Logits, their rows and vocabulary, a temperature or weight, and noise
+_LOGITS = (_Numbers, _Long, _Long, _Float, _Numbers)
+# What each function returns and takes, as in its C file
+_FUNCTIONS = {
+    "panel": (_Long,),
+    "linear_floats": (_Long, ctypes.POINTER(Matrix), _Long),
+    "linear": (None, ctypes.POINTER(Matrix), *[_Numbers] * 3, _Long, _Long),
+    "rows": (None, ctypes.POINTER(Matrix), _Numbers, _Long, _Numbers),
+    "unpack": (_Long, ctypes.POINTER(Matrix), _Long, _Long, _Numbers, _Numbers, _Long, _Long),
+    "weigh": (ctypes.c_double, _Numbers, _Long),
+    "noise": (None, ctypes.c_uint64, _Long, _Long, _Numbers, _Long, _Numbers, _Long),
+    "verify_bytes": (_Long, *[_Long] * 3),
+    "verify": (_Long, *_LOGITS, ctypes.POINTER(Filters), *[_Numbers] * 8, _Long),
+    "most_candidates": (_Long,),
+    "best": (None, *_LOGITS, _Float, _Long, *[_Numbers] * 3, _Long),
+    "best_of_mixture": (None, _Numbers, _Numbers, _Long, *_LOGITS[1:], _Float, _Long, *[_Numbers] * 6, _Long),
+    "decoder_floats": (_Long, ctypes.POINTER(Decoder), _Long, _Long),
+    "decode": (None, ctypes.POINTER(Pass), _Long),
+    "head_floats": (_Long, ctypes.POINTER(Head), _Long, _Long),
+    "draft": (None, ctypes.POINTER(HeadPass), _Long),
+    "grow_bytes": (_Long, ctypes.POINTER(Draft), _Long),
+    "grow": (_Long, ctypes.POINTER(Draft), _Numbers, _Long),
+}
 
 
 def num_threads() -> int:
@@ -213,44 +236,9 @@ def _loaded(path: Path) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(str(path))
     give_threads(library)
-    sizes = (
-        "panel",
-        "most_candidates",
-        "linear_floats",
-        "decoder_floats",
-        "head_floats",
-        "grow_bytes",
-        "verify_bytes",
-    )
-    for name in (*sizes, "unpack", "grow", "verify"):
-        getattr(library, f"jakiro_{name}").restype = _Long
-    library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
-    library.jakiro_head_floats.argtypes = [ctypes.POINTER(Head), _Long, _Long]
-    library.jakiro_linear_floats.argtypes = [ctypes.POINTER(Matrix), _Long]
-    library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), *[_Pointer] * 3, _Long, _Long]
-    library.jakiro_rows.argtypes = [ctypes.POINTER(Matrix), _Pointer, _Long, _Pointer]
-    library.jakiro_unpack.argtypes = [ctypes.POINTER(Matrix), _Long, _Long, _Pointer, _Pointer, _Long, _Long]
-    library.jakiro_weigh.argtypes, library.jakiro_weigh.restype = [_Pointer, _Long], ctypes.c_double
-    library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
-    library.jakiro_verify_bytes.argtypes = [_Long] * 3
-    library.jakiro_verify.argtypes = [
-        *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.POINTER(Filters)],
-        *[_Pointer] * 8,
-        _Long,
-    ]
-    library.jakiro_best.argtypes = [
-        *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
-        *[_Pointer, _Pointer, _Pointer, _Long],
-    ]
-    library.jakiro_best_of_mixture.argtypes = [
-        *[_Pointer, _Pointer, _Long, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
-        *[_Pointer] * 6,
-        _Long,
-    ]
-    library.jakiro_decode.argtypes = [ctypes.POINTER(Pass), _Long]
-    library.jakiro_draft.argtypes = [ctypes.POINTER(HeadPass), _Long]
-    library.jakiro_grow_bytes.argtypes = [ctypes.POINTER(Draft), _Long]
-    library.jakiro_grow.argtypes = [ctypes.POINTER(Draft), _Pointer, _Long]
+    for name, (returned, *taken) in _FUNCTIONS.items():
+        function = getattr(library, f"jakiro_{name}")
+        function.restype, function.argtypes = returned, taken
     return library
 
 

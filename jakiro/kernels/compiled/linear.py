@@ -40,14 +40,7 @@ class NativeLinear(nn.Module):
         self.out_features, self.in_features = shape
         self.packed = packed
         self.bias = None if bias is None else bias.detach().float().contiguous()
-        self.matrix = Matrix(
-            weights=self.packed.data_ptr(),
-            bias=address(self.bias),
-            outputs=self.out_features,
-            inputs=self.in_features,
-            kind=kind,
-            **fields,
-        )
+        self.matrix = Matrix(address(packed), address(self.bias), *shape, kind, **fields)
 
     @property
     def itemsize(self) -> int:
@@ -61,9 +54,7 @@ class NativeLinear(nn.Module):
         count, threads = rows.shape[0], num_threads()
         memory = rows.new_empty(threads * library().jakiro_linear_floats(ctypes.byref(self.matrix), count))
         result = rows.new_empty((count, self.out_features))
-        library().jakiro_linear(
-            ctypes.byref(self.matrix), rows.data_ptr(), result.data_ptr(), memory.data_ptr(), count, threads
-        )
+        library().jakiro_linear(ctypes.byref(self.matrix), rows, result, memory, count, threads)
         return result.view(*hidden.shape[:-1], self.out_features)
 
 
@@ -140,7 +131,7 @@ class BlockLinear(NativeLinear):
         """(…,) int64 numbers of rows → (…, inputs) float32, what their weights stand for."""
         ids = ids.contiguous()
         found = torch.empty((*ids.shape, self.in_features))
-        library().jakiro_rows(ctypes.byref(self.matrix), ids.data_ptr(), ids.numel(), found.data_ptr())
+        library().jakiro_rows(ctypes.byref(self.matrix), ids, ids.numel(), found)
         return found
 
 
@@ -156,13 +147,7 @@ class CompiledInt8Linear(NativeLinear):
         padded = nn.functional.pad(rounded, (0, -inputs % (panel // 2), 0, -outputs % panel))
         numbers = padded.view(-1, panel, padded.shape[1] // 2, 2).transpose(1, 2).flatten(1)
         scales = nn.functional.pad(scales, (0, -outputs % panel)).view(-1, panel).view(torch.int8)
-        blocks = {
-            "block": padded.shape[1],
-            "blocks": 1,
-            "minima": 0,
-            "scale_bytes": 4,
-            "factors": self.factors.data_ptr(),
-        }
+        blocks = {"block": padded.shape[1], "blocks": 1, "scale_bytes": 4, "factors": address(self.factors)}
         self._keep(Kind.BLOCKS, in_large_pages(torch.cat([scales, numbers], dim=1)), weight.shape, bias, **blocks)
 
 

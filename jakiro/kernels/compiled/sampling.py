@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from jakiro.kernels.compiled.library import Filters, address, library, num_threads
+from jakiro.kernels.compiled.library import Filters, library, num_threads
 
 
 def works_on(rows: Tensor) -> bool:
@@ -19,15 +19,7 @@ def works_on(rows: Tensor) -> bool:
 
 def write_noise(seed: int, first: int, token_ids: Tensor, rows: Tensor) -> None:
     """Fills rows, (positions, tokens) float32, with the noise at positions first, first + 1, …"""
-    library().jakiro_noise(
-        seed % 2**64,
-        first,
-        rows.shape[0],
-        token_ids.data_ptr(),
-        token_ids.shape[0],
-        rows.data_ptr(),
-        num_threads(),
-    )
+    library().jakiro_noise(seed % 2**64, first, len(rows), token_ids, len(token_ids), rows, num_threads())
 
 
 def filters(top_k: int, top_p: float, log_min_p: float | None, seed: int, first: int) -> Filters:
@@ -54,32 +46,15 @@ def verify(
     Returns:
         `choices`, `margins`, `target_probs` and `on_path` of `jakiro.core.verify.Verification`, and its `end`.
     """
-    logits, token_ids, parents, depths = (each.contiguous() for each in (logits, token_ids, parents, depths))
+    logits, *tree = (each.contiguous() for each in (logits, token_ids, parents, depths))
     noise = None if noise is None else noise.contiguous()
     rows, vocab_size = logits.shape
-    choices, on_path = torch.empty_like(token_ids), torch.empty_like(token_ids, dtype=torch.bool)
-    margins, target_probs = logits.new_empty((2, rows)).unbind()
-    threads = num_threads()
+    choices, on_path = torch.empty_like(tree[0]), torch.empty_like(tree[0], dtype=torch.bool)
+    found, threads = (choices, *logits.new_empty((2, rows)).unbind(), on_path), num_threads()
     needed = library().jakiro_verify_bytes(rows, vocab_size if dropped else 0, threads)
     memory = logits.new_empty(needed, dtype=torch.uint8)
-    end = library().jakiro_verify(
-        logits.data_ptr(),
-        rows,
-        vocab_size,
-        temperature,
-        address(noise),
-        dropped,
-        token_ids.data_ptr(),
-        parents.data_ptr(),
-        depths.data_ptr(),
-        choices.data_ptr(),
-        margins.data_ptr(),
-        target_probs.data_ptr(),
-        on_path.data_ptr(),
-        memory.data_ptr(),
-        threads,
-    )
-    return choices, margins, target_probs, on_path, end
+    end = library().jakiro_verify(logits, rows, vocab_size, temperature, noise, dropped, *tree, *found, memory, threads)
+    return *found, end
 
 
 def ranks_up_to(width: int) -> bool:
@@ -101,25 +76,11 @@ def best_tokens(
         takes a second look at the vocabulary, softmax of their scores.
     """
     scores = scores.contiguous()
-    rows, tokens = scores.shape
-    places = torch.empty((rows, width), dtype=torch.int64, device=scores.device)
-    estimates = scores.new_empty(rows, width)
-    softmax = scores.new_empty(rows, width) if chances else None
+    places, estimates, softmax = _room(scores, width)
+    found = (places, estimates, softmax if chances else None)
     noise = None if noise is None else noise.contiguous()
-    library().jakiro_best(
-        scores.data_ptr(),
-        rows,
-        tokens,
-        weight,
-        address(noise),
-        noise_weight,
-        width,
-        places.data_ptr(),
-        estimates.data_ptr(),
-        address(softmax),
-        num_threads(),
-    )
-    return places, estimates, softmax
+    library().jakiro_best(scores, *scores.shape, weight, noise, noise_weight, width, *found, num_threads())
+    return found
 
 
 def best_of_mixture(
@@ -134,28 +95,17 @@ def best_of_mixture(
         what `best_tokens` returns, and (rows, width) int64, which expert's w q is largest at each of the places.
     """
     logits, log_weights = logits.contiguous(), log_weights.contiguous()
-    experts, rows, tokens = logits.shape
-    threads = num_threads()
-    places, proposers = torch.empty((2, rows, width), dtype=torch.int64, device=logits.device)
-    estimates, chances = logits.new_empty(2, rows, width)
+    experts, _, tokens = logits.shape
+    threads, found = num_threads(), _room(logits[0], width)
+    found = (*found, torch.empty_like(found[0]))
     offsets, memory = torch.empty_like(log_weights), logits.new_empty(threads * (experts + 1) * tokens)
     noise = None if noise is None else noise.contiguous()
-    library().jakiro_best_of_mixture(
-        logits.data_ptr(),
-        log_weights.data_ptr(),
-        experts,
-        rows,
-        tokens,
-        weight,
-        address(noise),
-        noise_weight,
-        width,
-        offsets.data_ptr(),
-        memory.data_ptr(),
-        places.data_ptr(),
-        estimates.data_ptr(),
-        chances.data_ptr(),
-        proposers.data_ptr(),
-        threads,
-    )
-    return places, estimates, chances, proposers
+    given = (logits, log_weights, *logits.shape, weight, noise, noise_weight, width)
+    library().jakiro_best_of_mixture(*given, offsets, memory, *found, threads)
+    return found
+
+
+def _room(scores: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For the places of `width` tokens of each row, their estimates and chances."""
+    places = torch.empty((len(scores), width), dtype=torch.int64, device=scores.device)
+    return places, *scores.new_empty((2, *places.shape)).unbind()

@@ -70,7 +70,7 @@ def test_an_exit_proposes_what_its_layer_says_of_the_first_layers_states(name):
         places = torch.arange(len(ids))[None]
         return head.logits(LayerHead.forward(head, head.embed(ids)[None], lower, places).features[0, -1]).softmax(-1)
 
-    assert_says(drafter.drafter if hasattr(drafter, "drafter") else drafter, probs_after)
+    assert_says(drafter, probs_after)
 
 
 @pytest.mark.parametrize(("threshold", "number"), [(0.0, 0), (2.0, 2)])

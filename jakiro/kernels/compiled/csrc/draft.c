@@ -31,8 +31,8 @@ typedef struct {
     /* What is known of each node, the root first: (6, kept) tokens, parents, depths, passes, proposers, who proposed it
      * too; (2, kept) scores and chances, and after them the evidence: (experts, kept) the router's weights,
      * (experts, kept) contributions to the logit, (kept,) the residual's. NaN where there is no such number. */
-    int64_t *whole;
-    float *real;
+    int64_t *int_columns;
+    float *float_columns;
 } Draft;
 
 enum { TOKEN, PARENT, DEPTH, PASS, PROPOSER, ALSO };
@@ -298,7 +298,7 @@ static void write_evidence(const Growing *growing, int64_t at) {
     const Candidate *node = growing->candidates + growing->best[at - 1];
     const float *router = growing->router + node->row * head->router.outputs;
     const int is_contrastive = node->proposer == head->experts;
-    float *weights = draft->real + EVIDENCE * draft->kept + at, *contributions = weights + head->experts * draft->kept;
+    float *weights = draft->float_columns + EVIDENCE * draft->kept + at, *contributions = weights + head->experts * draft->kept;
     float most = -__builtin_inff();
     for (int64_t expert = 0; expert < head->experts; expert++) {
         const float *parts = head->summed ? growing->outputs : growing->mixed;
@@ -306,7 +306,7 @@ static void write_evidence(const Growing *growing, int64_t at) {
         weights[expert * draft->kept] = is_contrastive ? __builtin_fabsf(router[head->experts + expert]) : router[expert];
         if (is_contrastive) continue;
         *found = router[expert] * part_of(draft, node->place, parts + (expert * growing->rows + node->row) * head->hidden);
-        if (head->summed && *found > most) most = *found, draft->whole[PROPOSER * draft->kept + at] = expert;
+        if (head->summed && *found > most) most = *found, draft->int_columns[PROPOSER * draft->kept + at] = expert;
     }
     if (!is_contrastive)
         contributions[head->experts * draft->kept] = part_of(draft, node->place, growing->stream + node->row * head->hidden);
@@ -318,25 +318,25 @@ static int in_order(const void *a, const void *b) { return *(const int64_t *)a <
 static int64_t write_tree(Growing *growing) {
     const Draft *draft = growing->draft;
     const int64_t kept = draft->kept, count = 1 + best_from(growing, 0, kept - 1, growing->best);
-    int64_t *whole = draft->whole;
+    int64_t *columns = draft->int_columns;
     qsort(growing->best, count - 1, sizeof(int64_t), in_order);
     for (int64_t i = 0; i < kept * (EVIDENCE + (draft->mean ? 2 * draft->head->experts + 1 : 0)); i++)
-        draft->real[i] = __builtin_nanf("");
-    memset(whole, 0, 6 * kept * sizeof(int64_t));
-    whole[TOKEN * kept] = draft->ids[draft->committed - 1];
-    whole[PARENT * kept] = whole[PROPOSER * kept] = -1;
-    draft->real[SCORE * kept] = 0;
+        draft->float_columns[i] = __builtin_nanf("");
+    memset(columns, 0, 6 * kept * sizeof(int64_t));
+    columns[TOKEN * kept] = draft->ids[draft->committed - 1];
+    columns[PARENT * kept] = columns[PROPOSER * kept] = -1;
+    draft->float_columns[SCORE * kept] = 0;
     for (int64_t at = 1; at < count; at++) {
         const Candidate *node = growing->candidates + growing->best[at - 1];
         int64_t parent = node->parent < 0 ? 0 : at - 1;
         while (parent && growing->best[parent - 1] != node->parent) parent--;
-        whole[TOKEN * kept + at] = draft->token_ids[node->place];
-        whole[PARENT * kept + at] = parent;
-        whole[DEPTH * kept + at] = node->depth;
-        whole[PASS * kept + at] = node->pass;
-        whole[PROPOSER * kept + at] = node->proposer;
-        draft->real[SCORE * kept + at] = node->score;
-        draft->real[CHANCE * kept + at] = node->chance;
+        columns[TOKEN * kept + at] = draft->token_ids[node->place];
+        columns[PARENT * kept + at] = parent;
+        columns[DEPTH * kept + at] = node->depth;
+        columns[PASS * kept + at] = node->pass;
+        columns[PROPOSER * kept + at] = node->proposer;
+        draft->float_columns[SCORE * kept + at] = node->score;
+        draft->float_columns[CHANCE * kept + at] = node->chance;
         if (draft->mean) write_evidence(growing, at);
     }
     return count;
