@@ -10,7 +10,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test test-all test-with lint bench bench-gpu figures recordings handouts check-requirements format clean bench-recorded mutants
+.PHONY: help demo test test-all test-with lint bench bench-gpu figures recordings handouts format clean bench-recorded mutants
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
@@ -24,7 +24,6 @@ help:
 	@echo "make figures            measure all that README's tables show and write them, on a quiet machine"
 	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
 	@echo "make handouts           the shipped recordings as pages of one file each, into runs/handouts"
-	@echo "make check-requirements install requirements.txt alone into a new environment, start the page, ask one question"
 	@echo "make format             let ruff format the code"
 
 demo: $(VENV)/.requirements
@@ -99,9 +98,6 @@ recordings: $(VENV)/.requirements
 
 handouts: $(VENV)/.requirements
 	$(RUN) -m app.tools.replay $(ARGS)
-
-check-requirements:
-	$(PYTHON) tests/check_requirements.py
 
 format: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check --fix .

@@ -155,7 +155,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print(  # noqa: T201
             f"There is no GPU here: torch {torch.__version__} finds no CUDA device, so nothing was run and nothing is "
-            "known about one. What can be rehearsed without: pytest -k 'device_tag or at_true_shapes or poison'."
+            "known about one. What can be rehearsed without: pytest -k 'device_tag or poison or out_of_memory'."
         )
         return 1
     offline = arguments.offline

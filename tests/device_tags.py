@@ -16,10 +16,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from jakiro.graphs.slot import Slot
-from jakiro.heads.checkpoint import save_head
 from jakiro.zoo import loading, placement, weights
 from tests.graphs.fake_graphs import FakeCuda
-from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+from tests.support import save_pair
 
 PRETENDED = torch.device("cuda", 0)
 _MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda, Tensor.copy_}
@@ -182,9 +181,7 @@ def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA H100 (pretended)")
     monkeypatch.setattr(placement, "free_memory", lambda device: 10**11)
     monkeypatch.setattr(loading, "choose_device", lambda device: PRETENDED if device is None else torch.device(device))
-    save_head(tiny_head(tiny_target()), folder / "head")
-    tiny_model().save_pretrained(folder / "target")
-    byte_tokenizer().save_pretrained(folder / "target")
+    save_pair(folder)
     # Read before: what transformers leaves out of files is not made anew inside of the mode
     model, sha256 = weights.load_model(str(folder / "target"), "cpu", torch.float32)
     mode, to_host = DeviceTags(), Slot._to_host

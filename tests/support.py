@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
+from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -47,6 +48,7 @@ from jakiro.drafting.base import (
 from jakiro.drafting.merged import MergedDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.base import DraftHead
+from jakiro.heads.checkpoint import save_head
 from jakiro.heads.kinds import make_head
 from jakiro.heads.model_head import ModelConfig, ModelHead
 from jakiro.methods import DEFAULT, METHODS, WITH_COPIES, Methods
@@ -119,6 +121,19 @@ def tiny_model(
 ) -> LlamaForCausalLM:
     """A random seeded Llama with grouped queries; a fresh copy, because `TargetModel` packs its layers in place."""
     return copy.deepcopy(_tiny_model(seed, dtype, vocab_size, hidden_size, layers))
+
+
+def save_target(folder: Path, model: nn.Module | None = None, **options) -> None:
+    """Saves a tiny model, or this one, with the tokenizer."""
+    (tiny_model() if model is None else model).save_pretrained(folder, **options)
+    byte_tokenizer().save_pretrained(folder)
+
+
+def save_pair(folder: Path) -> Path:
+    """Saves a tiny target and its head into folders below this one, and gives it back."""
+    save_head(tiny_head(tiny_target()), folder / "head")
+    save_target(folder / "target")
+    return folder
 
 
 def tiny_target(

@@ -1,6 +1,5 @@
 """Settings are checked at the door, in one sentence that holds what came."""
 
-import dataclasses
 import json
 import math
 
@@ -97,11 +96,6 @@ def test_settings_are_kept_as_plain_values_that_compare_and_hash():
     assert Grammar("json_schema", {"type": "object"}).source == '{"type": "object"}'
 
 
-def test_temperature_zero_is_greedy_and_nothing_else_is():
-    assert SamplingParams().greedy and SamplingParams(temperature=0.0).greedy
-    assert not SamplingParams(temperature=1e-4).greedy
-
-
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
@@ -115,16 +109,3 @@ def test_a_tree_setting_out_of_range_is_refused_with_its_value(name, value, sent
     with pytest.raises(ValueError, match=sentence) as caught:
         TreeConfig(**{name: value})
     assert str(value) in str(caught.value)
-
-
-def test_a_tree_without_depth_or_with_one_node_is_its_root():
-    assert (
-        TreeConfig(depth=0).root_only and TreeConfig(nodes=1).root_only and not TreeConfig(depth=1, nodes=2).root_only
-    )
-
-
-@pytest.mark.parametrize("kind", [SamplingParams, TreeConfig])
-def test_settings_cannot_be_changed_behind_one_s_back(kind):
-    settings = kind()
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(settings, dataclasses.fields(settings)[0].name, 3)

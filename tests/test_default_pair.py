@@ -13,11 +13,10 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.drafting.base import Resources
-from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, weights_file
 from jakiro.kernels.compiled.library import library
-from jakiro.methods import DEFAULT, METHODS
+from jakiro.methods import METHODS
 from jakiro.system import assets_folder, file_sha256
 from jakiro.target.probes import star_tree
 from jakiro.target.stored import StoredModel
@@ -27,7 +26,6 @@ from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from jakiro.zoo.embedded import embedded_file
 from jakiro.zoo.gguf_model import read_gguf_model, stock_model
-from tests.bench.scripted import trace
 from tests.support import DEVICE, PassRecorder, assert_drafting_took_part
 
 PROMPTS = [
@@ -179,40 +177,6 @@ def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch, capsys):
     assert_drafting_took_part(steps)
 
 
-@rare_on_processors
-def test_bfloat16_runs_in_the_lean_decoder_too(bfloat16):
-    assert bfloat16.target.lean is not None
-
-
-def test_only_a_difference_that_rounding_explains_is_forgiven():
-    """Two logits are a tenth apart, and rounding by a fifth swaps them; a text may not have what its logits refuse."""
-    rows, sampling = torch.tensor([[0.0, 1.0, 0.9], [0.0, 1.0, 1.1]]), SAMPLINGS["greedy"]
-
-    def answer(last):
-        return trace("autoregressive", 1, [(2,), (last,)])
-
-    assert_rounding_explains(2, answer(1), answer(2), rows, sampling)
-    for place, plain, drafted, logits, complaint in (
-        (0, 1, 2, rows, "read the prompt in the same way"),
-        (2, 1, 2, rows * 10, "logits differ by 2.*, which is no rounding"),
-        (2, 1, 0, rows, r"the logits choose \[1, 2\], the texts have \[1, 0\]"),
-        (2, 1, 2, rows[:1].expand(2, -1), r"the logits choose \[1, 1\], the texts have \[1, 2\]"),
-    ):
-        with pytest.raises(AssertionError, match=complaint):
-            assert_rounding_explains(place, answer(plain), answer(drafted), logits, sampling)
-
-
-def test_the_tree_that_sizes_itself_writes_plain_decoding_s_text(float32):
-    """With costs that are given, because measuring them here would leave what a busy machine measured in the cache."""
-    costs = DeviceProfile(((1, 36.0), (8, 41.0), (16, 48.0), (32, 61.0)), ((1, 3.0), (5, 12.0)))
-    generator = JakiroGenerator(Resources(float32.target), {DEFAULT.name: float32.drafter(DEFAULT)})
-    generator.profile = costs
-    sampling = settings_of(SAMPLINGS["nucleus"], 24)
-    trace = generator.run(PROMPTS[0], sampling)
-    assert trace.header.tree["policy"] == "auto"
-    assert trace.token_ids == float32.run(PROMPTS[0], sampling, method="autoregressive").token_ids
-
-
 def method_of(head):
     """The method that a head is trained for."""
     trained = [method for method in METHODS.values() if method.trains is not None]
@@ -243,16 +207,6 @@ def test_every_shipped_head_writes_the_target_s_text(float32):
         assert_drafting_took_part(steps)
         proposers = {node.proposer for step in steps for node in step.nodes[1:]}
         assert {"expert_0", "expert_1"} <= proposers or head.config.num_experts != 2
-
-
-def test_the_shipped_heads_of_other_methods_draft_beside_the_default_one(float32):
-    sampling = settings_of(SAMPLINGS["sampled"], 16)
-    plain = float32.run(PROMPTS[2], sampling, method="autoregressive")
-    for name in ("eagle2", "parallelspec", "gumiho", "medusa"):
-        drafted = float32.run(PROMPTS[2], sampling, name, SMALL_TREE)
-        assert drafted.token_ids == plain.token_ids
-        assert drafted.header.drafter["name"] == f"{zoo.DEFAULT_TARGET}-{name}"
-        assert_drafting_took_part(drafted.steps)
 
 
 def test_an_answer_ends_with_the_model_s_own_end_of_turn(float32):

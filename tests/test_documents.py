@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import typer
 
-from app.words import benchmark, lesson, page
 from jakiro.cli import main
 from jakiro.cli.main import app as commands
 
@@ -18,8 +17,6 @@ DOCUMENTS = sorted(
     for pattern in ("*.md", "docs/*.md", "lab/*.md", "assets/*/README.md", "assets/heads/*/README.md")
     for path in ROOT.glob(pattern)
 )
-# What docs/teaching.md quotes beside labels: keys, and a question to ask
-KEYS, QUESTION = {"Tab", "Space", "Enter"}, "How does a bird fly?"
 FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 
 
@@ -65,13 +62,3 @@ def test_commands_and_options_that_documents_name_exist(document):
         if name in known:
             assert not set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - options_of(name), f"{name}{rest}"
     assert not set(re.findall(r"python -m jakiro ([a-z]+)", text)) - set(known)
-
-
-def test_a_teacher_finds_the_labels_that_the_plan_names():
-    words = [*page.BROWSER.values(), *lesson.BROWSER.values(), *benchmark.BROWSER.values()]
-    text = FENCED.sub("", (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8"))
-    quoted = set(re.findall(r"`([A-Z][a-z]+(?: [^`…]+)?…?)`", text)) - KEYS - {QUESTION}
-    assert len(quoted) > 8 and not quoted - set(words)
-    titles = re.findall(r"\| (\d+) ([A-Z][^|;]+?)(?:;[^|]*)? \|$", text, re.MULTILINE)
-    assert [int(number) for number, _ in titles] == list(range(1, 10))
-    assert [title for _, title in titles] == [stop["title"] for stop in lesson.STOPS[:9]]

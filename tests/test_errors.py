@@ -16,7 +16,7 @@ from jakiro.heads.checkpoint import save_head
 from jakiro.target.families import unapplied
 from jakiro.target.model import TargetModel
 from jakiro.zoo import table as zoo
-from tests.support import TREE, byte_tokenizer, prompt_ids, tiny_head, tiny_model, tiny_target
+from tests.support import TREE, byte_tokenizer, prompt_ids, save_target, tiny_head, tiny_model, tiny_target
 
 QUESTION, SAMPLING = "Why?", SamplingParams(max_new_tokens=6)
 
@@ -26,8 +26,8 @@ def expected(generator):
     return generator.run(QUESTION, SAMPLING, tree=TREE).token_ids
 
 
-def assert_refused(call, *parts, kind=ValueError):
-    with pytest.raises(kind) as caught:
+def assert_refused(call, *parts):
+    with pytest.raises(ValueError) as caught:
         call()
     message = str(caught.value)
     for part in parts:
@@ -39,11 +39,8 @@ def assert_refused(call, *parts, kind=ValueError):
     ("messages", "part"),
     [
         ("", "The prompt is empty; give it some text."),
-        ("   \n", "The prompt is empty; give it some text."),
         ([], "The prompt is empty; give it some text."),
         ([{"role": "user", "content": ""}], "The prompt is empty; give it some text."),
-        ([{"role": "wizard", "content": "x"}], "wizard"),
-        ([{"role": "user", "content": 7}], "7"),
     ],
 )
 @pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
@@ -60,32 +57,11 @@ def test_a_prompt_longer_than_the_context_is_refused_with_both_lengths(generator
         assert generator.run(QUESTION, SAMPLING, method=method, tree=TREE).token_ids == expected
 
 
-@pytest.mark.parametrize("method", ["", "eagle", "JAKIRO"])
-def test_an_unknown_method_is_refused_with_the_known_ones(generator, expected, method):
-    assert_refused(lambda: generator.run(QUESTION, SAMPLING, method=method), repr(method), "jakiro", "autoregressive")
-    assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
-
-
-def test_a_head_of_another_hidden_size_is_refused_with_both_sizes():
-    target = tiny_target()
-    small = TargetModel(tiny_model(hidden_size=32), byte_tokenizer())
-    head = tiny_head(small, bind=False)
-    call = lambda: head.bind(target.embedding, target.output_weight)  # noqa: E731
-    assert_refused(call, "(260, 32)", "(260, 64)", "choose a head trained for this target")
-
-
-def test_a_head_of_another_vocabulary_is_refused_with_both_sizes():
-    target, other = tiny_target(), tiny_target(vocab_size=300)
-    head = tiny_head(other, bind=False)
-    assert_refused(lambda: head.bind(target.embedding, target.output_weight), "(300, 64)", "(260, 64)")
-
-
 @pytest.fixture
 def tiny_folder(tmp_path):
     """A saved tiny target that the zoo can load by its path."""
     folder = tmp_path / "target"
-    tiny_model().save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    save_target(folder)
     return folder
 
 
@@ -106,12 +82,7 @@ def test_unknown_names_are_refused_with_the_known_ones(arguments, parts):
     assert_refused(lambda: JakiroGenerator.from_pretrained(**arguments), *parts)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_asking_for_a_gpu_where_there_is_none_is_refused():
-    assert_refused(lambda: JakiroGenerator.from_pretrained(device="cuda"), "no GPU is visible")
-
-
-def test_a_folder_of_a_target_loads_with_its_head_and_each_broken_head_is_refused(tiny_folder, tmp_path, expected):
+def test_a_folder_of_a_target_loads_with_its_head_and_refuses_another_targets(tiny_folder, tmp_path, expected):
     target = str(tiny_folder)
     good = tmp_path / "head"
     save_head(tiny_head(tiny_target()), good)
@@ -122,16 +93,6 @@ def test_a_folder_of_a_target_loads_with_its_head_and_each_broken_head_is_refuse
     small = tmp_path / "small"
     save_head(tiny_head(TargetModel(tiny_model(hidden_size=32), byte_tokenizer()), bind=False), small)
     assert_refused(lambda: load(small), "32", "64", "choose a head trained for this target")
-    (tmp_path / "empty").mkdir()
-    assert_refused(lambda: load(tmp_path / "empty"), "config.json is missing", kind=FileNotFoundError)
-    for name, content, part in (
-        ("head.safetensors", b"\x10\x00", "head.safetensors is broken"),
-        ("config.json", b"{'a'", "config.json is not JSON"),
-    ):
-        broken = tmp_path / f"broken {name}"
-        save_head(tiny_head(tiny_target()), broken)
-        (broken / name).write_bytes(content)
-        assert_refused(lambda folder=broken: load(folder), part)
     generator = load(good)
     assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
     assert generator.status["head"] == str(good)

@@ -50,10 +50,6 @@ BEST = [name for name, instructions in SETS.items() if set(instructions.needs) <
 CASES = [(name, compiled) for name in SETS for compiled in (True, False) if not (compiled and [name] == BEST)]
 
 
-def _called(value: str | bool) -> str:
-    return {True: "compiled", False: "torch"}.get(value, value)
-
-
 TESTS = (
     "test_linear.py",
     "test_blocks.py",

@@ -29,7 +29,3 @@ def test_make_test_runs_what_notices_it(fault):
         whole = [each.value for each in tree.body if isinstance(each, ast.Assign) and "pytestmark" in ast.dump(each)]
         marks = [*whole, *(mark for each in named for mark in each.decorator_list)]
         assert not any(ast.unparse(each) == "pytest.mark.rare" for mark in marks for each in ast.walk(mark))
-
-
-def test_names_are_distinct():
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)

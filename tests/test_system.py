@@ -19,7 +19,6 @@ from jakiro.system import (
     cpu_quota,
     is_out_of_memory,
     num_cores,
-    one_process_at_a_time,
     usable_threads,
     write_atomically,
 )
@@ -71,26 +70,6 @@ def test_a_file_that_cannot_be_read_is_not_called_one_that_cannot_be_written(tmp
     assert caught.value is unreadable
 
 
-def test_a_folder_that_no_place_has_room_for_is_one_that_cannot_be_written(monkeypatch):
-    """Nobody makes folders in /proc, whose system says that there is no such place."""
-    monkeypatch.setenv("JAKIRO_CACHE", "/proc/no-such-cache")
-    with pytest.raises(OSError, match=r"kept cannot be written: .*JAKIRO_CACHE\.$"):
-        write_atomically(cache_folder() / "kept", b"")
-
-
-def test_a_home_that_cannot_be_written_says_how_to_name_another_cache(tmp_path, monkeypatch):
-    """A home that is a file takes nothing even from root."""
-    (tmp_path / "home").write_text("")
-    for name in ("JAKIRO_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    with pytest.raises(OSError, match=r"jakiro/locks/work cannot be written: .*JAKIRO_CACHE\.$"):  # noqa: SIM117
-        with one_process_at_a_time("work"):
-            pytest.fail("there is no lock")
-    with pytest.raises(OSError, match=r"jakiro/kept cannot be written: .*JAKIRO_CACHE\.$"):
-        write_atomically(cache_folder() / "kept", b"")
-
-
 def test_a_user_without_a_home_is_told_to_name_a_cache(monkeypatch):
     def no_home(*arguments, **options):
         raise RuntimeError("could not determine the home directory")
@@ -99,15 +78,6 @@ def test_a_user_without_a_home_is_told_to_name_a_cache(monkeypatch):
     monkeypatch.setattr("platformdirs.user_cache_path", no_home)
     with pytest.raises(OSError, match=r"no home for a cache; name a folder for it in JAKIRO_CACHE\.$"):
         cache_folder()
-
-
-def test_what_a_killed_writer_left_goes_after_an_hour(tmp_path):
-    killed, writing, other = (tmp_path / name for name in (".a.7.7", ".a.8.8", ".b.7.7"))
-    for path, age in ((killed, 7200), (writing, 60), (other, 7200)):
-        path.write_bytes(b"half")
-        os.utime(path, (time.time() - age,) * 2)
-    write_atomically(tmp_path / "a", b"whole")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.8.8", ".b.7.7", "a"]
 
 
 def test_a_writer_that_was_killed_leaves_nothing_for_ever(tmp_path):

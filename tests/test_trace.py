@@ -16,7 +16,6 @@ from jakiro.trace import (
     Trace,
     TraceError,
     acceptance_by_depth,
-    first_difference,
     pooled_tau,
 )
 
@@ -149,13 +148,6 @@ def test_acceptance_by_depth_counts_only_depths_that_had_a_candidate_under_a_kep
     assert acceptance_by_depth(folded.steps[4:5]) == [] and acceptance_by_depth([]) == []
 
 
-def test_the_first_difference_is_an_index_or_none():
-    assert first_difference([1, 2, 3], [1, 2, 3]) is None
-    assert first_difference([1, 2, 3], [1, 9, 3]) == 1
-    assert first_difference([1, 2], [1, 2, 3]) == 2
-    assert first_difference([], [1]) == 0
-
-
 def changed(change):
     values = copy.deepcopy(trace().to_dict())
     change(values)
@@ -184,29 +176,20 @@ def drop(*path):
     ("change", "sentence"),
     [
         (drop("header"), "the field “header” is missing."),
-        (drop("steps"), "the field “steps” is missing."),
-        (put("header", value=3), "This trace uses format None; this version reads 1."),
         (put("header", "schema_version", value=99), "This trace uses format 99; this version reads 1."),
-        (drop("header", "schema_version"), "This trace uses format None; this version reads 1."),
         (drop("header", "dtype"), "a header lacks the field “dtype”."),
         (drop("steps", 1, "bonus_token_id"), "a step lacks the field “bonus_token_id”."),
         (drop("steps", 1, "nodes", 2, "margin"), "a node lacks the field “margin”."),
         (drop("steps", 0, "plan", "why"), "a plan lacks the field “why”."),
         (put("steps", 0, "nodes", 1, "piece", value="zz"), "This file is not a trace: "),
         (put("steps", 0, "nodes", 1, "evidence", value={"router_weights": ["much"]}), "This file is not a trace: "),
-        (put("steps", 0, "nodes", 1, "evidence", value={"router_weights": 1.0}), "This file is not a trace: "),
-        (put("steps", value=None), "This file is not a trace: "),
-        (put("steps", value=[7]), "This file is not a trace: "),
         (put("steps", 0, "nodes", value=None), "This file is not a trace: "),
         (put("steps", 2, "index", value=5), "step 2 says it is step 5."),
         (put("steps", 2, "nodes", value=[]), "step 2 has no nodes."),
         (put("steps", 0, "nodes", 3, "parent", value=4), "node 3 of step 0 does not fit its parent."),
-        (put("steps", 0, "nodes", 3, "parent", value=-1), "node 3 of step 0 does not fit its parent."),
         (put("steps", 0, "nodes", 3, "depth", value=1), "node 3 of step 0 does not fit its parent."),
         (put("steps", 0, "nodes", 0, "parent", value=0), "node 0 of step 0 does not fit its parent."),
         (put("steps", 0, "accepted_path", value=[1, 4, 5]), "the accepted path of step 0 is no path."),
-        (put("steps", 0, "accepted_path", value=[3]), "the accepted path of step 0 is no path."),
-        (put("steps", 0, "accepted_path", value=[17]), "the accepted path of step 0 is no path."),
         (put("steps", 0, "accepted_path", value=[0]), "the accepted path of step 0 is no path."),
         (put("steps", 3, "verify_ms", value="fast"), "verify_ms of step 3 is not a number."),
     ],

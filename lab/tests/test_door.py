@@ -5,7 +5,7 @@ import pytest
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.heads.checkpoint import save_head
 from lab import KNOWN, METHODS
-from tests.support import TREE, byte_tokenizer, head_fields, tiny_head, tiny_target
+from tests.support import TREE, head_fields, save_target, tiny_head
 from tests.training.tiny import byte_target
 
 
@@ -13,8 +13,7 @@ from tests.training.tiny import byte_target
 def pair(tmp_path_factory):
     """A tiny target and an early exit for it, on disk."""
     target, head = (tmp_path_factory.mktemp(name) for name in ("target", "head"))
-    byte_target(num_layers=2).save_pretrained(target)
-    byte_tokenizer().save_pretrained(target)
+    save_target(target, byte_target(num_layers=2))
     loaded = JakiroGenerator.from_pretrained(str(target), "none", "cpu", "float32").target
     save_head(tiny_head(loaded, known=KNOWN, **head_fields(KNOWN["exit"])), head)
     return str(target), str(head)
@@ -28,17 +27,3 @@ def test_a_head_of_an_outside_network_is_read_where_its_methods_are_known(pair):
     drafted, plain = (generator.run("hi", sampling, name, TREE) for name in ("exit", "autoregressive"))
     assert drafted.token_ids == plain.token_ids
     assert any(node.proposer == "exit" for step in drafted.steps for node in step.nodes)
-
-
-def test_elsewhere_it_is_refused_with_the_way_to_bring_it(pair):
-    sentence = (
-        "This draft head is of the kind 'stacked', known are jakiro, dflash, eagle, eagle3, parallelspec, gumiho, "
-        "medusa; name the module that brings"
-    )
-    with pytest.raises(ValueError, match=sentence):
-        JakiroGenerator.from_pretrained(*pair, "cpu", "float32")
-
-
-def test_an_exit_without_exits_is_refused():
-    with pytest.raises(ValueError, match="exit_layers must be ascending layer numbers from 1 on, not \\(\\)"):
-        tiny_head(tiny_target(), known=KNOWN, kind="stacked", exit_layers=())

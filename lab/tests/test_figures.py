@@ -11,7 +11,6 @@ from jakiro.bench.report import summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane
 from jakiro.prompts import Question
 from lab import figures, raw
-from lab.leads import Lead
 from tests.bench.scripted import STAMP, ScriptedGenerator
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -52,21 +51,6 @@ def leading_number(cell):
 @pytest.mark.parametrize("name", NAMES)
 def test_pages_show_what_their_raw_data_gives(name):
     assert shown(name) == figures.block(name)
-
-
-def test_a_step_s_milliseconds_are_those_of_the_speeds_raw_data():
-    block = shown(figures.STEP)
-    assert block == figures.block(figures.STEP)
-    words, *rows = cells(block)
-    assert words == ["target", "", "T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
-    plain_steps = {(row[0], row[2]): float(row[6]) for row in rows if row[7:] == ["1.00", "–", "1.00×"]}
-    for row in rows:
-        draft, check, other, step = map(float, row[3:7])
-        assert draft + check + other == pytest.approx(step, abs=0.16)
-        if row[8] != "–":
-            plain = plain_steps[row[0], row[2]]
-            assert float(row[7]) * plain / step == pytest.approx(leading_number(row[8]), rel=0.02)
-    assert len({row[0] for row in rows if row[8] != "–"}) == 2
 
 
 def check_against_runs(block, values):
@@ -110,24 +94,6 @@ def test_speeds_and_speedups_follow_from_seconds_and_tokens_of_the_runs(name):
     check_against_runs(shown(name), runs_of(name))
 
 
-@pytest.mark.parametrize("name", SPEEDS)
-def test_below_the_speedups_of_decoding_stand_those_with_reading_the_prompts(measured, name):
-    figures.take(measured[0])
-    block = figures.block(name)
-    check_against_runs(block, runs_of(name))
-    assert "With reading the prompts Jakiro is 2.14× at temperature 0, 2.14× at temperature 1" in block
-
-
-def test_pages_have_no_figures_without_raw_data():
-    readme, *docs = (page.read_text(encoding="utf-8") for page in PAGES)
-    marked = re.findall(r"<!-- figures: ([\w-]+) -->", "".join([readme, *docs]))
-    assert sorted(marked) == sorted(NAMES)
-    results = readme.partition("## Results")[2].partition("\n## ")[0]
-    assert "<!-- figures: speed -->" in results
-    outside = re.sub(r"<!-- figures.*?<!-- end of figures -->", "", results, flags=re.S)
-    assert not re.search(r"\d[×]|\d tokens/s|^\|", outside, flags=re.M)
-
-
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
     """A folder as `make figures` leaves it, with scripted runs, and a folder for their raw data."""
@@ -161,12 +127,6 @@ def test_raw_data_gives_the_sums_that_the_runs_gave(measured):
     assert theirs[1].identical == 1.0
 
 
-def test_other_texts_stay_other_texts():
-    runs = [{"token_ids": list(ids), "lane": "jakiro · 8 nodes"} for ids in ((1, 2), (1, 3), (1, 2))]
-    first, second, third = (raw._row(dict.fromkeys(raw.COLUMNS, 0) | run) for run in runs)
-    assert first == third and first != second
-
-
 def test_tables_are_put_between_their_marks(measured, tmp_path):
     folder, _ = measured
     readme = tmp_path / "README.md"
@@ -192,49 +152,3 @@ def test_tables_are_put_between_their_marks(measured, tmp_path):
     assert "in llama.cpp at temperature 0 Jakiro is 1.25× as fast, plain decoding here 0.50×." in text
     assert "A processor, 2 threads, torch 2.13.0" in text and "8 prompts, at most 64 new tokens" in text
     assert "| 8 | 2.34 |\n| 16 | 2.50 |\n\nHead `small`, 3 prompts" in text
-
-
-def test_a_text_without_a_table_s_place_is_refused():
-    with pytest.raises(ValueError, match="no place for “speed”: expected <!-- figures: speed -->"):
-        figures.between("nothing", "speed")
-
-
-def test_people_per_device_follow_from_the_speeds_of_readme():
-    text = " ".join((DOCS / "hosting.md").read_text(encoding="utf-8").split())
-    said = re.search(
-        r"README's (\d+) tokens a second an answer of 64 tokens takes ([\d.]+) s, and ([\d.]+) s with plain decoding "
-        r"at (\d+) beside it, so with one question a minute that is about (\d+) and (\d+) people",
-        text,
-    )
-    rows = {row[0]: leading_number(row[1]) for row in cells(shown(figures.SPEED))[1:]}
-    jakiro, plain = (
-        rows["Jakiro, automatic trees"],
-        max(rows[name] for name in rows if name.startswith("plain decoding")),
-    )
-    alone, both = 64 / jakiro, 64 / jakiro + 64 / plain
-    expected = (
-        round(jakiro),
-        round(alone, 2),
-        round(both, 2),
-        round(plain),
-        int(0.7 * 60 / alone),
-        int(0.7 * 60 / both),
-    )
-    assert tuple(float(each) for each in said.groups()) == expected
-
-
-@pytest.mark.parametrize(
-    ("level", "interval", "said"),
-    [
-        ((), (1.1, 1.4), "Fastest here: a, 1.25× [1.10, 1.40] as fast as b."),
-        (
-            ("b",),
-            (0.9, 1.4),
-            "No clear winner here: a is 1.25× [0.90, 1.40] as fast as b, within noise.",
-        ),
-        (("b", "c"), None, "No clear winner here: a cannot be told from b and c (1.25× as fast as b)."),
-    ],
-)
-def test_nobody_is_called_the_fastest_whose_lead_noise_could_have_made(level, interval, said):
-    first = Lead(Lane("a"), tuple(map(Lane, level)), Lane("b"), 1.25, interval)
-    assert figures.lead_sentence(first, lambda lane: lane.method, "here").startswith(said)

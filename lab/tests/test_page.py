@@ -1,15 +1,10 @@
 """The page shows the lab's methods where they are brought: in the settings, with their legends, and in a race."""
 
 import json
-import threading
 
-from app.asking import Asking
-from app.devices.local import LocalDevice
 from app.page import benchmark, web
 from app.page.offered import offered_methods
-from jakiro.config import SamplingParams, TreeConfig
 from lab import KNOWN, METHODS
-from tests.support import tiny_generator
 
 FREE = [method.name for method in METHODS if method.trains is None and "stacked" not in method.needs.head]
 
@@ -29,16 +24,3 @@ def test_the_leaderboard_has_their_rows_where_they_are_known():
         for board in (benchmark.leaderboard(), benchmark.leaderboard(KNOWN))
     )
     assert not ours & set(FREE) and set(FREE) <= all_of_them
-
-
-def test_a_race_of_them_runs_on_the_page_s_device():
-    device = LocalDevice(lambda: tiny_generator(methods=KNOWN))
-    device.load(lambda *_: None)
-    asking = Asking(
-        ({"role": "user", "content": "Why?"},),
-        SamplingParams(max_new_tokens=12),
-        TreeConfig(nodes=8),
-        ("plain", *FREE[:3]),
-    )
-    ends = [(name, reason) for kind, name, reason in device.answer(asking, threading.Event()) if kind == "end"]
-    assert [name for name, _ in ends] == list(asking.methods)

@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from jakiro.drafting.base import Resources, why_not
 from jakiro.target.model import TargetModel
 from lab.layers.subset import LayerSubset
-from lab.methods import skip
 from tests.support import DEVICE, byte_tokenizer, tiny_model, tiny_target
 
 NUMBERS = ((0, 1, 2, 3), (0, 2), (1,), (0, 1, 3))
@@ -51,13 +49,3 @@ def test_a_cache_that_has_grown_holds_the_same_rows():
     larger.load_prefix(small.first(5))
     assert (larger.length, larger.capacity) == (5, 20)
     torch.testing.assert_close(subset(hidden[5:], places[5:], causal(larger, 2), larger), expected[5:])
-
-
-def test_layers_of_another_shape_are_refused_in_one_sentence():
-    target = tiny_target()
-    target.lean = None
-    with pytest.raises(ValueError, match="Only layers of Llama's shape can run by themselves, and tiny has others"):
-        LayerSubset(target, (0,))
-    assert why_not(skip.METHOD, Resources(target)) == (
-        "Only layers of Llama's shape can run by themselves, and tiny has others, so skip cannot run"
-    )

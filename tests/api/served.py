@@ -40,11 +40,17 @@ def run_apart(coroutine: Coroutine):
         return pool.submit(asyncio.run, coroutine).result()
 
 
-def wait_until(condition, seconds: float = 20) -> None:
+def wait_until(condition, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+def any_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Gated:

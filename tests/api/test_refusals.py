@@ -48,22 +48,13 @@ def error_of(answer: httpx.Response) -> dict:
     ("given", "param", "sentence"),
     [
         ({"tools": [{"type": "function"}]}, "tools", "“tools” is not supported by this server; leave it out."),
-        ({"reasoning_effort": "low"}, "reasoning_effort", "“reasoning_effort” is not supported by this server"),
-        ({"prediction": {"type": "content"}}, "prediction", "“prediction” is not supported"),
         ({"n": 2}, "n", "n should be 1; you gave 2."),
-        ({"store": True}, "store", "store should be False; you gave True."),
         ({"stream": "yes"}, "stream", "stream should be a valid boolean; you gave 'yes'."),
         ({"stream_options": {"speed": 1}}, "stream_options.speed", "“stream_options.speed” is not supported"),
         ({"top_logprobs": 2}, "top_logprobs", "top_logprobs needs logprobs: true."),
-        ({"logprobs": True, "top_logprobs": 21}, None, "Logprobs must be a whole number from 0 to 20; you gave 21."),
-        ({"temperature": "hot"}, None, "Temperature must be between 0 and 2; you gave 'hot'."),
         ({"temperature": 10**400}, None, "Temperature must be between 0 and 2; you gave 1000"),
-        ({"max_tokens": 0}, None, "Length must be a whole number of tokens, 1 or more; you gave 0."),
         ({"max_tokens": "9"}, "max_tokens", "max_tokens should be a valid integer; you gave '9'."),
-        ({"stop": [""]}, None, "Stop must be at most 8 texts"),
-        ({"seed": -1}, None, "Seed must be a whole number"),
         ({"logit_bias": {"a": 1}}, None, "Logit bias must give"),
-        ({"min_p": 2}, None, "Min-p must be between 0 and 1; you gave 2."),
         ({"response_format": {"type": "xml"}}, "response_format.type", "response_format.type should be"),
         ({"response_format": {"type": "json_schema"}}, None, "response_format of type json_schema needs json_schema"),
         ({"jakiro": {"method": "magic"}}, None, "Unknown method 'magic'; choose one of"),
@@ -72,7 +63,6 @@ def error_of(answer: httpx.Response) -> dict:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None, "A content's parts must be texts"),
         ({"messages": []}, "messages", "“messages” is missing"),
         ({"messages": "Why?"}, "messages", "messages should be a valid list; you gave 'Why?'."),
-        ({"messages": [7]}, None, "A message needs a role"),
         ({"messages": [{"role": "user", "content": "many words " * 200}]}, None, "Your prompt has"),
     ],
 )
@@ -87,8 +77,6 @@ def test_what_does_not_fit_is_named(address, given, param, sentence):
     ("given", "sentence"),
     [
         ({"prompt": ["a", "b"]}, "prompt should be a valid string"),
-        ({"prompt": [1, 2]}, "prompt should be a valid string"),
-        ({"best_of": 2}, "best_of should be 1"),
         ({"suffix": "end"}, "“suffix” is not supported"),
         ({"echo": True, "logprobs": 1}, "The prompt's own logprobs are not computed"),
     ],
@@ -131,12 +119,6 @@ def test_what_means_nothing_here_is_ignored(address):
         "store": False,
     }
     assert post(address, ASKED | neutral | {"max_tokens": 2}).status_code == 200
-
-
-def test_another_model_is_not_found(address):
-    error = error_of(answer := post(address, ASKED | {"model": "gpt"}))
-    assert answer.status_code == 404 and error["code"] == "model_not_found"
-    assert error["message"] == "There is no model 'gpt' here; ask for 'tiny'."
 
 
 def test_other_paths_and_methods_are_not_there(address):

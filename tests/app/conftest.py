@@ -1,12 +1,11 @@
 """Servers, a browser and a guard: pages run in this process, so one patched socket sees every outgoing connection."""
 
-import asyncio
 import ipaddress
 import json
 import os
 import shutil
 import socket
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -14,6 +13,8 @@ import pytest
 from app.devices.local import LocalDevice
 from app.page import build as app_page
 from app.page import web
+from app.serving.limits import Limits
+from app.serving.worker import ModelService
 from tests.app.fake import FakeGenerator
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -66,10 +67,21 @@ def serve(load, **options):
     return blocks, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
 
 
-def run_apart(coroutine):
-    """Runs a coroutine in a thread of its own: in this one the browser's tests may have left an event loop running."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, coroutine).result()
+@contextmanager
+def served(load, host: str = "127.0.0.1", logins=None, keys=(), **limits):
+    """Gives the Blocks and the address of a page with these limits, and closes it."""
+    blocks = app_page.build(LocalDevice(load), Limits(**limits))
+    try:
+        yield blocks, app_page.launch(blocks, host=host, wait=False, quiet=True, logins=logins, keys=keys)
+    finally:
+        blocks.close()
+
+
+def ready_service(generator, **limits) -> ModelService:
+    service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
+    service.start()
+    assert service.turns.wait_for(lambda: service.settled, 30)
+    return service
 
 
 @pytest.fixture(scope="session")

@@ -211,7 +211,7 @@ class FakeGenerator:
                     trace.end_reason = "eos"
                 elif position >= limit:
                     trace.end_reason = "length"
-                yield _with_text(step, addition)
+                yield replace(step, text=addition)
         finally:
             self.active -= 1
 
@@ -237,10 +237,6 @@ def _forbidden(step: Step, index: int) -> Node:
     node = step.nodes[index]
     refused = node.parent in (0, *step.accepted_path) and index not in step.accepted_path
     return replace(node, forbidden_by="grammar") if refused else node
-
-
-def _with_text(step: Step, text: str) -> Step:
-    return Step(**{name: text if name == "text" else getattr(step, name) for name in Step.__dataclass_fields__})
 
 
 def grow_step(index, chance, ids, pieces, position, num_nodes, depth, limit, proposers=()) -> Step:

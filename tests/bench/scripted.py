@@ -2,7 +2,8 @@
 
 from types import SimpleNamespace
 
-from jakiro.trace import Header, Node, Plan, Step, Trace
+from jakiro.trace import Plan, Step, Trace
+from tests.test_trace import header, node
 
 # What `environment` gives, as far as tables show it
 STAMP = {"target": "a-model", "cpu": "A processor", "threads": 2,
@@ -10,70 +11,26 @@ STAMP = {"target": "a-model", "cpu": "A processor", "threads": 2,
          "compiled": True, "date": "2026-11-23T10:00:00+00:00"}  # fmt: skip
 
 
-def node(index, parent, depth, token_id=5, margin=1.0):
-    return Node(
-        token_id=token_id,
-        piece=b"x",
-        parent=parent,
-        depth=depth,
-        draft_pass=0 if index == 0 else depth,
-        score=0.0,
-        draft_prob=None,
-        target_prob=None,
-        proposer="root" if index == 0 else "expert_0",
-        also_proposed_by=(),
-        evidence={},
-        target_choice=5,
-        target_choice_piece=b"x",
-        margin=margin,
-    )
-
-
 def step(index, committed_ids, candidates, draft_ms, verify_ms, other_ms, margin=1.0):
     """A step whose tree is one chain under the root; all committed ids but the last were drafted."""
-    nodes = tuple(node(position, position - 1, position, margin=margin) for position in range(candidates + 1))
-    return Step(
-        index=index,
-        nodes=nodes,
-        accepted_path=tuple(range(1, len(committed_ids))),
-        bonus_token_id=committed_ids[-1],
-        bonus_piece=b"x",
-        committed_ids=tuple(committed_ids),
-        text="x" * (len(committed_ids) + (index == 0)),
-        draft_ms=draft_ms,
-        verify_ms=verify_ms,
-        other_ms=other_ms,
-        plan=Plan(levels=candidates, nodes=candidates + 1, why="scripted"),
-    )
+    plain = {"piece": b"x", "evidence": {}, "also_proposed_by": (), "target_choice": 5, "margin": margin}
+    chain = range(candidates + 1)
+    nodes = tuple(node(5, place - 1, place, "expert_0" if place else "root", **plain) for place in chain)
+    path, text = tuple(range(1, len(committed_ids))), "x" * (len(committed_ids) + (index == 0))
+    plan = Plan(levels=candidates, nodes=candidates + 1, why="scripted")
+    ids = committed_ids[-1], b"x", tuple(committed_ids)
+    return Step(index, nodes, path, *ids, text, draft_ms, verify_ms, other_ms, plan)
 
 
 def trace(method, first_token_id, blocks, candidates=0, parts=(0.0, 10.0, 0.0), end_reason="eos", margins=None):
     """A run whose steps commit the given blocks of ids."""
-    header = Header(
-        method=method,
-        created="2026-01-01T00:00:00+00:00",
-        bit_identical=True,
-        messages=({"role": "user", "content": "hi"},),
-        raw_prompt=None,
-        num_prompt_tokens=3,
-        target={"name": "scripted", "sha256": "0"},
-        drafter=None,
-        proposers=({"id": "expert_0", "label": "Expert 1", "sentence": "Guessed the candidate itself."},),
-        device="cpu",
-        dtype="float32",
-        numerics="exact",
-        device_profile={},
-        versions={},
-        sampling={},
-        tree={},
-        first_token_id=first_token_id,
-        first_piece=b"x",
-        first_text="x",
-        prefill_ms=5.0,
-    )
+    asked = {"method": method, "messages": ({"role": "user", "content": "hi"},), "num_prompt_tokens": 3}
+    who = {"id": "expert_0", "label": "Expert 1", "sentence": "Guessed the candidate itself."}
+    made = {"target": {"name": "scripted", "sha256": "0"}, "drafter": None, "proposers": (who,)}
+    first = {"first_token_id": first_token_id, "first_piece": b"x", "first_text": "x", "prefill_ms": 5.0}
     margins = margins or [1.0] * len(blocks)
     steps = [step(i, block, candidates, *parts, margin=margins[i]) for i, block in enumerate(blocks)]
-    return Trace(header, steps, end_reason)
+    return Trace(header(**asked | made | first), steps, end_reason)
 
 
 class ScriptedGenerator:

@@ -107,11 +107,6 @@ def test_a_run_is_plain_steps_of_its_own_process_with_its_own_way_of_waiting(ins
     assert os.environ["GOMP_SPINCOUNT"] == "1000"
 
 
-def test_other_ids_are_named_with_their_prompt(install):
-    with pytest.raises(ValueError, match="prompt 7: reads 1 token ids where our tokenizer writes"):
-        install([1])(Lane(LLAMA_CPP), MESSAGES, SamplingParams(), QUESTION, 0)
-
-
 def test_it_is_refused_where_it_is_missing_and_for_other_targets(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"llama-cpp needs llama-cpp-python; run “pip install llama-cpp-python”"):

@@ -7,7 +7,7 @@ import pytest
 
 from jakiro.bench.plots import figures
 from jakiro.bench.report import OVERALL, summarise
-from jakiro.plots import Look, write_report
+from jakiro.plots import write_report
 from tests.bench.test_report import runs  # noqa: F401 - a fixture
 
 
@@ -28,15 +28,3 @@ def test_plots_hold_the_numbers_of_the_report(runs, tmp_path):  # noqa: F811
     assert speeds["data"][0]["x"] == pytest.approx([group.tokens_per_second[1] for group in overall])
     assert acceptance["data"][-1]["y"] == pytest.approx([0.5, 1.0, 0.0])
     assert [bar["x"][-1] for bar in steps["data"]] == pytest.approx([2, 5, 1])
-
-
-def test_light_and_dark_differ_in_colours_alone(runs, tmp_path):  # noqa: F811
-    groups = summarise(runs)
-    found = drawn(write_report(tmp_path / "bench.html", "Benchmark", (), lambda look: figures(groups, look)))
-    light, dark = json.dumps(found["light"]), json.dumps(found["dark"])
-    assert light != dark
-    colours = [Look(scheme).colours for scheme in ("light", "dark")]
-    for name in colours[0]:
-        light = light.replace(f'"{colours[0][name]}"', f'"{name}"')
-        dark = dark.replace(f'"{colours[1][name]}"', f'"{name}"')
-    assert light == dark

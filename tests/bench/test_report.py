@@ -66,14 +66,6 @@ def test_verdicts_state_lower_bound_distance_from_the_prediction_and_shares(runs
     assert plain == "autoregressive, T = 0: other 0.0 % of a step, recording 4.0 %."
 
 
-def test_different_texts_are_counted_and_compared_per_token():
-    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
-    bench = Bench(ScriptedGenerator(drafted_ids=((2, 3), (7, 9), (9,))), settings)
-    drafted = group_of(summarise(list(bench.runs(QUESTIONS))), "jakiro")
-    assert drafted.identical == 0.0
-    assert drafted.speedup == pytest.approx((40 / 4) / (24 / 5))
-
-
 def test_the_opponent_is_the_faster_plain_lane(runs):
     fast = [
         replace(run, lane=Lane("autoregressive-fast"), seconds=run.seconds / 2)

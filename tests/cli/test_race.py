@@ -10,19 +10,6 @@ from tests.support import TREE
 SAMPLING = SamplingParams(0.9, seed=5, max_new_tokens=40)
 
 
-def test_every_step_is_taken_by_the_lane_that_has_used_the_least_time(scripted):
-    race = scripted.race("Who wins?", SAMPLING, tree=TREE)
-    assert set(race.traces) == {"autoregressive", "jakiro"}
-    clocks, order = {"autoregressive": 0.0, "jakiro": 0.0}, []
-    for method, step in race:
-        running = [name for name in clocks if name == method or race.traces[name].end_reason is None]
-        assert clocks[method] == min(clocks[name] for name in running)
-        clocks[method] += step.total_ms / 1000
-        order.append(method)
-    assert len(set(order)) == 2
-    assert clocks["jakiro"] == sum(step.total_ms / 1000 for step in race.traces["jakiro"].steps)
-
-
 class Lane:
     """A stream whose steps take a known time."""
 

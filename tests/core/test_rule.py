@@ -81,11 +81,6 @@ def test_each_node_s_logits_are_those_of_transformers_processors_on_its_own_pref
         assert (forbidden[node] is not None) == bool(adjusted[PARENTS[node], TOKENS[node]] == -torch.inf)
 
 
-def test_nothing_set_is_no_rule():
-    for sampling in (SamplingParams(), SamplingParams(0.7, top_p=0.8, top_k=20, min_p=0.1, stop=("x",))):
-        assert rule_of(sampling) is None
-
-
 @pytest.mark.parametrize("values", [{"logit_bias": {12: 1}}, {"suppress_tokens": (3, 12)}])
 def test_a_token_that_the_model_does_not_know_is_refused(values):
     (name,) = values

@@ -10,7 +10,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
-from jakiro.core.sampling import choose, prefix_for, tempered, warp
+from jakiro.core.sampling import choose, prefix_for, warp
 from tests.support import DEVICE, prompt_ids, reference_answer, scripted_generator, tiny_model
 
 MASK = 2**64 - 1
@@ -78,24 +78,6 @@ def test_the_largest_and_the_smallest_hash_give_finite_noise(monkeypatch):
     assert noise[0] > 30 and noise[1] < -3
 
 
-def test_noise_depends_on_seed_position_and_token_and_on_nothing_else():
-    noise, vocabulary = KeyedNoise(3), torch.arange(500, device=DEVICE)
-    whole = noise.at(row_of_positions(20)[:, None], vocabulary)
-    some = on_device([499, 3, 250])
-    assert torch.equal(noise.at(on_device([17, 2])[:, None], some), whole[[17, 2]][:, some])
-    assert torch.equal(KeyedNoise(3).at(on_device([[5]]), vocabulary), whole[5:6])
-    other = KeyedNoise(4).at(row_of_positions(20)[:, None], vocabulary)
-    assert not (whole == other).any()
-    hashes = noise.hash(row_of_positions(20)[:, None], vocabulary)
-    assert hashes.unique().numel() == 20 * 500
-
-
-def test_noise_has_the_moments_of_a_gumbel_variable():
-    noise = KeyedNoise(5).at(row_of_positions(400)[:, None], torch.arange(500, device=DEVICE)).double()
-    assert float(noise.mean()) == pytest.approx(0.5772, abs=0.02)
-    assert float(noise.var()) == pytest.approx(math.pi**2 / 6, abs=0.03)
-
-
 def test_rows_of_noise_are_computed_once_and_are_those_of_the_positions():
     vocabulary, calls = torch.arange(50, device=DEVICE), []
 
@@ -116,12 +98,6 @@ def test_columns_of_kept_rows_are_what_the_tokens_alone_would_get():
     shared, own = KeyedNoise(9).over(vocabulary).over(some), KeyedNoise(9).over(some)
     for first, count in ((4, 3), (5, 4), (9, 1)):
         assert torch.equal(shared.rows(first, count), own.rows(first, count))
-
-
-def test_a_temperature_of_one_changes_no_bit():
-    logits = torch.randn((2, 60), device=DEVICE)
-    assert torch.equal(tempered(logits, SamplingParams(1.0)), logits / 1.0)
-    assert torch.equal(tempered(logits, SamplingParams(0.7)), logits / 0.7)
 
 
 WARPINGS = st.builds(
@@ -189,13 +165,6 @@ def test_a_flat_row_makes_a_short_prefix_too_short_and_a_peaked_row_does_not():
     assert warped.needs_full_sort.tolist() == [True, False]
 
 
-def test_greedy_choice_is_the_argmax_and_the_lowest_id_wins_a_tie():
-    logits = on_device([[0.0, 3.0, 1.0, 3.0, 2.5], [5.0, 1.0, 1.0, 1.0, 5.0]])
-    choice = choose(logits, SamplingParams(), KeyedNoise(0), row_of_positions(2))
-    assert choice.token_ids.tolist() == [1, 0]
-    assert choice.margins.tolist() == [0.0, 0.0]
-
-
 class Silence(KeyedNoise):
     """Noise that is the same everywhere, so that ties stay ties."""
 
@@ -228,11 +197,6 @@ def test_a_sample_is_the_argmax_of_warped_logits_plus_noise(sampling):
     torch.testing.assert_close(choice.margins, best[:, 0] - best[:, 1])
 
 
-def test_a_row_with_one_possible_token_has_an_infinite_margin():
-    choice = choose(torch.randn((1, 60), device=DEVICE), SamplingParams(1.0, top_k=1), KeyedNoise(0), on_device([4]))
-    assert choice.margins.tolist() == [math.inf]
-
-
 def test_a_reread_step_writes_the_reference_s_text_and_its_plan_says_so(without_compiled_functions):
     flat = SamplingParams(temperature=2.0, top_p=0.99, seed=4, max_new_tokens=24)
     peaked = SamplingParams(temperature=0.3, top_p=0.9, seed=4, max_new_tokens=24)
@@ -256,14 +220,6 @@ def test_the_lowest_id_wins_and_the_margin_is_the_lead_wherever_the_two_best_lie
     choice = choose(scores, SamplingParams(), KeyedNoise(0), torch.zeros(len(scores), dtype=torch.int64))
     assert choice.token_ids.tolist() == [token for best, second in places for token in (best, min(best, second))]
     assert choice.margins.tolist() == [0.5, 0.0] * len(places)
-
-
-def test_a_choice_does_not_depend_on_how_the_best_are_found():
-    scores = torch.randn(40, 512, generator=torch.Generator().manual_seed(3)).round(decimals=1)
-    choice = choose(scores, SamplingParams(), KeyedNoise(0), torch.zeros(40, dtype=torch.int64))
-    two = scores.topk(2).values
-    assert torch.equal(choice.token_ids, scores.argmax(-1))
-    assert torch.equal(choice.margins, two[:, 0] - two[:, 1])
 
 
 def test_ties_with_the_last_of_the_top_k_that_go_on_after_the_prefix_are_all_kept_under_top_p_too():

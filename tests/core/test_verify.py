@@ -5,16 +5,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
-from jakiro.core.tree import ancestor_mask
+from jakiro.core.tree import DraftTree, accepted_node, ancestor_mask
 from jakiro.core.verify import verify
 from jakiro.engine.outcome import read_back
 from jakiro.kernels.compiled import sampling as native
 from jakiro.kernels.compiled.library import library
-from tests.support import DEVICE, tree_of
+from tests.support import DEVICE, assert_is_a_tree, tree_of
 
 
 @pytest.fixture(autouse=True, params=["torch", "compiled"])
@@ -72,22 +74,6 @@ def test_the_accepted_path_follows_the_target_s_choices(choices, path, bonus):
     assert outcome.accepted_ids == [TOKENS[node] for node in path]
     assert outcome.choices == choices
     assert outcome.margins == [2.0] * 8
-
-
-@pytest.mark.parametrize(
-    ("tokens", "parents", "choices", "path"),
-    [
-        ([3], [-1], [7], []),
-        ([3, 7, 7, 7], [-1, 0, 1, 2], [7, 7, 7, 7], [1, 2, 3]),
-        ([3, 3, 3, 3], [-1, 0, 1, 2], [3, 3, 1, 3], [1, 2]),
-        ([3, 0, 1, 2, 4, 5], [-1, 0, 0, 0, 0, 0], [4, 9, 9, 9, 2, 9], [4]),
-    ],
-    ids=["root only", "chain", "chain that repeats its root", "star_tree"],
-)
-def test_roots_chains_and_bushes_are_verified_alike(tokens, parents, choices, path):
-    outcome = outcome_of(tokens, parents, logits_choosing(choices))
-    assert outcome.accepted_path == path
-    assert outcome.bonus_token_id == choices[path[-1] if path else 0]
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(0.8, seed=3), SamplingParams(0.8, top_p=0.9, top_k=6, seed=3)])
@@ -152,3 +138,48 @@ def test_read_back_brings_every_field_of_the_tree_unchanged():
     assert outcome.evidence == {name: rows.tolist() for name, rows in evidence.items()}
     whole_numbers = (*outcome.token_ids, *outcome.draft_passes, *outcome.proposers, *outcome.also, *outcome.choices)
     assert {type(value) for value in whole_numbers} == {int}
+
+
+# A parent for every node after the root: any node before it.
+ANY_PARENTS = st.lists(st.integers(0, 10**6), max_size=24).map(
+    lambda picks: [-1, *(pick % (index + 1) for index, pick in enumerate(picks))]
+)
+
+
+def ancestors(parents, node):
+    """A node and its ancestors, by walking."""
+    found = set()
+    while node >= 0:
+        found.add(node)
+        node = parents[node]
+    return found
+
+
+@given(ANY_PARENTS, st.integers(0, 3))
+def test_each_node_sees_itself_and_its_ancestors_and_nothing_else(parents, slack):
+    tree = tree_of(range(len(parents)), parents)
+    mask = ancestor_mask(tree.parents, tree.max_depth + slack)
+    for node in range(len(parents)):
+        assert set(mask[node].nonzero().flatten().tolist()) == ancestors(parents, node)
+
+
+@given(ANY_PARENTS, st.data())
+def test_the_accepted_node_is_the_deepest_whose_ancestors_are_all_right(parents, data):
+    tree = tree_of(range(len(parents)), parents)
+    right = data.draw(st.lists(st.booleans(), min_size=len(parents), max_size=len(parents)))
+    # At most one sibling is right: siblings are distinct, and their parent has one choice.
+    taken = set()
+    for node, parent in enumerate(parents):
+        right[node] = right[node] and parent not in taken
+        taken |= {parent} if right[node] else set()
+    mask = ancestor_mask(tree.parents, tree.max_depth)
+    end = int(accepted_node(mask, tree.depths, torch.tensor(right, device=DEVICE)))
+    kept = [node for node in range(len(parents)) if all(right[a] or a == 0 for a in ancestors(parents, node))]
+    assert end == max(kept, key=lambda node: int(tree.depths[node]))
+
+
+def test_the_tree_of_plain_decoding_is_its_root():
+    tree = DraftTree.root_only(torch.tensor([7], device=DEVICE))
+    assert_is_a_tree(tree)
+    assert (tree.num_nodes, tree.max_depth, tree.token_ids.tolist(), tree.scores.tolist()) == (1, 0, [7], [0.0])
+    assert ancestor_mask(tree.parents, tree.max_depth).tolist() == [[True]]

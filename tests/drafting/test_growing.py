@@ -266,15 +266,6 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
     assert found == ({False, True} if head.config.contrastive else {False})
 
 
-def test_the_nodes_kept_are_the_best_of_all_candidates(heads):
-    for head in heads.values():
-        for sampling in (SamplingParams(), SamplingParams(1.0, seed=1)):
-            everything = grown(head, TreeConfig(width=3, depth=4, nodes=256), sampling)
-            some = grown(head, TreeConfig(width=3, depth=4, nodes=9), sampling)
-            best = everything.scores[1:].sort(descending=True).values[:8]
-            torch.testing.assert_close(some.scores[1:].sort(descending=True).values, best, atol=1e-5, rtol=1e-5)
-
-
 def test_shared_noise_ranks_candidates_by_log_q_plus_the_target_s_own_noise(heads):
     for name in ("summed", "summed, reduced vocabulary"):
         head, sampling = heads[name], SamplingParams(0.7, seed=21)
@@ -286,19 +277,6 @@ def test_shared_noise_ranks_candidates_by_log_q_plus_the_target_s_own_noise(head
         torch.testing.assert_close(tree.scores[1:], best.values, atol=1e-4, rtol=1e-4)
         draft_probs = log_q[best.indices].exp()
         torch.testing.assert_close(tree.draft_probs[1:], draft_probs, atol=1e-5, rtol=1e-3)
-
-
-def test_calibration_sharpens_the_estimates_of_its_depth_branch_and_regime(target):
-    head, config = tiny_head(target), TreeConfig(width=3, depth=3, nodes=13)
-    plain = grown(head, config)
-    head.config.calibration.update({"main/1/greedy": 2.5, "contrastive/3/greedy": 0.5, "main/2/sampled": 9.0})
-    calibrated = grown(head, config)
-    log_q = head.logits(outputs_along(head, [], [])[0].features[0, -1])
-    first = (plain.depths == 1).nonzero().flatten()
-    assert calibrated.token_ids[first].tolist() == plain.token_ids[first].tolist()
-    expected = (2.5 * log_q).log_softmax(-1)[plain.token_ids[first]]
-    torch.testing.assert_close(calibrated.scores[first], expected, atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(calibrated.scores, plain.scores)
 
 
 def test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch(target):

@@ -5,9 +5,8 @@ import torch
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import Resources, TreeLimits
+from jakiro.drafting.base import TreeLimits
 from jakiro.drafting.heads import HeadDrafter
-from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
 from tests.support import (
     DEVICE,
@@ -58,21 +57,6 @@ def assert_same_tree(tree, expected):
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_in_every_step_both_caches_hold_as_many_rows_as_the_root_s_position(head):
-    generator = tiny_generator(head)
-    stream = generator.stream("Why?", SamplingParams(1.0, seed=3, max_new_tokens=40), tree=TREE)
-    accepted = 0
-    for _ in range(10):
-        accepted += len(next(stream).accepted_path)
-        session, root_position = stream._session, stream.trace.header.num_prompt_tokens + stream._text.num_tokens - 1
-        assert stream._runner.cache.length == root_position
-        assert session.cache.length < root_position, "drafted rows were dropped, committed ones are still pending"
-        session.catch_up()
-        assert session.cache.length == root_position
-    assert accepted > 0
-
-
-@pytest.mark.parametrize("head", HEADS)
 def test_the_head_s_cache_equals_a_fresh_one_read_from_the_target_s_true_features(head):
     generator, sampling = tiny_generator(head), SamplingParams(1.0, seed=3, max_new_tokens=40)
     stream = generator.stream("Why?", sampling, tree=TREE)
@@ -98,17 +82,6 @@ def test_features_left_pending_over_several_steps_are_read_in_one_pass(target):
     assert_same_tree(at_once.propose(LIMITS).tree, step_by_step.propose(LIMITS).tree)
     assert_same_cache(at_once.cache, step_by_step.cache)
     assert at_once.cache.length == NUM_PROMPT + 9
-
-
-def test_a_head_of_another_dtype_than_the_target_s_drafts_all_the_same():
-    target = tiny_target(dtype=torch.bfloat16)
-    head = tiny_head(target).float()
-    generator = JakiroGenerator(Resources(target, head.bind(target.embedding, target.output_weight)))
-    sampling = SamplingParams(max_new_tokens=12)
-    trace = generator.run("Why?", sampling, tree=TREE)
-    if target.bit_identical:
-        assert trace.token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
-    assert all(len(step.nodes) == TREE.nodes for step in trace.steps)
 
 
 def test_a_session_that_went_back_proposes_what_it_proposed_then(target):

@@ -3,11 +3,9 @@
 import pytest
 
 from jakiro.config import AUTOMATIC_TREE, SamplingParams
-from jakiro.drafting.base import DraftSession
 from jakiro.engine import stream as streams
 from jakiro.graphs.drafter import StaticHeadSession
 from jakiro.graphs.slot import Slot
-from jakiro.text import IncrementalDecoder
 from tests.graphs.static import shape_of, static_generator
 from tests.support import TREE, tiny_generator
 
@@ -44,15 +42,6 @@ def test_the_next_draft_begins_before_a_step_is_described_and_the_text_stays_the
     assert all(log[place - 1 : place + 2] == ["score", "draft", "describe"] for place in drafts[1:])
 
 
-def test_the_next_draft_begins_before_a_step_s_text_is_decoded(log, monkeypatch):
-    push = IncrementalDecoder.push
-    monkeypatch.setattr(IncrementalDecoder, "push", lambda decoder, ids: (log.append("text"), push(decoder, ids))[1])
-    static_generator().run("Why?", SAMPLED, tree=TREE)
-    steps = log.count("describe")
-    assert steps > 2
-    assert log == ["text", "draft", "score", *["draft", "text", "describe", "score"] * (steps - 1), "text", "describe"]
-
-
 def test_nothing_is_drafted_after_the_last_token_and_a_stop_drops_what_was(log):
     generator = static_generator()
     ended = generator.stream("Why?", SamplingParams(max_new_tokens=2), tree=TREE)
@@ -65,20 +54,3 @@ def test_nothing_is_drafted_after_the_last_token_and_a_stop_drops_what_was(log):
     assert stopped._begun is None and stopped.finished
     expected = tiny_generator().run("Why?", SAMPLED, tree=TREE)
     assert shape_of(generator.run("Why?", SAMPLED, tree=TREE)) == shape_of(expected)
-
-
-def test_answers_that_race_draft_in_their_own_time(log):
-    race = static_generator().race("Why?", SAMPLED, ("autoregressive", "jakiro"), TREE)
-    for _ in race:
-        pass
-    steps = len(race.traces["jakiro"].steps)
-    assert log.count("draft") == steps
-    drafts = [place for place, word in enumerate(log) if word == "draft"]
-    assert all(log[place + 1] == "score" for place in drafts)
-
-
-def test_where_the_host_waits_for_the_device_anyway_nothing_begins_ahead():
-    generator = tiny_generator()
-    stream = generator.stream("Why?", SAMPLED, tree=TREE)
-    next(stream)
-    assert stream._begun is None and isinstance(stream._session, DraftSession)

@@ -3,13 +3,11 @@
 import pytest
 
 from jakiro.config import TreeConfig
-from jakiro.engine.budget import FADE, LEARN, NONE, START, Size, TreeBudget, sizes_for
+from jakiro.engine.budget import NONE, Size, TreeBudget, sizes_for
 from jakiro.engine.costs import DeviceProfile
 
 # As on two cores with AVX-512, and as on a device where rows and levels cost next to nothing
 CPU = DeviceProfile(((1, 10.5), (4, 11.8), (12, 16.0), (24, 28.4)), ((1, 1.2), (4, 4.5)))
-FREE = DeviceProfile(((1, 40.0), (64, 40.1)), ((1, 0.1), (8, 0.2)))
-DEAR = DeviceProfile(((1, 10.0), (2, 20.0), (64, 640.0)), ((1, 5.0), (8, 40.0)))
 BOUNDS = TreeConfig(nodes=64, depth=8, policy="auto")
 SMALL = Size(2, 6)
 
@@ -43,14 +41,6 @@ def test_where_nothing_is_right_drafting_stops_is_tried_rarely_and_comes_back():
     assert NONE not in drive(budget, 200, right=2)[-100:]
 
 
-def test_what_is_expected_is_a_running_mean():
-    budget = TreeBudget(CPU, (NONE, SMALL))
-    plan = budget.choose()
-    assert plan.expected_tokens == 1 + START
-    budget.observe(plan, 2, 2.3, 12.0, 0.5)
-    assert budget.choose().expected_tokens == pytest.approx(1 + START + LEARN * (2 - START))
-
-
 def test_drafts_that_take_longer_than_they_were_measured_to_are_given_up_and_tried_again():
     budget, chosen = TreeBudget(CPU, sizes_for(CPU, BOUNDS)), []
     for _ in range(200):
@@ -60,15 +50,6 @@ def test_drafts_that_take_longer_than_they_were_measured_to_are_given_up_and_tri
         budget.observe(plan, min(plan.levels, 1), 8 * CPU.draft(plan.levels), CPU.verify(plan.nodes), 0.5)
     assert chosen[0] and sum(map(bool, chosen[100:])) < 20
     assert drive(budget, 200, right=1)[-20:] == [SMALL] * 20, "the neighbour is gone"
-
-
-def test_a_pass_that_is_slower_for_everybody_changes_no_size():
-    budget = TreeBudget(CPU, sizes_for(CPU, BOUNDS))
-    for _ in range(60):
-        plan = budget.choose()
-        budget.observe(plan, min(plan.levels, 1), 2 * CPU.draft(plan.levels), 2 * CPU.verify(plan.nodes), 1.0)
-    assert Size(plan.levels, plan.nodes) == SMALL
-    assert plan.expected_ms == pytest.approx(2 * (CPU.verify(6) + CPU.draft(2)) + 1.0, rel=0.01)
 
 
 def test_one_hold_up_does_not_end_drafting():
@@ -104,12 +85,3 @@ def test_copies_that_go_alone_where_nothing_is_drafted_do_not_keep_drafts_away()
             break
         budget.observe(plan, None, 0.0, 13.0, 0.5)
     assert plan.levels
-
-
-def test_chances_come_back_where_nothing_is_drafted():
-    budget = TreeBudget(CPU, (NONE, SMALL))
-    while budget.choose().levels:
-        budget.observe(budget.choose(), 0, CPU.draft(2), CPU.verify(6), 0.5)
-    plan, before = budget.choose(), budget.choose().curve[1][1]
-    budget.observe(plan, 0, 0.0, CPU.verify(1), 0.5)
-    assert before < budget.choose().curve[1][1] < before * (1 + 10 * FADE)

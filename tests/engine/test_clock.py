@@ -120,39 +120,6 @@ def test_own_time_is_the_time_that_passed_and_drafting_pays_for_all_that_only_dr
     assert sum(step.total_ms for step in steps) == pytest.approx(time.ms - before)
 
 
-def test_plain_decoding_has_nothing_to_draft(generator, time):
-    before = time.ms
-    trace = generator.run("Why?", SamplingParams(max_new_tokens=4), "autoregressive")
-    assert [(step.draft_ms, step.verify_ms, step.other_ms) for step in trace.steps] == [
-        (0, parts("score"), parts("verify", "record"))
-    ] * 3
-    assert 1000 * trace.decode_seconds == pytest.approx(time.ms - before)
-
-
-def test_on_a_gpu_events_time_what_comes_before_the_copy_and_the_host_the_rest(time, monkeypatch):
-    class Event:
-        """Happens on the device, 2 ms later than the host asked for it."""
-
-        def __init__(self, enable_timing) -> None:
-            assert enable_timing
-
-        def record(self, stream) -> None:
-            assert stream == "the stream"
-            self.ms = time.ms + 2
-
-        def elapsed_time(self, after) -> float:
-            assert time.ms > after.ms, "the device may not have come that far"
-            return 4 * (after.ms - self.ms)
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "the stream")
-    step = StepClock(torch.device("cuda", 0))
-    for part, ms in (("draft", 1.0), ("verify", 3.0), ("other", 26.0), ("draft", 5.0), ("other", 6.0)):
-        time.ms += ms
-        step.end(part)
-    assert step.ms == pytest.approx({"draft": 4 + 5, "verify": 12, "other": 30 - 16 + 6})
-
-
 def test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_its_time(time, monkeypatch):
     """The device drafts for 10 ms, the host is away for 4 or for 30 of them, a target's pass follows for 20."""
 
@@ -185,14 +152,3 @@ def test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_i
         time.ms = Event.device_ms + 1
         step.end("other")
         assert step.ms == pytest.approx({"draft": 10, "verify": 20, "other": 1})
-
-
-def test_a_clock_that_pauses_counts_nothing_meanwhile(time):
-    step = StepClock(torch.device("cpu"))
-    time.ms += 2
-    step.pause()
-    time.ms += 50
-    step.resume()
-    time.ms += 3
-    step.end("other")
-    assert step.ms["other"] == pytest.approx(5)

@@ -87,16 +87,6 @@ def test_sizes_take_turns_and_what_disturbs_two_rounds_of_five_changes_nothing(c
     assert measure(generator.target, generator.drafter(PLAIN), drafts=False) == quiet
 
 
-def test_more_work_never_takes_less(clock):
-    generator = tiny_generator()
-    generator.target.max_positions = 2048
-    clock.cost = lambda length, rows: 10.0 if rows == 4 else 12.0
-    profile = measure(generator.target, generator.drafter(PLAIN), drafts=False)
-    assert [ms for _, ms in profile.verify_ms] == [12.0] * len(ROWS)
-    assert [ms for _, ms in profile.further_ms] == [0.0] * len(FAR_ROWS)
-    assert profile.draft_ms == ()
-
-
 def test_a_method_is_measured_once_for_each_number_of_threads(monkeypatch):
     measured, generator = [], tiny_generator()
     generator = JakiroGenerator(generator._resources, measures=True)

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from app.asking import Asking
-from app.devices.local import LocalDevice
-from jakiro.config import AUTOMATIC_TREE, Grammar, SamplingParams
+from jakiro.config import Grammar, SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Slots
 from jakiro.graphs.slot import Slot
@@ -99,20 +98,6 @@ def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
             next(stream)
 
 
-def test_device_tag_the_page_s_first_answer(tags):
-    sampling = SamplingParams(0.7, seed=5, max_new_tokens=8)
-    asking = Asking(({"role": "user", "content": "Why?"},), sampling, AUTOMATIC_TREE, ("autoregressive", "jakiro"))
-    device = LocalDevice(lambda: loaded(tags, side_by_side=2))
-    with tags:
-        device.load(lambda *_: None)
-        events = list(device.answer(asking, threading.Event()))
-    assert [kind for kind, *_ in events].count("end") == 2
-    expected = tiny_generator().run("Why?", sampling, "autoregressive")
-    for method in asking.methods:
-        texts = [payload.text for kind, name, payload in events if kind == "step" and name == method]
-        assert expected.text.endswith("".join(texts))
-
-
 def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):
     """Read on the CPU, moved to the GPU by the process that answers, which captures graphs of its own."""
     zero_device = pytest.importorskip(
@@ -151,18 +136,3 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):
     torch.set_num_threads(threads)
     first, second = captured
     assert first == second > 4, "each process has graphs of its own"
-
-
-def test_device_tag_loading_turns_cudnn_s_attention_off(tags):
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    with tags:
-        loaded(tags)
-    assert not torch.backends.cuda.cudnn_sdp_enabled()
-
-
-def test_device_tag_a_slow_float64_is_said_on_the_chip(tags, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
-    with tags:
-        status = loaded(tags).status
-    assert status["numerics"] == "fast"
-    assert any("computes float64 slowly" in notice for notice in status["notices"])

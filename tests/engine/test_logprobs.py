@@ -1,16 +1,18 @@
-"""Logprobs of committed tokens: a stock model's over the same text, whatever drafted it; none unless asked for."""
+"""Logprobs and alternatives are a stock model's own, and cost nothing where nobody asks."""
 
 import pytest
 import torch
 
-from jakiro.config import SamplingParams
+from jakiro.config import ALTERNATIVES, Grammar, SamplingParams
 from jakiro.methods import METHODS
-from jakiro.trace import Scored, Trace
+from jakiro.trace import Ranked, Scored, Trace
 from tests.graphs.static import static_generator
-from tests.support import DEVICE, heads_of, prompt_ids, tiny_generator, tiny_model
+from tests.support import DEVICE, head_for, prompt_ids, tiny_generator, tiny_model
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
 COUNT = 5
+# A method for each head that drafting differs by, and those that draft without one
+WAYS = sorted({(head_for(name), bool(METHODS[name].needs.head)): name for name in reversed([*METHODS])}.values())
 
 
 def scored_tokens(trace: Trace) -> list[tuple[Scored, ...]]:
@@ -18,11 +20,14 @@ def scored_tokens(trace: Trace) -> list[tuple[Scored, ...]]:
 
 
 @torch.no_grad()
-def stock_logprobs(token_ids: list[int]) -> torch.Tensor:
+def stock_logits(token_ids: list[int], bias: dict[int, float]) -> torch.Tensor:
     """(tokens, V), a stock float32 model's at every token of an answer."""
     prompt = prompt_ids(QUESTION)
     ids = torch.tensor([[*prompt, *token_ids]], device=DEVICE)
-    return tiny_model()(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+    logits = tiny_model()(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
+    for token_id, value in bias.items():
+        logits[:, token_id] += value
+    return logits
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +38,14 @@ def generators():
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", WAYS)
 def test_logprobs_are_a_stock_models_own_before_temperature_filters_and_rules(generators, method, temperature):
     rules = {"repetition_penalty": 1.3, "logit_bias": {65: 5.0}}
     sampling = SamplingParams(temperature, top_p=0.9, seed=5, max_new_tokens=24, logprobs=COUNT, **rules)
-    for generator in generators[heads_of(METHODS[method])[0]]:
+    for generator in generators[head_for(method)]:
         trace = generator.run(QUESTION, sampling, method=method)
         assert [each[0].token_id for each in scored_tokens(trace)] == trace.token_ids
-        expected, tokens = stock_logprobs(trace.token_ids), scored_tokens(trace)
+        expected, tokens = stock_logits(trace.token_ids, {}).log_softmax(-1), scored_tokens(trace)
         for row, (chosen, *likeliest) in zip(expected, tokens, strict=True):
             assert chosen.logprob == pytest.approx(float(row[chosen.token_id]), abs=1e-3)
             assert [each.logprob for each in likeliest] == pytest.approx(row.topk(COUNT).values.tolist(), abs=1e-3)
@@ -51,15 +56,6 @@ def test_logprobs_are_a_stock_models_own_before_temperature_filters_and_rules(ge
             assert sum(torch.tensor([each.logprob for each in likeliest]).exp()) <= 1 + 1e-5
 
 
-def test_an_answer_cut_at_a_stop_text_has_a_logprob_for_each_of_its_tokens():
-    generator = tiny_generator()
-    whole = generator.run(QUESTION, SamplingParams(1, seed=5, max_new_tokens=24))
-    stop = next(text for text in map(chr, range(33, 127)) if text in whole.text[3:])
-    cut = generator.run(QUESTION, SamplingParams(1, seed=5, max_new_tokens=24, stop=(stop,), logprobs=0))
-    assert cut.end_reason == "stop" and len(cut.token_ids) < len(whole.token_ids)
-    assert [[each.token_id for each in token] for token in scored_tokens(cut)] == [[i] for i in cut.token_ids]
-
-
 def test_nothing_is_computed_where_nothing_is_asked_for(monkeypatch):
     for module in ("prepare", "stream"):
         monkeypatch.setattr(f"jakiro.engine.{module}.scored", None)
@@ -68,13 +64,62 @@ def test_nothing_is_computed_where_nothing_is_asked_for(monkeypatch):
     assert all(step.logprobs == () for step in trace.steps) and "logprobs" not in str(trace.to_dict()["steps"])
 
 
-def test_a_file_keeps_logprobs():
-    trace = tiny_generator().run(QUESTION, SamplingParams(max_new_tokens=8, logprobs=2))
-    read = Trace.from_json(trace.to_json())
-    assert read.header.first_logprobs == trace.header.first_logprobs and read.steps == trace.steps
-
-
 @pytest.mark.parametrize("logprobs", [-1, 21, True, 1.5, "5"])
 def test_other_numbers_are_refused(logprobs):
     with pytest.raises(ValueError, match=r"^Logprobs must be a whole number from 0 to 20; you gave "):
         SamplingParams(logprobs=logprobs)
+
+
+def places(trace: Trace) -> list[Ranked]:
+    return [*trace.header.first_alternatives, *(each for step in trace.steps for each in step.alternatives)]
+
+
+@pytest.mark.parametrize("temperature", [0, 0.7, 1])
+@pytest.mark.parametrize("method", WAYS)
+def test_they_are_a_stock_models_at_the_temperature_after_the_rules(generators, method, temperature):
+    bias = {65: 5.0, 70: -4.0}
+    sampling = SamplingParams(
+        temperature, top_p=0.9, seed=5, max_new_tokens=24, logit_bias=bias, record_alternatives=True
+    )
+    for generator in generators[head_for(method)]:
+        trace = generator.run(QUESTION, sampling, method=method)
+        found = places(trace)
+        assert [each.tokens[0].token_id for each in found] == trace.token_ids
+        for row, (rank, (chosen, *likeliest)) in zip(
+            stock_logits(trace.token_ids, bias).div(temperature or 1).softmax(-1), found, strict=True
+        ):
+            assert rank == int((row > row[chosen.token_id]).sum()) + 1
+            assert chosen.logprob == pytest.approx(float(row[chosen.token_id].log()), abs=1e-3)
+            assert [each.token_id for each in likeliest] == row.topk(ALTERNATIVES).indices.tolist()
+            assert [each.logprob for each in likeliest] == pytest.approx(
+                row.topk(ALTERNATIVES).values.log().tolist(), abs=1e-3
+            )
+
+
+def test_what_a_grammar_forbids_is_no_alternative():
+    generator = tiny_generator()
+    asked = SamplingParams(grammar=Grammar("choice", ("gut", "gar")), record_alternatives=True)
+    trace = generator.run(QUESTION, asked)
+    texts = [{each.piece for each in place.tokens[1:]} for place in places(trace)]
+    assert texts[:2] == [{b"g"}, {b"u", b"a"}] and all(len(each) == 1 for each in texts[2:])
+
+
+def test_those_of_tokens_after_a_stop_text_are_left_out():
+    generator = tiny_generator()
+    whole = generator.run(QUESTION, SamplingParams(1, seed=5, max_new_tokens=24))
+    stop = next(text for text in map(chr, range(33, 127)) if text in whole.text[3:])
+    asked = SamplingParams(1, seed=5, max_new_tokens=24, stop=(stop,), record_alternatives=True)
+    cut = generator.run(QUESTION, asked)
+    assert cut.end_reason == "stop" and [each.tokens[0].token_id for each in places(cut)] == cut.token_ids
+
+
+def test_nothing_is_computed_where_nobody_asks_and_a_file_keeps_what_there_is(monkeypatch):
+    generator = tiny_generator()
+    trace = generator.run(QUESTION, SamplingParams(max_new_tokens=8, record_alternatives=True))
+    read = Trace.from_json(trace.to_json())
+    assert read == trace and len(places(read)) == 8
+    for module in ("prepare", "stream"):
+        monkeypatch.setattr(f"jakiro.engine.{module}.ranked", None)
+    bare = generator.run(QUESTION, SamplingParams(max_new_tokens=8))
+    assert bare.token_ids == trace.token_ids and places(bare) == []
+    assert not any("alternatives" in each for each in (*bare.to_dict()["steps"], bare.to_dict()["header"]))

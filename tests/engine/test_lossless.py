@@ -1,17 +1,12 @@
 """The promise: plain decoding equals the outside reference, and every drafter writes plain decoding's text."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.kernels.compiled import sampling as native
-from jakiro.kernels.compiled.library import library
 from jakiro.trace import Trace
 from tests.support import (
-    DEVICE,
     HEADS,
     assert_drafting_took_part,
     prompt_ids,
@@ -150,12 +145,3 @@ def test_a_conversation_of_several_turns_is_answered_alike(scripted):
     trace = scripted.run(messages, sampling)
     assert trace.token_ids == scripted.run(messages, sampling, method="autoregressive").token_ids
     assert_drafting_took_part(trace.steps)
-
-
-@pytest.mark.skipif(DEVICE.type == "cuda" or library() is None, reason="no compiled functions")
-def test_the_first_token_is_chosen_by_the_code_of_every_other(generator, monkeypatch):
-    looks, verify = [], native.verify
-    monkeypatch.setattr(native, "verify", lambda *asked: looks.append(len(asked[0])) or verify(*asked))
-    for number, sampling in enumerate((SamplingParams(), SamplingParams(1.0), SamplingParams(0.7, 0.8, 20)), start=1):
-        generator.run("Why?", replace(sampling, max_new_tokens=1), method="autoregressive")
-        assert looks == [1] * number

@@ -175,33 +175,6 @@ def test_the_lanes_of_a_race_share_what_the_first_one_reads(generator):
         )
 
 
-@pytest.mark.parametrize(
-    ("head", "sampling", "edited"), [("summed", 0, True), ("summed", 1, False), ("decoupled", 1, True)]
-)
-def test_every_lane_of_a_race_reads_on_in_a_chat(mixing, head, sampling, edited):
-    """So do the heads of lanes that have one, whichever lane read the prompt, also where an answer was edited since."""
-    either, sampling = mixing[head], SAMPLINGS[sampling]
-    prefixes, messages, before = PrefixStore().of(), asked("Why is it so?"), 0
-    methods = (PLAIN.name, "recycling", DEFAULT.name, "gumiho")
-    for turn in range(3):
-        alone, together = (either.race(messages, sampling, methods, TREE, prefixes=each) for each in (None, prefixes))
-        if either.max_reusable_tokens:
-            known = [head_of(together.streams[method]._session).cache.length for method in (DEFAULT.name, "gumiho")]
-            assert min(known) >= before - 1
-        for race in (alone, together):
-            for _ in race:
-                pass
-        for number, method in enumerate(methods):
-            trace = together.traces[method]
-            assert trace.token_ids == alone.traces[method].token_ids
-            if either.max_reusable_tokens:
-                unread = trace.header.num_prompt_tokens - trace.header.num_reused_tokens
-                assert unread == 1 if number else before <= trace.header.num_reused_tokens
-        before = trace.header.num_prompt_tokens
-        answer = trace.text[:-1] if edited else trace.text
-        messages += asked("", answer)[1:] + asked(f"And {turn}?")
-
-
 def test_nobody_finds_what_is_another_s(generator):
     store = PrefixStore()
 
@@ -296,35 +269,6 @@ def test_passes_at_fixed_addresses_read_prompts_whole(without_compiled_functions
     for _ in range(2):
         trace = generator.run("Once more?", SAMPLINGS[0], tree=tree, prefixes=prefixes)
         assert trace.header.num_reused_tokens == 0
-
-
-def test_what_is_dropped_while_it_is_read_is_not_kept(generator):
-    store = PrefixStore()
-    stream = generator.stream(asked("Why?"), SAMPLINGS[0], PLAIN.name, TREE, prefixes=store.of("ada"))
-    next(stream)
-    other = generator.stream(asked("Why?"), SAMPLINGS[0], PLAIN.name, TREE, prefixes=store.of("bob"))
-    store.drop("ada")
-    for each in (stream, other):
-        each.close()
-    assert len(store) == (generator.max_reusable_tokens > 0)
-    generator.run(asked("Why?"), SAMPLINGS[0], PLAIN.name, TREE, prefixes=store.of("ada"))
-    assert len(store) == 2 * (generator.max_reusable_tokens > 0)
-
-
-def test_nobody_else_changes_what_is_kept_while_a_text_is_added():
-    """Rows are copied once it is decided what they replace, so that has to hold until they are in place."""
-    store = PrefixStore()
-    prefixes, waited = store.of("ada"), []
-
-    def copied():
-        other = threading.Thread(target=lambda: added(store.of("ada"), [1, 2, 3, 4]))
-        other.start()
-        other.join(0.2)
-        waited.append(other.is_alive())
-        return torch.zeros((1, 1, 1, 3, 1)), torch.zeros((3, 1))
-
-    prefixes.add("target", [1, 2, 3], copied, {})
-    assert waited == [True]
 
 
 @pytest.mark.parametrize("asked_for", ["find", "add", "drop", "of", "clear"])

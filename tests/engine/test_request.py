@@ -5,7 +5,6 @@ import pytest
 from jakiro.config import Grammar, SamplingParams
 from jakiro.engine.prefix import PrefixStore
 from jakiro.methods import METHODS
-from jakiro.trace import Trace
 from tests.graphs.static import static_generator
 from tests.support import head_for, prompt_ids, reference_answer, tiny_generator, tiny_model
 
@@ -24,8 +23,7 @@ def generators():
     return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3", "dflash")}
 
 
-@pytest.mark.parametrize("rules", [{}, RULES])
-@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize(("temperature", "rules"), [(0, {}), (1, RULES)])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_token_writes_the_same_answer(generators, method, temperature, rules):
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, **rules)
@@ -33,7 +31,7 @@ def test_the_same_token_writes_the_same_answer(generators, method, temperature, 
         prefixes = PrefixStore().of()
         whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
         # After the first token, between two steps and within one, and before the last
-        for given in (1, 4, 5, 6, 7, LENGTH - 1):
+        for given in (1, 5, 6, LENGTH - 1):
             fork = generator.run(
                 QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=whole.token_ids[:given]
             )
@@ -72,18 +70,6 @@ def test_a_fork_in_the_middle_of_a_character_and_of_a_stop_text(generator, metho
     for given in range(1, len(whole.token_ids)):
         fork = generator.run(QUESTION, asked, method, answer_prefix_ids=whole.token_ids[:given])
         assert (fork.token_ids, fork.text, fork.end_reason) == (whole.token_ids, whole.text, "stop")
-
-
-def test_all_methods_of_a_race_go_on_and_speeds_count_what_they_wrote(generator):
-    race = generator.race(QUESTION, SamplingParams(max_new_tokens=12), answer_prefix_ids=[5, 6, 7], forced=[0, 2])
-    for _ in race:
-        pass
-    for trace in race.traces.values():
-        assert trace.token_ids[:3] == [5, 6, 7] and len(trace.token_ids) == 12
-        assert trace.header.forced == ((0, 5), (2, 7))
-        assert trace.delivered_tau == 8 / len(trace.steps)
-        assert trace.tokens_per_second == pytest.approx(8 / trace.decode_seconds)
-        assert Trace.from_json(trace.to_json()) == trace
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Capturing, rehearsed without a GPU: what is captured, in which order, and that replays alone give the same text."""
 
+import random
 import threading
 import time
 from dataclasses import replace
@@ -11,10 +12,10 @@ from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.engine.costs import measure
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
-from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
+from jakiro.methods import DEFAULT, METHODS, PLAIN, WITH_COPIES
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
-from tests.graphs.static import COSTS, bucketed_target, in_slots, shape_of, static_generator, usual_drafters
+from tests.graphs.static import bucketed_target, in_slots, shape_of, static_generator, usual_drafters
 from tests.support import TREE, tiny_generator
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
@@ -167,18 +168,6 @@ def test_two_threads_never_capture_at_once(cuda):
     assert most == 1 and len(cuda.graphs) == 3
 
 
-def test_nothing_is_measured_where_passes_run_eagerly(cuda, monkeypatch):
-    """Kernel by kernel every pass costs its launches, whatever the tree."""
-    monkeypatch.setattr("jakiro.generator.measure", lambda *_: COSTS)
-    for graphs, fewest_steps in ((True, 0), (True, 6), (False, 0)):
-        generator = static_generator(graphs=graphs, fewest_steps=fewest_steps)
-        generator._measures = True
-        assert (generator.profile is COSTS) == (graphs and not fewest_steps)
-    generator = static_generator(graphs=True)
-    generator._measures, generator.slots.graphs.enabled = True, False
-    assert generator.profile is None
-
-
 @pytest.mark.parametrize(("most", "rows"), [(10.1, 64), (12.0, 1)])
 def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothing(most, rows, cuda, monkeypatch):
     """Decided before anything is captured, and as long as the generator lives."""
@@ -211,3 +200,46 @@ def test_what_lies_in_the_buffers_does_no_harm_to_the_next_captures(cuda):
     for method in (PLAIN.name, DEFAULT.name, PLAIN.name):
         trace = generator.run("Tell me.", SAMPLINGS["sampled"], method, TREE)
         assert shape_of(trace) == shape_of(tiny_generator().run("Tell me.", SAMPLINGS["sampled"], method, TREE))
+
+
+ANSWERS = [
+    (method, replace(sampling, max_new_tokens=10, seed=seed), tree)
+    for seed, sampling in enumerate(SAMPLINGS.values())
+    for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro", TreeConfig(width=4, depth=3, nodes=9)))
+]
+
+
+def test_poison_shows_a_pass_that_reads_what_another_capture_made(cuda):
+    source, target, made = torch.ones(3), torch.zeros(3), []
+    book = PassBook(Graphs(torch.device("cpu"), True))
+    first = GraphedPass(book, lambda: made.append(source * 2))
+    second = GraphedPass(book, lambda: target.copy_(made[-1] + 1))
+    for each in (first, second):
+        each.prepare()
+    first()
+    second()
+    assert target.isnan().all()
+
+
+@pytest.mark.parametrize(
+    "head", ["summed", "dflash", pytest.param("decoupled, reduced vocabulary", marks=pytest.mark.rare)]
+)
+def test_poison_between_shuffled_replays_changes_no_text(head, cuda):
+    generator, sliced = static_generator(head, graphs=True), tiny_generator(head)
+    order = ANSWERS * 2
+    random.Random(3).shuffle(order)
+    for method, sampling, tree in order:
+        method = head if head in METHODS and method != PLAIN.name else method
+        trace = generator.run(REPETITIVE, sampling, method, tree)
+        assert shape_of(trace) == shape_of(sliced.run(REPETITIVE, sampling, method, tree))
+    assert not set(cuda.eager) - {"verify_rows"}
+
+
+def test_poison_between_the_steps_of_two_slots_changes_no_text(cuda):
+    generator, sliced = static_generator(graphs=True), tiny_generator()
+    sampling = SamplingParams(1.0, seed=5, max_new_tokens=16)
+    race = generator.race("Why?", sampling, tree=TREE)
+    for _ in race:
+        pass
+    for method, trace in race.traces.items():
+        assert shape_of(trace) == shape_of(sliced.run("Why?", sampling, method, TREE))

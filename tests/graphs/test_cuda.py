@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import SamplingParams
 from jakiro.drafting.base import Resources
 from jakiro.engine.costs import measure
 from jakiro.generator import JakiroGenerator
@@ -149,19 +149,6 @@ def test_two_generators_in_one_process_and_races_do_not_disturb_one_another():
     for _ in race:
         pass
     assert race.traces["jakiro"].token_ids == race.traces["autoregressive"].token_ids
-
-
-def test_numerics_are_captured_anew_and_what_no_slot_holds_runs_without_graphs():
-    exact = on_gpu()
-    fast = exact.with_numerics("fast")
-    sampling = SamplingParams(max_new_tokens=16)
-    for generator in (exact, fast):
-        generator.run("Why?", sampling, tree=TREE)
-        assert generator.status["graphs"]["captured"] > 0 and generator.status["graphs"]["failure"] is None
-    wide = TreeConfig(width=12, depth=8, nodes=100)
-    eager = on_gpu("fast", graphs=False)
-    assert shape_of(fast.run("Why?", sampling, tree=wide)) == shape_of(eager.run("Why?", sampling, tree=wide))
-    assert fast.slots.turned_away == 1
 
 
 def test_a_slot_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():

@@ -72,18 +72,6 @@ def test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget(cuda)
     assert first.nodes and beside.trace.text == sliced.run("Why?", SAMPLED, tree=TREE).text
 
 
-def test_bytes_count_the_captures_of_answers_too(cuda):
-    generator = static_generator(graphs=True, tokens=40)
-    generator.slots.prepare(usual_drafters(generator))
-    before = generator.status["graphs"]
-    generator.run("Why?", SAMPLED, tree=TREE)
-    after = generator.status["graphs"]
-    assert after["captured"] > before["captured"]
-    for status, count in ((before, before["captured"]), (after, len(cuda.graphs))):
-        assert status["graph_bytes"] == GRAPH_BYTES * count
-    assert after["bytes"] == sum(slot.num_bytes for slot in generator.slots._all) + GRAPH_BYTES * len(cuda.graphs)
-
-
 def test_a_dropped_slot_is_freed_without_the_garbage_collector(cuda, monkeypatch):
     generator = static_generator(graphs=True, tokens=40)
     generator.run("Why?", SHORT, tree=TREE)
@@ -116,12 +104,6 @@ def test_no_slot_is_lost_where_making_or_opening_one_fails(method, cuda, monkeyp
     run_out_of_memory_in(method, generator, monkeypatch)
     assert generator.run("Why?", SHORT, tree=TREE).steps
     assert generator.status["graphs"]["slots"] == 1
-
-
-def test_a_slot_comes_back_where_reading_the_prompt_fails(cuda, monkeypatch):
-    generator = static_generator(graphs=True, tokens=40)
-    run_out_of_memory_in("prefill", generator, monkeypatch)
-    assert len(generator.slots._free) == 1
 
 
 def run_out_of_memory_in(method, generator, monkeypatch):

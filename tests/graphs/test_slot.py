@@ -9,7 +9,6 @@ from jakiro.config import Grammar, SamplingParams, TreeConfig
 from jakiro.drafting.base import Proposal
 from jakiro.drafting.heads import HeadSession
 from jakiro.graphs.cache import columns_for
-from jakiro.graphs.pool import _shared_out
 from jakiro.graphs.slot import MOST_DRAFT_ROWS, MOST_NODES
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
@@ -136,43 +135,6 @@ def test_a_reread_step_is_that_of_sliced_passes():
     assert shape_of(trace) == shape_of(scripted_generator(vocab_size=1500).run("Tell me.", sampling, tree=TREE))
 
 
-def test_every_step_works_on_the_same_addresses_and_shapes():
-    generator = static_generator(measured=True, numerics="fast")
-    stream = generator.stream(REPETITIVE, SAMPLED, *TREES["auto"])
-    slot = stream._runner
-    names = ("scored", "features", "choices", "on_path", "noise", "root", "new_ids", "new_features")
-    head = slot.capturable(generator.drafter(DEFAULT))
-
-    def addresses():
-        tensors = [*(getattr(slot, name) for name in names), *slot._packed.values()]
-        tensors += slot.tree.first(slot.tree.rows, 0, ()).columns.values()
-        tensors += slot.tree.evidence(head.evidence).values()
-        tensors += [slot.cache.store, head.cache.store, head.pending_ids, head.pending_features, slot.mask]
-        return [(tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in tensors]
-
-    list(generator.stream(REPETITIVE, SAMPLED, method="autoregressive"))
-    next(stream)
-    before, sizes, propose = addresses(), set(), stream._propose
-    for number, step in enumerate(stream):
-        sizes.add(len(step.nodes))
-        stream._propose = propose if number % 3 else lambda *_: Proposal(slot.root_tree())
-        assert addresses()[: len(before)] == before
-    assert len(sizes) > 1
-
-
-def test_slots_that_race_do_not_touch_one_another_and_are_given_back():
-    generator = static_generator()
-    alone = {method: generator.run("Why?", SAMPLED, method, TREE) for method in ("autoregressive", "jakiro")}
-    assert len(generator.slots._free) == 1
-    race = generator.race("Why?", SAMPLED, tree=TREE)
-    for _ in race:
-        pass
-    assert {method: shape_of(trace) for method, trace in race.traces.items()} == {
-        method: shape_of(trace) for method, trace in alone.items()
-    }
-    assert len(generator.slots._free) == 2
-
-
 def test_a_stream_that_is_stopped_or_forgotten_gives_its_slot_back():
     generator = static_generator()
     stopped = generator.stream("Why?", SAMPLED, tree=TREE)
@@ -198,14 +160,6 @@ def test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_s
     told = static_generator(tokens=60)
     told.with_numerics("fast").run("Why?", long, tree=TREE)
     assert told.status["notices"] == generator.status["notices"], "whatever numerics an answer asked for"
-
-
-def test_a_slot_holds_prompts_and_answers_of_its_tokens_and_no_more():
-    generator = static_generator(tokens=60)
-    prompt = generator.num_prompt_tokens("Why?")
-    for more, turned_away in ((0, 0), (1, 1)):
-        generator.run("Why?", SamplingParams(max_new_tokens=60 - prompt + more), tree=TREE)
-        assert generator.slots.turned_away == turned_away, prompt
 
 
 def test_steps_left_pending_over_many_plain_steps_reach_the_head():
@@ -253,14 +207,6 @@ def test_a_slot_is_given_back_once_and_goes_to_who_has_used_it():
         assert other.is_alive()
     other.join(20)
     assert len(slots._free) == 2
-
-
-def test_each_drafter_gets_a_slot_and_the_last_slot_serves_who_is_left():
-    assert _shared_out(["a", "b", "c"], 2) == [["a"], ["b", "c"]]
-    assert _shared_out(["a", "b", "c"], 1) == [["a", "b", "c"]]
-    generator = static_generator()
-    generator.slots.prepare([generator.drafter(PLAIN)], side_by_side=3)
-    assert len(generator.slots._free) == 1
 
 
 def test_a_slot_has_room_for_a_text_whose_last_token_nobody_reads():

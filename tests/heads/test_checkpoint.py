@@ -28,11 +28,6 @@ def folder(target, tmp_path):
     return tmp_path
 
 
-def test_whoever_serves_a_head_may_read_it(tmp_path):
-    save_head(tiny_head(tiny_target()), tmp_path)
-    assert all(path.stat().st_mode & 0o444 == 0o444 for path in tmp_path.iterdir())
-
-
 @pytest.mark.anywhere
 @pytest.mark.parametrize("name", ALL_HEADS)
 def test_a_saved_head_comes_back_with_the_same_weights_and_drafts_the_same_trees(target, tmp_path, name):
@@ -63,11 +58,6 @@ def test_files_are_small_halves_and_hold_nothing_of_the_target(target, tmp_path)
     assert not any(target.vocab_size in tensor.shape for tensor in tensors.values())
     assert not any("inv_freq" in name for name in tensors)
     assert len(file_sha256(tmp_path / WEIGHTS_NAME)) == 64
-
-
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        load_head(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("length", [0, 4, 100, 5000])
@@ -126,13 +116,9 @@ def test_an_index_map_that_is_none_is_refused(folder, place, value, sentence):
     ("field", "value"),
     [
         ("head_dim", "x"),
-        ("head_dim", -1),
-        ("num_experts", True),
         ("max_position_embeddings", None),
-        ("max_position_embeddings", 1e9),
         ("rms_norm_eps", "small"),
         ("calibration", {"main/1/greedy": "x"}),
-        ("rope_parameters", [1]),
         ("rope_parameters", {"rope_type": "default", "rope_theta": "x"}),
         ("hidden_size", 3),
     ],

@@ -1,6 +1,5 @@
 """A head's config is checked when it is made, and refused by the field that makes no sense."""
 
-import dataclasses
 import json
 
 import pytest
@@ -17,11 +16,6 @@ SIZES = {
     "vocab_size": 100,
     "expert_intermediate_size": 64,
 }
-
-
-def test_a_draft_config_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        JakiroConfig(**SIZES).hidden_size = 3
 
 
 def test_a_draft_config_survives_json():
@@ -45,13 +39,9 @@ def test_only_two_summed_experts_have_a_contrastive_branch(fusion, num_experts, 
         ({"num_experts": 3}, ["num_experts", "3"]),
         ({"num_key_value_heads": 3}, ["4 query heads", "3 key/value heads"]),
         ({"hidden_size": 66}, ["hidden_size 66", "4 heads"]),
-        ({"vocab_size": 0}, ["vocab_size"]),
         ({"hidden_size": "64"}, ["hidden_size"]),
         ({"draft_vocab_size": 101}, ["draft_vocab_size", "100", "101"]),
-        ({"draft_vocab_size": 0}, ["draft_vocab_size", "100", "not 0"]),
-        ({"draft_vocab_size": "ten"}, ["draft_vocab_size", "100", "not ten"]),
         ({"feature_layers": [2, 1]}, ["feature_layers", "ascending", "[2, 1]"]),
-        ({"feature_layers": [0]}, ["feature_layers", "from 1 on"]),
         ({"feature_layers": 3}, ["feature_layers", "not 3"]),
         ({"wings": 2}, ["unknown fields: wings"]),
         ({"vocab_size": None, "hidden_size": None}, ["lacks the fields: hidden_size, vocab_size"]),

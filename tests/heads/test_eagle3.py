@@ -153,11 +153,6 @@ def test_layers_and_norms_that_an_official_config_names_are_read(values, tmp_pat
     assert not caplog.text
 
 
-def test_a_field_that_nobody_reads_is_named(tmp_path, caplog):
-    load_head(folder_of(tmp_path, residual_scale=0.5, tie_word_embeddings=True, novelty=None))
-    assert "reads these fields of the draft head's config.json: residual_scale = 0.5." in caplog.text
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [

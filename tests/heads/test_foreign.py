@@ -9,7 +9,6 @@ from transformers import LlamaConfig
 
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from tests.heads.test_golden import CASES, DATA, assert_gives_the_official_features, assert_grows_the_official_trees
-from tests.support import tiny_head, tiny_target
 
 FILES = ("model.safetensors", "pytorch_model.bin")
 HIDDEN_SIZE, INNER_SIZE, VOCAB_SIZE = 32, 48, 40
@@ -174,19 +173,14 @@ def test_every_tensor_of_another_name_is_named_as_missing_and_as_unexpected(kind
     ("values", "words"),
     [
         ({"qkv_bias": True}, ["qkv_bias"]),
-        ({"attention_bias": True}, ["attention_bias"]),
         ({"num_local_experts": 4}, ["has 4 experts", "runs 1 or 2", "first two"]),
         ({"num_hidden_layers": 2}, ["2 decoder layers", "runs 1"]),
         ({"hidden_act": "gelu"}, ["gelu", "silu"]),
         ({"bias": "yes"}, ["bias = 'yes'"]),
-        ({"num_local_experts": "2"}, ["num_local_experts = '2'"]),
-        ({"rope_scaling": "linear"}, ["rope_scaling = 'linear'"]),
-        ({"rms_norm_eps": "1e-6"}, ["rms_norm_eps = '1e-6'"]),
         ({"rope_scaling": {"type": "spiral", "factor": 2.0}}, ["spiral"]),
         ({"bias": False}, ["unexpected ['fc.bias']"]),
         ({"hidden_size": None}, ["lacks hidden_size"]),
         ({"hidden_size": 64}, [f"{HIDDEN_SIZE}", "64"]),
-        ({"num_key_value_heads": 3}, ["4 query heads", "3 key/value heads"]),
         ({"num_key_value_heads": 4}, ["k_proj", str((16, 32)), str((32, 32))]),
     ],
     ids=str,
@@ -308,8 +302,3 @@ def test_old_and_new_forms_of_rotary_scaling_are_the_same(tmp_path):
     assert misfits(head.config, target_config(**new)) == []
     new["rope_parameters"]["low_freq_factor"] = 2.0
     assert "low_freq_factor 1.0" in misfits(head.config, target_config(**new))[0]
-
-
-def test_our_own_heads_fit_the_targets_they_were_made_for():
-    target = tiny_target()
-    assert misfits(tiny_head(target).config, target.config, target.vocab_size) == []

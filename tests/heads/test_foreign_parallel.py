@@ -9,10 +9,9 @@ from torch.nn import functional
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import Resources, TreeLimits
-from jakiro.generator import JakiroGenerator
+from jakiro.drafting.base import TreeLimits
 from jakiro.heads.checkpoint import load_head, misfits
-from jakiro.methods import METHODS, PLAIN
+from jakiro.methods import METHODS
 from jakiro.training.losses import LossWeights
 from jakiro.training.parallel import objective_for
 from tests.support import HIDDEN_SIZE, TOKENIZER_SIZE, prompt_of, tiny_target
@@ -188,21 +187,6 @@ def test_a_published_gumiho_head_drafts_what_its_formulas_say(prefix, target, tm
         for place in (1, 2):
             hidden = hidden + silu_block(tensors, f"{prefix}{number}.{place}", hidden)
         check(2 + number, hidden)
-
-
-@pytest.mark.parametrize("kind", ["medusa", "gumiho"])
-@pytest.mark.parametrize("precision", ["full", "int8"])
-def test_published_heads_decode_to_plain_decodings_text(kind, precision, target, tmp_path):
-    folder = tmp_path / "head"
-    folder = medusa_folder(folder, medusa_tensors()) if kind == "medusa" else gumiho_folder(folder, gumiho_tensors())
-    head = load_head(folder).bind(target.embedding, target.output_weight).pack(precision)
-    generator = JakiroGenerator(Resources(target, head))
-    method = next(each for each in generator.methods if each.trains is not None)
-    for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(1.0, seed=2, max_new_tokens=16)):
-        assert (
-            generator.run("Why?", sampling, method.name).token_ids
-            == generator.run("Why?", sampling, PLAIN.name).token_ids
-        )
 
 
 def test_published_mlps_are_not_trained(tmp_path):

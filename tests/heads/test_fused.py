@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from jakiro.kernels.attention import attend_grouped
 from tests.support import HEADS, tiny_head, tiny_target
 
 ROWS, BEFORE = 5, 3
@@ -36,21 +35,3 @@ def test_a_fused_head_attends_by_groups_as_the_stock_layer_does(kind, monkeypatc
     for one, other in zip(*outputs, strict=True):
         assert (one is None) == (other is None)
         assert one is None or torch.allclose(one, other, atol=1e-5)
-
-
-def test_attention_switches_nothing_that_other_threads_see(monkeypatch):
-    """Torch's switches of its kernels are the process's."""
-    names = ("flash", "mem_efficient", "math", "cudnn")
-
-    def switches():
-        return [getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in names]
-
-    before, during, attend = switches(), [], functional.scaled_dot_product_attention
-
-    def watched(*given, **more):
-        during.append(switches())
-        return attend(*given, **more)
-
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
-    attend_grouped(torch.randn(4, 3, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8), torch.zeros(1, 6, 5), 0.3)
-    assert during == [before] and switches() == before

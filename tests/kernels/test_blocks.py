@@ -75,15 +75,6 @@ def test_products_have_the_stated_bits_for_any_number_of_rows(rows):
     assert torch.equal(result, torch.cat([layer(row[None]) for row in hidden]))
 
 
-def test_the_number_of_threads_does_not_show(monkeypatch):
-    layer, hidden = BlockLinear([StoredBlocks("Q6_K", random_blocks("Q6_K", 300, 768))], 768), torch.randn(9, 768)
-    results = []
-    for threads in (1, 2, 3, 16):
-        monkeypatch.setattr("jakiro.kernels.compiled.linear.num_threads", lambda threads=threads: threads)
-        results.append(layer(hidden))
-    assert all(torch.equal(results[0], each) for each in results[1:])
-
-
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_1"])
 def test_a_row_with_an_infinity_or_no_number_has_no_numbers_and_others_theirs(kind, bad):

@@ -43,15 +43,6 @@ def test_kept_rows_move_into_place_and_the_others_are_dropped(base, kept, expect
         assert cache.layers[layer].values[0, 0, : cache.length, 0].tolist() == [-number for number in expected]
 
 
-def test_rows_appended_after_a_commit_follow_the_kept_ones():
-    cache = filled(12)
-    cache.keep(5, [0, 3])
-    new = torch.full((1, 2, 2, 4), 77.0, device=DEVICE)
-    keys, values = cache.update(new, new, 0)
-    assert keys[0, 1, :, 2].tolist() == [0, 1, 2, 3, 4, 5, 8, 77, 77]
-    assert values.shape == (1, 2, 9, 4)
-
-
 def test_a_wider_storage_type_keeps_every_bit():
     cache = RowCache(1, 8, torch.float64)
     rows = torch.randn((1, 2, 5, 4), device=DEVICE).bfloat16()

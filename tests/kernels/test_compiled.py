@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -24,8 +23,6 @@ from jakiro.kernels.compiled import library as compiled_library
 from jakiro.kernels.compiled.library import library, why_not
 from jakiro.kernels.compiled.linear import CompiledInt8Linear, NativeLinear
 from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens
-from jakiro.kernels.compiled.sampling import filters as native_filters
-from jakiro.kernels.compiled.sampling import verify as native_verify
 from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.system import is_out_of_memory
 from jakiro.target.model import TargetModel
@@ -162,22 +159,6 @@ def test_the_number_of_threads_does_not_show(target_of, monkeypatch):
     assert all(torch.equal(results[0], each) for each in results[1:])
 
 
-def test_far_more_threads_than_cores_give_the_same_numbers(target_of, monkeypatch):
-    monkeypatch.setattr("jakiro.target.compiled.num_threads", lambda: 24)
-    target, tree = target_of(True, num_hidden_layers=12), bushy_tree()
-    crowded = [scores(target, tree)[0].logits for _ in range(3)]
-    monkeypatch.setattr("jakiro.target.compiled.num_threads", lambda: 1)
-    assert all(torch.equal(each, scores(target, tree)[0].logits) for each in crowded)
-
-
-def test_nothing_computes_between_two_passes(target_of):
-    scores(target_of(True), bushy_tree())
-    time.sleep(0.1)
-    before = time.process_time()
-    time.sleep(0.5)
-    assert time.process_time() - before < 0.25
-
-
 def test_gates_that_fill_no_panel_are_left_to_torch(target_of):
     target = target_of(True, expect=False, intermediate_size=90)
     assert not target.compiled and target.bit_identical
@@ -247,18 +228,6 @@ def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, sampl
         torch.testing.assert_close(found.target_probs, expected.target_probs, atol=1e-7, rtol=5e-6, equal_nan=True)
         ends.add(int(depths[found.end]))
     assert len(ends) > 2
-
-
-def test_the_threads_of_a_verification_do_not_show(monkeypatch):
-    tree = bushy_tree()
-    asked = (tree.token_ids, tree.parents, tree.depths)
-    logits, results = 4 * torch.randn(16, 5003), []
-    for threads in (1, 2, 3, 24):
-        monkeypatch.setattr("jakiro.kernels.compiled.sampling.num_threads", lambda threads=threads: threads)
-        results.append(native_verify(logits, 0.7, None, None, *asked)[2][1:])
-        dropped = native_filters(20, 0.9, -3.0, 7, 30)
-        results[-1] = torch.cat([results[-1], *native_verify(logits, 0.7, None, dropped, *asked)[:2]])
-    assert all(torch.equal(results[0], each) for each in results[1:])
 
 
 @settings(max_examples=150)

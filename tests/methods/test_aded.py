@@ -51,14 +51,6 @@ def test_what_the_answer_wrote_itself_is_proposed_and_both_sources_are_named():
     assert also[3] == 1 << LIVE and also[6] == 0
 
 
-def test_a_frozen_table_learns_nothing_and_unknown_pairs_are_said():
-    drafting = session([[1, 2, 3]], 1, 2, 6, 1, 2, live=False)
-    assert 6 not in drafting.propose(LIMITS).tree.token_ids.tolist()
-    drafting.observe(committed(8, 9))
-    proposal = drafting.propose(LIMITS)
-    assert proposal.tree is None and proposal.note.endswith("nothing to propose.")
-
-
 def test_estimates_follow_how_often_the_choice_was_among_the_successors():
     drafting = session([[1, 2, 3]], 1, 2, live=False)
 

@@ -98,11 +98,6 @@ def test_answers_keep_to_their_form_and_cut_ones_say_so(generators):
     check_answers(generators, 120, 0)
 
 
-@pytest.mark.rare
-def test_two_thousand_answers_keep_to_their_form_and_cut_ones_say_so(generators):
-    check_answers(generators, 2000, 1)
-
-
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.source[:24])
 def test_drafted_answers_under_a_grammar_are_plain_decoding_s_and_name_what_is_forbidden(form, generators):
     forbidden = set()

@@ -9,7 +9,6 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import TreeLimits
-from jakiro.methods import mcsd_improved
 from jakiro.methods.mcsd import StaticGrower, drafted_mask, shape_for, static_drafter
 from jakiro.methods.mcsd_improved import stopping_drafter
 from jakiro.methods.recycling import rank_tree
@@ -83,22 +82,6 @@ def test_the_mask_of_the_whole_shape_has_every_smaller_tree_s_in_its_corner(head
     whole = ancestor_mask(tree.parents, 3)[1:, 1:]
     assert torch.equal(drafted_mask((4, 2, 1), DEVICE), whole)
     assert torch.equal(drafted_mask((4, 2), DEVICE), whole[:12, :12])
-
-
-def test_drafting_stops_where_nothing_is_likely_to_be_kept(heads, monkeypatch):
-    limits = TreeLimits(TreeConfig(8, 3, 21))
-
-    def tree():
-        return started(stopping_drafter, heads["decoupled"], SamplingParams()).propose(limits).tree
-
-    whole = started(static_drafter, heads["decoupled"], SamplingParams()).propose(limits).tree
-    monkeypatch.setattr(mcsd_improved, "THRESHOLD", 1e-30)
-    assert tree().token_ids.tolist() == whole.token_ids.tolist()
-    monkeypatch.setattr(mcsd_improved, "THRESHOLD", 1.0)
-    assert tree().token_ids.tolist() == whole.token_ids.tolist()[:5]
-    best = whole.scores.exp()
-    monkeypatch.setattr(mcsd_improved, "THRESHOLD", float(best[5:13].max()) * 1.01)
-    assert tree().num_nodes == (13 if best[1:5].max() > best[5:13].max() * 1.01 else 5)
 
 
 def test_of_the_shapes_that_visitors_ask_for_few_are_remembered():

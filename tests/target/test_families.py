@@ -2,7 +2,6 @@
 
 import copy
 import threading
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import DEFAULT, PLAIN
-from jakiro.target.families import refuse_what_cannot_work, stop_ids
+from jakiro.target.families import refuse_what_cannot_work
 from jakiro.target.model import TargetModel
 from tests.support import (
     DEVICE,
@@ -344,13 +343,6 @@ def test_rotary_factors_that_change_with_length_shorten_the_readable_text_and_sa
     assert "64 of its 256 positions are used" in target.notices[0]
 
 
-def test_numerics_that_a_family_has_not_stay_fast_and_are_said():
-    target = TargetModel(family_model("Falcon"), byte_tokenizer(), numerics="fast")
-    assert target.numerics == "fast" and target.notices == []
-    other = target.with_numerics("exact")
-    assert other.numerics == "fast" and not other.bit_identical and "falcon attends" in other.notices[0]
-
-
 def test_past_the_heads_training_length_decoding_is_plain_and_says_so():
     target = tiny_target()
     head, sampling = tiny_head(target), SamplingParams(max_new_tokens=24)
@@ -371,14 +363,6 @@ def test_past_the_heads_training_length_decoding_is_plain_and_says_so():
             assert any(drafted) and any(paused)
         else:
             assert all(drafted)
-
-
-def test_a_turn_ends_at_every_id_that_anything_names():
-    model = tiny_model()
-    model.generation_config.eos_token_id = [1, 2]
-    model.config.eos_token_id, model.config.eot_token_id = 3, 4
-    tokenizer = SimpleNamespace(eos_token_id=5, eot_token_id=[6, 7], eom_token_id=8)
-    assert stop_ids(model, tokenizer) == {1, 2, 3, 4, 5, 6, 7, 8}
 
 
 def test_passes_under_two_numerics_at_once_attend_each_in_its_own_way():

@@ -5,10 +5,9 @@ import copy
 import pytest
 import torch
 
-from jakiro.heads.checkpoint import misfits
 from jakiro.target.features import features_of
 from jakiro.target.model import TargetModel
-from tests.support import DEVICE, HIDDEN_SIZE, byte_tokenizer, prompt_ids, tiny_head, tiny_model, tiny_target, tree_of
+from tests.support import DEVICE, HIDDEN_SIZE, byte_tokenizer, prompt_ids, tiny_model, tree_of
 from tests.target.test_families import family_model
 
 LAYERS = (1, 3)
@@ -50,12 +49,3 @@ def test_families_without_the_lean_pass_give_the_same_rows():
     with torch.no_grad():
         expected = features_of(model.base_model, (1,), input_ids=ids[None])[0]
     torch.testing.assert_close(features, expected, atol=1e-4, rtol=1e-4)
-
-
-def test_layers_that_a_target_does_not_have_are_refused_by_number():
-    target = tiny_target()
-    with pytest.raises(ValueError, match=r"layer 2 were asked for, the target has 2 layers .* name layers from 1 to 1"):
-        target.with_feature_layers((2,))
-    head = tiny_head(target, kind="eagle3", num_states=2, feature_layers=(1, 5))
-    (sentence,) = misfits(head.config, target.config)
-    assert "layer 5" in sentence

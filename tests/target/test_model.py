@@ -116,14 +116,6 @@ def test_plain_passes_run_with_as_few_rows_as_round_like_many(monkeypatch, rows)
     assert exact.bit_identical and exact.row_bucket(1) == rows and exact.row_bucket(5) == 5
 
 
-def test_in_buckets_trees_run_with_64_rows_and_in_exact_numerics_the_root_alone_too(without_compiled_functions):
-    fast, exact = tiny_target(numerics="fast"), tiny_target()
-    fast.bucketed = exact.bucketed = True
-    sizes = [1, 2, 63, 64, 65, 128, 200]
-    assert [fast.row_bucket(nodes) for nodes in sizes] == [1, 64, 64, 64, 128, 128, 256]
-    assert [exact.row_bucket(nodes) for nodes in sizes] == [64, 64, 64, 64, 128, 128, 256]
-
-
 def test_stop_ids_come_from_generation_config_model_config_and_tokenizer():
     model = tiny_model()
     model.generation_config.eos_token_id = [11, 12]

@@ -3,14 +3,11 @@
 import pytest
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Resources
-from jakiro.engine.costs import DeviceProfile
-from jakiro.generator import JakiroGenerator
 from jakiro.graphs.slot import Slot
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.target.model import TargetModel
-from tests.graphs.static import bucketed_target, static_generator
-from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_head, tiny_model, tiny_target
+from tests.graphs.static import static_generator
+from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_model
 
 SAMPLING = SamplingParams(max_new_tokens=12)
 
@@ -35,20 +32,6 @@ def test_compiled_passes_are_exact_whatever_is_asked():
         generator.with_numerics("quick")
 
 
-def test_passes_are_measured_apart_for_each_numerics(monkeypatch, without_compiled_functions):
-    measured, target = [], tiny_target()
-
-    def once(target, *_) -> DeviceProfile:
-        measured.append(target.numerics)
-        return DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 1.0), (8, 2.0)))
-
-    monkeypatch.setattr("jakiro.generator.measure", once)
-    generator = JakiroGenerator(Resources(target, tiny_head(target)), measures=True)
-    for numerics in ("exact", "fast", "fast"):
-        assert generator.with_numerics(numerics).profile is not None
-    assert measured == ["exact", "fast"]
-
-
 def test_a_tree_of_more_rows_than_plain_decoding_s_is_not_said_to_round_alike():
     """On a GPU 64 nodes are one pass with as many rows as a single token's; 65 are another."""
     generator = static_generator()
@@ -66,13 +49,6 @@ def test_quantized_weights_are_not_said_to_round_alike():
     target = TargetModel(model, byte_tokenizer())
     assert target.numerics == "exact" and not target.bit_identical
     assert any("quantized" in notice for notice in target.notices)
-
-
-def test_the_load_probe_has_room_for_passes_of_as_many_rows_as_on_a_gpu():
-    """There a single token's pass has 64 rows, whose cache rows follow those of the tokens before."""
-    target = bucketed_target()
-    assert target.row_bucket(1) == 64
-    target.probe_bit_identity()
 
 
 def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decoding_s(monkeypatch):

@@ -14,7 +14,7 @@ from jakiro.target.probes import star_tree
 from jakiro.target.stored import StoredModel
 from jakiro.zoo.gguf_model import read_gguf_model, stock_model
 from tests.gguf_files import write_gguf
-from tests.support import DEVICE, byte_tokenizer, tiny_head
+from tests.support import DEVICE, byte_tokenizer, save_target, tiny_head
 
 pytestmark = pytest.mark.skipif(
     DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
@@ -116,8 +116,7 @@ def test_a_head_reads_the_files_own_rows(reduced, tmp_path):
 def test_a_safetensors_target_in_8_bits_is_the_rounded_model_and_drafted_text_its_plain_text(tied, tmp_path):
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **SIZES, tie_word_embeddings=tied)).eval()
-    model.save_pretrained(tmp_path)
-    byte_tokenizer().save_pretrained(tmp_path)
+    save_target(tmp_path, model)
     loaded = JakiroGenerator.from_pretrained(str(tmp_path), device="cpu", dtype="8bit")
     assert loaded.target.compiled and loaded.target.bit_identical and loaded.status["weight_bits"] == 8
     round_linears(model)

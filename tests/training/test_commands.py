@@ -2,9 +2,7 @@ import gc
 import json
 import shutil
 import weakref
-from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ from typer.testing import CliRunner
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.cli.main import app
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.eagle3 import Eagle3Config, Eagle3Head
+from jakiro.heads.eagle3 import Eagle3Config
 from jakiro.heads.kinds import make_head
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.methods import METHODS
@@ -27,15 +25,14 @@ from jakiro.training.corpus import Row, read_corpus, read_manifest, write_part
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
 from jakiro.zoo import loading
-from tests.support import byte_tokenizer, with_own_head
+from tests.support import byte_tokenizer, save_target, with_own_head
 from tests.training.tiny import byte_target
 
 
 @pytest.fixture(scope="module")
 def target_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("target")
-    byte_target(num_layers=5).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    save_target(folder, byte_target(num_layers=5))
     return folder
 
 
@@ -71,17 +68,6 @@ def first(target_folder, corpus_folder, tmp_path_factory):
     result = invoke(*arguments, "--work", folder / "work", "--expert-width", 16)
     assert result.exit_code == 0, result.exception
     return folder
-
-
-def test_a_head_trained_by_the_command_drafts_for_its_target(first, target_folder):
-    config = json.loads((first / "head" / "config.json").read_text())
-    assert len(config["target_sha256"]) == 64
-    assert "main/1/greedy" in config["calibration"] and "contrastive/6/sampled" in config["calibration"]
-    generator = JakiroGenerator.from_pretrained(str(target_folder), str(first / "head"), "cpu", "float32")
-    sampling = SamplingParams(max_new_tokens=8, temperature=1.0)
-    assert generator.status["notices"] == []
-    drafted, plain = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
-    assert drafted.token_ids == plain.token_ids
 
 
 @pytest.mark.parametrize("method", [method.name for method in with_own_head()])
@@ -144,23 +130,17 @@ def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(
     calibrate(replace(config, unread=True))
 
 
-def test_an_eagle3_head_is_measured_and_calibrated(target_folder, corpus_folder, tmp_path, monkeypatch):
+def test_an_eagle3_head_is_calibrated(target_folder, corpus_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     target, folder = byte_target(num_layers=5), tmp_path / "head"
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "expert_intermediate_size": 16}
     config = Eagle3Config(vocab_size=target.config.vocab_size, num_states=1, **sizes)
     assert config.layers_of(5) == (2,)
     save_head(make_head(config), folder)
-    read, fused = [], Eagle3Head.fused
-    monkeypatch.setattr(Eagle3Head, "fused", lambda head, rows: (read.append(rows.shape[-1]), fused(head, rows))[1])
-    options = ("--answers", tmp_path / "answers", "--limit", 1, "--max-new-tokens", 6, "--nodes", 6)
-    result = invoke("evaluate", "--head", folder, "--target", target_folder, *options)
-    assert result.exit_code == 0 and set(read) == {32}, result.exception
-    read.clear()
     config = CalibrateConfig(str(folder), (str(corpus_folder),), str(target_folder), 4, 2, 6, unread=True)
     calibrate(config)
     fitted = load_head(folder).config.calibration
-    assert set(read) == {32} and {"main/1/greedy", "main/2/noise-0.7", "main/1/sampled-kept"} <= set(fitted)
+    assert {"main/1/greedy", "main/2/noise-0.7", "main/1/sampled-kept"} <= set(fitted)
     # Where others' weights lie, a config in our form would not belong to them
     before = (folder / "config.json").read_bytes()
     with pytest.raises(
@@ -180,7 +160,7 @@ THINKING = (
 )
 
 
-def test_a_corpus_and_answers_are_written_with_the_template_s_arguments(target_folder, tmp_path, monkeypatch):
+def test_a_corpus_is_written_with_the_template_s_arguments(target_folder, tmp_path):
     target = tmp_path / "target"
     shutil.copytree(target_folder, target)
     (target / "chat_template.jinja").write_text(THINKING, encoding="utf-8")
@@ -201,25 +181,6 @@ def test_a_corpus_and_answers_are_written_with_the_template_s_arguments(target_f
         refused = write(*others)
         assert refused.exit_code and "made with other settings (template_arguments)" in str(refused.exception)
     assert write("--template-arguments", told).exit_code == 0
-    prompts, answers = [], AnswerFolder.answers_to_ids
-    monkeypatch.setattr(
-        AnswerFolder, "answers_to_ids", lambda own, ids, how: (prompts.extend(ids), answers(own, ids, how))[1]
-    )
-    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "expert_intermediate_size": 16}
-    save_head(make_head(Eagle3Config(vocab_size=len(tokenizer), num_states=1, **sizes)), tmp_path / "head")
-    options = ("--answers", tmp_path / "answers", "--limit", 1, "--max-new-tokens", 6, "--nodes", 6)
-    evaluated = ("evaluate", "--head", tmp_path / "head", "--target", target, *options)
-    result = invoke(*evaluated, "--template-arguments", told)
-    assert result.exit_code == 0, result.exception
-    assert prompts and all(tokenizer.decode(ids).endswith("<think>") for ids in prompts)
-
-
-def test_only_methods_with_a_head_of_their_own_are_trained_for(target_folder, corpus_folder, tmp_path):
-    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
-    result = invoke("train", corpus_folder, *folders, *TRAIN, "--method", "mcsd")
-    assert str(result.exception) == (
-        "No heads are trained for mcsd; choose one of jakiro, eagle2, parallelspec, gumiho, medusa."
-    )
 
 
 def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder, corpus_folder, tmp_path, monkeypatch):
@@ -269,43 +230,6 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(
     assert "“cuda” was asked for, but no GPU is visible here" in str(result.exception)
 
 
-@pytest.mark.parametrize(("command", "dtype"), [
-    ("train", torch.float32), ("corpus", torch.float16), ("evaluate", torch.float16), ("calibrate", torch.float32),
-])  # fmt: skip
-def test_a_gpu_is_taken_where_there_is_one_and_gets_the_weights_straight(
-    command, dtype, target_folder, corpus_folder, tmp_path, monkeypatch
-):
-    """Else 7B would be read in float32 and go through the host's memory."""
-    seen = {}
-
-    class FarEnough(Exception):
-        pass
-
-    def load_target(name, device, dtype, **options):
-        seen.update(options, device=device, dtype=dtype)
-        raise FarEnough
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
-    monkeypatch.setattr(loading.placement, "free_memory", lambda device: 2**40)
-    monkeypatch.setattr(loading.weights, "load_target", load_target)
-    monkeypatch.setattr(train_module, "PartialState", lambda **given: SimpleNamespace(device=torch.device("cuda", 1)))
-    arguments = {
-        "train": [corpus_folder, "--out", tmp_path / "head", "--work", tmp_path / "work", *TRAIN],
-        "corpus": [tmp_path / "corpus"],
-        "evaluate": ["--head", SHIPPED],
-        "calibrate": [SHIPPED, corpus_folder],
-    }[command]
-    # Nothing can be put on a GPU that is not here
-    shipped = load_head(SHIPPED)
-    for module in ("evaluate", "calibrate"):
-        monkeypatch.setattr(f"jakiro.training.{module}.load_head", lambda *_, **kinds: shipped)
-    assert isinstance(invoke(command, *arguments, "--target", target_folder).exception, FarEnough)
-    place = "cuda:1" if command == "train" else "cuda"
-    assert seen == {"device": torch.device(place), "dtype": dtype, "device_map": {"": place}}
-
-
 def test_held_out_texts_on_which_nothing_can_be_judged_are_refused_before_training(target_folder, tmp_path):
     write_part(tmp_path / "part-00000.jsonl.gz", [Row([5, 6, 7 + n], "prompts", 0.0, 1, 1) for n in range(9)])
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
@@ -343,38 +267,12 @@ def test_training_takes_the_features_that_corpus_kept(target_folder, corpus_fold
     assert str(trained(bare).exception) == "the target was asked for features"
 
 
-def test_a_run_can_start_from_a_trained_head(target_folder, corpus_folder, tmp_path):
-    def trained(name, *arguments):
-        fixed = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / name, "--seed", 3]
-        options = ["--work", tmp_path / "work", "--max-steps", 1, "--batch-tokens", 256, "--validation-rows", 4]
-        return invoke(*fixed, *options, *arguments)
-
-    first = trained("first", "--expert-width", 8, "--draft-vocab", 100, "--learning-rate", 1e-2)
-    assert first.exit_code == 0, first.exception
-    again = trained("again", "--init", tmp_path / "first", "--learning-rate", 1e-9)
-    assert again.exit_code == 0, again.exception
-    before, after = load_head(tmp_path / "first"), load_head(tmp_path / "again")
-    assert torch.equal(before.draft_token_ids, after.draft_token_ids)
-    for name, tensor in before.named_parameters():
-        torch.testing.assert_close(tensor, after.get_parameter(name), atol=1e-3, rtol=1e-3)
-    other = trained("other", "--init", tmp_path / "first", "--expert-width", 12)
-    assert "has layers.0.mlp_moe.experts.0.down_proj.weight of shape (16, 8), the options ask for (16, 12)" in str(
-        other.exception
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "Give a time budget in minutes or a number of steps"),
-        (("--max-steps", 3, "--time-budget", 1), "Give a time budget in minutes or a number of steps"),
+        ((), "Give either --time-budget, in minutes, or --max-steps."),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
         (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
-        (("--max-steps", 3, "--validation-rows", 0), "num_validation must be above 0; you gave 0"),
-        (("--max-steps", 3, "--optimizer", "sgd"), "Optimizer must be one of"),
-        (("--max-steps", 3, "--loss", "hinge"), "Loss must be one of ours, official"),
-        (("--max-steps", 3, "--precision", "int8"), "Precision must be one of"),
-        (("--max-steps", 3, "--start", "zero", "--validation-rows", 4), "Start must be one of"),
         (("--max-steps", 3), "12 rows and 100 are held out"),
         (("--max-steps", 3, "--resume", "--validation-rows", 4), "Nothing to resume"),
     ],
@@ -391,9 +289,6 @@ def test_bad_options_are_one_sentence(target_folder, corpus_folder, tmp_path, ar
     [
         (("--rows", 0), "must be at least 1"),
         (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
-        (("--temperatures", "0,1e-38"), "Temperature must be 0, which is greedy, or at least 0.0001; you gave 1e-38"),
-        (("--temperatures", "-1"), "Temperature must be between 0 and 2; you gave -1"),
-        (("--top-k", "-3"), "Top-k must be a whole number, 0 or more; you gave -3"),
         (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; you gave 2"),
     ],
 )
@@ -404,12 +299,7 @@ def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):
     assert sentence in str(result.exception)
 
 
-def test_no_thread_is_a_usage_error():
-    result = invoke("evaluate", "--threads", 0)
-    assert result.exit_code == 2 and "greater than or equal to 1" in " ".join(result.output.split())
-
-
-def test_a_config_and_the_command_make_the_same_head(target_folder, corpus_folder, tmp_path):
+def test_a_training_is_plain_data_that_makes_the_same_head(target_folder, corpus_folder, tmp_path):
     options = TrainingOptions(max_steps=2, batch_tokens=256, num_validation=4, weights=LossWeights(contrastive=0.1))
     config = train_module.TrainConfig(
         (str(corpus_folder),), str(tmp_path / "config"), str(tmp_path / "work"), options, target=str(target_folder),

@@ -6,17 +6,11 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.methods import DEFAULT
-from jakiro.prompts import Question
-from jakiro.training import bound, trainer
+from jakiro.training import bound
 from jakiro.training import calibrate as calibrate_module
-from jakiro.training.answers import AnswerFolder
 from jakiro.training.calibrate import CalibrateConfig, calibrate
 from jakiro.training.corpus import Row, write_part
-from jakiro.training.evaluate import experts_on, scores
 from jakiro.training.losses import LossWeights
 from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions
@@ -65,7 +59,7 @@ def test_the_device_tag_mode_refuses_what_a_gpu_refuses():
 def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monkeypatch):
     target, corpus = support.tiny_target(), tmp_path / "part-00000.jsonl.gz"
     generator = torch.Generator().manual_seed(0)
-    texts = torch.randint(0, 250, (4, 24), generator=generator).tolist()
+    texts = torch.randint(0, 250, (4, 14), generator=generator).tolist()
     write_part(corpus, [Row(ids, "prompts", 0.0, 8, 8) for ids in texts])
     monkeypatch.setattr(bound, "cache_folder", lambda: tmp_path / "cache")
 
@@ -76,31 +70,13 @@ def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monk
         monkeypatch.setattr(bound, "read_target", lambda *_: target_there)
         folder = tmp_path / device.type
         save_head(support.tiny_head(target), folder)
-        config = CalibrateConfig(str(folder), (str(corpus),), target="tiny", texts=2, max_new_tokens=5, unread=True)
+        config = CalibrateConfig(str(folder), (str(corpus),), target="tiny", texts=2, max_new_tokens=3, unread=True)
         return calibrate(config), load_head(folder).config.calibration
 
     with DeviceTags():
         shares, weights = found(PRETENDED)
     expected_shares, expected = found(CPU)
     assert weights == pytest.approx(expected, abs=2e-3) and shares == pytest.approx(expected_shares, abs=0.05)
-
-
-def test_device_tag_evaluation(tmp_path):
-    questions, sampling = [Question("0", "a", ("hi",))], SamplingParams(temperature=1.0, max_new_tokens=4)
-
-    def found(device):
-        model = tiny_model().to(device)
-        head, weight = support.tiny_head(support.tiny_target()).to(device), model.get_output_embeddings().weight
-        head.bind(model.get_input_embeddings().weight, weight)
-        answers = AnswerFolder(model, byte_tokenizer(), "0", tmp_path / device.type, 2).answers(questions, sampling)
-        (score, *_) = scores(
-            DEFAULT.name, HeadDrafter(head), answers, sampling, [TreeConfig(width=4, depth=3, nodes=8)]
-        )
-        return score, experts_on(head, answers, weight)
-
-    with DeviceTags():
-        score, experts = found(PRETENDED)
-    assert (score, experts) == found(CPU)
 
 
 @FUSIONS
@@ -149,16 +125,6 @@ def test_device_tag_cards_that_emulate_bfloat16_get_float16(monkeypatch, in_hard
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or in_hardware
     )
     assert loading.choose_dtype(None, PRETENDED) is dtype
-
-
-def test_device_tag_training_on_cards_that_emulate_bfloat16_stays_in_float32(cache, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(Accelerator, "device", property(lambda self: PRETENDED))
-    monkeypatch.setattr(trainer, "gpu_computes_bfloat16", lambda device: False)
-    options = TrainingOptions(max_steps=1, batch_tokens=64, num_validation=4, precision="bfloat16")
-    with DeviceTags():
-        head, _ = head_on(PRETENDED, "summed")
-        assert not Trainer(head, cache, options, tmp_path).uses_bfloat16
-    assert "run in float32" in caplog.text
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

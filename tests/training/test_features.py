@@ -1,6 +1,4 @@
 import shutil
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +6,6 @@ import pytest
 import torch
 
 from jakiro.target.features import features_of as stock_features
-from jakiro.training import features
 from jakiro.training.features import FeatureCache, epoch_batches, length_buckets, write_features
 from tests.training.tiny import HIDDEN, features_of, tiny_cache, tiny_sequences, tiny_target
 
@@ -62,12 +59,6 @@ def test_features_that_are_known_are_not_computed(tmp_path):
         torch.testing.assert_close(features, expected, atol=2e-3, rtol=2e-3)
 
 
-def test_a_cache_of_another_corpus_is_refused(tmp_path):
-    tiny_cache(tmp_path, tiny_target())
-    with pytest.raises(ValueError, match="another corpus"):
-        next(write_features(tmp_path, tiny_sequences()[:5], HIDDEN, None))
-
-
 def layered(target, feature_layers):
     return lambda ids: stock_features(target.model, feature_layers, input_ids=ids, use_cache=False)
 
@@ -83,17 +74,6 @@ def test_rows_of_further_layers_follow_the_last_one_s(tmp_path):
         states = target.model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
     torch.testing.assert_close(batch.features[0], states[-1][0], atol=2e-3, rtol=2e-3)
     torch.testing.assert_close(batch.inputs[0, :, HIDDEN:], states[1][0], atol=2e-3, rtol=2e-3)
-
-
-def test_a_cache_of_other_layers_is_refused(tmp_path):
-    tiny_cache(tmp_path, tiny_target())
-    with pytest.raises(ValueError, match=r"were made with feature layers \[\], not \[1\]"):
-        next(write_features(tmp_path, tiny_sequences(), HIDDEN, None, (1,)))
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"features-00000\.safetensors is missing"):
-        FeatureCache(tmp_path)
 
 
 def test_buckets_hold_every_sequence_once_within_the_budget():
@@ -159,17 +139,6 @@ def test_a_file_that_is_not_what_was_written_is_refused_and_made_anew(tmp_path, 
         assert "name an empty folder" in str(error)
 
 
-def test_texts_are_put_in_files_by_number_and_size(monkeypatch):
-    monkeypatch.setattr(features, "GROUP_BYTES", 10)
-    assert features._groups([4, 4, 4, 20, 1, 1, 1], 2) == [
-        range(0, 2),
-        range(2, 3),
-        range(3, 4),
-        range(4, 6),
-        range(6, 7),
-    ]
-
-
 def test_features_that_are_no_numbers_are_named(tmp_path):
     def broken(ids):
         return features_of(tiny_target())(ids) / 0
@@ -182,13 +151,3 @@ def test_features_for_which_there_is_no_room_are_one_sentence_before_any_is_comp
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=5000))
     with pytest.raises(OSError, match=r"no room for the features in .* are needed, .* are free; free some, or name"):
         next(write_features(tmp_path, tiny_sequences(), HIDDEN, None))
-
-
-def test_a_disk_that_fills_up_meanwhile_is_the_same_sentence(tmp_path):
-    """A limit on a file's size, which the system tells as a full disk is told; written through a map it is a signal."""
-    code = (
-        "import resource, sys; from pathlib import Path; from tests.training.tiny import tiny_cache, tiny_target\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); tiny_cache(Path(sys.argv[1]), tiny_target())"
-    )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "features"], capture_output=True, text=True)
-    assert "OSError: There is no room for the features in" in done.stderr.splitlines()[-1]

@@ -5,13 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from jakiro import JakiroGenerator, SamplingParams
-from jakiro.methods import METHODS, PLAIN, methods_from
-from jakiro.training.features import Batch
-from jakiro.training.losses import LossWeights
-from jakiro.training.parallel import objective_for
+from jakiro.methods import PLAIN, methods_from
 from tests.support import TREE
 from tests.training.test_commands import TRAIN, corpus_folder, invoke, target_folder  # noqa: F401
 
@@ -55,22 +51,6 @@ def test_a_kind_from_outside_is_trained_calibrated_measured_and_drafts(
         assert {node.proposer for step in drafted.steps for node in step.nodes} > {"root", "map_1"}
     with pytest.raises(ValueError, match=r"is of the kind 'straight', known are jakiro, .* --methods-from"):
         JakiroGenerator.from_pretrained(*given)
-
-
-def test_it_learns_what_it_drafts_and_starts_from_the_best_linear_guess(straight):
-    torch.manual_seed(0)
-    known, kind = METHODS.with_further([straight]), straight.kind
-    head = kind.network(kind.config(hidden_size=8, vocab_size=20))
-    head.bind(torch.randn(20, 8), torch.randn(20, 8))
-    turn = torch.linalg.qr(torch.randn(8, 8))[0]
-    features = [torch.randn(8)]
-    for _ in range(60):
-        features.append(turn @ features[-1])
-    ids, features = torch.randint(0, 20, (61,)), torch.stack(features)
-    kind.start(head, [(ids, features)] * 3, 0, None, "least-squares")
-    batch = Batch(ids[None], features[None], torch.tensor([61]), torch.tensor([0]), 8)
-    for number, found in enumerate(objective_for(head, LossWeights(), known.kinds).levels(batch, None)):
-        torch.testing.assert_close(found[0, number:], features[1 + number :], atol=0.02, rtol=0.02)
 
 
 def test_a_kind_that_brings_no_start_is_not_trained(straight, corpus_folder, tmp_path, monkeypatch):  # noqa: F811

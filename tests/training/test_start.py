@@ -1,3 +1,7 @@
+"""A head's first weights, and which texts are held out from it."""
+
+import json
+
 import pytest
 import torch
 from transformers import (
@@ -14,7 +18,17 @@ from transformers import (
 from jakiro.heads.checkpoint import misfits
 from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
+from jakiro.training.corpus import Row
+from jakiro.training.split import (
+    add_minutes,
+    held_out_rows,
+    in_order_of_content,
+    refuse_rows_that_were_learned,
+    row_hash,
+    write_manifest,
+)
 from jakiro.training.start import check_output_function, head_config
+from jakiro.zoo.table import manifest_of
 from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
 
 SIZES = {
@@ -37,10 +51,6 @@ def test_targets_whose_logits_are_more_than_a_product_are_refused_by_name(model)
     model = model().eval()
     with pytest.raises(ValueError, match=f"{model.config.model_type} scales, caps or shifts its logits"):
         check_output_function(model)
-
-
-def test_a_target_with_one_output_matrix_is_taken():
-    check_output_function(tiny_target())
 
 
 def test_a_family_with_two_rotary_settings_gives_the_head_those_of_full_attention():
@@ -70,3 +80,51 @@ def test_a_head_of_the_other_fusion_keeps_the_stream_and_gets_experts_that_fit_i
         left = (ours.features[expert] - features).square().mean()
         assert left < 0.9 * (ours.residual - features).square().mean()
     assert not torch.equal(ours.features[0], ours.features[1])
+
+
+ROWS = [Row([number, number + 1, 7], "magpie", number % 2 / 2, 2, 1) for number in range(40)]
+
+
+def test_no_row_that_was_learned_from_is_held_out_when_a_corpus_grows():
+    before, after = in_order_of_content(ROWS[:20]), in_order_of_content(ROWS)
+    assert in_order_of_content(ROWS[19::-1]) == before
+    learned = {row_hash(row) for row in before[5:]}
+    assert not learned & {row_hash(row) for row in after[:5]}
+    assert in_order_of_content(ROWS, max_tokens=31) == after[:10]
+
+
+def test_a_manifest_counts_rows_and_names_those_held_out(tmp_path):
+    rows = in_order_of_content([*ROWS, Row([1, 2, 3, 4], "gsm8k", 1.0, 3, 3)])
+    write_manifest(tmp_path, rows, 5, "tiny")
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["held_out"] == [row_hash(row)[:16] for row in rows[:5]]
+    assert manifest["counts"] == {"rows": 41, "tokens": 124, "learned_tokens": 81}
+    assert manifest["kinds"]["gsm8k"] == {"rows": 1, "tokens": 4, "learned_tokens": 1}
+    assert "minutes" not in manifest_of(tmp_path)
+    add_minutes(tmp_path, 18.04)
+    assert manifest_of(tmp_path)["minutes"] == 18.0 and manifest_of(tmp_path / "none") == {}
+    assert json.loads((tmp_path / "manifest.json").read_text()) == manifest | {"minutes": 18.0}
+    assert manifest["temperatures"] == {"0.0": 20, "0.5": 20, "1.0": 1}
+
+
+def test_held_out_rows_are_those_that_a_head_s_manifest_names(tmp_path):
+    rows = in_order_of_content(ROWS)
+    write_manifest(tmp_path, rows, 5, "tiny")
+    assert held_out_rows(tmp_path, ROWS, 100) == rows[:5] and held_out_rows(tmp_path, ROWS, 2) == rows[:2]
+    with pytest.raises(ValueError, match=r"None of these 35 rows is among the 5 that .* give the corpus"):
+        held_out_rows(tmp_path, rows[5:], 100)
+    with pytest.raises(ValueError, match="among the 0 that"):
+        held_out_rows(tmp_path / "no-manifest", rows, 100)
+
+
+def test_rows_that_a_head_may_have_learned_are_not_held_out_when_a_run_starts_from_it(tmp_path, caplog):
+    rows = in_order_of_content(ROWS)
+    write_manifest(tmp_path, rows, 5, "tiny")
+    refuse_rows_that_were_learned(tmp_path, rows, 5)
+    with pytest.raises(ValueError, match=r"trained on 3 of the 8 .* held out 5 .*; give --validation-rows 5 or fewer"):
+        refuse_rows_that_were_learned(tmp_path, rows, 8)
+    with pytest.raises(ValueError, match="give more text"):
+        refuse_rows_that_were_learned(tmp_path, rows[5:], 8)
+    assert not caplog.text
+    refuse_rows_that_were_learned(tmp_path / "foreign", rows, 8)
+    assert "lists no held-out rows" in caplog.text

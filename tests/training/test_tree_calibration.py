@@ -22,11 +22,6 @@ def test_a_share_is_kept_over_expected_where_the_level_above_was_kept():
     assert shares == pytest.approx({1: (20 + PRIOR) / (32 + PRIOR), 2: (10 + PRIOR) / (12 + PRIOR)})
 
 
-def test_a_share_is_at_most_one_and_near_it_after_few_steps():
-    assert shares_by_level([step((0.1,), 1)] * 50) == {1: 1.0}
-    assert shares_by_level([step((0.9,), 0)])[1] > 0.9
-
-
 def answered(target, temperature: float, count: int) -> list[tuple[SamplingParams, list[Answer]]]:
     """Random texts, which a head that has learned nothing drafts badly for."""
     generator = torch.Generator().manual_seed(0)

@@ -45,16 +45,6 @@ def test_tau_of_trees_of_two_nodes_is_one_plus_the_first_guesses_hits(tmp_path):
     assert found["tau/greedy/2"] == pytest.approx(1 + hits / steps)
 
 
-def test_the_report_holds_every_number(tmp_path):
-    target = tiny_target()
-    head, cache = tiny_head(target), tiny_cache(tmp_path, target)
-    rows = [Row(cache.batch([index]).ids[0].tolist(), "prompts", float(index % 2), 3, 3) for index in range(4)]
-    data = held_out(cache, range(4), target.lm_head.weight)
-    numbers = report(Objective(head, LossWeights()), cache, rows, data, budgets=(8,))
-    assert {"tau/greedy/8", "main_5/top3", "experts/differ"} <= set(numbers)
-    assert numbers["tau/greedy/8"] >= 1
-
-
 def test_the_contrastive_branch_is_read_two_positions_back_and_the_main_one_back():
     """Row p of a pass guesses the choice at p + 1 by the main branch, and the one at p + 2 by the contrastive."""
     rows = torch.arange(20.0).view(1, 20, 1)

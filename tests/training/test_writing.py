@@ -86,12 +86,6 @@ def test_a_text_ends_with_its_stop_id_and_goes_on_for_its_overhang(model):
     assert longer == free[:12]
 
 
-def test_sampling_from_few_tokens_takes_only_those(model):
-    request = replace(REQUESTS[0], top_k=1, temperature=2.0)
-    ((_, ids, _),) = write_texts(model, deque([request]), 1, set())
-    assert ids == expected(model, replace(request, temperature=0.0))
-
-
 def test_a_sliding_window_is_kept_in_a_shared_batch():
     torch.manual_seed(0)
     config = MistralConfig(

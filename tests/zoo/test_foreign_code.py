@@ -10,7 +10,7 @@ import torch
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.zoo import weights
 from jakiro.zoo.loading import LoadOptions, load_parts
-from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+from tests.support import save_target, tiny_head, tiny_target
 
 REFUSED = (
     r"^The target model .* could not be loaded: it needs Python code of its own, which Jakiro never runs; [^\n]*\.$"
@@ -20,8 +20,7 @@ REFUSED = (
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A model's folder with a module `foreign` that leaves a mark; standard input says yes to everything."""
-    tiny_model().save_pretrained(tmp_path)
-    byte_tokenizer().save_pretrained(tmp_path)
+    save_target(tmp_path)
     mark = tmp_path / "ran"
     code = (
         "from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast\n"

@@ -6,12 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
 
 from jakiro.gguf_file import open_gguf
 from jakiro.zoo.gguf_tokenizer import tokenizer_of
 from jakiro.zoo.weights import load_tokenizer
-from tests.gguf_files import write_gguf
 from tests.gguf_oracle import (
     KEPT,
     RULES,
@@ -22,7 +20,6 @@ from tests.gguf_oracle import (
     sentence_piece_keys,
     vocabulary_file,
 )
-from tests.support import tiny_model
 
 DATA = json.loads(KEPT.read_text(encoding="utf-8"))
 # llama.cpp stands in for classes of letters that its own regular expressions lack; the rules here are the models' own
@@ -164,25 +161,3 @@ def test_what_a_text_begins_and_ends_with_is_read(name, more, begins, ends):
 def test_what_is_not_known_of_a_tokenizer_is_named(more, sentence):
     with pytest.raises(ValueError, match=rf"small\.gguf cannot be read: its tokenizer {sentence}"):
         tokenizer_of(small(**more), "small.gguf")
-
-
-def test_merges_of_no_tokens_are_one_sentence():
-    with pytest.raises(ValueError, match=r"small\.gguf could not be loaded: its tokenizer cannot be read"):
-        tokenizer_of(small(merges=["no token"]), "small.gguf")
-
-
-def test_a_file_whose_tokenizer_is_not_known_is_no_target(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    path = write_gguf(tmp_path / "odd.gguf", tiny_model(), keys={"tokenizer.ggml.pre": "my-own"})
-    with pytest.raises(ValueError, match="a rule named my-own"):
-        load_tokenizer(str(path))
-    assert not list((tmp_path / "cache" / "models").glob("odd*"))
-
-
-def test_auto_classes_take_the_kept_tokenizer_as_it_is(tmp_path):
-    """A class by the model's name would split text by a rule of its own."""
-    own = tokenizer_of(small("smollm"), "small.gguf")
-    own.save_pretrained(tmp_path)
-    tiny_model().config.save_pretrained(tmp_path)
-    kept = AutoTokenizer.from_pretrained(tmp_path)
-    assert all(ids(kept, text) == ids(own, text) for text in TEXTS)

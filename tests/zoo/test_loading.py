@@ -1,5 +1,6 @@
-"""Which dtype a processor gets, and that half precision keeps the bits."""
+"""How a pair is loaded: dtypes, numerics, hashes, and where there is room for it."""
 
+import copy
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -7,18 +8,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from jakiro.config import SamplingParams
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
 from jakiro.target.model import TargetModel
-from jakiro.zoo import hashes, loading, placement
-from tests.support import DEVICE, byte_tokenizer, tiny_head, tiny_model, tiny_target
-
-
-def test_a_cpu_runs_float32_unless_asked_otherwise():
-    cpu = torch.device("cpu")
-    assert loading.choose_dtype(None, cpu) is torch.float32
-    assert loading.choose_dtype("bfloat16", cpu) is torch.bfloat16
+from jakiro.zoo import hashes, loading, placement, weights
+from jakiro.zoo.loading import LoadOptions, load_parts
+from tests.support import (
+    DEVICE,
+    byte_tokenizer,
+    prompt_ids,
+    reference_answer,
+    save_pair,
+    save_target,
+    tiny_head,
+    tiny_model,
+    tiny_target,
+)
 
 
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU runs all passes with the same number of rows")
@@ -53,9 +59,7 @@ def test_weights_go_straight_to_a_gpu(monkeypatch):
 
 
 def test_files_are_hashed_before_a_gpu_is_borrowed(tmp_path, monkeypatch):
-    save_head(tiny_head(tiny_target()), tmp_path / "head")
-    tiny_model().save_pretrained(tmp_path / "target")
-    byte_tokenizer().save_pretrained(tmp_path / "target")
+    save_pair(tmp_path)
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     options = loading.LoadOptions(str(tmp_path / "target"), str(tmp_path / "head"), "cpu", "float32")
     read = loading.read_pair(options)
@@ -67,8 +71,7 @@ def test_large_weights_are_hashed_while_the_model_is_ready_already(tmp_path, mon
     head = tiny_head(tiny_target())
     head.config = replace(head.config, target_sha256="f" * 64)
     save_head(head, tmp_path / "head")
-    tiny_model().save_pretrained(tmp_path / "target")
-    byte_tokenizer().save_pretrained(tmp_path / "target")
+    save_target(tmp_path / "target")
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     read, hash_weights = threading.Event(), hashes.hash_weights
     monkeypatch.setattr(hashes, "PATIENCE_SECONDS", 0.01)
@@ -88,9 +91,80 @@ def test_large_weights_are_hashed_while_the_model_is_ready_already(tmp_path, mon
 
 def test_loading_turns_cudnn_s_attention_off(tmp_path, monkeypatch):
     """It plans for tens of milliseconds at every new length of the keys."""
-    tiny_model().save_pretrained(tmp_path / "target")
-    byte_tokenizer().save_pretrained(tmp_path / "target")
+    save_target(tmp_path / "target")
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     torch.backends.cuda.enable_cudnn_sdp(True)
     loading.load_parts(loading.LoadOptions(str(tmp_path / "target"), "none", "cpu", "float32"))
     assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+TREE = TreeConfig(width=3, depth=4, nodes=10)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Folders of a tiny four-layer target and of a head for it."""
+    folder = tmp_path_factory.mktemp("pair")
+    model = tiny_model(layers=4)
+    save_head(tiny_head(TargetModel(copy.deepcopy(model), byte_tokenizer())), folder / "head")
+    save_target(folder / "target", model)
+    return model, folder
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("free", [350_000, 700_000])
+def test_a_model_split_between_memory_and_disk_writes_the_same_text(saved, free, own_cache, monkeypatch):
+    model, folder = saved
+    monkeypatch.setattr(placement, "free_memory", lambda device: free)
+    options = LoadOptions(str(folder / "target"), str(folder / "head"), "auto", "float32")
+    generator = JakiroGenerator.load(options)
+    places = set(generator.target.model.hf_device_map.values())
+    assert places == {"cpu", "disk"} and generator.target.lean is None
+    assert any("on the disk" in notice for notice in generator.notices)
+    sampling = SamplingParams(max_new_tokens=12)
+    expected = reference_answer(model, prompt_ids("Hello"), sampling, generator.target.stop_ids)
+    assert generator.run("Hello", sampling, method="autoregressive").token_ids == expected
+    assert generator.run("Hello", sampling, tree=TREE).token_ids == expected
+
+
+def test_a_model_too_large_for_its_device_is_refused_with_both_numbers(saved, own_cache, monkeypatch):
+    monkeypatch.setattr(placement, "free_memory", lambda device: 500_000)
+    monkeypatch.setattr(weights, "load_model", lambda *a, **k: pytest.fail("weights were read"))
+    with pytest.raises(ValueError, match=r"needs about 2\.\d MB in float32 .* cpu has 0\.5 MB free; choose a smaller"):
+        load_parts(LoadOptions(str(saved[1] / "target"), "none", "cpu", "float32"))
+
+
+@pytest.mark.parametrize(("held", "fits_alone"), [(0, False), (10**7, True)])
+def test_a_gpu_that_holds_a_target_only_in_fewer_bits_names_that_dtype(saved, held, fits_alone, monkeypatch):
+    config, cuda = saved[0].config, torch.device("cuda", 0)
+    in_8_bits = placement.memory_needed(config, torch.float16, 8)
+    monkeypatch.setattr(placement, "free_memory", lambda device: in_8_bits.total / placement.USABLE_SHARE + 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: held)
+    with pytest.raises(
+        placement.NoRoom, match=r"free; with --dtype 8bit it needs [\d.]+ MB and fits; else choose"
+    ) as no:
+        placement.place("it", config, cuda, torch.float16, None, None)
+    assert no.value.fits_alone == fits_alone
+
+
+def test_the_estimate_counts_the_parameters_that_are_there(saved):
+    model = saved[0]
+    size = sum(parameter.numel() for parameter in model.parameters())
+    needed = placement.memory_needed(model.config, torch.float32)
+    assert needed.weights == 4 * size and needed.cache == 2 * 4 * 2 * 16 * 4 * placement.CACHE_TOKENS
+    assert placement.memory_needed(model.config, torch.bfloat16).weights == 2 * size
+    assert placement.memory_needed(model.config, torch.bfloat16, 4).weights < 2 * size
+
+
+@pytest.mark.parametrize("dtype", ["4bit", "8bit"])
+def test_bits_need_bitsandbytes(saved, dtype, own_cache, monkeypatch):
+    """But for 8 bits on a CPU, which compiled code multiplies."""
+    monkeypatch.setattr(placement.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("jakiro.zoo.loading.native_works", lambda: False)
+    with pytest.raises(ValueError, match=rf"Loading in {dtype[0]} bits needs the package bitsandbytes, which is not"):
+        load_parts(LoadOptions(str(saved[1] / "target"), "none", "cpu", dtype))

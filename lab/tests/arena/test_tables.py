@@ -1,7 +1,6 @@
 """The arena's tables: docs/arena.md and lab/README.md show what the raw data gives."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -44,18 +43,6 @@ def test_the_arena_s_pages_show_what_their_raw_data_gives(name):
     (text,) = [text for page in PAGES if START.format(name=name) in (text := page.read_text(encoding="utf-8"))]
     start, end = between(text, name)
     assert text[start:end] == tables.block(name)
-
-
-def test_the_pages_have_one_place_for_every_table():
-    marked = [
-        name for page in PAGES for name in re.findall(r"<!-- figures: ([\w-]+) -->", page.read_text(encoding="utf-8"))
-    ]
-    assert sorted(marked) == sorted(tables.BLOCKS)
-
-
-def test_the_raw_data_is_small():
-    files = [tables.path_of(name) for name in (standings.OWN_SIZE, standings.SAME_NODES)]
-    assert sum(path.stat().st_size for path in files if path.is_file()) < 300_000
 
 
 def test_the_page_s_leaderboard_is_that_of_the_raw_data():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lab.measuring.distance import Distance, texts
+from lab.measuring.prefill import OURS, STOCK, Reading, read_prompts, sentence_of
 from tests.support import byte_tokenizer
 
 
@@ -22,3 +23,23 @@ def test_texts_have_one_length_and_none_comes_twice():
     found = list(texts(byte_tokenizer(), [], 40, 12))
     assert len(found) == 12 and {len(ids) for ids in found} == {40}
     assert len({tuple(ids.tolist()) for ids in found}) == 12
+
+
+def test_lanes_take_turns_after_an_untimed_reading():
+    log = []
+
+    def reader(lane):
+        return lambda prompt: (log.append((lane, len(prompt))), float(len(log)))[1]
+
+    found = list(read_prompts({OURS: reader(OURS), STOCK: reader(STOCK)}, range(9), (4, 9), 2))
+    order = [OURS, STOCK, OURS, STOCK, STOCK, OURS]
+    assert log == [(lane, length) for length in (4, 9) for lane in order]
+    assert [reading.num_tokens for reading in found] == [4, 9]
+    assert found[0].seconds == {OURS: (3.0, 6.0), STOCK: (4.0, 5.0)}
+
+
+def test_our_share_is_that_of_the_fastest_other_lane_in_the_median_round():
+    reading = Reading(100, {OURS: (2.0, 4.0, 2.0), STOCK: (1.0, 8.0, 4.0), "third": (9.0, 6.0, 3.0)})
+    assert reading.share == 1.5
+    assert reading.tokens_per_second(OURS) == 50.0
+    assert sentence_of(reading).endswith("tokens/s; ours is 150 % of the faster other.")

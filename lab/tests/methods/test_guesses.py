@@ -22,14 +22,3 @@ def test_a_chain_joins_what_is_there_and_goes_on_alone():
     candidates = candidates_of(found, torch.device("cpu"))
     assert candidates.parents.tolist() == [0, 0, 1, 2, 4] and candidates.depths.tolist() == [1, 1, 2, 2, 3]
     assert candidates.proposers.tolist() == [0, 0, 0, 3, 3] and candidates.also.tolist() == [0, 8, 0, 0, 0]
-
-
-def test_a_worse_chain_changes_no_score():
-    found = with_chain(tree(), [5, 7], [-3.0, -3.0], 1)
-    assert [each.score for each in found] == [-1.0, -2.0, -1.5]
-    assert [each.also for each in found] == [2, 0, 2]
-
-
-def test_without_guesses_the_chain_is_all():
-    assert [each.depth for each in with_chain([], [1, 2], [-0.1, -0.1], 0)] == [1, 2]
-    assert with_chain([], [], [], 0) == [] and best_path([]) == []

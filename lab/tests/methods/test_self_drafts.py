@@ -131,9 +131,3 @@ def test_a_plan_is_found_by_its_target_and_refused_where_it_does_not_fit(tmp_pat
         layer_plan.plan_path("tiny").write_text(text)
         with pytest.raises(ValueError, match=words):
             KNOWN["skip"].load(Resources(tiny_target()))
-
-
-def test_a_head_on_more_layers_than_the_target_has_is_refused():
-    head = tiny_head(tiny_target(), known=KNOWN, kind="stacked", **KNOWN["exit"].trains)
-    with pytest.raises(ValueError, match="The draft head stands on 4 layers, the target has 2; take another"):
-        KNOWN["exit"].load(Resources(tiny_target(), head))

@@ -6,21 +6,19 @@ import pytest
 import torch
 
 from jakiro.drafting.base import Resources
-from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.kinds import make_head
 from jakiro.target.features import features_of
 from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config
 from jakiro.training.trainer import Trainer
-from jakiro.training.validation import held_out
 from lab import KNOWN, METHODS
 from tests.support import head_fields
 from tests.support import tiny_head as bound_head
 from tests.support import tiny_target as whole_target
 from tests.training.resuming import assert_resumed_equals_whole
 from tests.training.test_trainer import OPTIONS
-from tests.training.tiny import HIDDEN, tiny_cache, tiny_sequences, tiny_target
+from tests.training.tiny import HIDDEN, tiny_sequences, tiny_target
 
 own_text = import_module("lab.training.own_text")
 exits = import_module("lab.training.exits")
@@ -74,14 +72,6 @@ def test_every_exit_comes_closer_by_every_measure(method, divergence, tmp_path):
         assert sum(losses[-15:]) < sum(losses[:15])
 
 
-def test_every_matrix_learns(tmp_path):
-    subject = trainer(tmp_path, "s2d", max_steps=3)
-    before = {name: tensor.clone() for name, tensor in subject.head.named_parameters()}
-    subject.run()
-    still = [name for name, tensor in subject.head.named_parameters() if torch.equal(tensor, before[name])]
-    assert all(name.endswith("mlp_moe.gate.weight") for name in still)
-
-
 def test_the_own_layer_s_start_is_closer_than_chance(tmp_path):
     subject = trainer(tmp_path, "s2d", max_steps=1)
     batch = subject.cache.batch(range(4, 12))
@@ -89,13 +79,6 @@ def test_the_own_layer_s_start_is_closer_than_chance(tmp_path):
     for features in subject.objective.levels(batch, None):
         error, spread = (features[:, :-1] - wanted).square().mean(), wanted.square().mean()
         assert error < 0.9 * spread
-
-
-def test_features_of_other_layers_are_refused(tmp_path):
-    subject = trainer(tmp_path, "exit", max_steps=1)
-    cache = tiny_cache(tmp_path / "plain", tiny_target())
-    with pytest.raises(ValueError, match=r"hold layers \[\] beside the last, 16 numbers .*, the head reads 32"):
-        Trainer(subject.head, cache, subject.options, tmp_path / "head")
 
 
 def test_total_variation_is_half_the_sum_of_differences():
@@ -132,20 +115,3 @@ def test_a_draft_writes_what_it_would_sample():
     assert head.draft_token_ids[(head.logits(features) + noise).argmax(-1)].tolist() == whole
     stopped = own_text.drafted(head, prompt, {whole[5]}, 12, seed=3)
     assert stopped == whole[: whole.index(whole[5]) + 1]
-
-
-def test_distances_of_several_heads_are_those_on_the_same_rows(tmp_path, monkeypatch, capsys):
-    command = import_module("lab.training.distance")
-    target, subject = tiny_target(), trainer(tmp_path, "s2d", max_steps=1)
-    save_head(subject.head, tmp_path / "saved")
-    monkeypatch.setattr(command.weights, "load_target", lambda *_: (target, None, None))
-    command.distance(tmp_path / "features", [str(tmp_path / "saved")] * 2, rows=3)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6 and lines[:3] == lines[3:]
-    saved = load_head(tmp_path / "saved", kinds=KNOWN.kinds).bind(
-        target.get_input_embeddings().weight, target.lm_head.weight
-    )
-    expected = command.distances(exits.ExitObjective(saved), held_out(subject.cache, range(3), target.lm_head.weight))
-    assert [float(line.split("variation ")[1].split(",")[0]) for line in lines[:3]] == pytest.approx(
-        list(expected.values()), abs=6e-4
-    )

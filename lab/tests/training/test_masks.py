@@ -1,18 +1,12 @@
-import json
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
-from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.heads.checkpoint import save_head
 from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
-from jakiro.system import file_sha256
-from lab.training import masks as module
-from lab.training.masks import app, elect, load_masks, masked_head, save_masks
+from lab.training.masks import elect, load_masks, masked_head, save_masks
 
 SQUARE = "layers.0.self_attn.q_proj.weight"
 
@@ -110,13 +104,6 @@ def test_one_domain_alone_gives_its_own_head_back(base, heads):
     assert again.config == head.config
 
 
-def test_a_head_that_never_moved_is_the_base(base, heads):
-    still = tiny_head()
-    merged = elect(base, {"still": still} | heads)
-    assert merged.scales["still"] == 1.0
-    assert equal(masked_head(base, merged, "still"), base)
-
-
 def test_of_two_domains_that_disagree_one_keeps_the_weight(base, heads):
     merged = elect(base, heads)
     disagreed = 0
@@ -163,154 +150,3 @@ def test_masks_from_disk_give_the_same_heads(base, heads, folders):
             ours, theirs = masked_head(base, merged, domain), masked_head(base, again, domain)
             assert equal(ours, theirs) and ours.config == theirs.config
             assert not equal(ours, base)
-
-
-def test_a_mask_takes_a_bit_a_weight_on_disk(folders):
-    tensors = load_file(folders / "masks" / module.TENSORS_NAME)
-    num_weights = {key: tensor.numel() for key, tensor in tensors.items() if key.startswith("unified/")}
-    for key, count in num_weights.items():
-        assert tensors[key].dtype == torch.float16
-        packed = tensors[key.replace("unified/", "masks/maths/")]
-        assert packed.dtype == torch.uint8 and packed.numel() == -(-count // 8)
-    assert len(tensors) == 3 * len(num_weights)
-    assert not (folders / "masks.partial").exists()
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def test_the_commands_write_masks_and_an_ordinary_head(base, heads, folders):
-    out = folders / "merged"
-    domains = [f"--domain={domain}={folders / domain}" for domain in heads]
-    result = invoke("merge", folders / "base", out, *domains)
-    assert result.exit_code == 0, result.exception
-    merged = elect(base, heads)
-    count = sum(parameter.numel() for parameter in base.parameters())
-    packed = sum(-(-parameter.numel() // 8) for parameter in base.parameters())
-    whole = (folders / "base" / "head.safetensors").stat().st_size
-    lines = result.output.splitlines()
-    assert lines[0] == (
-        f"Deltas for all domains {2 * count:,} bytes, a mask {packed:,} bytes; a whole head {whole:,} bytes."
-    )
-    kept = sum(int(mask.sum()) for mask in merged.masks["maths"].values())
-    assert lines[1] == f"maths: λ {merged.scales['maths']:.4f}, {kept / count:.1%} of the deltas"
-    assert json.loads((out / "masks.json").read_text())["base_sha256"] == file_sha256(
-        folders / "base" / "head.safetensors"
-    )
-    result = invoke("head", folders / "base", out, "tasks", folders / "head")
-    assert result.exit_code == 0, result.exception
-    head = load_head(folders / "head")
-    assert equal(head, masked_head(base, merged, "tasks").half().float())
-    assert head.config == heads["tasks"].config
-
-
-def test_heads_that_were_not_trained_from_this_base_are_refused(base):
-    with pytest.raises(ValueError, match=r"^There are no heads to merge; give at least one domain\.$"):
-        elect(base, {})
-    other = tiny_head(expert_intermediate_size=4)
-    with pytest.raises(
-        ValueError,
-        match="^The head of maths has expert_intermediate_size 4, the base 3; merge heads that were trained from "
-        r"this base with --init\.$",
-    ):
-        elect(base, {"maths": other})
-    reduced, shifted = tiny_head(draft_vocab_size=3), tiny_head(draft_vocab_size=3)
-    shifted.draft_token_ids.add_(1)
-    sentence = r"^The head of maths drafts other 3 tokens than the base; train it from this base with --init and"
-    with pytest.raises(ValueError, match=sentence):
-        elect(reduced, {"maths": shifted})
-
-
-def test_a_name_of_the_target_may_differ_and_its_weights_not(base, heads):
-    heads["maths"].config = replace(heads["maths"].config, target_name="the same, from a folder")
-    assert elect(base, heads).scales
-    heads["maths"].config = replace(heads["maths"].config, target_sha256="1" * 64)
-    with pytest.raises(ValueError, match=r"The head of maths has target_sha256 1{64}, the base ;"):
-        elect(base, heads)
-
-
-def test_unknown_domains_and_other_shapes_are_refused(base, heads):
-    merged = elect(base, heads)
-    with pytest.raises(ValueError, match=r"^There is no domain 'law' in these masks; choose among: maths, tasks\.$"):
-        masked_head(base, merged, "law")
-    with pytest.raises(
-        ValueError, match=r"^The masks have .* of shape \(2, 3\), the base head \(2, 4\); give the base"
-    ):
-        masked_head(tiny_head(expert_intermediate_size=4), merged, "maths")
-
-
-def test_masks_of_another_base_are_refused(folders):
-    save_head(tiny_head(seed=5), folders / "other")
-    ours, theirs = (file_sha256(folders / name / "head.safetensors")[:12] for name in ("base", "other"))
-    with pytest.raises(
-        ValueError,
-        match=f"were made with a base of weights {ours}…, this one has {theirs}…; give the base head that they were",
-    ):
-        load_masks(folders / "masks", folders / "other")
-
-
-def spoil_tensors(folder, change):
-    path = folder / module.TENSORS_NAME
-    tensors = load_file(path)
-    change(tensors)
-    save_file(tensors, path)
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-10])
-
-
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [
-        (lambda folder: (folder / "masks.json").unlink(), r"No such file or directory: '.*masks\.json'"),
-        (lambda folder: (folder / "masks.safetensors").unlink(), r"No such file or directory: .*masks\.safetensors"),
-        (lambda folder: (folder / "masks.json").write_text("[]"), "list indices must be integers"),
-        (lambda folder: (folder / "masks.json").write_text('{"base_sha256": ""}'), "'scales' is missing"),
-        (lambda folder: cut(folder / "masks.json"), "Expecting|Unterminated|delimiter"),
-        (lambda folder: cut(folder / "masks.safetensors"), "header"),
-        (lambda folder: spoil_tensors(folder, lambda t: t.pop(f"masks/tasks/{SQUARE}")), f"'masks/tasks/{SQUARE}' is"),
-        (
-            lambda folder: spoil_tensors(folder, lambda t: t.update({f"masks/tasks/{SQUARE}": torch.ones(2).byte()})),
-            "a mask has 2 bytes, its weights need 1",
-        ),
-        (
-            lambda folder: spoil_tensors(folder, lambda t: t.update({f"masks/tasks/{SQUARE}": torch.ones(1)})),
-            "unsigned byte",
-        ),
-    ],
-)
-def test_broken_files_are_one_sentence(folders, spoil, reason):
-    spoil(folders / "masks")
-    with pytest.raises(ValueError, match=rf"^The masks in .* cannot be read: .*{reason}.*; merge the heads again\.$"):
-        load_masks(folders / "masks", folders / "base")
-
-
-def test_what_is_there_is_not_overwritten(base, heads, folders):
-    with pytest.raises(ValueError, match=r"masks is not empty; give a folder that does not exist yet\.$"):
-        save_masks(elect(base, heads), folders / "masks", folders / "base")
-    result = invoke("head", folders / "base", folders / "masks", "maths", folders / "tasks")
-    assert str(result.exception).endswith("tasks is not empty; give a folder that does not exist yet.")
-    assert equal(load_head(folders / "tasks"), heads["tasks"])
-
-
-@pytest.mark.parametrize("given", ["maths", "=head", "maths="])
-def test_a_domain_without_a_name_or_a_head_is_refused(folders, given):
-    result = invoke("merge", folders / "base", folders / "out", "--domain", given)
-    assert str(result.exception) == f"--domain is NAME=HEAD with a name of its own for each head; you gave {given!r}."
-
-
-def test_the_command_line_says_what_is_wrong_in_one_sentence(folders, monkeypatch):
-    domain = f"maths={folders / 'maths'}"
-    monkeypatch.setattr(sys, "argv", ["masks", "merge", str(folders / "base"), "out", *("--domain", domain) * 2])
-    with pytest.raises(SystemExit, match="with a name of its own for each head; you gave 'maths="):
-        module.main()
-    monkeypatch.setattr(sys, "argv", ["masks", "merge", "none", str(folders / "out"), "--domain", domain])
-    with pytest.raises(SystemExit, match="There is no draft head for smollm2-135m-instruct here; give a known name"):
-        module.main()
-    monkeypatch.setattr(
-        sys, "argv", ["masks", "merge", "smollm2-135m-instruct-summed", str(folders / "out"), "--domain", domain]
-    )
-    with pytest.raises(SystemExit, match="The head of maths has hidden_size 2, the base 576; merge heads"):
-        module.main()

@@ -2,12 +2,9 @@
 
 import pytest
 
-from app.asking import Asking
-from app.devices.local import LocalDevice, answer_events
+from app.devices.local import LocalDevice
 from app.words import page as words
-from jakiro.config import SamplingParams, TreeConfig
 from jakiro.zoo.placement import NoRoom
-from tests.app.fake import FakeGenerator
 
 
 class Generator:
@@ -57,12 +54,3 @@ def test_the_old_pair_is_loaded_again_where_the_other_one_fails_in_its_place():
     with pytest.raises(ValueError, match="no such file"):
         device.swap(loader("broken", error=ValueError("no such file")), lambda *_: None)
     assert device.status["target"] == "old"
-
-
-def test_a_chat_template_is_told_what_an_asking_says():
-    generator, told = FakeGenerator(), {"enable_thinking": False}
-    asked = Asking(
-        ({"role": "user", "content": "Why?"},), SamplingParams(), TreeConfig(), ("jakiro",), template_arguments=told
-    )
-    list(answer_events(generator, asked, lambda: False))
-    assert generator.template_arguments == told

@@ -7,8 +7,7 @@ import pytest
 
 from app.devices.remote import FAILED, follow, with_failures
 from app.words import page as words
-from tests.app.fake import FakeGenerator
-from tests.app.serving.test_worker import asking
+from tests.api.served import wait_until
 
 
 def events_then(error: Exception):
@@ -69,26 +68,4 @@ def test_a_reader_that_leaves_is_told_to_the_other_side():
     events = follow(endless, threading.Event())
     next(events)
     events.close()
-    deadline = time.monotonic() + 10
-    while not told and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert told
-
-
-@pytest.mark.parametrize("kind", [ConnectionError, SystemExit])
-def test_what_the_other_side_raises_itself_is_raised_here(kind):
-    def lost(left):
-        raise kind("no such machine")
-        yield
-
-    with pytest.raises(kind, match="no such machine"):
-        list(follow(lost, threading.Event()))
-
-
-def test_events_are_handed_on_unchanged():
-    from app.devices.local import answer_events
-
-    def answer(_=None):
-        return answer_events(FakeGenerator(), asking(length=8), lambda: False)
-
-    assert list(follow(answer, threading.Event())) == list(answer())
+    wait_until(lambda: told)

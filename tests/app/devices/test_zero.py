@@ -21,25 +21,16 @@ from app.devices.zero import SECONDS_MOST, ZeroDevice, seconds_for, sentence_for
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.checkpoint import save_head
 from jakiro.trace import Trace
 from jakiro.zoo import loading
-from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+from tests.support import save_pair
 
 METHODS = ("autoregressive", "jakiro")
 
 
-def make_pair(folder):
-    """Puts a tiny target and its head into folders below this one, and gives it back."""
-    save_head(tiny_head(tiny_target()), folder / "head")
-    tiny_model().save_pretrained(folder / "target")
-    byte_tokenizer().save_pretrained(folder / "target")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def pair_folder(tmp_path_factory):
-    return make_pair(tmp_path_factory.mktemp("pair"))
+    return save_pair(tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture
@@ -151,18 +142,6 @@ def test_the_seconds_asked_for_follow_from_the_request():
     assert seconds_for(asking(("jakiro",), length=100), 20) == 10 + 3
     assert seconds_for(asking(METHODS, length=100), 20) == 10 + 6
     assert seconds_for(asking(METHODS, length=100_000), 20) == SECONDS_MOST
-
-
-@pytest.mark.parametrize(("value", "here"), [(None, False), ("false", False), ("true", True), ("1", True)])
-def test_zerogpu_is_known_by_its_variable_and_its_package(monkeypatch, value, here):
-    if value is None:
-        monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
-    else:
-        monkeypatch.setenv("SPACES_ZERO_GPU", value)
-    monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: object())
-    assert zero_device.is_here() is here
-    monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: None)
-    assert not zero_device.is_here()
 
 
 def test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers(monkeypatch):

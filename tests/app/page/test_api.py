@@ -1,19 +1,15 @@
 """The endpoints that docs/api.md promises: its example runs, and every field is there."""
 
 import re
-import threading
-import time
 
 import pytest
 from gradio_client.exceptions import AppError
 
-from app.devices.local import LocalDevice
-from app.page import build as app_page
-from app.serving.limits import Limits
-from app.tools.load import ask
 from app.words import page as words
 from jakiro.methods import METHODS
 from jakiro.trace import Trace
+from tests.api.served import wait_until
+from tests.app import conftest
 from tests.app.fake import FakeGenerator, default_answer
 from tests.faults import ROOT
 
@@ -25,10 +21,8 @@ STATUS = FakeGenerator.status.fget
 @pytest.fixture(scope="module")
 def served():
     generator = FakeGenerator(default_answer() * 2, pace=1.5)
-    limits = Limits(answers_per_minute=1000)
-    blocks = app_page.build(LocalDevice(lambda: generator), limits)
-    yield generator, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    blocks.close()
+    with conftest.served(lambda: generator, answers_per_minute=1000) as (_, address):
+        yield generator, address
 
 
 def test_the_example_of_the_document_runs(served, connect, monkeypatch, capsys):
@@ -58,24 +52,14 @@ def test_every_field_that_comes_is_in_the_document_and_the_trace_reads_back(serv
 def test_an_answer_stopped_while_it_waits_says_that_it_was_stopped(served, connect, monkeypatch):
     first, client = connect(served[1]), connect(served[1])
     monkeypatch.setattr(served[0], "pace", 5.0)
-    deadline = time.monotonic() + 20
     running = first.submit("Why?", 400, api_name="/generate")
-    while not served[0].active:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: served[0].active)
     waiting = client.submit("Why?", 400, api_name="/generate")
-    while not any(update["message"] for update in waiting.outputs()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: any(update["message"] for update in waiting.outputs()))
     assert client.predict(api_name="/stop") == {"stopped": 1}
     answer = waiting.result(timeout=20)
     told = {name: answer[name] for name in ("state", "message", "end_reason", "text", "num_tokens")}
     assert told == {"state": "done", "message": "", "end_reason": "stopped", "text": "", "num_tokens": 0}
-    race = client.submit("Why?", 400, methods=["jakiro", "context"], api_name="/race")
-    while not any(update["message"] for update in race.outputs()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    client.predict(api_name="/stop")
-    lanes = race.result(timeout=20)["lanes"]
-    assert {name: lane["end_reason"] for name, lane in lanes.items()} == {"jakiro": "stopped", "context": "stopped"}
     first.predict(api_name="/stop")
     running.result(timeout=20)
 
@@ -84,10 +68,7 @@ def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkey
     client, other = connect(served[1]), connect(served[1])
     monkeypatch.setattr(served[0], "pace", 5.0)
     job = client.submit("Why?", 400, api_name="/generate")
-    deadline = time.monotonic() + 20
-    while not served[0].active:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: served[0].active)
     assert other.predict(api_name="/stop") == {"stopped": 0}
     with pytest.raises(AppError, match="At most 1 of your questions"):
         client.predict("Another?", api_name="/generate")
@@ -99,11 +80,8 @@ def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkey
     ("endpoint", "values", "sentence"),
     [
         ("/generate", {"question": "Why?", "method": "magic"}, words.UNKNOWN_METHOD.replace("{came}", "magic")),
-        ("/race", {"question": "Why?", "methods": []}, words.UNKNOWN_METHODS),
         ("/race", {"question": "Why?", "methods": ["jakiro", "jakiro"]}, words.UNKNOWN_METHODS),
-        ("/race", {"question": "Why?", "methods": ["context", "prompt_lookup"]}, words.UNKNOWN_METHODS),
         ("/generate", {"question": "Why?", "system_prompt": 5}, words.SYSTEM_PROMPT_NOT_TEXT),
-        ("/generate", {"question": "Why?", "history": "none"}, words.HISTORY_NOT_MESSAGES),
         ("/trace", {"run_id": "0" * 32}, words.UNKNOWN_RUN),
     ],
 )
@@ -124,21 +102,3 @@ def test_without_a_head_both_endpoints_answer_plainly_and_say_so(served, connect
     assert race["lanes"]["autoregressive"]["num_tokens"] == 8
     alone = connect(address).predict("Why?", 8, method="autoregressive", api_name="/generate")
     assert alone["message"] == ""
-
-
-def test_a_real_small_pair_answers_a_crowd_alike():
-    from tests.support import tiny_generator
-
-    blocks = app_page.build(LocalDevice(tiny_generator))
-    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    try:
-        alone = ask(address, "Why?", 8)
-        answers = []
-        readers = [threading.Thread(target=lambda: answers.append(ask(address, "Why?", 8))) for _ in range(5)]
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join(60)
-        assert [answer.update["text"] for answer in answers] == [alone.update["text"]] * 5
-    finally:
-        blocks.close()

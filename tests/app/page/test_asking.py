@@ -1,11 +1,12 @@
 """Form values are checked on the server, whatever the components allow; each refusal is one clear sentence."""
 
-import math
+import re
 from types import SimpleNamespace
 
 import pytest
 
-from app.asking import read_asking, read_messages
+from app.asking import read_asking
+from app.page import web
 from app.page.form import _makers_values
 from app.page.handlers import link_trouble
 from app.serving.limits import Limits
@@ -62,16 +63,11 @@ def test_penalties_and_the_form_of_the_answer_become_settings():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"min_p": 2}, "Min-p must be between 0 and 1; you gave 2."),
         ({"repetition_penalty": None}, "Repetition penalty must be 0.1 to 10, 1 for none; you gave nothing."),
         ({"logit_bias": "42=-5, x=1"}, "Logit bias takes ID=BIAS, such as 42=-5; you gave ' x=1'."),
-        ({"logit_bias": "42=-500"}, "Logit bias must give at most 1024 token ids a number from -100 to 100 each"),
         ({"suppress_tokens": "the"}, "Suppressed tokens takes a comma list of whole numbers; “the” is none."),
-        ({"suppress_tokens": "-4"}, "Suppressed tokens must be at most 1024 ids, 0 or more; you gave"),
         ({"answer_as": "xml"}, "An answer is one of free, json, json_schema, choice, regex, lark; you chose “xml”."),
-        ({"answer_as": "regex"}, "A grammar of kind regex takes its text; you gave ''."),
         ({"answer_as": "choice", "answer_form": " \n"}, "A choice takes 1 to 256 texts; you gave []."),
-        ({"answer_as": "json_schema", "answer_form": "{"}, "A JSON schema must be JSON"),
         ({"answer_as": "regex", "answer_form": "a("}, "The grammar cannot be used"),
     ],
 )
@@ -117,33 +113,18 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
     ("changes", "sentence"),
     [
         ({"question": ""}, "Type a question first."),
-        ({"question": "  \n"}, "Type a question first."),
         ({"question": None}, "Type a question first."),
         ({"question": 5}, "The question must be text."),
-        ({"temperature": -1}, "Temperature must be between 0 and 2; you gave -1."),
-        ({"temperature": math.nan}, "Temperature must be between 0 and 2; you gave nan."),
-        ({"temperature": 1e-9}, "Temperature must be 0, which is greedy, or at least 0.0001; you gave 1e-09."),
         ({"temperature": None}, "Temperature must be between 0 and 2; you gave nothing."),
-        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave 'hot'."),
         ({"length": 0}, "Length must be a whole number of tokens, 1 or more; you gave 0."),
-        ({"length": 2.5}, "Length must be a whole number of tokens, 1 or more; you gave 2.5."),
-        ({"seed": -1}, "Seed must be a whole number from 0 to 2^63 - 1; you gave -1."),
-        ({"top_p": 0}, "Top-p must be above 0 and at most 1; you gave 0."),
-        ({"top_k": -3}, "Top-k must be a whole number, 0 or more; you gave -3."),
         ({"candidates": 1000}, "Guesses must be a whole number from 1 to 255; you gave 1000."),
-        ({"candidates": None}, "Guesses must be a whole number from 1 to 255; you gave nothing."),
         ({"levels": 99}, "Levels must be a whole number from 1 to 16; you gave 99."),
         ({"numerics": "exactly"}, "Arithmetic must be Exact or Fast; you gave exactly."),
         ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; you gave magic."),
-        ({"method": None}, f"The method must be one of {', '.join(METHODS)}; you gave nothing."),
         ({"further_lanes": [["context"]]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
         ({"further_lanes": ["aded", "eagle2", "mcsd"]}, "At most 4 methods race at once; you chose 5."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         ({"history": [{"role": "user"}]}, words.HISTORY_NOT_MESSAGES),
-        (
-            {"history": [{"role": "user", "content": [{"type": "file", "file": {"path": "x"}}]}]},
-            "A content's parts must be texts, which is all that the model reads; you gave one of type 'file'.",
-        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
@@ -181,41 +162,8 @@ def test_what_is_no_form_is_refused_with_a_sentence(values):
     assert link_trouble(SimpleNamespace(limits=Limits(), methods=METHODS), values).endswith(".")
 
 
-def test_every_word_the_scripts_use_exists_and_every_word_is_used():
-    import re
-
-    from app.page import web
-
-    code = "\n".join(
-        (web.ASSETS / "web" / name).read_text() for name in web.module_names() if not name.startswith("benchmark")
-    )
-    used = {name for name in words.BROWSER if re.search(rf"[\"`]{name}[\"`]", code)}
-    families = (
-        "one_",
-        "many_",
-        "metric_",
-        "phase_",
-        "why_",
-        "state_",
-        "tab_",
-        "save_",
-        "ended_",
-        "ask_",
-        "key_",
-        "pace_",
-    )
-    assert not {name for name in words.BROWSER if name not in used and not name.startswith(families)}
+def test_every_word_that_the_scripts_say_exists():
+    names = [name for name in web.module_names() if not name.startswith("benchmark")]
+    code = "".join((web.ASSETS / "web" / name).read_text(encoding="utf-8") for name in names)
     known = set(words.BROWSER) | set(lesson_words.BROWSER) | set(benchmark_words.FIRST)
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= known
-
-
-def test_a_history_as_gradio_s_own_chats_keep_it_is_read():
-    parts = [{"type": "text", "text": "Hi"}]
-    kept = [
-        {"role": "user", "content": parts, "metadata": None, "options": None},
-        {"role": "assistant", "content": "Hello"},
-    ]
-    assert read_messages("Why?", "", kept)[:2] == (
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello"},
-    )

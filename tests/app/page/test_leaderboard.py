@@ -109,14 +109,6 @@ def test_equal_trees_have_a_pair_of_columns_for_each_size(board):
     assert tab.inner_text('[data-result="verdict"]') == words.BROWSER["board_no_speed"]
 
 
-def test_a_category_has_its_own_rows(board):
-    tab = board()
-    tab.focus('[data-control="board-category"]')
-    tab.select_option('[data-control="board-category"]', "math")
-    assert "math" in tab.inner_text(".board-table caption") and len(methods(tab)) == 3
-    assert tab.evaluate("document.activeElement.dataset.control") == "board-category"
-
-
 def test_chosen_methods_fill_the_form(board):
     tab = board()
     tab.click('[data-choose="mcsd"]')
@@ -127,21 +119,6 @@ def test_chosen_methods_fill_the_form(board):
     assert tab.evaluate(ticked.format("bench-temperature")) == ["0"]
     assert tab.evaluate("document.activeElement.dataset.control") == "bench-run"
     assert tab.evaluate("Jakiro.benchmarkRequest().methods") == ["mcsd"]
-
-
-def test_a_file_can_be_saved(board, boards):
-    tab = board()
-    with tab.expect_download() as download:
-        tab.click('[data-control="bench-save"]')
-    saved = json.loads(download.value.path().read_text(encoding="utf-8"))
-    assert saved == json.loads(json.dumps(boards["own_size"]))
-
-
-def test_a_copy_without_a_leaderboard_says_so(modules):
-    tab = mounted(modules, None)
-    tab.wait_for_selector(".bench-body .empty")
-    assert tab.inner_text(".bench-body .empty") == words.BROWSER["board_missing"]
-    tab.click('[data-control="bench-which"][data-value="recorded"]')
 
 
 def test_names_of_methods_stay_text(modules, boards):
@@ -165,21 +142,6 @@ def test_nothing_serious_is_found_and_fingers_find_room(open_tab, fake_address, 
     tab.emulate_media(color_scheme="dark")
     tab.wait_for_selector("body.dark")
     assert not serious(tab, "#benchmark", dark=True)
-
-
-def test_the_tab_s_code_comes_after_the_first_paint_from_here_alone(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    name, packed = benchmark.packed_script()
-    tab.click('[role="tab"][data-tab="benchmark"]')
-    tab.wait_for_selector("#benchmark .bench-results h2")
-    tab.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
-    painted, started = tab.evaluate(
-        """name => [performance.getEntriesByName('first-contentful-paint')[0].startTime,
-                    performance.getEntriesByType('resource').find((one) => one.name.includes(name)).startTime]""",
-        name,
-    )
-    assert painted < started
-    assert tab.request.get(f"{fake_address}{name}").body() == packed
 
 
 def test_a_tab_whose_code_does_not_come_says_so(open_tab, fake_address):

@@ -1,7 +1,6 @@
 """Every list of methods reads `jakiro.methods`: a new one appears by itself, and no name stands in the page's code."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,45 +14,10 @@ from app.tools.screenshots import NoModel
 from app.words import benchmark as benchmark_words
 from jakiro.config import SamplingParams
 from jakiro.drafting.base import Needs, Proposer
-from jakiro.drafting.experts import proposers_of
 from jakiro.methods import DEFAULT, METHODS, PLAIN, prompt_lookup
 from jakiro.zoo import table as zoo
 from tests.app.fake import FakeGenerator
 from tests.app.page.test_asking import asking
-from tests.faults import ROOT
-
-# Words are told apart by language
-SPARED = ("app/words/",)
-# The package and the application that serves it are called like the method that they began with
-NAMESAKES = {(f"app/{place}.py", "jakiro") for place in ("serving/server", "devices/ray_device", "devices/ray_workers")}
-# "context" is also why an answer ended, "plain" how a lane looks, "best" the first of several, "skip" a link past what
-# comes before an answer; the page's own words
-HOMONYMS = {"context", "plain", "best", "skip"}
-
-
-def names() -> set[str]:
-    methods = METHODS.values()
-    ids = {proposer.id for method in methods for proposer in (*method.proposers, *proposers_of(8, True, True))}
-    return (ids | set(METHODS) | {alias for method in methods for alias in method.aliases}) - HOMONYMS
-
-
-def sources() -> list[Path]:
-    found = [*(ROOT / "app").rglob("*.py"), *(ROOT / "assets" / "web").rglob("*.*")]
-    return [path for path in found if not path.relative_to(ROOT).as_posix().startswith(SPARED)]
-
-
-def test_no_name_of_a_method_or_a_proposer_stands_in_the_pages_code():
-    said = "|".join(re.escape(name) for name in sorted(names(), key=len, reverse=True))
-    # As a text of its own; in scripts also as a property, in style sheets also in a class or a variable
-    quoted = re.compile(rf"[\"'`]({said})[\"'`]")
-    more = {".js": re.compile(rf"\w\.({said})\b"), ".css": re.compile(rf"(?:hue|fill|tint|lane|-)-({said})\b")}
-    found = []
-    for path in sources():
-        place = path.relative_to(ROOT).as_posix()
-        text = path.read_text(encoding="utf-8")
-        hits = quoted.findall(text) + (more[path.suffix].findall(text) if path.suffix in more else [])
-        found += [(place, name) for name in hits if (place, name) not in NAMESAKES]
-    assert not found
 
 
 def test_the_browser_gets_every_method_as_data():

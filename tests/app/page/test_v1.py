@@ -13,13 +13,11 @@ import openai
 import pytest
 
 from app.devices.local import LocalDevice
-from app.page import build as app_page
-from app.serving.limits import Limits
 from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.config import SamplingParams
-from tests.api.served import wait_until
-from tests.app.conftest import run_apart
+from tests.api.served import run_apart, wait_until
+from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 from tests.faults import ROOT
 from tests.support import tiny_generator
@@ -30,11 +28,9 @@ QUESTION = "the cat sat on the mat; the cat sat"
 
 @contextmanager
 def page(generator, keys=(), logins=None, **limits):
-    blocks = app_page.build(LocalDevice(lambda: generator), Limits(**limits))
-    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True, logins=logins, keys=keys).rstrip("/")
-    wait_until(lambda: blocks.service.settled)
-    yield blocks, address
-    blocks.close()
+    with served(lambda: generator, keys=keys, logins=logins, **limits) as (blocks, address):
+        wait_until(lambda: blocks.service.settled)
+        yield blocks, address.rstrip("/")
 
 
 @pytest.fixture(scope="module")
@@ -168,19 +164,6 @@ def test_twenty_at_once_wait_in_the_pages_queue_and_hang_ups_free_it(fake):
     wait_until(lambda: not answers_of(blocks.service))
 
 
-def test_who_hangs_up_while_waiting_leaves_the_queue(fake):
-    generator, blocks, address = fake
-    generator.gate.clear()
-    first = threading.Thread(target=post, args=(address, asked()), kwargs={"authorization": "Bearer sesame"})
-    first.start()
-    wait_until(lambda: blocks.service.turns.numbers()["running"])
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{address}/v1/chat/completions", json=asked(), headers={"api-key": "sesame"}, timeout=0.3)
-    wait_until(lambda: not blocks.service.turns.numbers()["waiting"])
-    generator.gate.set()
-    first.join()
-
-
 def test_programs_are_answered_below_a_path_whether_or_not_a_proxy_cuts_it_off(monkeypatch):
     monkeypatch.setenv("GRADIO_ROOT_PATH", "/jakiro")
     with page(FakeGenerator()) as (_, address):
@@ -214,13 +197,12 @@ def test_who_asks_while_the_model_is_loaded_is_told_when_to_come_back():
         begin.wait(20)
         return FakeGenerator()
 
-    blocks = app_page.build(LocalDevice(load), Limits())
-    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True).rstrip("/")
-    answer = post(address, asked())
-    begin.set()
-    assert (answer.status_code, message_of(answer)) == (503, words.V1_LOADING) and answer.headers["retry-after"] == "5"
-    wait_until(lambda: post(address, asked(max_tokens=2)).status_code == 200)
-    blocks.close()
+    with served(load) as (_, address):
+        answer = post(address.rstrip("/"), asked())
+        begin.set()
+        told = answer.status_code, message_of(answer), answer.headers["retry-after"]
+        assert told == (503, words.V1_LOADING, "5")
+        wait_until(lambda: post(address.rstrip("/"), asked(max_tokens=2)).status_code == 200)
 
 
 def test_a_borrowed_gpu_is_for_the_pages_visitors(monkeypatch):

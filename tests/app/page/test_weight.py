@@ -97,20 +97,6 @@ class Arrivals:
         return event
 
 
-@pytest.mark.parametrize(
-    ("ready", "device", "seconds"),
-    [
-        (True, "cpu", handlers.UPDATE_SECONDS_BESIDE_MODEL),
-        (True, "cuda", handlers.UPDATE_SECONDS),
-        (False, None, handlers.UPDATE_SECONDS),
-    ],
-)
-def test_updates_are_rarer_where_the_model_computes_beside_the_server(ready, device, seconds):
-    """A device that is not ready has no status, and an answer that waits for it still gets its updates."""
-    service = SimpleNamespace(ready=ready, device=SimpleNamespace(status={"device": device}) if ready else None)
-    assert handlers.update_seconds(service) == seconds
-
-
 @pytest.mark.parametrize(("every", "least"), [(30, 11), (75, 11), (120, 8), (200, 5)])
 def test_updates_go_out_at_once_but_not_twice_within_their_time(monkeypatch, every, least):
     arrivals = Arrivals(list(range(0, 4000, every)))

@@ -6,11 +6,8 @@ import threading
 
 import pytest
 
-from app.devices.local import LocalDevice
-from app.page import build as app_page
-from app.serving.limits import Limits
 from app.tools.load import Call
-from app.words import benchmark as benchmark_words
+from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 
 QUESTION = ["Why?", 16, 0, 1, 0, 0, "jakiro", "", None]
@@ -25,11 +22,10 @@ def full_page(lengths):
     """A page that begins no answer before the end of the test; `lengths` are those of its queue, in all and for one."""
     generator = FakeGenerator()
     generator.gate.clear()
-    limits = Limits(queue_length=lengths[0], queue_length_address=lengths[1], benchmarks_address=4)
-    blocks = app_page.build(LocalDevice(lambda: generator), limits)
-    yield app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    generator.gate.set()
-    blocks.close()
+    limits = {"queue_length": lengths[0], "queue_length_address": lengths[1], "benchmarks_address": 4}
+    with served(lambda: generator, **limits) as (_, address):
+        yield address
+        generator.gate.set()
 
 
 @pytest.fixture
@@ -75,18 +71,5 @@ def test_questions_of_one_address_leave_places_for_others(full_page, other_addre
     other_address()
     other = Flood(full_page, "generate", QUESTION, 1)
     assert [event for event, _ in other.said] == ["generating"]
-    flood.close()
-    other.close()
-
-
-@pytest.mark.parametrize("lengths", [FEW])
-def test_benchmarks_of_one_address_beyond_its_limit_get_a_sentence_at_once_and_others_a_turn(full_page, other_address):
-    flood = Flood(full_page, "benchmark", [{"count": 8}], 7)
-    told = [data[0] for _, data in flood.said]
-    refusal = {"error": benchmark_words.TOO_MANY.format(count=4)}
-    assert told.count(refusal) == 3 and sum("state" in value for value in told) == 4
-    other_address()
-    other = Flood(full_page, "benchmark", [{"count": 8}], 1)
-    assert other.said[0][1][0]["state"] in ("running", "waiting")
     flood.close()
     other.close()

@@ -9,15 +9,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.devices.local import LocalDevice
-from app.page import build as app_page
-from app.serving.limits import Limits
 from app.tools.load import Call, ask
+from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 from tests.faults import ROOT
 
 SECONDS = 30
-OPEN = Limits(answers_per_minute=100_000, answers_per_minute_address=100_000, max_request_kilobytes=64)
+OPEN = {"answers_per_minute": 100_000, "answers_per_minute_address": 100_000, "max_request_kilobytes": 64}
 FOLDERS = (str(ROOT / "app"), str(ROOT / "jakiro"), sys.prefix, "site-packages", "Traceback (most recent")
 DIRECT = (
     "run/trace", "run/stop", "run/generate", "run/race", "run/ask", "run/nothing", "call/trace", "queue/join",
@@ -27,9 +25,8 @@ DIRECT = (
 
 @pytest.fixture(scope="module")
 def address():
-    blocks = app_page.build(LocalDevice(FakeGenerator), OPEN)
-    yield app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    blocks.close()
+    with served(FakeGenerator, **OPEN) as (_, address):
+        yield address
 
 
 def odd_text(chance: random.Random) -> str:

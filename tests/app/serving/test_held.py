@@ -13,12 +13,18 @@ import urllib.request
 import pytest
 
 from app.tools.load import Call
+from tests.api.served import any_port, wait_until
 from tests.app.serving.test_flood import QUESTION
 from tests.faults import ROOT
 
 SECONDS = 60
 # What most systems let a process open, unless it asks for more
 FILES = 1024
+
+
+@pytest.fixture
+def free_port() -> int:
+    return any_port()
 
 
 @pytest.fixture
@@ -38,17 +44,6 @@ def page(free_port):
     yield process, address
     process.kill()
     process.wait()
-
-
-def any_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@pytest.fixture
-def free_port() -> int:
-    return any_port()
 
 
 def state(address: str, seconds: float = 5) -> str | None:
@@ -114,9 +109,8 @@ def test_another_address_is_answered_while_one_holds_twelve_hundred_requests(pag
 def test_a_request_whose_body_does_not_come_is_let_go(page, free_port):
     crowd = Crowd(free_port)
     crowd.hold(half(1))
-    deadline = time.monotonic() + SECONDS
-    while not (answers := crowd.answers()):
-        assert time.monotonic() < deadline
+    answers = []
+    wait_until(lambda: answers.extend(crowd.answers()) or answers)
     assert answers == [b"HTTP/1.1 408 Request Timeout"]
     crowd.close()
 

@@ -10,17 +10,17 @@ import typer
 from typer.testing import CliRunner
 
 from app.asking import Asking
-from app.devices.local import LocalDevice
 from app.page.handlers import begin
 from app.serving import turns as turns_module
 from app.serving.limits import Limits
 from app.serving.pace import Pace
 from app.serving.runs import Runs, Visitor, trace_bytes
 from app.serving.turns import Turns
-from app.serving.worker import AnswerRun, ModelService
+from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.cli.fields import filled, options_from
 from jakiro.config import SamplingParams, TreeConfig
+from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator, default_answer
 
 LONG = default_answer() * 20  # at full pace some twenty seconds, so that what ends sooner was stopped
@@ -28,13 +28,6 @@ LONG = default_answer() * 20  # at full pace some twenty seconds, so that what e
 
 def asking(text="Why?", length=8, methods=("jakiro",)) -> Asking:
     return Asking(({"role": "user", "content": text},), SamplingParams(max_new_tokens=length), TreeConfig(), methods)
-
-
-def ready_service(generator, **limits) -> ModelService:
-    service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, 30)
-    return service
 
 
 def finished(service, text="Why?", **options) -> AnswerRun:
@@ -91,14 +84,6 @@ def test_what_is_too_long_is_refused_before_anybody_waits(text, length, sentence
     with pytest.raises(ValueError) as refusal:
         limits.check(asking(text, length))
     assert str(refusal.value) == sentence
-
-
-def test_prompts_with_too_many_tokens_are_refused_with_both_numbers():
-    service = ready_service(FakeGenerator(), max_prompt_tokens=5)
-    run = AnswerRun(service, service.limits.check(asking("one two three four five six seven")))
-    run.start()
-    run.finished.wait(30)
-    assert last_event(run) == ("error", None, "Your prompt has 7 tokens; this page reads 5. Shorten it by 2.")
 
 
 def test_the_eleventh_answer_of_a_minute_waits_for_the_first_to_be_a_minute_old():
@@ -159,40 +144,6 @@ def test_everybodys_first_answer_comes_before_anybodys_second():
         thread.join(30)
     assert order == ["a", "b", "c", "a", "b", "a"]
     assert turns.numbers()["waiting"] == turns.numbers()["running"] == 0
-
-
-def test_as_many_answers_run_at_once_as_the_device_has_places():
-    turns = turns_with(places=2)
-    first, second, third = (turns.take(threading.Event(), lambda _: None) for _ in range(3))
-    first.__enter__()
-    second.__enter__()
-    assert turns.numbers() | {"mean_answer_seconds": None} == {
-        "running": 2, "waiting": 1, "mean_answer_seconds": None,
-    }  # fmt: skip
-    first.__exit__()
-    third.__enter__()
-    assert turns.numbers()["running"] == 2
-
-
-def test_who_waits_hears_place_and_time_from_the_mean_of_the_answers_before():
-    turns, said = turns_with(), []
-    turns._mean_seconds = 20.0
-    running = turns.take(threading.Event(), said.append)
-    running.__enter__()
-    halts = [threading.Event() for _ in range(2)]
-    waiting = [turns.take(halt, said.append) for halt in halts]
-    threads = [threading.Thread(target=turn.__enter__) for turn in waiting]
-    for number, thread in enumerate(threads, 1):
-        thread.start()
-        while len(said) < number:
-            time.sleep(0.01)
-    for halt in halts:
-        halt.set()
-    turns.wake()
-    for thread in threads:
-        thread.join(30)
-    assert said[0] == "You are number 1. About 20 s. What you see stays here until then."
-    assert said[1] == "You are number 2. About 40 s. What you see stays here until then."
 
 
 def test_the_mean_of_the_answers_before_is_a_running_one(monkeypatch):
@@ -307,13 +258,6 @@ def test_an_error_in_the_middle_keeps_what_was_made_and_frees_the_place():
     assert last_event(finished(service)) == ("done", None, None)
 
 
-def test_a_reader_that_vanishes_holds_nothing_up():
-    service = ready_service(FakeGenerator())
-    abandoned = [finished(service) for _ in range(3)]
-    assert all(run.traces["jakiro"].end_reason == "length" for run in abandoned)
-    assert service.turns.numbers()["running"] == 0
-
-
 def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_at_once(monkeypatch):
     generator = FakeGenerator()
     generator.gate.clear()
@@ -368,16 +312,3 @@ def test_with_two_places_who_waits_counts_answers_by_twos(monkeypatch):
     for sentence, position, seconds in zip(told, range(1, 6), (5, 15, 25, 35, 45), strict=True):
         assert sentence == words.WAITING_WITH_TIME.format(position=position, seconds=seconds)
     assert [turns_module._rounded(seconds) for seconds in (0.2, 9.2, 10, 12, 13, 42)] == [1, 10, 10, 10, 15, 40]
-
-
-def test_who_waits_hears_whether_somebody_waits_behind():
-    turns, looked, halt = turns_with(), {"first": [], "last": []}, threading.Event()
-    turns.take(halt, lambda _: None).__enter__()
-    for name in looked:
-        turn = turns.take(halt, lambda _: None, look=looked[name].append)
-        threading.Thread(target=turn.__enter__).start()
-    while not (True in looked["first"] and looked["last"]):
-        time.sleep(0.01)
-    halt.set()
-    turns.wake()
-    assert set(looked["last"]) == {False}

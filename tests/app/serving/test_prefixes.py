@@ -14,7 +14,6 @@ from app.serving.runs import Runs, Visitor
 from app.serving.worker import ModelService, batches
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Header
-from tests.app.fake import FakeGenerator
 from tests.support import tiny_generator
 
 ADA, BOB = Visitor("tab of ada", "10.0.0.1"), Visitor("tab of bob", "10.0.0.1")
@@ -122,19 +121,3 @@ def test_no_memory_for_it_keeps_nothing():
     assert service.turns.wait_for(lambda: service.settled, 20)
     for _ in range(2):
         assert known(*headers(service, Runs(service.limits), ADA)) == [False, False]
-
-
-def test_a_header_says_how_long_its_question_waited():
-    fake = FakeGenerator()
-    fake.gate.clear()
-    service = ModelService(LocalDevice(lambda: fake))
-    service.start()
-    asking = Asking(({"role": "user", "content": "Why?"},), SamplingParams(max_new_tokens=4), TreeConfig(), ("jakiro",))
-    runs = Runs(service.limits)
-    first, second = (handlers.begin(service, runs, visitor, asking) for visitor in (ADA, BOB))
-    assert second.events.get(timeout=30)[0] == "wait"
-    fake.gate.set()
-    for run in (first, second):
-        assert run.finished.wait(30)
-    waited = [run.traces["jakiro"].header.queue_ms for run in (first, second)]
-    assert 0 <= waited[0] < waited[1]

@@ -7,7 +7,7 @@ import pytest
 
 from app.devices.remote import FAILED
 from app.words import page as words
-from tests.app.conftest import run_apart
+from tests.api.served import run_apart
 
 HEADER, STEP = ("header", "jakiro", None), ("step", "jakiro", "a step")
 

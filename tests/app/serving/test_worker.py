@@ -16,16 +16,11 @@ from app.serving.worker import RETURN_SECONDS, AnswerRun, ModelService, batches
 from app.words import page as words
 from jakiro import starting
 from jakiro.config import SamplingParams, TreeConfig
+from tests.api.served import wait_until
+from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator, default_answer
 
 LONG = default_answer() * 20  # a race of 256 tokens takes 15 s at full pace, so that what ends sooner was stopped
-
-
-def ready_service(generator) -> ModelService:
-    service = ModelService(LocalDevice(lambda: generator))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, 30)
-    return service
 
 
 def asking(methods=("autoregressive", "jakiro"), length=256) -> Asking:
@@ -49,13 +44,6 @@ def test_a_race_gives_headers_before_steps_and_equal_texts():
         ("end", "jakiro", "eos"),
     ]
     assert run.traces["autoregressive"].token_ids == run.traces["jakiro"].token_ids
-
-
-def test_an_answer_of_one_token_has_a_header_and_an_end_but_no_steps():
-    run = AnswerRun(ready_service(FakeGenerator()), asking(("jakiro",), length=1))
-    run.start()
-    assert [event[0] for event in events_of(run)] == ["header", "end", "done"]
-    assert run.traces["jakiro"].text == "The"
 
 
 def test_stop_frees_the_model_and_keeps_what_was_made():
@@ -89,34 +77,6 @@ def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch
     assert events_of(after)[-1] == ("done", None, None)
 
 
-def test_those_who_wait_hear_their_place_and_can_leave():
-    service = ready_service(FakeGenerator(LONG, pace=1.0))
-    first, second = AnswerRun(service, asking()), AnswerRun(service, asking())
-    first.start()
-    second.start()
-    assert second.events.get(timeout=30) == ("wait", None, words.WAITING_IN_QUEUE.format(position=1))
-    second.stop()
-    assert second.events.get(timeout=30)[0] == "done"
-    first.stop()
-    assert second.traces == {}
-
-
-def test_asking_while_the_model_loads_waits_and_starts_by_itself():
-    may_load = threading.Event()
-
-    def load():
-        may_load.wait(30)
-        return FakeGenerator()
-
-    service = ModelService(LocalDevice(load))
-    service.start()
-    run = AnswerRun(service, asking())
-    run.start()
-    assert run.events.get(timeout=30) == ("wait", None, words.WAITING_FOR_MODEL)
-    may_load.set()
-    assert events_of(run)[-1][0] == "done"
-
-
 def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_waits():
     may_measure, measured = threading.Event(), []
 
@@ -127,9 +87,7 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
 
     service = ModelService(LocalDevice(Measuring))
     service.start()
-    deadline = time.monotonic() + 30
-    while service.chip()["text"] != words.CHIP_MEASURING and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: service.chip()["text"] == words.CHIP_MEASURING)
     assert service.chip()["state"] == "loading"
     run = AnswerRun(service, asking())
     run.start()
@@ -176,40 +134,11 @@ def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
     assert events_of(run) == [("error", None, "The model could not be loaded: No folder “x”.")]
 
 
-@pytest.mark.parametrize(
-    ("error", "sentence"),
-    [
-        (ValueError("Your prompt has 9 tokens."), "Your prompt has 9 tokens."),
-        (RuntimeError("CUDA out of memory. Tried to …"), words.OUT_OF_MEMORY),
-        (KeyError("x"), words.UNEXPECTED.format(kind="KeyError")),
-    ],
-)
-def test_errors_while_answering_become_one_sentence_and_the_next_request_works(error, sentence):
-    generator = FakeGenerator()
-    service = ready_service(generator)
-    working = generator.race
-    generator.race = lambda *_, **__: (_ for _ in ()).throw(error)
-    run = AnswerRun(service, asking())
-    run.start()
-    assert events_of(run) == [("error", None, sentence)]
-    generator.race = working
-    run = AnswerRun(service, asking())
-    run.start()
-    assert events_of(run)[-1][0] == "done"
-
-
 VALUES = {
     "question": "Why?", "temperature": 0, "top_p": 1, "top_k": 0, "seed": 0, "length": 256, "tree": words.FIXED,
     "candidates": 23, "levels": 5, "method": "jakiro", "alongside": True, "further_lanes": [],
     "numerics": words.EXACT, "system_prompt": "", "history": [],
 }  # fmt: skip
-
-
-def wait_until_idle(generator, seconds=10):
-    deadline = time.monotonic() + seconds
-    while generator.active and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return generator.active == 0
 
 
 def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
@@ -218,7 +147,7 @@ def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
     updates = handlers.generate(ready_service(generator), runs, Visitor("tab"), VALUES)
     next(updates)
     updates.close()
-    assert wait_until_idle(generator)
+    wait_until(lambda: not generator.active)
 
 
 def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monkeypatch):
@@ -234,7 +163,7 @@ def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monk
         assert bool(generator.active) != metered
         assert runs.find(run_id) is not None, "a page that is loaded anew reads what there is"
         runs.stop("tab")
-        assert wait_until_idle(generator)
+        wait_until(lambda: not generator.active)
     assert ZeroDevice.metered and not LocalDevice.metered
 
 
@@ -283,16 +212,6 @@ def test_an_answer_that_is_not_kept_is_said_to_be_gone():
     assert gone == [{"run": "b" * 32, "gone": True}]
 
 
-def test_a_new_question_of_a_tab_ends_its_old_answer():
-    generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
-    service = ready_service(generator)
-    old = handlers.generate(service, runs, Visitor("tab"), VALUES)
-    next(old)
-    new = list(handlers.generate(service, runs, Visitor("tab"), VALUES | {"length": 4}))
-    assert json.loads(next(iter(new[-1]["ticks"].values())))[-1] == ["done", None, None]
-    assert len(list(old)) < 20
-
-
 def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
     service, runs = ready_service(FakeGenerator(pace=0.2)), Runs(Limits())
     updates = list(handlers.generate(service, runs, Visitor("tab"), VALUES))
@@ -337,32 +256,6 @@ def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes
         ]
         assert "".join(step["text"] for step in steps) == trace.text and trace.end_reason == "length"
     assert not handlers.put_aside(runs, "b" * 32) and not handlers.put_aside(runs, run_id), "nobody reads it"
-
-
-def test_what_put_an_earlier_reader_aside_does_not_end_the_next_one():
-    runs, run_id = Runs(Limits()), "a" * 32
-    service = ready_service(FakeGenerator(pace=0.02))
-    updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": run_id})
-    first = next(updates)
-    assert handlers.put_aside(runs, run_id)
-    updates.close()  # before it heard of it
-    told = told_of([first, *handlers.resume(service, runs, Visitor("tab"), run_id)])
-    assert told[max(told)][-1] == ["done", None, None]
-
-
-def test_an_answer_put_aside_waits_no_longer_than_others_once_its_tab_is_closed():
-    runs, run_id = Runs(Limits()), "a" * 32
-    service = ready_service(FakeGenerator(LONG, pace=0.02))
-    updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": run_id})
-    next(updates)
-    run = runs.find(run_id)
-    assert handlers.put_aside(runs, run_id)
-    list(updates)
-    handlers.forget(service, runs, run_id)
-    with run._entrance:
-        assert run._left is not None
-        run._left -= RETURN_SECONDS + 1
-    assert run.finished.wait(10) and run.traces["jakiro"].end_reason == "stopped"
 
 
 def test_a_session_that_left_is_forgotten():

@@ -1,104 +1,16 @@
-"""The commands that make what ships: they keep only recordings that show what they claim, and say which do not."""
+"""What the recording commands ship shows what it claims, and a handout is what the page saves."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 
 from app.page import web
-from app.tools import record, record_lesson, replay
+from app.tools import record, replay
 from app.tools.figures import figures_of
-from jakiro.engine.costs import DeviceProfile
-from jakiro.prompts import load_questions
 from jakiro.trace import Trace
-from tests.app.fake import FakeGenerator
 
 LARGEST_HANDOUT = 2_000_000  # bytes
-
-
-class Recordable(FakeGenerator):
-    """A fake generator with the parts that the lesson's recordings are stamped with."""
-
-    target = type("Target", (), {"device": "cpu"})
-    profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), {"device": "Test device", "threads": 2})
-
-
-@pytest.fixture
-def measured(monkeypatch):
-    monkeypatch.setattr(record_lesson, "_profile", lambda generator: {"verify_ms": [[1, 30.0]], "draft_ms": [[1, 2.0]]})
-    monkeypatch.setattr(record_lesson, "_weight_bytes", lambda target: 1000)
-    monkeypatch.setattr(record_lesson, "_memory_speed", lambda device: 1e9)
-
-
-def test_the_lesson_is_recorded_from_any_generator_as_an_answers_events(measured):
-    content = record_lesson.record(Recordable(), Recordable())
-    kinds = {f"seed-{seed}-{kind}" for seed in (1, 2) for kind in ("shared", "own")}
-    assert set(content["recordings"]) == {"greedy", "small", "shallow", "family", *kinds}
-    assert content["device"]["profile"]["verify_ms"][0] == [1, 30.0]
-    by_lane = {(kind, method) for kind, method, _ in content["recordings"]["greedy"]}
-    assert by_lane == {(kind, method) for kind in ("header", "step", "end") for method in ("autoregressive", "jakiro")}
-
-
-SPEEDUPS = {"overall": 1.3, "coding": 1.8, "summary": 1.2, "explanation": 1.1}
-OPENING = record.scenarios(SPEEDUPS)[0]
-
-
-@pytest.fixture(scope="module")
-def traces():
-    return record._race(FakeGenerator(), OPENING, "Why?")
-
-
-def with_plain_time(traces, speedup: float) -> list[Trace]:
-    """The same two traces, plain decoding taking as long as it must for this speedup."""
-    plain, drafted = (Trace.from_dict(traces[method].to_dict()) for method in ("autoregressive", "jakiro"))
-    factor = speedup * drafted.decode_seconds / plain.decode_seconds
-    for step in plain.steps:
-        for name in ("draft_ms", "verify_ms", "other_ms"):
-            object.__setattr__(step, name, factor * getattr(step, name))
-    return [plain, drafted]
-
-
-def test_a_scenario_takes_the_first_question_for_which_its_rule_holds():
-    asked = []
-
-    def second(figures):
-        asked.append(figures)
-        return len(asked) == 2
-
-    scenario = replace(OPENING, questions=("One?", "Two?", "Three?"), rule=second, why="{tau:.2f} a step")
-    recording = record.record(FakeGenerator(), scenario)
-    assert recording["title"] == "Two?" and len(asked) == 2
-    assert recording["why"] == f"{Trace.from_dict(recording['traces']['jakiro']).delivered_tau:.2f} a step"
-    with pytest.raises(ValueError, match=r"wanted is a whole answer, and that both experts.*“One\?” Figures\("):
-        record.record(FakeGenerator(), replace(scenario, rule=lambda figures: False))
-
-
-def test_an_answer_that_was_cut_is_no_recording():
-    short = replace(OPENING, rule=lambda figures: True, params=replace(OPENING.params, max_new_tokens=20))
-    with pytest.raises(ValueError, match="whole=False"):
-        record.record(FakeGenerator(), short)
-    assert record.record(FakeGenerator(), replace(short, params=OPENING.params))
-
-
-@pytest.mark.parametrize(("speedup", "fits"), [(1.31, True), (1.29, False)])
-def test_the_opening_is_at_least_as_fast_as_the_benchmark(traces, speedup, fits):
-    assert OPENING.rule(figures_of(*with_plain_time(traces, speedup))) == fits
-
-
-def test_the_opening_needs_both_experts_within_three_steps(traces):
-    plain, late = with_plain_time(traces, 2.0)
-    for step in late.steps[: record.OPENING_STEPS]:
-        for i in step.accepted_path:
-            object.__setattr__(step.nodes[i], "proposer", "expert_0")
-    assert not OPENING.rule(figures_of(plain, late))
-
-
-def test_one_recording_is_of_the_kind_that_gains_least_in_the_benchmark_and_says_so(traces):
-    slowest = record.scenarios(SPEEDUPS | {"math": 1.05})[3]
-    assert "slowest kind of question in the benchmark, math" in slowest.why
-    assert slowest.questions[0] == next(one.turns[0] for one in load_questions() if one.category == "math")
-    assert slowest.rule(figures_of(*with_plain_time(traces, 1.2)))
-    assert not slowest.rule(figures_of(*with_plain_time(traces, 1.4)))
 
 
 SHIPPED = record.scenarios(record.benchmark_speedups())
