@@ -75,7 +75,7 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         if (self.time_budget is None) == (self.max_steps is None):
-            raise ValueError("Give a time budget in minutes or a number of steps, exactly one of them.")
+            raise ValueError("Give either --time-budget, in minutes, or --max-steps.")
         for label, value, known in (
             ("Optimizer", self.optimizer, OPTIMIZERS),
             ("Precision", self.precision, PRECISIONS),

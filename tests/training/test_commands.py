@@ -270,7 +270,7 @@ def test_training_takes_the_features_that_corpus_kept(target_folder, corpus_fold
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "Give a time budget in minutes or a number of steps"),
+        ((), "Give either --time-budget, in minutes, or --max-steps."),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
         (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
         (("--max-steps", 3), "12 rows and 100 are held out"),
