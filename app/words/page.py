@@ -263,7 +263,6 @@ BROWSER = {
     "many_candidates": "{n} guesses",
     "one_level": "1 level",
     "many_levels": "{n} levels",
-    "level": "level {n}",
     "shared_pass": "pass {n}: {levels} levels",
     "shared_pass_pair": "one pass: main + contrastive",
     "cut_here": "✂ the answer ends here",
@@ -321,11 +320,11 @@ BROWSER = {
     "many_rights": "{n} in a row were right",
     "tree_sentence": (
         "Step {step} of {steps}: {candidates}, {levels}. {accepted} The model added {bonus}. "
-        "Draft {draft} ms, check {verify} ms."
+        "Draft {draft}\u00a0ms, check {verify}\u00a0ms."
     ),
     "tree_sentence_cut": (
         "Step {step} of {steps}: {candidates}, {levels}. {accepted} The answer ends there; cut off: {cut}. "
-        "Draft {draft} ms, check {verify} ms."
+        "Draft {draft}\u00a0ms, check {verify}\u00a0ms."
     ),
     "tree_sentence_hidden": "Step {step} of {steps}: {candidates}, {levels}.",
     "accepted_list": "Kept: {tokens}.",
@@ -390,7 +389,7 @@ BROWSER = {
         "a step is one round of guessing and checking: tokens added ÷ steps; {drafted} before the end cut some off"
     ),
     "metric_same": "Same text",
-    "metric_same_note": "every token compared with plain decoding, which writes one at a time: {characters}",
+    "metric_same_note": "every token compared with plain decoding, which writes one at a time",
     "metric_rate": "Tokens a second",
     "metric_rate_note": "{lane}, by computing time; plain decoding {plain}",
     "metric_rate_note_alone": "{lane}, by computing time",
@@ -400,8 +399,6 @@ BROWSER = {
     "trained": TRAINED,
     "not_measured": "–",
     "same_yes": "✓ identical, all {tokens}",
-    "one_character": "1 character",
-    "many_characters": "{n} characters",
     "one_token": "1 token",
     "many_tokens": "{n} tokens",
     "same_no": "differs from token {token} on",
@@ -416,11 +413,11 @@ BROWSER = {
     "router_hatched": "hatched = the contrastive pair",
     "router_level": "level {level}",
     "router_none": "The router had no part in this step.",
-    "budget_auto": "{candidates}: about {tokens} tokens in {ms} ms, the best rate on this machine.",
-    "budget_fixed": "{candidates} over {levels}, as set: draft {draft} ms, check {verify} ms.",
+    "budget_auto": "{candidates}: about {tokens} tokens in {ms}\u00a0ms, the best rate on this machine.",
+    "budget_fixed": "{candidates} over {levels}, as set: draft {draft}\u00a0ms, check {verify}\u00a0ms.",
     "budget_sizes": "Expected tokens a second: {sizes}.",
     "budget_size": "{speed} with {candidates}",
-    "time_split": "draft {draft} · check {verify} · other {other} ms, measured",
+    "time_split": "draft {draft} · check {verify} · other {other}\u00a0ms, measured",
     "race_note": (
         "The methods share this device and take turns, so the screen runs slower than each alone. "
         "Each clock counts only the computing time of its own method."
@@ -461,7 +458,7 @@ BROWSER = {
     "card_title": "Result",
     "card_empty": "The result appears here when the race is over.",
     "card_acceptance_depth": "How often a guess was right, by level",
-    "card_depth_value": "{percent} of {tested}",
+    "card_depth_note": "level 1 · level 2 · …, of the levels that were checked",
     "card_speeds": "Tokens a second",
     "card_speeds_note": "tokens after the first ÷ seconds of computing time",
     "card_share": "Right guesses, by who made them",
@@ -501,6 +498,5 @@ BROWSER = {
     "keys_next": "Keys: Space or → on a clicker: next step · 1 hides the verdict · G ends guessing",
     "keys_race": "Keys: Space or → on a clicker: run the race, pause · ← → step",
     "keys_ask": "Keys: Space or → on a clicker: ask the question in the box",
-    "earlier_tokens": "Show {n} earlier tokens",
 }
 BROWSER |= plots.BROWSER | sharing.BROWSER

@@ -152,3 +152,14 @@ def test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_i
         time.ms = Event.device_ms + 1
         step.end("other")
         assert step.ms == pytest.approx({"draft": 10, "verify": 20, "other": 1})
+
+
+def test_a_clock_that_pauses_counts_nothing_meanwhile(time):
+    step = StepClock(torch.device("cpu"))
+    time.ms += 2
+    step.pause()
+    time.ms += 50
+    step.resume()
+    time.ms += 3
+    step.end("other")
+    assert step.ms["other"] == pytest.approx(5)

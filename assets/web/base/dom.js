@@ -1,6 +1,8 @@
 // Elements, words and number formats. Text reaches the page only as text nodes, so nothing a model writes is markup.
 
-import { given } from "./given.js";
+// What the server tells the page before its code runs: words, drafting methods, how plots look; the lesson and the tab Benchmark
+// add theirs
+export const given = window.Jakiro;
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -36,22 +38,23 @@ export function popMenu(kind, summary, ...content) {
 
 // One of a few, as {element, mark(value)}; `choices` are [value, content], and `pick` is told the value
 export function radios(kind, name, choices, pick) {
-  const all = choices.map(([value, ...content]) => h("div", { class: kind, role: "radio", [`data-${kind}`]: value, tabindex: -1,
-    onclick: () => pick(value), onkeydown: (event) => {
-      if (!["Enter", " "].includes(event.key)) return;
-      event.preventDefault();
-      pick(value);
-    } }, content));
-  const mark = (chosen) => all.forEach((one, i) => {
-    one.setAttribute("aria-checked", String(choices[i][0] === chosen));
-    one.tabIndex = choices[i][0] === chosen ? 0 : -1;
-  });
-  return { element: h("div", { class: `${kind}s`, role: "radiogroup", "aria-label": name }, all), mark };
+  const all = choices.map(([value, ...content]) => h("label", { class: kind, [`data-${kind}`]: value },
+    h("input", { type: "radio", name: kind, onchange: () => pick(value) }), content));
+  return { element: h("div", { class: `${kind}s`, role: "radiogroup", "aria-label": name }, all),
+    mark: (chosen) => all.forEach((one, i) => (one.firstChild.checked = choices[i][0] === chosen)) };
 }
 
 // A horizontal bar filled to a share of its room
 export const filledBar = (kind, share) =>
   h("span", { class: "bar-room" }, h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }));
+
+// Facts for reading, and for screen readers
+export function table(caption, heads, rows) {
+  return h("table", { class: "plain-table" }, caption ? h("caption", { class: "muted" }, caption) : null,
+    h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", null, rows.map((row) => h("tr", null, row.map((cell, i) => h(i ? "td" : "th", i ? null : { scope: "row" },
+      h("bdi", null, cell)))))));
+}
 
 export const setText = (element, text) => element.textContent !== text && (element.textContent = text);
 
@@ -85,7 +88,7 @@ export function milliseconds(value) {
 }
 
 // How far apart two clocks are: "1.4 s", under a tenth of a second "38 ms"
-export const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)} ms` : `${number(Math.abs(seconds), 1)} s`);
+export const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)}\u00a0ms` : `${number(Math.abs(seconds), 1)}\u00a0s`);
 
 // A clock: tenths of a second, and hundredths where there are too few tenths to compare
 export const clockOf = (seconds) => number(seconds, seconds && seconds < 0.3 ? 2 : 1);
@@ -102,24 +105,18 @@ export function shares(counts) {
   return floors;
 }
 
-// What a visit remembers; a page in a frame may be refused its storage
-export const memory = {
-  get(name) {
-    try {
-      return sessionStorage.getItem(name);
-    } catch {
-      return null;
-    }
-  },
-  set(name, value) {
-    try {
-      sessionStorage.setItem(name, value);
-      return true;
-    } catch {
-      return false; // refused, or too much
-    }
-  },
-};
+// What some work gives, or else something in its place
+export function attempt(work, otherwise) {
+  try {
+    return work();
+  } catch {
+    return otherwise;
+  }
+}
+
+// What a visit remembers; a page in a frame may be refused its storage, or ask for too much
+export const memory = { get: (name) => attempt(() => sessionStorage.getItem(name), null),
+  set: (name, value) => attempt(() => sessionStorage.setItem(name, value) ?? true, false) };
 
 // The address of one of the server's own files: below where the page lies, whether or not that ends with a slash, and
 // signed as the page was, where a private Space asks for it
@@ -133,7 +130,35 @@ export function addressOf(file) {
 export const watchSeen = (element, told, first = 0) => new IntersectionObserver((changes) => told(changes.at(-1).isIntersecting),
   { rootMargin: `0px 0px ${-first}px` }).observe(element);
 
+// Whether a text came into the clipboard
+export async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false; // no permission, or a page without https
+  }
+}
+
+// Draws what somebody may be using: what is drawn anew in place of the focused control, by its data, has the focus then
+export function keepingFocus(root, draw) {
+  const before = root.contains(document.activeElement) ? document.activeElement : null;
+  draw();
+  const data = ({ dataset }) => JSON.stringify(dataset);
+  if (before && !before.isConnected && data(before) !== "{}") {
+    [...root.querySelectorAll(before.tagName)].find((one) => data(one) === data(before))?.focus({ preventScroll: true });
+  }
+}
+
 // How much larger than usual the page's text stands, as in a hall
 export const pageScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
 export const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+// After Tab, Space presses the button that has the focus; after a click, it goes on with the lecture.
+
+let walking = false;
+addEventListener("pointerdown", () => (walking = false), true);
+addEventListener("keydown", (event) => (walking = event.key === "Tab" || walking), true);
+
+export const isWalking = () => walking;

@@ -16,6 +16,19 @@ export function onScreen() {
   return { top: Math.max(0, past), height: around.clientHeight + Math.min(0, past) };
 }
 
+const GAP = 6; // pixels between a card and what it tells of
+
+// Puts a card below a spot, or over it where there is no room on the screen; all in pixels of the window, but for the card's own
+// place, which counts from `origin`. `under`: where the card stands below something larger
+export function placeCard(card, spot, { under = spot.bottom, right = innerWidth, end = Infinity, origin = { left: 0, top: 0 } } = {}) {
+  const { top, height } = onScreen();
+  const over = under + GAP + card.offsetHeight > Math.min(end, top + height);
+  const y = over ? spot.top - card.offsetHeight - GAP : under + GAP;
+  const x = Math.max(origin.left + 4, Math.min(spot.left, right - card.offsetWidth - 4));
+  card.style.left = `${x - origin.left}px`;
+  card.style.top = `${Math.max(y, top + 4) - origin.top}px`;
+}
+
 // Scrolls back to what begins above the screen
 export function bringBack(element) {
   const { top } = element.getBoundingClientRect();

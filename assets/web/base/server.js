@@ -1,7 +1,6 @@
-// What the page asks its server for, and what it says where no answer comes.
+// What the page asks its server for, and the one place where it says what went wrong.
 
-import { addressOf, say } from "./dom.js";
-import { notify } from "./notice.js";
+import { addressOf, h, say } from "./dom.js";
 
 class ServerError extends Error {}
 
@@ -33,4 +32,18 @@ export async function statusOf() {
   } catch {
     return null;
   }
+}
+
+export const notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });
+
+// One sentence above the question row, with a button where `again` tries it anew; null clears it
+export function notify(kind, text, again) {
+  notice.hidden = !kind;
+  notice.className = `notice ${kind || ""}`;
+  if (!kind) return notice.replaceChildren();
+  const retry = again && h("button", { class: "link-button", "data-action": "retry", onclick: () => {
+    notify(null);
+    again();
+  } }, say("retry"));
+  return notice.replaceChildren(h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")), ` ${text} `, retry || "");
 }

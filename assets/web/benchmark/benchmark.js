@@ -1,8 +1,7 @@
 // The tab "Benchmark": results, and a form below them. It opens on the recorded ones; a run of one's own fills in as its prompts
 // are done, and what is there stays when it is stopped.
 
-import { counted, h, number, say } from "../base/dom.js";
-import { given } from "../base/given.js";
+import { counted, given, h, keepingFocus, number, say } from "../base/dom.js";
 import { orRetry } from "../base/server.js";
 import { Leaderboard } from "./leaderboard.js";
 import { BenchmarkPlot } from "./plot.js";
@@ -20,40 +19,17 @@ const deviceOf = ({ device, gpu, cpu, cores }) =>
 
 const COUNTS = [8, 16, 40];
 
-// A row of buttons of which several may be pressed; `values()` are the pressed ones, and those from `few` on are folded away
-function several(name, label, options, chosen, onChange, few = options.length) {
-  const buttons = options.map(([value, words]) =>
-    h("button", { type: "button", class: "choice", "data-control": name, "data-value": value,
-      "aria-pressed": String(chosen.includes(value)), title: trainedWords(given.benchmarkForm.minutes[value]), onclick: (event) => {
-        const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
-        event.currentTarget.setAttribute("aria-pressed", String(on));
-        onChange();
-      } }, words));
-  return {
-    element: h("div", { class: "bench-field", role: "group", "aria-label": label }, h("span", null, label),
-      h("div", { class: "bench-choices" }, buttons.slice(0, few)), few < buttons.length ? h("details", null, h("summary", null, say("bench_more_methods")),
-        h("div", { class: "bench-choices" }, buttons.slice(few))) : null),
-    values: () => options.filter((_, i) => buttons[i].getAttribute("aria-pressed") === "true").map(([value]) => value),
-    set(chosen) {
-      options.forEach(([value], i) => buttons[i].setAttribute("aria-pressed", String(chosen.includes(value))));
-      onChange();
-    },
-  };
+// Boxes of which one, or several, may be ticked; those from `few` on are folded away
+function boxes(type, name, label, options, chosen, few = options.length) {
+  const all = options.map(([value, words]) => h("label", { title: trainedWords(given.benchmarkForm.minutes[value]) },
+    h("input", { type, name, value, checked: chosen.includes(value) }), words));
+  return h("fieldset", { class: "bench-field" }, h("legend", null, label), all.slice(0, few),
+    few < all.length && h("details", null, h("summary", null, say("bench_more_methods")), all.slice(few)));
 }
 
 function buildForm(on) {
-  const form = given.benchmarkForm;
-  let wanted = form.count;
-  const counts = [...new Set([...COUNTS.filter((n) => n <= form.most), form.count])].sort((a, b) => a - b);
-  const count = lessonControls.choice({ name: "bench-count", label: say("bench_count"), options: Object.fromEntries(counts.map((n) => [`n${n}`, String(n)])),
-    value: `n${form.count}`, onPick: (value) => {
-      wanted = Number(value.slice(1));
-      on.changed();
-    } });
-  const temperatures = several("bench-temperature", say("bench_temperatures"),
-    form.known_temperatures.map((value) => [value, String(value)]), form.temperatures, on.changed);
-  const methods = several("bench-method", say("bench_methods"), form.known_methods.map((value) => [value, form.titles[value]]),
-    form.methods, on.changed, 1);
+  const { count, most, known_temperatures: known, temperatures, known_methods: names, methods, titles, categories, tokens } = given.benchmarkForm;
+  const counts = [...new Set([...COUNTS.filter((n) => n <= most), count])].sort((a, b) => a - b);
   const estimate = h("p", { class: "bench-estimate", role: "status" });
   const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
   const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
@@ -62,19 +38,25 @@ function buildForm(on) {
   const stop = lessonControls.button("bench-stop", say("bench_stop"), on.stop);
   run.classList.add("primary");
   stop.disabled = true;
+  const form = h("form", { onchange: on.changed, onsubmit: (event) => event.preventDefault() },
+    h("p", { class: "muted small" }, say("bench_set", { categories, tokens })),
+    boxes("radio", "bench-count", say("bench_count"), counts.map((n) => [n, String(n)]), [count]),
+    boxes("checkbox", "bench-temperature", say("bench_temperatures"), known.map((value) => [value, String(value)]), temperatures),
+    boxes("checkbox", "bench-method", say("bench_methods"), names.map((name) => [name, titles[name]]), methods, 1), estimate, problem,
+    h("div", { class: "lesson-buttons" }, run, stop), bar, progress, h("p", { class: "muted small" }, say("bench_turns")));
+  const element = h("details", { class: "question-line bench-form" }, h("summary", null, say("bench_form")), form);
   return {
-    element: h("details", { class: "question-line bench-form" }, h("summary", null, say("bench_form")),
-      h("p", { class: "muted small" }, say("bench_set", { categories: form.categories, tokens: form.tokens })),
-      count.element,
-      temperatures.element, methods.element, estimate, problem,
-      h("div", { class: "lesson-buttons" }, run, stop), bar, progress,
-      h("p", { class: "muted small" }, say("bench_turns"))),
-    values: () => ({ count: wanted, temperatures: temperatures.values(),
-      methods: methods.values() }),
+    element,
+    values() {
+      const chosen = new FormData(form);
+      return { count: Number(chosen.get("bench-count")), temperatures: chosen.getAll("bench-temperature").map(Number),
+        methods: chosen.getAll("bench-method") };
+    },
     choose(chosenMethods, temperature) {
-      run.closest("details").open = true;
-      methods.set(chosenMethods);
-      temperatures.set([temperature]);
+      element.open = true;
+      const chosen = { "bench-method": chosenMethods, "bench-temperature": [String(temperature)] };
+      form.querySelectorAll("[type=checkbox]").forEach((box) => (box.checked = chosen[box.name].includes(box.value)));
+      on.changed();
       run.focus();
     },
     estimate: (words) => (estimate.textContent = words),
@@ -132,16 +114,20 @@ export function mountBenchmark(element, props, watch, server, here) {
   });
   request = form.values;
 
-  // Draws again where somebody reads: what is focused and how far the table is scrolled stay
-  function redraw(focused) {
+  // What is focused and how far the table is scrolled stay
+  function draw() {
     const left = body.querySelector(".bench-scroll")?.scrollLeft;
-    draw();
-    element.querySelector(focused)?.focus({ preventScroll: true });
+    keepingFocus(element, drawResults);
     if (left) body.querySelector(".bench-scroll").scrollLeft = left;
   }
 
+  const pick = (name, label, options, value, set) => lessonControls.choice({ name, label, options, value, onPick: (chosen) => {
+    set(chosen);
+    draw();
+  } }).element;
   const board = new Leaderboard({
-    redraw,
+    redraw: draw,
+    pick,
     choose(methods, temperature) {
       form.choose(methods, temperature);
       voice.textContent = say("board_chosen", { methods: methods.map(benchmarkRows.laneWords).join(", ") });
@@ -176,10 +162,6 @@ export function mountBenchmark(element, props, watch, server, here) {
   }
 
   async function save() {
-    await orRetry(saveNow);
-  }
-
-  async function saveNow() {
     const text = state.which === "board" ? JSON.stringify(board.results)
       : state.which === "recorded" ? state.text : await server.benchmark_saved(state.here.run);
     if (!text) {
@@ -195,7 +177,7 @@ export function mountBenchmark(element, props, watch, server, here) {
 
   async function loadBoard() {
     board.take(JSON.parse(await server.benchmark_board() || "{}"));
-    if (state.which === "board") redraw('[data-control="bench-which"][data-value="board"]');
+    if (state.which === "board") draw();
   }
 
   // The whole in one sentence
@@ -212,12 +194,6 @@ export function mountBenchmark(element, props, watch, server, here) {
   }
 
   function drawHead(results) {
-    const pick = (name, label, options, value, onPick) =>
-      lessonControls.choice({ name, label, options, value, onPick: (chosen) => {
-        onPick(chosen);
-        draw();
-        head.querySelector(`[data-control="${name}"][data-value="${chosen}"]`)?.focus();
-      } }).element;
     const parts = [h("h2", { class: "bench-headline" }, results && state.which !== "board" ? headlineOf(results) : say("bench_results"))];
     if (results) {
       const { environment: where, settings } = results;
@@ -240,11 +216,11 @@ export function mountBenchmark(element, props, watch, server, here) {
       choices.append(pick("bench-shown", say("bench_temperature"), Object.fromEntries(known.map((t) => [`T ${t}`, String(t)])),
         `T ${state.temperature}`, (value) => (state.temperature = Number(value.slice(2)))));
     }
-    if (results) choices.append(lessonControls.button("bench-save", say("bench_save"), save));
+    if (results) choices.append(lessonControls.button("bench-save", say("bench_save"), () => orRetry(save)));
     head.replaceChildren(...parts, choices);
   }
 
-  function draw() {
+  function drawResults() {
     if (state.which === "board") {
       drawHead(board.results);
       const empty = board.boards ? [h("p", { class: "muted empty" }, say("board_missing"))] : [];
@@ -284,12 +260,6 @@ export function mountBenchmark(element, props, watch, server, here) {
   }
 
   root.append(h("section", { class: "bench-results", "aria-label": say("bench_results") }, head, body), form.element, voice);
-  let width = 0;
-  new ResizeObserver(() => {
-    if (!visible() || Math.abs(body.clientWidth - width) < 2) return;
-    width = body.clientWidth;
-    draw();
-  }).observe(root);
   new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
   const chip = document.querySelector("#jk-chip");
   if (chip) new MutationObserver(estimate).observe(chip, { attributeFilter: ["class"] });

@@ -1,8 +1,7 @@
 // The leaderboard: all methods on the recorded prompts, with trees of their own best size for speed or with equal ones for
 // acceptance, by temperature and category, in any order; chosen methods fill the form.
 
-import { h, milliseconds, number, rate, say } from "../base/dom.js";
-import { given } from "../base/given.js";
+import { given, h, milliseconds, number, rate, say } from "../base/dom.js";
 import { benchmarkRows } from "./table.js";
 import { isPlain, methodTitle, usualMethod } from "../data/methods.js";
 import { lessonControls } from "../lesson/controls.js";
@@ -48,7 +47,7 @@ function joined(rows, sizes) {
 }
 
 export class Leaderboard {
-  // `on`: {redraw, choose(methods, temperature)}
+  // `on`: {redraw, choose(methods, temperature), pick: makes a choice, as the head of the results has them}
   constructor(on) {
     this.on = on;
     this.shown = { discipline: null, temperature: null, category: OVERALL };
@@ -93,16 +92,13 @@ export class Leaderboard {
   // Buttons for the head of the results
   choices() {
     const { shown } = this;
-    const pick = (name, label, options, value, set) => lessonControls.choice({ name, label, options, value, onPick: (chosen) => {
-      set(chosen);
-      this.on.redraw(`[data-control="${name}"][data-value="${chosen}"]`);
-    } }).element;
+    const { pick } = this.on;
     const temperatures = [...new Set(this.board.rows.map((row) => row.temperature))];
     if (!temperatures.includes(shown.temperature)) shown.temperature = temperatures[0];
     const categories = [...new Set(this.board.rows.map((row) => row.category))];
     const select = h("select", { "data-control": "board-category", "aria-label": say("bench_category"), onchange: (event) => {
       shown.category = event.target.value;
-      this.on.redraw('[data-control="board-category"]');
+      this.on.redraw();
     } }, categories.map((category) => h("option", { value: category, selected: category === shown.category }, categoryWords(category))));
     return [
       this.known.length > 1 && pick("board-discipline", say("board_discipline"), Object.fromEntries(this.known.map((name) =>
@@ -154,7 +150,7 @@ export class Leaderboard {
 
   sort(id, down) {
     this.order[this.shown.discipline] = { id, down: down === null ? id !== "method" : !down };
-    this.on.redraw(`[data-sort="${id}"]`);
+    this.on.redraw();
   }
 
   // A method as a button that chooses it for the form; plain decoding always takes part, and what needs a head may lack it
@@ -165,7 +161,7 @@ export class Leaderboard {
       title: offered ? null : say("board_not_here"), disabled: !offered, "aria-pressed": String(this.chosen.has(method)),
       onclick: () => {
         if (!this.chosen.delete(method)) this.chosen.add(method);
-        this.on.redraw(`[data-choose="${method}"]`);
+        this.on.redraw();
       } }, methodTitle(method)));
   }
 }

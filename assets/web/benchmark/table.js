@@ -1,7 +1,6 @@
 // The benchmark's table: one row for each category and method, every number as the report computed it.
 
-import { h, number, rate, say } from "../base/dom.js";
-import { given } from "../base/given.js";
+import { given, h, number, rate, say } from "../base/dom.js";
 import { methodTitle, unequalHeads } from "../data/methods.js";
 
 const OVERALL = "overall";

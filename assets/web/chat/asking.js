@@ -1,13 +1,23 @@
 // Asking: what is sent with a question, what it takes the place of, and how a question comes back that was not answered.
 
 import { say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { notify } from "../base/server.js";
 import { fill, questionBox } from "./box.js";
-import { conversation } from "./turns.js";
+import { textOf } from "../data/history.js";
 import { chip, offline, refuseOffline } from "../page/chip.js";
 import { formDefaults } from "../page/form.js";
-import { inProjector } from "../page/hall.js";
-import { begin, endWriting, lose, redraw, screen, setTab, state } from "../page/machine.js";
+import { begin, endWriting, inProjector, lose, redraw, screen, setTab, state } from "../page/machine.js";
+
+// Turns that go along with the next question: those before the one that it takes the place of
+export function sentTurns({ turns, from }) {
+  const at = from ? turns.indexOf(from) : -1;
+  return turns.slice(0, at < 0 ? undefined : at).filter((run) => run.main && run.finished);
+}
+
+export const conversation = (state) => sentTurns(state).flatMap((run) => [
+  { role: "user", content: run.question },
+  { role: "assistant", content: textOf(run.main, run.main.tokens.length) },
+]);
 
 let instead = null; // what is asked in place of what the box holds: {from: the turn whose place it takes, changes to the form, joins}
 

@@ -1,9 +1,8 @@
 // The chat: earlier turns above the answer, what can be done with each, and how a new chat starts.
 
 import { counted, h, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
-import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed } from "./asking.js";
-import { sentTurns } from "./turns.js";
+import { notify } from "../base/server.js";
+import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed, sentTurns } from "./asking.js";
 import { questionsOf } from "../data/history.js";
 import { chip } from "../page/chip.js";
 import { redraw, redrawNow, screen, show, state } from "../page/machine.js";

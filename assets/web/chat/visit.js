@@ -1,7 +1,7 @@
 // What a visit keeps when the page is loaded anew: the chat's answers, the question in the box, and the settings.
 
-import { counted, memory, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { attempt, counted, memory, say } from "../base/dom.js";
+import { notify } from "../base/server.js";
 import { resume } from "./asking.js";
 import { questionBox } from "./box.js";
 import { runFromTraces, traceOf } from "../data/history.js";
@@ -64,13 +64,8 @@ export function restore() {
 
 // The form's values of before, by the same names; its own where nothing was kept
 export function keptForm(names, values) {
-  let kept = {};
   formStartsWith(byName(names, values));
-  try {
-    kept = JSON.parse(memory.get(FORM) || "{}");
-  } catch {
-    kept = {};
-  }
+  const kept = attempt(() => JSON.parse(memory.get(FORM) || "{}"), {});
   fieldsChosen(Object.keys(kept));
   return names.map((name, i) => (typeof kept[name] === typeof values[i] ? kept[name] : values[i]));
 }

@@ -1,8 +1,8 @@
 // What the page knows: runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live
 // updates, shipped recordings and opened files all end up here and look the same afterwards.
 
-import { given } from "../base/given.js";
-import { fromHex, unitsOf } from "../base/pieces.js";
+import { given } from "../base/dom.js";
+import { fromHex, label, unitsOf } from "../base/pieces.js";
 import { Proposers, TARGET, isPlain, methodTitle, unequalHeads } from "./methods.js";
 import { StepReader } from "./packed.js";
 
@@ -76,8 +76,7 @@ export class Lane {
       this.addToken({ id, piece: from ? from.piece : step.bonus_piece, step: step.index, level: i + 1, node,
         proposer: from ? this.proposers.of(from) : TARGET });
     });
-    this.seconds.push((this.seconds[this.seconds.length - 1] || 0)
-      + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
+    this.seconds.push(this.clock + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
     this.counts.push(this.tokens.length);
     this.deepest = Math.max(this.deepest, depthOf(step));
     this.widest = Math.max(this.widest, leavesOf(step) + 1);
@@ -93,7 +92,7 @@ export class Lane {
   }
 
   get clock() {
-    return this.seconds.length ? this.seconds[this.seconds.length - 1] : 0;
+    return this.seconds.at(-1) ?? 0;
   }
 
   // How many tokens had been written when this lane's own clock stood at `time`
@@ -218,6 +217,19 @@ export function runFromTraces(id, source, traces, title) {
 export const textOf = (lane, count, start = 0) => unitsOf(lane.tokens.slice(start, count))
   .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
 
-export function traceOf(lane) {
-  return { header: lane.header, steps: lane.steps, end_reason: lane.endReason };
+export const traceOf = ({ header, steps, endReason }) => ({ header, steps, end_reason: endReason });
+
+export function nameOf(lane, id, hexOrBytes) {
+  const special = lane.header.special_tokens[String(id)];
+  if (special) return `‹${special.replace(/^<\|?|\|?>$/g, "")}›`;
+  return label(typeof hexOrBytes === "string" ? fromHex(hexOrBytes) : hexOrBytes);
+}
+
+// A name as a tree shows it: the space before a word is a gap
+export const shown = (name) => name.replace(/^␣(?!×)/, " ");
+
+// The root's name: the last kept tokens before a step
+export function rootName(lane, index, count = 1) {
+  const before = lane.countAfter(index - 1);
+  return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
 }

@@ -1,7 +1,6 @@
 // Who guesses: the drafting methods by name, and the hue, shape and number that follow a proposer's place in its lane.
 
-import { say } from "../base/dom.js";
-import { given } from "../base/given.js";
+import { given, say } from "../base/dom.js";
 
 const SHAPES = ["circle", "square", "diamond", "triangle"];
 const [plainMethod, ...drafting] = given.methods;

@@ -36,15 +36,8 @@ function acceptance(steps) {
   return tested ? kept / tested : null;
 }
 
-function acceptedByProposer(steps) {
-  const counts = Object.create(null); // names come from files
-  for (const step of steps) {
-    for (const i of deliveredPath(step)) {
-      counts[step.nodes[i].proposer] = (counts[step.nodes[i].proposer] || 0) + 1;
-    }
-  }
-  return counts;
-}
+// The candidates that came into the answer, by who proposed them
+const acceptedByProposer = (steps) => Map.groupBy(steps.flatMap((step) => deliveredPath(step).map((i) => step.nodes[i])), (node) => node.proposer);
 
 // Tokens after the first over own decode seconds
 function speed(lane, steps) {
@@ -62,9 +55,8 @@ function smoothSpeed(lane, step) {
 
 // Where two answers part: index of the first differing token among those both have, null if none does
 function firstDifference(left, right) {
-  const common = Math.min(left.tokens.length, right.tokens.length);
-  for (let i = 0; i < common; i += 1) if (left.tokens[i].id !== right.tokens[i].id) return i;
-  return null;
+  const at = left.tokens.findIndex(({ id }, i) => i < right.tokens.length && id !== right.tokens[i].id);
+  return at < 0 ? null : at;
 }
 
 // Where the lanes' answers part: as above, and where one of two finished answers is the shorter
@@ -114,3 +106,26 @@ function stepTimes(steps) {
 
 export const metrics = { mean, tau, tauDrafted, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
     partsAt, speedup, marginAt, stepTimes, FEWEST_TOKENS };
+
+// The last plain decoding measured here under the same model and numerics, for answers that ran without one
+const MINUTE_MS = 60000;
+const measured = new Map();
+
+const placeOf = ({ header }) => {
+  const { target, device, dtype, numerics } = header;
+  return [target.name, target.sha256, device, dtype, numerics].join("/");
+};
+
+function remember({ plain }) {
+  const now = plain && speed(plain);
+  if (now) measured.set(placeOf(plain), { speed: now, at: Date.now() });
+}
+
+// {speedup, minutes} of a live answer against that measurement, after `steps` of it; null where there is none
+function against({ source, main, plain }, steps) {
+  const known = source === "live" && !plain && measured.get(placeOf(main));
+  const now = known && speed(main, steps);
+  return now ? { speedup: now / known.speed, minutes: Math.floor((Date.now() - known.at) / MINUTE_MS) } : null;
+}
+
+export const baseline = { remember, against };

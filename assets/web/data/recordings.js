@@ -1,8 +1,7 @@
 // Shipped recordings and opened files: cards to play them, and the one that plays when the page opens.
 
 import { h, number, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
-import { orRetry } from "../base/server.js";
+import { notify, orRetry } from "../base/server.js";
 import { runFromTraces } from "./history.js";
 import { metrics } from "./metrics.js";
 import { LARGEST_TRACE_BYTES, TraceFileError, readTraceFile } from "./trace_file.js";
@@ -20,18 +19,14 @@ export class RecordingsView {
     this.cards = h("div", { class: "recording-cards" });
     this.input = h("input", { type: "file", accept: ".json,application/json", id: "jk-open", class: "file-input",
       onchange: () => this.open(this.input.files[0]) });
-    const drop = h("div", { class: "drop", ondragover: (event) => event.preventDefault(), ondrop: (event) => {
-      event.preventDefault();
-      this.open(event.dataTransfer.files[0]);
-    } }, h("label", { class: "plain-button", for: "jk-open" }, say("open_trace")), this.input,
-    h("span", { class: "muted" }, say("drop_hint")));
+    const drop = h("div", { class: "drop" }, h("label", { class: "plain-button", for: "jk-open" }, say("open_trace")), this.input,
+      h("span", { class: "muted" }, say("drop_hint")));
     this.element = h("div", { class: "recordings recordings-only" }, h("p", { class: "muted" }, say("recordings_hint")),
       this.cards, drop);
   }
 
   async names() {
-    if (!this.known) this.known = screen.server ? await screen.server.recording_names() : [];
-    return this.known;
+    return (this.known ??= screen.server ? await screen.server.recording_names() : []);
   }
 
   async load(name) {

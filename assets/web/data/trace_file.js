@@ -15,16 +15,16 @@ const MOST_LEVELS = 64;
 const MOST_PROPOSERS = 64;
 const MOST_TRACES = 32;
 const isTime = (value) => isNumber(value) && value >= 0 && value <= LONGEST_MS;
-const isNumbers = (value) => Array.isArray(value) && value.every(isNumber);
-
-const isMessages = (value) => Array.isArray(value) && value.every((message) => isObject(message) && isText(message.role)
-  && isText(message.content));
-const isTexts = (value) => Array.isArray(value) && value.every(isText);
 const isName = (value) => isText(value) && value.length > 0 && value.length <= LONGEST_NAME;
 const isHex = (value) => isText(value) && HEX.test(value);
-const isProposers = (value) => Array.isArray(value) && value.length <= MOST_PROPOSERS && value.every((one) => isObject(one) && isName(one.id)
-  && isText(one.label) && isText(one.sentence));
-const isCurve = (value) => Array.isArray(value) && value.every((point) => isNumbers(point) && point.length === 2);
+const listOf = (fits, most = Infinity) => (value) => Array.isArray(value) && value.length <= most && value.every(fits);
+// Records, or lists that stand for one
+const shaped = (rules) => (value) => (isObject(value) || (Array.isArray(rules) && Array.isArray(value)))
+  && Object.entries(rules).every(([name, fits]) => fits(value[name]));
+const [isNumbers, isTexts] = [listOf(isNumber), listOf(isText)];
+const isMessages = listOf(shaped({ role: isText, content: isText }));
+const isProposers = listOf(shaped({ id: isName, label: isText, sentence: isText }), MOST_PROPOSERS);
+const isCurve = listOf((point) => isNumbers(point) && point.length === 2);
 
 const isReason = (value) => value === null || value === undefined || ["eos", "length", "context", "stop", "stopped"].includes(value);
 const isDrafter = (value) => value === null || isObject(value);
@@ -41,11 +41,11 @@ const NODE = { token_id: isNumber, piece: isHex, parent: isNumber, depth: isNumb
   target_choice: isNumber, target_choice_piece: isHex, margin: isNumber };
 
 // Of an answer that was forked, and of what else could have come
-const isIds = (value) => isNumbers(value) && value.every(Number.isInteger);
-const isRanked = (value) => Array.isArray(value) && value.every((place) => Array.isArray(place) && isNumber(place[0]) && Array.isArray(place[1])
-  && place[1].length > 0 && place[1].every((one) => Array.isArray(one) && isNumber(one[0]) && isHex(one[1]) && isNumber(one[2])));
-const IF_THERE = { first_alternatives: isRanked, alternatives: isRanked, prefix_ids: isIds,
-  prefix_pieces: (value) => Array.isArray(value) && value.every(isHex), forced: (value) => Array.isArray(value) && value.every(isIds) };
+const isIds = listOf(Number.isInteger);
+const isChoices = (value) => listOf(shaped([isNumber, isHex, isNumber]))(value) && value.length > 0;
+const isRanked = listOf(shaped([isNumber, isChoices]));
+const IF_THERE = { first_alternatives: isRanked, alternatives: isRanked, prefix_ids: isIds, prefix_pieces: listOf(isHex),
+  forced: listOf(isIds) };
 
 export class TraceFileError extends Error {}
 const fail = (key, values) => {

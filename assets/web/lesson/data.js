@@ -105,17 +105,10 @@ const ranked = (step, second) => firstLevel(step).map((i) => [i, mixScore(step.n
 
 // Pairs of candidates that the two experts alone would put in opposite order, as a share of all pairs
 function disagreement(step) {
-  const members = firstLevel(step);
-  let pairs = 0;
-  let opposite = 0;
-  members.forEach((a, at) =>
-    members.slice(at + 1).forEach((b) => {
-      const gap = (second) => mixScore(step.nodes[a], second) - mixScore(step.nodes[b], second);
-      pairs += 1;
-      if (gap(0) * gap(1) < 0) opposite += 1;
-    }),
-  );
-  return pairs ? opposite / pairs : 0;
+  const members = firstLevel(step).map((i) => step.nodes[i]);
+  const pairs = members.flatMap((a, at) => members.slice(at + 1).map((b) => [a, b]));
+  const gap = ([a, b], second) => mixScore(a, second) - mixScore(b, second);
+  return mean(pairs.map((pair) => Number(gap(pair, 0) * gap(pair, 1) < 0)));
 }
 
 // How many candidates rank differently with either expert alone than with the router's own weights

@@ -1,9 +1,8 @@
 // "How it works": an article of ten stops over shipped recordings. The frame: titles on top, the text, one stop's figure
 // beside it, links to a stop, and what the stops share.
 
-import { h, popMenu, say } from "../base/dom.js";
+import { given, h, popMenu, say } from "../base/dom.js";
 import { bringBack, onScreen } from "../base/frame.js";
-import { given } from "../base/given.js";
 import { orRetry } from "../base/server.js";
 import { armQuestion } from "../chat/asking.js";
 import { questionsOf } from "../data/history.js";
@@ -20,12 +19,11 @@ import { speedStop } from "./stops/speed.js";
 import { treesStop } from "./stops/trees.js";
 import { verdictStop } from "./stops/verdict.js";
 import { chip } from "../page/chip.js";
-import { inProjector } from "../page/hall.js";
-import { pages, setTab } from "../page/machine.js";
+import { inProjector, pages, setTab } from "../page/machine.js";
 import { setAddress } from "../share/address.js";
 import { linkedStop } from "../share/link.js";
 import { Card } from "../tree/card.js";
-import { treeList } from "../tree/list.js";
+import { treeList } from "../tree/rows.js";
 import { TreeView } from "../tree/tree.js";
 import { stepSentence } from "../watch/words.js";
 
@@ -63,7 +61,7 @@ function treeBox({ onPick } = {}) {
 
 // What a stop gets to work with
 function lessonOf({ device, pairs }) {
-  const state = { here: null, useHere: true, lines: new Set() };
+  const state = { here: null, useHere: true, lines: [] };
   const recordedWords = () => say("lesson_source_recorded", { device: device.name, date: device.date });
   return {
     device, pairs, greedy: pairs.greedy,
@@ -74,32 +72,22 @@ function lessonOf({ device, pairs }) {
         say("lesson_step_from", { step: step.index + 1, question: questionsOf(lane.header).at(-1) ?? "" })),
     recordedLine: () => h("p", { class: "muted small source" }, recordedWords()),
     // Whose costs are used: this device's where they are known, else the recording's; with a switch between both
-    sourceLine(redraw) {
+    sourceLine() {
       const host = h("div", { class: "source muted small" });
-      const draw = () => {
+      state.lines.push(() => {
         const here = state.here && state.useHere;
         const value = here ? "here" : "recording";
-        const onPick = (picked) => {
-          state.useHere = picked === "here";
-          state.lines.forEach((line) => line());
-        };
         const options = { here: say("lesson_use_device"), recording: say("lesson_use_recording") };
-        const choice = state.here && lessonControls.choice({ name: "source", label: say("lesson_source_choice"), options, value, onPick });
+        const choice = state.here && lessonControls.choice({ name: "source", label: say("lesson_source_choice"), options, value,
+          onPick: (picked) => (state.useHere = picked === "here") });
         host.replaceChildren(h("span", { "data-source": value }, here ? say("lesson_source_here", { device: state.here.name })
           : recordedWords()), ...(choice ? [choice.element] : []));
-      };
-      state.lines.add(() => {
-        draw();
-        redraw();
       });
-      draw();
       return host;
     },
+    drawLines: () => state.lines.forEach((line) => line()),
     // Costs of this device have arrived
-    use(here) {
-      state.here = here;
-      state.lines.forEach((line) => line());
-    },
+    use: (here) => (state.here = here),
   };
 }
 
@@ -160,18 +148,25 @@ export function mountLesson(element, server) {
     if (!lesson) return;
     if (!built.has(current)) {
       const { screen, draw, demo = [] } = STOPS[current](lesson);
+      const used = (event) => event.target.closest(event.type === "click" ? "button[data-control]" : "[data-control]") && redraw();
       built.set(current, { draw, demo, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
-        h("section", { class: "pane stop-pane", "aria-label": texts[current].title },
+        h("section", { class: "pane stop-pane", "aria-label": texts[current].title, oninput: used, onclick: used },
           h("div", { class: "stop-screen" }, screen))) });
     }
-    const { page, draw } = built.get(current);
+    const { page } = built.get(current);
     body.replaceChildren(page);
     titles.forEach((title, n) => (n === current ? title.setAttribute("aria-current", "step") : title.removeAttribute("aria-current")));
     strip.scrollLeft = titles[current].offsetLeft - strip.offsetLeft - strip.clientWidth / 4;
     back.disabled = beside(-1) === undefined;
     next.textContent = beside(1) === undefined ? say("lesson_race") : `${say("lesson_next")}: ${texts[beside(1)].title}`;
-    draw();
+    redraw();
     fit(page);
+  }
+
+  // One state, one draw: what a stop shows follows from its controls and from whose costs are used
+  function redraw() {
+    lesson.drawLines();
+    built.get(current).draw();
   }
 
   // In a hall a stop is made to fit the screen: nothing of it below the fold

@@ -1,8 +1,7 @@
 // The model's state as the server tells it, with the numerics that the settings ask for; and whether there is a server.
 
 import { h, say, setText } from "../base/dom.js";
-import { notify } from "../base/notice.js";
-import { statusOf } from "../base/server.js";
+import { notify, statusOf } from "../base/server.js";
 import { asksFast, openWith } from "./form.js";
 
 const LOADING_LOOK_MS = 700;

@@ -2,8 +2,7 @@
 // hidden tab holds none.
 
 import { addressOf, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
-import { statusOf } from "../base/server.js";
+import { notify, statusOf } from "../base/server.js";
 import { resume, takeUp } from "../chat/asking.js";
 import { chip } from "./chip.js";
 import { fetchMissed, lose, redraw, screen, state } from "./machine.js";
@@ -15,7 +14,6 @@ const LOOK_MS = 2000;
 // there is a server again: it goes on, or another server says that it has no such answer
 export async function watchConnection(writing) {
   let known = (await statusOf())?.start;
-  let looking = false;
 
   async function look() {
     const run = writing();
@@ -42,11 +40,8 @@ export async function watchConnection(writing) {
     known = now || known;
   }
 
-  setInterval(async () => {
-    if (looking) return;
-    looking = true;
-    await look().finally(() => (looking = false));
-  }, LOOK_MS);
+  const again = () => setTimeout(() => look().finally(again), LOOK_MS);
+  again();
   document.addEventListener("visibilitychange", () => {
     const run = writing();
     if (run) (document.hidden ? putAside : comeBack)(run);

@@ -19,6 +19,9 @@ export function formIs(values) {
 
 export function formStartsWith(values) {
   defaults = values;
+  const drawer = document.querySelector("#settings");
+  drawer.popover = "auto";
+  drawer.querySelector("input").autofocus = true;
 }
 
 // The form opens with what suits the device: the numerics that the model was loaded with, and a length that it writes soon

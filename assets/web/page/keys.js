@@ -1,30 +1,16 @@
 // Keys and clickers act while the focus is in the view, and in a hall wherever it is, except in text fields; inside the tree
 // the arrows walk the tree. Elsewhere keys are the page's own: it scrolls.
 
-import { isWalking } from "../base/walking.js";
+import { isWalking } from "../base/dom.js";
 import { toQuestion } from "../chat/box.js";
-import { inProjector } from "./hall.js";
-import { moves, pages, state } from "./machine.js";
-import { goToLine, lineBeside } from "../tree/list.js";
-
-// In the list the arrows walk its lines, and Enter pins the card of one
-function onListKey(event, parts) {
-  const line = event.target.closest(".list-host .list-line");
-  if (!line || (!event.key.startsWith("Arrow") && event.key !== "Enter")) return false;
-  if (event.key === "Enter") parts.card.pin(line.dataset.node === "bonus" ? "bonus" : Number(line.dataset.node), line);
-  else {
-    const next = lineBeside(line, event.key);
-    if (next) goToLine(next);
-  }
-  return true;
-}
+import { inProjector, moves, pages, state } from "./machine.js";
 
 const isTextField = ({ tagName, type, isContentEditable }) => tagName === "TEXTAREA" || isContentEditable
   || (tagName === "INPUT" && !["range", "checkbox", "radio", "button", "file"].includes(type));
 // Where keys have a meaning of their own: a slider's arrows, a list of choices, tabs that are walked through
-const hasOwnKeys = ({ tagName, type, role, id }, key) => tagName === "SELECT" || (tagName === "INPUT" && type === "radio")
+const hasOwnKeys = ({ tagName, type, role, id }, key) => tagName === "SELECT"
   || (tagName === "INPUT" && type === "range" && id !== "jk-step" && !key.startsWith("Page"))
-  || (["tab", "radio"].includes(role) && isWalking() && key.startsWith("Arrow"));
+  || ((role === "tab" || type === "radio") && isWalking() && key.startsWith("Arrow"));
 
 // The stops of the lesson are turned like pages
 function lessonMove(key) {
@@ -47,7 +33,7 @@ export function onKey(event, parts) {
     return;
   }
   if (!inProjector() && !target.closest?.(".jk-view")) return;
-  if ((event.target === parts.treeHost && parts.tree.onKey(event)) || onListKey(event, parts)) {
+  if (target === parts.treeHost && parts.tree.onKey(event)) {
     event.preventDefault();
     return;
   }
@@ -60,7 +46,7 @@ export function onKey(event, parts) {
     Home: () => seek(0), End: () => seek(Infinity), " ": advance,
     1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow, a: () => parts.alternatives.openStep(state), q: toQuestion,
   };
-  const move = byKey[event.key] || byKey[event.key.toLowerCase()];
+  const move = byKey[key] || byKey[key.toLowerCase()];
   if (!move) return;
   event.preventDefault();
   move();

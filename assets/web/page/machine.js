@@ -1,11 +1,11 @@
 // One machine: what the page shows (`state`), the moves that change it, and one draw a frame later. A draw is given a moment
 // (run, step, phase, how much of the answer was written by then), and every part of the page draws that moment.
 
-import { reducedMotion, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { memory, reducedMotion, say } from "../base/dom.js";
+import { notify } from "../base/server.js";
 import { giveBack } from "../chat/box.js";
-import { baseline } from "../data/baseline.js";
 import { Run, deliveredPath, runFromTraces } from "../data/history.js";
+import { baseline } from "../data/metrics.js";
 
 export const PACES = ["slow", "normal", "real"];
 // Milliseconds for which guesses, checks and kept words are shown where steps are played, not seconds
@@ -105,6 +105,16 @@ export function redrawNow() {
 
 function change(changes) {
   Object.assign(state, changes);
+  redrawNow();
+}
+
+// Larger type for a hall, remembered for the visit
+export const inProjector = () => document.documentElement.classList.contains("projector");
+
+export function projector(on) {
+  document.documentElement.classList.toggle("projector", on);
+  memory.set("jakiro-projector", on ? "1" : "");
+  document.querySelectorAll('[data-action="projector"]').forEach((button) => button.setAttribute("aria-pressed", String(on)));
   redrawNow();
 }
 
@@ -347,14 +357,17 @@ function play(fromStart) {
   }
 }
 
-// Whoever moves ends it
+// `goOn` as long as nobody moves, plays anew or shows another answer
 let playNumber = 0;
-
-function playSteps(tempo) {
+function unlessMoved(goOn) {
   const number = (playNumber += 1);
   const main = lane();
-  const goOn = () => {
-    if (!state.playing || number !== playNumber || lane() !== main) return;
+  return (now) => state.playing && number === playNumber && lane() === main && goOn(now);
+}
+
+function playSteps(tempo) {
+  const main = lane();
+  const goOn = unlessMoved(() => {
     if (state.phase < 3) state.phase += 1;
     else if (state.index < lastStep(main)) {
       tempo.left -= 1;
@@ -362,7 +375,7 @@ function playSteps(tempo) {
     } else return end(main);
     wait();
     redrawNow();
-  };
+  });
   const wait = () => {
     if (main.steps[state.index].nodes.length < 2) state.phase = 3; // nothing to guess
     setTimeout(goOn, TEMPO[tempo.left > 0 ? "slow" : "normal"][state.phase - 1]);
@@ -373,17 +386,15 @@ function playSteps(tempo) {
 const end = (main) => change({ playing: false, replay: false, time: null, index: highlight(main) });
 
 function playSeconds(before) {
-  const number = (playNumber += 1);
   const main = lane();
-  const goOn = (now) => {
-    if (!state.playing || number !== playNumber || lane() !== main) return;
+  const goOn = unlessMoved((now) => {
     state.time += Math.max(0, now - before) / 1000;
     before = now;
     state.index = Math.max(0, main.stepsAt(state.time) - 1);
     if (state.time >= lastClock(state.run)) return end(main);
     redraw();
     requestAnimationFrame(goOn);
-  };
+  });
   requestAnimationFrame(goOn);
 }
 

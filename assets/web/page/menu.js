@@ -1,8 +1,7 @@
 // The menu "⋯" in the header: how the view is shown, links and files, keys, and large type for a hall.
 
 import { h, memory, popMenu, say } from "../base/dom.js";
-import { inProjector, projector } from "./hall.js";
-import { moves, redrawNow, screen, state } from "./machine.js";
+import { inProjector, moves, projector, redrawNow, screen, state } from "./machine.js";
 import { saveMenu } from "./save.js";
 import { copyButton } from "../share/address.js";
 import { linkTo } from "../share/link.js";

@@ -1,8 +1,7 @@
 // The models and heads to choose from: each with what it is, whether it works here or why not, and a way to load it.
 
 import { h, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
-import { orRetry } from "../base/server.js";
+import { notify, orRetry } from "../base/server.js";
 import { chip } from "./chip.js";
 import { toggleSettings } from "./top.js";
 
@@ -72,16 +71,14 @@ class PairList {
 
   // Before anything is loaded: what that costs, and whom it concerns
   confirm(pair, line) {
-    this.list.querySelectorAll(".pair-sure").forEach((open) => open.remove());
-    const { value } = chip;
-    const loaded = (value && value.pair) || say("pair_nothing");
-    const sure = h("button", { class: "plain-button", "data-confirm": pair.name, onclick: () => this.choose(pair.name, sure) },
+    const sure = h("button", { class: "plain-button", autofocus: true, "data-confirm": pair.name, onclick: () => this.choose(pair.name, sure) },
       say("pair_confirm"));
-    const box = h("div", { class: "pair-sure", role: "alertdialog", "aria-label": say("pair_confirm") },
-      h("p", null, say("pair_sure", { size: pair.size, loaded })),
-      h("div", { class: "pair-head" }, sure, h("button", { class: "plain-button", onclick: () => box.remove() }, say("pair_cancel"))));
+    const box = h("div", { class: "pair-sure", popover: "auto", role: "alertdialog", "aria-label": say("pair_confirm"),
+      ontoggle: ({ newState }) => newState === "closed" && box.remove() },
+    h("p", null, say("pair_sure", { size: pair.size, loaded: chip.value?.pair || say("pair_nothing") })),
+    h("div", { class: "pair-head" }, sure, h("button", { class: "plain-button", onclick: () => box.hidePopover() }, say("pair_cancel"))));
     line.append(box);
-    sure.focus();
+    box.showPopover();
   }
 
   async choose(name, button) {

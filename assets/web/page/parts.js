@@ -100,7 +100,7 @@ function treePane(parts) {
   parts.treeLine = h("p", { class: "tree-line muted tabular" });
   parts.phases = radios("phase", say("phases"), [1, 2, 3].map((phase) => [phase, h("b", null, String(phase)), say(`phase_${phase}`)]), setPhase);
   parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
-  parts.listHost = h("div", { class: "list-host", hidden: true });
+  parts.listHost = h("div", { class: "list-host", tabindex: 0, hidden: true });
   parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
   parts.wholeTree = h("button", { class: "plain-button whole-tree", onclick: () => showLarge(parts.wholeTree, state.run.main, state.index, state.phase) },
     say("whole_tree"));

@@ -2,15 +2,14 @@
 // made from the trace itself, at full precision, never from the digits that were sent for drawing.
 
 import { h, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { notify } from "../base/server.js";
 import { cut } from "../base/pieces.js";
-import { runFromTraces, traceOf } from "../data/history.js";
+import { nameOf, runFromTraces, traceOf } from "../data/history.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { screen, state } from "./machine.js";
 import { plotly } from "../plots/library.js";
 import { canvasOf, treePicture } from "../share/tree_picture.js";
 import { stateOf } from "../tree/layout.js";
-import { nameOf } from "../tree/names.js";
 
 const MOST_NAME = 60;
 
@@ -68,8 +67,6 @@ export function asCsv(run) {
         node.token_id, nameOf(lane, node.token_id, node.piece), node.proposer, node.score, node.draft_prob, node.target_prob,
         stateOf(step, i), node.target_choice, null, null]));
     }
-  }
-  for (const lane of Object.values(run.lanes)) {
     lane.tokens.forEach(({ id: came, step }, place) => {
       const { tokens = [] } = lane.alternativesAt(place) || {};
       tokens.slice(1).forEach(([id, piece, logprob], i) => rows.push([lane.method, step < 0 ? null : step, ...Array(4).fill(null), id,

@@ -1,8 +1,7 @@
 // The top of the page: name, one sentence, model status, tabs, and the one place where errors are shown.
 
-import { h, s, say } from "../base/dom.js";
-import { notice } from "../base/notice.js";
-import { isWalking } from "../base/walking.js";
+import { h, isWalking, s, say } from "../base/dom.js";
+import { notice } from "../base/server.js";
 import { chip, guardAsking } from "./chip.js";
 import { setTab } from "./machine.js";
 
@@ -34,14 +33,8 @@ export function mountReplayTop(element, tabs) {
     h("p", { class: "muted" }, say("tagline")), h("span", { class: "gap" })), tabStrip(tabs));
 }
 
-// The drawer of settings, which closes with the same button, its own, and Escape
-export function toggleSettings(open) {
-  const drawer = document.querySelector("#settings");
-  const now = drawer.classList.toggle("open", open);
-  document.querySelector("#jk-settings").setAttribute("aria-expanded", String(now));
-  if (now) drawer.querySelector("input")?.focus();
-  else document.querySelector("#jk-settings").focus();
-}
+// The drawer of settings is a popover, once the form is there
+export const toggleSettings = (open) => document.querySelector("#settings").togglePopover(open);
 
 // Opens the drawer at a field
 export function openSetting(field) {
@@ -49,11 +42,9 @@ export function openSetting(field) {
   document.querySelector(`#${field} input`)?.focus();
 }
 
-addEventListener("keydown", (event) => event.key === "Escape" && event.target.closest?.("#settings.open") && toggleSettings(false));
-
 export function mountTop(element) {
   const root = element.querySelector(".jk-top");
-  const settings = h("button", { class: "plain-button", id: "jk-settings", "aria-expanded": "false", onclick: () => toggleSettings() }, say("settings"));
+  const settings = h("button", { class: "plain-button", id: "jk-settings", popovertarget: "settings" }, say("settings"));
   root.append(
     h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
     h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),

@@ -8,13 +8,14 @@ import { TARGET } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { chip } from "./chip.js";
 import { watchConnection } from "./connection.js";
-import { drawWith, onTab, raceTime, racing, receive, redraw, screen, state } from "./machine.js";
+import { drawWith, onTab, raceTime, racing, receive, redraw, screen, showRecording, state } from "./machine.js";
 import { buildParts } from "./parts.js";
 import { drewSmallTrees, markSettings } from "./settings.js";
+import { mountReplayTop } from "./top.js";
+import { readTraceFile } from "../data/trace_file.js";
 import { addressed, watchAddress } from "../share/address.js";
-import { ladder } from "../tree/ladder.js";
-import { treeList } from "../tree/list.js";
 import { markerSample } from "../tree/marker.js";
+import { ladder, treeList } from "../tree/rows.js";
 import { drawNumbers } from "../watch/facts.js";
 import { fly } from "../watch/flight.js";
 import { drawBudget, drawRouter } from "../watch/panels.js";
@@ -201,4 +202,15 @@ export function mountView(element, props, watch, server, form) {
   }
   redraw();
   return parts;
+}
+
+// A saved page: a recording with the tabs it has something to show in
+export function openReplay() {
+  const text = document.getElementById("jakiro-recording").textContent;
+  const found = readTraceFile(text);
+  const room = document.getElementById("replay");
+  document.body.classList.add("replay");
+  mountReplayTop(room, Object.keys(found.traces).length > 1 ? ["watch", "race"] : ["watch"]);
+  mountView(room, {}, null, null);
+  showRecording("replay", { ...found, text }, { playNow: false });
 }

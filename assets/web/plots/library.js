@@ -1,26 +1,16 @@
 // Brings code after the page's first paint: Plotly from the server, or in a saved page from the page itself. Compressed in
 // both, so that one way unpacks it and a saved page carries it as it came.
 
-import { addressOf, say } from "../base/dom.js";
-import { given } from "../base/given.js";
-import { notify } from "../base/notice.js";
+import { addressOf, given, say } from "../base/dom.js";
+import { notify } from "../base/server.js";
 
 const PACKED_ID = "jakiro-plotly";
-const STEP = 0x8000; // bytes made into text at once
 const waiting = [];
 let bytes = null; // promise of the compressed library
 let state = "none"; // then "loading", "ready" or "failed"
 
-export const fromBase64 = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
-
-function toBase64(array) {
-  const parts = [];
-  for (let i = 0; i < array.length; i += STEP) parts.push(String.fromCharCode(...array.subarray(i, i + STEP)));
-  return btoa(parts.join(""));
-}
-
 // The bytes of one of the page's own compressed files
-export async function fetchPacked(file) {
+async function fetchPacked(file) {
   const answer = await fetch(addressOf(file));
   if (!answer.ok) throw new Error(`${answer.status}`);
   return new Uint8Array(await answer.arrayBuffer());
@@ -28,12 +18,11 @@ export async function fetchPacked(file) {
 
 function packed() {
   const here = document.getElementById(PACKED_ID);
-  bytes = bytes || (here ? Promise.resolve(fromBase64(here.textContent)) : fetchPacked(given.plotlyFile));
-  return bytes;
+  return (bytes ??= here ? Promise.resolve(Uint8Array.fromBase64(here.textContent)) : fetchPacked(given.plotlyFile));
 }
 
 // Runs the script that compressed bytes hold
-export async function runPacked(given) {
+async function runPacked(given) {
   const stream = new Blob([await given]).stream().pipeThrough(new DecompressionStream("gzip"));
   const code = document.createElement("script");
   code.textContent = await new Response(stream).text();
@@ -42,7 +31,7 @@ export async function runPacked(given) {
 }
 
 // Once anything is on screen, at a quiet moment
-export function afterPaint(work) {
+function afterPaint(work) {
   const later = window.requestIdleCallback || ((idle) => setTimeout(idle, 200));
   requestAnimationFrame(() => later(work, { timeout: 2000 }));
 }
@@ -74,7 +63,7 @@ function ready(then) {
 // The element that a saved page carries the library in; without a network there is none, and its plots are tables
 async function asElement() {
   try {
-    return `<script type="text/plain" id="${PACKED_ID}">${toBase64(await packed())}</scr` + "ipt>";
+    return `<script type="text/plain" id="${PACKED_ID}">${(await packed()).toBase64()}</scr` + "ipt>";
   } catch {
     notify("notice", say("plot_not_packed"));
     return "";
@@ -82,3 +71,16 @@ async function asElement() {
 }
 
 export const plotly = { ready, failed: () => state === "failed", asElement };
+
+// The tab "Benchmark" before its code is there: what nobody sees at first comes after the first paint
+export function loadBenchmark(element, ...rest) {
+  afterPaint(async () => {
+    try {
+      await runPacked(fetchPacked(given.benchmarkFile));
+    } catch {
+      element.querySelector(".jk-benchmark").textContent = say("bench_not_loaded");
+      return;
+    }
+    given.mountBenchmark(element, ...rest);
+  });
+}

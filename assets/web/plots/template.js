@@ -1,7 +1,6 @@
 // How plots look: the template that the reports of `bench` and `train` have too, in the colours that the page has now.
 
-import { h, pageScale } from "../base/dom.js";
-import { given } from "../base/given.js";
+import { given, h, pageScale } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 
 const MOST_NAME = 60;

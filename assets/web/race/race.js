@@ -6,8 +6,7 @@ import { trainedWords } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { moves, screen } from "../page/machine.js";
 import { openSetting } from "../page/top.js";
-import { lanesTable } from "./lanes_table.js";
-import { fillResultCard, verdict } from "./result_card.js";
+import { fillResultCard, lanesTable, verdict } from "./result_card.js";
 import { showLarge } from "../tree/dialog.js";
 import { AnswerView } from "../watch/answer.js";
 
@@ -112,7 +111,6 @@ export class RaceView {
 
   draw(state, time) {
     const { run } = state;
-    if (state.tab !== "race") return;
     const present = run ? run.ordered : [];
     this.element.dataset.lanes = present.length;
     this.empty.hidden = present.length > 1;

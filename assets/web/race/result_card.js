@@ -1,8 +1,10 @@
-// The result of an answer on one card: verdict, numbers with their definitions, and what it was measured on.
+// The result of an answer on one card: verdict, numbers with their definitions, and what it was measured on. Where more than two
+// lanes ran, also a table of what each one's steps brought and cost.
 
-import { apart, counted, filledBar, h, milliseconds, number, rate, say, shares, wholePercent } from "../base/dom.js";
+import { apart, counted, h, milliseconds, number, rate, say, shares, table, wholePercent } from "../base/dom.js";
+import { passesOf } from "../data/history.js";
 import { metrics } from "../data/metrics.js";
-import { sameText, speedupWords, tauNote } from "../watch/facts.js";
+import { definitions, sameText, speedupWords, tauNote } from "../watch/facts.js";
 
 export function verdict(run) {
   const { main, plain } = run;
@@ -25,13 +27,13 @@ function partedVerdict(main, plain, different) {
   return say("verdict_parted", { token: different + 1, lane, lead: apart(theirs - mine) });
 }
 
-// All lines of the card as plain data, so that the page and the picture show the same
+// What the card says, as plain data
 export function resultOf(run) {
   const { main, plain } = run;
   const { header } = main;
   const counts = metrics.acceptedByProposer(main.steps);
-  const proposers = Object.keys(counts).sort((a, b) => counts[b] - counts[a]);
-  const whole = shares(proposers.map((proposer) => counts[proposer]));
+  const proposers = [...counts.keys()].sort((a, b) => counts.get(b).length - counts.get(a).length);
+  const whole = shares(proposers.map((proposer) => counts.get(proposer).length));
   const tau = metrics.tau(main.steps);
   const same = sameText(run);
   // A lane that begins with another lane's rows reads almost nothing
@@ -41,25 +43,25 @@ export function resultOf(run) {
   const { temperature, seed } = header.sampling;
   const settings = { temperature, seed, candidates: counted("candidate", header.tree.nodes - 1) };
   return {
-    question: run.question,
     verdict: verdict(run),
     speedup: speedupWords(metrics.speedup(main, plain)) || say(run.finished ? "not_measured" : "measuring"),
     rows: [
       [say("metric_same"), same.value, same.note],
       [say("metric_tau"), tau === null ? say("not_measured") : number(tau, 2), tauNote(main.steps)],
       [say("card_speeds"), speedsOf(run), say("card_speeds_note")],
-      [say("card_step_time"), `${metrics.stepTimes(main.steps).map(milliseconds).join(" · ")} ms`, say("card_step_time_note")],
+      [say("card_step_time"), `${metrics.stepTimes(main.steps).map(milliseconds).join(" · ")}\u00a0ms`, say("card_step_time_note")],
       [
         say("card_share"),
         proposers.map((proposer, i) => `${main.proposers.named(proposer).label} ${whole[i]}\u00a0%`).join(" · ") || "–",
         say("card_share_note"),
       ],
-      [say("card_prefill"), `${milliseconds(reader.prefill_ms)} ms`,
+      [say("card_acceptance_depth"), metrics.acceptanceByDepth(main.steps).map(([kept, tested]) => wholePercent(kept / tested)).join(" · ") || "–",
+        say("card_depth_note")],
+      [say("card_prefill"), `${milliseconds(reader.prefill_ms)}\u00a0ms`,
         reused ? say("card_prefill_known", { reused, all: reader.num_prompt_tokens }) : say("card_prefill_note")],
       [say("card_felt"), [0, header.queue_ms || 0].map((queue) => speedupWords(
         metrics.speedup(main, plain, undefined, (queue + reader.prefill_ms) / 1000)) || "–").join(" · "), say("card_felt_note")],
     ],
-    depths: metrics.acceptanceByDepth(main.steps),
     small: [
       `${header.target.name} · ${header.drafter ? header.drafter.name : "–"} · ${header.device} · ${header.dtype} · ${header.numerics}`,
       `${say("card_settings", settings)} · ${String(header.created).slice(0, 10)}`, versions,
@@ -70,13 +72,6 @@ export function resultOf(run) {
 const speedsOf = (run) => run.ordered
   .map((lane) => `${lane.title}\u00a0${rate(metrics.speed(lane))}`).join(" · ");
 
-function depthBars(depths) {
-  return h("div", { class: "depth-bars" }, h("div", { class: "muted" }, say("card_acceptance_depth")),
-    depths.map(([kept, tested], i) => h("div", { class: "depth-row" }, h("span", null, say("level", { n: i + 1 })),
-      filledBar("fill-ink", kept / tested),
-      h("span", { class: "tabular" }, say("card_depth_value", { percent: wholePercent(kept / tested), tested })))));
-}
-
 export function fillResultCard(host, run) {
   if (!run || !run.main) {
     host.replaceChildren(h("h2", null, say("card_title")), h("p", { class: "muted empty" }, say("card_empty")));
@@ -86,9 +81,31 @@ export function fillResultCard(host, run) {
   host.replaceChildren(
     h("div", { class: "pane-head" }, h("h2", null, say("card_title")),
       h("span", { class: "result-speedup tabular" }, result.speedup)),
-    h("p", { class: "asked two-lines", dir: "auto" }, result.question), h("p", { class: "verdict" }, result.verdict),
-    h("dl", null, result.rows.map(([name, value, note]) => [h("dt", null, name), h("dd", { class: "tabular" }, value),
-      note ? h("dd", { class: "note muted" }, note) : null])),
-    h("div", { class: "result-side" }, depthBars(result.depths),
-      result.small.map((line) => h("p", { class: "muted small" }, line))));
+    h("p", { class: "verdict" }, result.verdict), definitions(result.rows), ...result.small.map((line) => h("p", { class: "muted small" }, line)));
+}
+
+const shown = (value, digits) => (value === null ? "–" : number(value, digits));
+
+function sameWords(lane, plain) {
+  if (!plain || lane === plain) return "–";
+  const parts = metrics.partsAt({ main: lane, plain });
+  return parts === null ? say("arena_same") : say("same_no", { token: parts + 1 });
+}
+
+function rowOf(lane, plain) {
+  const speedup = metrics.speedup(lane, plain);
+  return [lane.title, shown(metrics.tau(lane.steps), 2), shown(metrics.mean(lane.steps, passesOf), 1),
+    shown(metrics.mean(lane.steps, (step) => step.nodes.length), 1), milliseconds(metrics.mean(lane.steps, (step) => step.draft_ms)),
+    milliseconds(metrics.mean(lane.steps, (step) => step.verify_ms)), speedup === null ? "–" : `${number(speedup, 2)}×`,
+    sameWords(lane, plain)];
+}
+
+// Nothing for two lanes, whose result card says it all
+export function lanesTable(run) {
+  if (!run || !run.finished || run.ordered.length < 3) return null;
+  const heads = ["arena_lane", "metric_tau", "arena_passes", "arena_rows", "arena_draft", "arena_check", "arena_speedup",
+    "metric_same"].map((key) => say(key));
+  return h("section", { class: "pane lanes-table", "aria-label": say("arena_title") },
+    h("div", { class: "pane-head" }, h("h2", null, say("arena_title"))),
+    table(say("arena_note"), heads, run.ordered.map((lane) => rowOf(lane, run.plain))));
 }

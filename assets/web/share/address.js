@@ -1,9 +1,8 @@
 // The address bar and links: it follows the tab, a link that comes in fills the form, and Copy link hands one out. Nothing is
 // asked until the visitor presses Ask.
 
-import { copied } from "../base/copy.js";
-import { h, say } from "../base/dom.js";
-import { notify } from "../base/notice.js";
+import { attempt, copied, h, say } from "../base/dom.js";
+import { notify } from "../base/server.js";
 import { freshChat } from "../chat/chat.js";
 import { chip } from "../page/chip.js";
 import { fieldsChosen, formDefaults } from "../page/form.js";
@@ -11,7 +10,6 @@ import { onTab, screen, setTab, state } from "../page/machine.js";
 import { LinkError, quoted, readLink, tabHash, tabOf } from "./link.js";
 
 const OWN = ["recording", "step", "stop"];
-const STATUS_MS = 12000;
 let linked = null; // the form's values that a link brings, by name
 
 // Puts the part after "#" into the address, and takes out the recording and the stop that it named before; with `step`, Back
@@ -20,28 +18,19 @@ export function setAddress(hash, step) {
   const query = new URLSearchParams(location.search);
   OWN.forEach((name) => query.delete(name));
   const search = query.size ? `?${query}` : "";
-  try {
-    history[step ? "pushState" : "replaceState"](history.state, "", location.pathname + search + hash);
-  } catch {
-    // a host page may forbid it; everything works without links
-  }
+  // A host page may forbid it; everything works without links
+  attempt(() => history[step ? "pushState" : "replaceState"](history.state, "", location.pathname + search + hash));
 }
 
 // A button that copies the link which `linkOf` gives as {link, note}, and a line that says what became of it
 export function copyButton(linkOf) {
   const status = h("span", { class: "copy-status muted", role: "status" });
-  let timer = 0;
-  const tell = (...content) => {
-    clearTimeout(timer);
-    status.replaceChildren(...content);
-  };
+  const tell = (...content) => status.replaceChildren(...content);
   async function copy() {
     try {
       const { link, note } = linkOf();
-      if (await copied(link)) {
-        tell(note);
-        timer = setTimeout(tell, STATUS_MS);
-      } else {
+      if (await copied(link)) tell(note);
+      else {
         const box = h("input", { class: "copy-box", readonly: true, value: link, "aria-label": say("copy_link"),
           onfocus: () => box.select() });
         tell(say("link_by_hand"), box);

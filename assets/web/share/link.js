@@ -1,8 +1,7 @@
 // Links: what an address says, and the addresses of what is on screen. A question and its settings stand in the part after
 // "#", which browsers never send, so that no server's log holds them. Earlier turns of a chat are in no link.
 
-import { number, say } from "../base/dom.js";
-import { given } from "../base/given.js";
+import { given, number, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import { questionsOf } from "../data/history.js";
 

@@ -1,13 +1,12 @@
 // The card of one token: what it is, why the target kept or refused it, and the numbers of draft, target and experts.
 
 import { filledBar, h, percent, say } from "../base/dom.js";
-import { onScreen } from "../base/frame.js";
-import { bonusDelivered } from "../data/history.js";
+import { placeCard } from "../base/frame.js";
+import { bonusDelivered, nameOf } from "../data/history.js";
 import { TARGET } from "../data/methods.js";
 import { evidenceNotes } from "./evidence.js";
 import { stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";
-import { nameOf } from "./names.js";
 
 const quoted = (name) => `“${name}”`;
 
@@ -101,37 +100,19 @@ export class Card {
       ...cardContent(this.lane, this.index, id, this.phase));
   }
 
-  open(content, near) {
-    this.box.replaceChildren(...content);
-    this.box.hidden = false;
-    this.place(near);
-  }
-
   // Beside what it tells of; a card that stays stands below the tree, where there is something below it
   place(near) {
-    const frame = this.host.getBoundingClientRect();
-    const spot = near.getBoundingClientRect();
-    const width = this.box.offsetWidth;
-    const height = this.box.offsetHeight;
-    const left = Math.min(Math.max(4, spot.left - frame.left), frame.width - width - 4);
-    const screen = onScreen();
+    const origin = this.host.getBoundingClientRect();
     const tree = this.pinned !== null && this.host.querySelector(":scope > .tree-room");
-    const below = (tree ? tree.getBoundingClientRect().bottom : spot.bottom) - frame.top + 6;
-    const end = Math.min(this.host.closest("dialog, .jk-view").getBoundingClientRect().bottom, screen.top + screen.height) - frame.top;
-    const top = below + height > end ? spot.top - frame.top - height - 6 : below;
-    this.box.style.left = `${left}px`;
-    this.box.style.top = `${Math.max(top, screen.top + 4 - frame.top)}px`;
+    placeCard(this.box, near.getBoundingClientRect(), { origin, right: origin.right, under: tree ? tree.getBoundingClientRect().bottom : undefined,
+      end: this.host.closest("dialog, .jk-view").getBoundingClientRect().bottom });
   }
 
   show(id, near) {
-    if (this.pinned === null) this.open(cardContent(this.lane, this.index, id, this.phase), near);
-  }
-
-  showFold(pill, near) {
     if (this.pinned !== null) return;
-    const step = this.lane.steps[this.index];
-    const tokens = pill.members.map((i) => nameOf(this.lane, step.nodes[i].token_id, step.nodes[i].piece)).join("  ");
-    this.open([h("p", { class: "mono" }, say("folded", { n: pill.size, tokens }))], near);
+    this.box.replaceChildren(...cardContent(this.lane, this.index, id, this.phase));
+    this.box.hidden = false;
+    this.place(near);
   }
 
   pin(id, near) {

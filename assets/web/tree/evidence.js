@@ -2,7 +2,7 @@
 // what this page does not know is listed by name; the length of a row says how many experts there are.
 
 import { h, percent, say } from "../base/dom.js";
-import { nameOf } from "./names.js";
+import { nameOf } from "../data/history.js";
 
 const WEIGHTS = "router_weights";
 const PARTS = "expert_contributions";

@@ -3,12 +3,11 @@
 
 import { pageScale, reducedMotion, s, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
-import { bonusDelivered, depthOf } from "../data/history.js";
+import { bonusDelivered, depthOf, nameOf, rootName, shown } from "../data/history.js";
 import { TARGET } from "../data/methods.js";
 import { isFromPair } from "./evidence.js";
 import { layoutTree, stateOf } from "./layout.js";
 import { marker, markerNumber } from "./marker.js";
-import { nameOf, rootName, shown } from "./names.js";
 
 const PHASE_MS = 250;
 const LEVEL = 76; // the least width of a level
@@ -20,8 +19,12 @@ const measuring = document.createElement("canvas").getContext("2d");
 // What is played lands level by level
 const levelOf = ({ column }) => `--level:${column}`;
 
-// Whether one pass of the draft made more than one level
-const sharesPasses = ({ nodes }) => nodes.some((node) => node.depth > 1 && node.draft_pass && nodes[node.parent].draft_pass === node.draft_pass);
+// The passes of the draft that made more than one level, as [pass, its first level, its last one]
+function sharedPasses({ nodes }) {
+  const made = Map.groupBy(nodes.filter((node) => node.depth && node.draft_pass), (node) => node.draft_pass);
+  return [...made].map(([pass, of]) => [pass, Math.min(...of.map(({ depth }) => depth)), Math.max(...of.map(({ depth }) => depth))])
+    .filter(([, first, last]) => first < last);
+}
 
 export class TreeView {
   constructor(host, card) {
@@ -46,7 +49,7 @@ export class TreeView {
     const height = Math.max(this.host.clientHeight - 4, 160);
     this.setScale(width, height);
     const { scale } = this;
-    const top = (sharesPasses(step) ? 30 : 6) * scale;
+    const top = (sharedPasses(step).length ? 30 : 6) * scale;
     const least = 19 * scale;
     const room = height - top - 20 * scale;
     const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
@@ -170,21 +173,13 @@ export class TreeView {
   // A bracket over levels that one pass of the draft made, where their guesses are not all folded away
   columnHeads() {
     const group = s("g", { class: "heads" });
-    const passes = [];
-    const pairs = [];
     const shown = new Set([...this.plan.places.values()].map(({ column }) => column));
-    this.step.nodes.forEach((node) => {
-      if (node.depth && node.draft_pass) passes[node.depth] = passes[node.depth] || node.draft_pass;
-      pairs[node.depth] = pairs[node.depth] || isFromPair(node);
-    });
-    for (let depth = 1; depth <= this.plan.depth; depth += 1) {
-      let levels = 1;
-      while (passes[depth] && passes[depth + levels] === passes[depth]) levels += 1;
-      if (levels === 1 || passes[depth] === passes[depth - 1] || !shown.has(depth + levels - 1)) continue;
-      const x = this.place({ column: depth, row: 0 }).x - 6;
-      const words = pairs[depth + 1] ? say("shared_pass_pair") : say("shared_pass", { n: passes[depth], levels });
+    for (const [pass, first, last] of sharedPasses(this.step).filter((one) => shown.has(one[2]))) {
+      const x = this.starts[first] - 6;
+      const pair = this.step.nodes.some((node) => node.depth === first + 1 && isFromPair(node));
+      const words = pair ? say("shared_pass_pair") : say("shared_pass", { n: pass, levels: last - first + 1 });
       const y = 22 * this.scale;
-      group.append(s("path", { class: "bracket", d: `M${x},${y + 5}v-4H${this.starts[depth + levels] - 22 * this.scale}v4` }),
+      group.append(s("path", { class: "bracket", d: `M${x},${y + 5}v-4H${this.starts[last + 1] - 22 * this.scale}v4` }),
         s("text", { x, y: y - 5 * this.scale, class: "pass" }, words));
     }
     return group;
@@ -269,9 +264,11 @@ export class TreeView {
     const width = 23 * this.scale;
     const { y } = this.place(spot);
     const x = text.end - width - 1;
-    const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-size": text.pill.size });
-    group.append(s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
-      s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${text.pill.size}`));
+    const { size, members } = text.pill;
+    const tokens = members.map((i) => this.nameAt(i)).join("  ");
+    const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-size": size }, s("title", null, say("folded", { n: size, tokens })),
+      s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
+      s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`));
     const open = () => {
       this.opened.add(parent);
       this.draw(this.shown);
@@ -282,8 +279,6 @@ export class TreeView {
       event.preventDefault();
       open();
     });
-    group.addEventListener("pointerenter", () => this.card.showFold(text.pill, group));
-    group.addEventListener("pointerleave", () => this.card.leave());
     return group;
   }
 

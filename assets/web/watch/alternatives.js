@@ -1,10 +1,9 @@
 // The card of a word: what else the model could have written there, and how an answer goes on from one of these.
 
 import { filledBar, h, percent, say } from "../base/dom.js";
+import { placeCard } from "../base/frame.js";
 import { screen } from "../page/machine.js";
-import { nameOf } from "../tree/names.js";
-
-const GAP = 6; // pixels between a word and its card
+import { nameOf } from "../data/history.js";
 
 // Why the token that came did, in a sentence or two
 function whyItCame(lane, index, rank) {
@@ -35,8 +34,14 @@ export class Alternatives {
     Object.assign(this, { run, index });
     this.box.replaceChildren(...this.content());
     if (!this.box.matches(":popover-open")) this.box.showPopover();
-    this.place();
-    this.mark(this.wordAt(index));
+    const word = this.wordAt(index);
+    if (word) {
+      placeCard(this.box, word.getBoundingClientRect());
+      // A narrow screen has it at its lower edge, where it may lie over the word
+      const [{ top, bottom }, card] = [word, this.box].map((one) => one.getBoundingClientRect());
+      if (bottom > card.top && top < card.bottom) word.scrollIntoView({ block: "start" });
+    }
+    this.mark(word);
     this.box.querySelector("button:not(:disabled)").focus();
   }
 
@@ -72,16 +77,6 @@ export class Alternatives {
         this.box.hidePopover();
         this.goOn(this.run, this.index, id);
       } }, parts);
-  }
-
-  // Under its word, or over it where there is no room; a narrow screen has it at its lower edge
-  place() {
-    const spot = this.wordAt(this.index)?.getBoundingClientRect();
-    if (!spot) return;
-    const { offsetWidth: width, offsetHeight: height } = this.box;
-    const below = spot.bottom + GAP + height <= innerHeight;
-    this.box.style.left = `${Math.max(4, Math.min(spot.left, innerWidth - width - 4))}px`;
-    this.box.style.top = `${Math.max(4, below ? spot.bottom + GAP : spot.top - height - GAP)}px`;
   }
 
   mark(word) {

@@ -1,16 +1,13 @@
 // The answer as tokens: every character once, underlined by who proposed it and tinted where it is of the step on screen;
 // the model's own tokens have no mark. A character that is spread over several tokens has as many segments of underline.
 
-import { copied } from "../base/copy.js";
-import { h, percent, say, setText, shares } from "../base/dom.js";
+import { copied, h, percent, say, setText, shares } from "../base/dom.js";
 import { spacedHex, unitsOf } from "../base/pieces.js";
 import { TARGET, usualProposers } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
-import { redrawNow } from "../page/machine.js";
 import { markerSample } from "../tree/marker.js";
 import { BlockWriter, blocksOf, repeatsItself } from "./formatted.js";
 
-const FOLD_OVER = 1500;
 // Dims all but one proposer. A lane may have any number of them, so the rule is written when it is needed
 const ALL_BUT = ".jk-view :is(.answer-text .token, .tree .node:not(.root)):not(.by-PLACE):not(:has(.by-PLACE)) { opacity: 0.25; }";
 const STACKED = /\p{M}{4}/u; // marks on marks, which would reach over the lines around them
@@ -19,21 +16,20 @@ const ascii = (byte) => byte < 0x80;
 
 // Up to which of the first `count` tokens units stay whatever follows. Between two ASCII characters, other than a line
 // feed after a carriage return, there is always a border of characters.
-function settledBefore(tokens, start, count) {
-  for (let i = count - 1; i > start; i -= 1) {
+function settledBefore(tokens, count) {
+  for (let i = count - 1; i > 0; i -= 1) {
     const [before, after] = [tokens[i - 1], tokens[i]];
     const border = before.bytes.length && after.bytes.length && !before.special && !after.special
       && ascii(before.bytes[before.bytes.length - 1]) && ascii(after.bytes[0]) && after.bytes[0] !== 0x0a;
     if (border) return i;
   }
-  return start;
+  return 0;
 }
 
 export class AnswerView {
   constructor(host, { onPick, onPreview, onToken } = {}) {
     this.onPick = onPick;
     this.onPreview = onPreview;
-    this.unfolded = false;
     this.text = h("div", { class: "answer-text", role: "log", "aria-live": "off" });
     this.tail = h("div", { class: "answer-end muted" });
     host.append(this.text, this.tail);
@@ -52,31 +48,17 @@ export class AnswerView {
 
   // Shows the first `count` tokens of a lane; `live` means more may come; `selected` is the step shown elsewhere
   draw(lane, count, { live, selected = -1, tail, formatted }) {
-    const start = this.foldedBefore(count);
-    if (this.lane !== lane || this.start !== start || this.formatted !== formatted) {
-      this.text.replaceChildren(...(start ? [this.unfoldButton(start)] : []));
-      Object.assign(this, { lane, start, formatted, count: start, units: [], blocks: [], source: "", selected: null });
+    if (this.lane !== lane || this.formatted !== formatted) {
+      this.text.replaceChildren();
+      Object.assign(this, { lane, formatted, count: 0, units: [], blocks: [], source: "", selected: null });
     }
-    const from = settledBefore(lane.tokens, start, Math.min(this.count, count));
+    const from = settledBefore(lane.tokens, Math.min(this.count, count));
     this.count = count;
     const tokens = lane.tokens.slice(from, count);
     this.patch(withSpecials(unitsOf(tokens), tokens).map((unit) => this.describe(unit, tokens, from, live)), from);
     this.select(selected);
     const words = [tail, tail !== undefined && repeatsItself(this.source) ? say("repeats_itself") : ""].filter(Boolean).join(" ");
     setText(this.tail, words);
-  }
-
-  // How many of the oldest tokens are folded away
-  foldedBefore(count) {
-    return !this.unfolded && count > FOLD_OVER ? count - FOLD_OVER : 0;
-  }
-
-  unfoldButton(count) {
-    return h("button", { class: "plain-button", onclick: () => {
-      this.unfolded = true;
-      this.lane = null;
-      redrawNow();
-    } }, say("earlier_tokens", { n: count }));
   }
 
   describe(unit, tokens, start, live) {
@@ -212,7 +194,7 @@ export class Legend {
   draw(lane, steps) {
     const proposers = (lane ? lane.proposers : usualProposers).all;
     const counts = metrics.acceptedByProposer(steps);
-    const whole = shares(proposers.map(({ id }) => counts[id] || 0));
+    const whole = shares(proposers.map(({ id }) => counts.get(id)?.length || 0));
     const key = JSON.stringify([proposers, steps.length ? whole : null]);
     if (key === this.key) return;
     this.key = key;

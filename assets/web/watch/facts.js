@@ -2,13 +2,9 @@
 // and a dash where something was not measured.
 
 import { counted, h, number, rate, say, setText, wholePercent } from "../base/dom.js";
-import { unitsOf } from "../base/pieces.js";
-import { baseline } from "../data/baseline.js";
-import { metrics } from "../data/metrics.js";
+import { baseline, metrics } from "../data/metrics.js";
 
 const NEAR_TIE = 0.5;
-
-const characters = (lane, count) => unitsOf(lane.tokens.slice(0, count)).reduce((sum, unit) => sum + Array.from(unit.text).length, 0);
 
 // What the same-text check says: {value, note, state: "same", "different" or "none", tokens, step: where they part}
 export function sameText(run, steps) {
@@ -24,8 +20,7 @@ export function sameText(run, steps) {
   }
   const shown = steps === undefined ? main.tokens.length : main.countAfter(steps - 1);
   const tokens = Math.min(shown, plain.tokens.length);
-  return { value: say("same_yes", { tokens: counted("token", tokens) }), state: "same", tokens,
-    note: say("metric_same_note", { characters: counted("character", characters(main, tokens)) }) };
+  return { value: say("same_yes", { tokens: counted("token", tokens) }), state: "same", tokens, note: say("metric_same_note") };
 }
 
 export const speedupWords = (value) => (value === null ? null : `${number(value, 2)}×`);
@@ -102,9 +97,11 @@ export class Headline {
   }
 }
 
-// All numbers with their definitions, as a list
+// Numbers with their names and definitions, from [name, value, note, key]
+export const definitions = (rows) => h("dl", { class: "numbers" }, rows.map(([name, value, note, key]) =>
+  [h("dt", null, name), h("dd", { class: "tabular", "data-metric": key }, value), h("dd", { class: "muted" }, note)]));
+
 export function drawNumbers(host, run, steps) {
   const numbers = run && run.main ? numbersOf(run, steps) : {};
-  host.replaceChildren(h("dl", { class: "numbers" }, Object.entries(numbers).map(([name, { value, note }]) => [h("dt", null, say(`metric_${name}`)),
-    h("dd", { class: "tabular", "data-metric": name }, value), h("dd", { class: "muted" }, note)])));
+  host.replaceChildren(definitions(Object.entries(numbers).map(([key, { value, note }]) => [say(`metric_${key}`), value, note, key])));
 }

@@ -1,12 +1,19 @@
 // Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
 
-import { counted, h, milliseconds, number, percent, rate, s, say } from "../base/dom.js";
-import { pathTo } from "../data/history.js";
+import { counted, h, milliseconds, number, percent, rate, s, say, table } from "../base/dom.js";
+import { nameOf, pathTo } from "../data/history.js";
 import { isFromPair, weightBar, weightsOf } from "../tree/evidence.js";
-import { nameOf } from "../tree/names.js";
-import { maskTable } from "./tables.js";
 
 const SIZE = 220;
+
+// For each candidate what it may look at: the text so far and its own ancestors
+function maskTable(lane, index) {
+  const { nodes } = lane.steps[index];
+  const name = (i) => nameOf(lane, nodes[i].token_id, nodes[i].piece);
+  const rows = nodes.slice(1).map((node, at) => [String(at + 1), name(at + 1), String(node.depth),
+    ["…", ...pathTo(nodes, node.parent).map(name)].join(" ")]);
+  return table(say("mask_hint"), ["table_candidate", "table_token", "table_level", "table_sees"].map((key) => say(key)), rows);
+}
 
 export class MaskPanel {
   constructor(host, onHover) {

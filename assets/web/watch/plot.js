@@ -1,16 +1,16 @@
 // Tokens over own seconds as stair lines, all lanes on one axis; or the smoothed speed.
 
-import { apart, rate, say, watchSeen } from "../base/dom.js";
+import { apart, number, rate, say, table, watchSeen } from "../base/dom.js";
 import { metrics } from "../data/metrics.js";
 import { moves, redrawNow } from "../page/machine.js";
 import { fileName } from "../page/save.js";
 import { Figure } from "../plots/figure.js";
 import { plotStyle } from "../plots/template.js";
-import { plotTable } from "./tables.js";
 
 const MOST_POINTS = 500;
 const GROWING_POINTS = 150; // while the answer is written, beside the model
 const FIRST_SECONDS = 0.25; // before that a speed says little
+const MOST_ROWS = 12; // of each lane, in the table
 const MODES = { tokens: "plot_y", speed: "plot_rate" };
 
 // Points of a lane's first steps; of many steps only every n-th
@@ -34,6 +34,17 @@ function points(lane, steps, { mode, growing }) {
 function topOf(lines, shown) {
   const highest = ({ lane, steps }) => (shown.mode === "tokens" ? lane.tokens.length : Math.max(0, ...points(lane, steps, shown).y));
   return 1.1 * Math.max(8, ...lines.map(highest));
+}
+
+// Tokens and speed of each lane at a few moments of its own clock; `lines` holds {lane, steps}
+function plotTable(lines, caption) {
+  const rows = lines.flatMap(({ lane, steps }) => {
+    const every = Math.max(1, Math.ceil(steps / MOST_ROWS));
+    const picked = Array.from({ length: steps }, (_, i) => i).filter((i) => i === steps - 1 || i % every === every - 1);
+    return picked.map((i) => [lane.title, number(lane.seconds[i], 1), String(lane.counts[i]),
+      rate(metrics.smoothSpeed(lane, i))]);
+  });
+  return table(caption, [say("table_lane"), say("plot_x"), say("plot_y"), say("plot_rate")], rows);
 }
 
 export class Plot {
@@ -122,7 +133,7 @@ export class Plot {
       // Inside the plot, at whichever side of its point there is room
       const room = this.figure.host.clientWidth - 60 * scale, wide = 7.5 * scale * text.length;
       const x = (lane.seconds[at] / Math.max(0.5, width)) * room;
-      const right = x >= wide && (above || x + wide > room);
+      const right = above && x >= wide;
       const over = right ? 0 : Math.max(0, x + wide - room);
       return { text: plotStyle.plotText(text), showarrow: false,
         x: lane.seconds[at], y: mode === "tokens" ? lane.counts[at] : metrics.smoothSpeed(lane, at),

@@ -1,9 +1,7 @@
 // What is said of a step and of an answer as a whole.
 
-import { counted, milliseconds, say } from "../base/dom.js";
-import { given } from "../base/given.js";
-import { bonusDelivered, deliveredPath, depthOf } from "../data/history.js";
-import { nameOf } from "../tree/names.js";
+import { counted, given, milliseconds, say } from "../base/dom.js";
+import { bonusDelivered, deliveredPath, depthOf, nameOf } from "../data/history.js";
 
 // The step in one sentence, for screen readers and as the picture's name
 export function stepSentence(lane, index, phase) {

@@ -145,6 +145,8 @@ def test_on_a_phone_the_card_lies_at_the_lower_edge_with_targets_for_fingers(ope
     assert (box["x"], box["width"]) == (0, 390) and box["y"] + box["height"] == pytest.approx(844, abs=1)
     heights = tab.locator(f"{CARD} button.alternative").evaluate_all("all => all.map(one => one.offsetHeight)")
     assert min(heights) >= 44
+    asked = tab.locator(".asked-about").bounding_box()
+    assert asked["y"] >= 0 and asked["y"] + asked["height"] <= box["y"], "the card does not lie over its word"
     tab.tap(f'{CARD} [data-id="2000"]')
     tab.wait_for_selector(BAR)
     wait_until_finished(tab)

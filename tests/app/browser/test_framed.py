@@ -177,6 +177,19 @@ def test_a_token_s_card_is_on_screen(framed):
         node.click(force=True)
 
 
+def test_a_word_s_card_is_on_screen(framed):
+    tab, page = framed
+    word = page.locator(".answer-text .selected").first
+    spot = word.evaluate("word => word.getBoundingClientRect().top")
+    for room in ("40", "innerHeight - 40"):
+        tab.evaluate(f"window.scrollTo(0, {HEADER} + {spot} - innerHeight + {room})")
+        wait_for_frames(page)
+        word.evaluate("word => word.click()")
+        page.wait_for_selector(".alternatives:popover-open")
+        assert seen(page, ".alternatives"), room
+        page.evaluate("document.querySelector('.alternatives').hidePopover()")
+
+
 def test_a_lane_s_tree_opens_where_the_person_is(framed):
     tab, page = framed
     for scroll in ("0", "document.documentElement.scrollHeight"):

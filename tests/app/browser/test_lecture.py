@@ -91,6 +91,8 @@ def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
         stop = int(tab.get_attribute("#lesson .stop", "data-stop"))
         lowest = tab.evaluate(LOWEST, "#lesson .stop, #lesson .stop-pane")
         assert lowest <= 1080, f"stop {stop} ends at {lowest}"
+        if stop == 8:
+            assert tab.is_visible("#lesson .chances-box p.muted"), "what the chances are is said in a hall too"
         seen.append(stop)
         before = tab.evaluate(SHOWN)
         tab.keyboard.press("PageDown")

@@ -9,7 +9,7 @@ from app.words import lesson as lesson_words
 from app.words.lesson import FAMILY
 from jakiro.engine.costs import DeviceProfile
 from tests.app import lesson_tab as of
-from tests.app.conftest import plotted, serve
+from tests.app.conftest import DESKTOP, plotted, serve
 from tests.app.fake import FakeGenerator
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -57,23 +57,17 @@ def test_a_wrong_answer_gives_its_reason_and_another_try(tab, stop):
     text, form = lesson_words.STOPS[stop - 1], f'[data-question="{stop}"]'
     right = text["right"]
     wrong = 0 if right else 1
-    tab.check(f'{form} [data-option="{wrong}"]')
-    tab.click(f'{form} [data-control="check"]')
-    assert text["options"][wrong][1] in tab.inner_text(f"{form} .feedback")
-    assert tab.get_attribute(form, "data-result") == "wrong"
-    tab.click(f'{form} [data-control="check"]')
-    assert tab.inner_text(f"{form} .feedback") == ""
-    tab.check(f'{form} [data-option="{right}"]')
-    tab.click(f'{form} [data-control="check"]')
-    assert tab.get_attribute(form, "data-result") == "right"
-    assert text["options"][right][1] in tab.inner_text(f"{form} .feedback")
+    for option, sign in ((wrong, "✗"), (right, "✓")):
+        tab.click(f'{form} [data-option="{option}"] summary')
+        (said,) = tab.locator(f"{form} .feedback:visible").all_inner_texts()
+        assert said.startswith(sign) and said.endswith(text["options"][option][1]), "one answer's reason at a time"
     assert tab.locator(".stop math").count() == 1
 
 
 def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded):
     of.go(tab, 1)
     of.slide(tab, "rows", 64)
-    assert f"{recorded.check_ms(64):.{0 if recorded.check_ms(64) >= 10 else 1}f} ms in one pass" in of.result(
+    assert f"{recorded.check_ms(64):.{0 if recorded.check_ms(64) >= 10 else 1}f}\u00a0ms in one pass" in of.result(
         tab, "passes"
     )
     of.slide(tab, "rows", 1)
@@ -85,11 +79,30 @@ def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded)
     assert bars == [measured, floor], "rows move the mark on the curve, not the bars of one row"
     *lines, mark = plotted(tab, ".chart-host")
     assert lines == curves and mark["x"] == [33] and mark["y"] == [pytest.approx(recorded.check_ms(33))]
-    assert f"{recorded.check_ms(1):.{0 if recorded.check_ms(1) >= 10 else 1}f} ms" in measured
+    assert f"{recorded.check_ms(1):.{0 if recorded.check_ms(1) >= 10 else 1}f}\u00a0ms" in measured
     of.slide(tab, "memory", 90)
     assert tab.inner_text('[data-bar="pass"]') == measured
     assert tab.inner_text('[data-bar="weights"]') != floor
     assert recorded.device["name"] in tab.inner_text(".stop .source")
+
+
+def test_on_a_narrow_screen_a_stop_is_text_figure_question(tab):
+    of.go(tab, 1)
+    tab.set_viewport_size({"width": 900, "height": 900})
+    parts = [".stop-words", ".stop-pane", ".lesson-question"]
+    tops = [tab.eval_on_selector(part, "part => part.getBoundingClientRect().top") for part in parts]
+    assert tops == sorted(tops)
+    tab.set_viewport_size(DESKTOP)
+
+
+def test_a_number_and_its_unit_stand_in_one_line(tab):
+    of.go(tab, 1)
+    of.slide(tab, "rows", 64)
+    for width in (1440, 1200, 390, 320):
+        tab.set_viewport_size({"width": width, "height": 900})
+        heights = tab.eval_on_selector_all(".pass-bar .tabular", "all => all.map(one => one.clientHeight)")
+        assert len(heights) == 4 and max(heights) < 30, (width, heights)
+    tab.set_viewport_size(DESKTOP)
 
 
 def test_each_guess_makes_it_less_likely_that_all_hold(tab, recorded):
@@ -280,7 +293,7 @@ def test_the_prediction_follows_the_sliders_and_the_measured_mark_stays(tab, rec
     assert start[0] == pytest.approx(recorded.tau("small") * plain / cost, rel=0.02)
     own_seconds = sum(sum(step["ms"]) for step in steps), sum(sum(step["ms"]) for step in passes)
     assert start[1] == pytest.approx(own_seconds[1] / own_seconds[0], abs=0.006)
-    said = tab.eval_on_selector_all(".ruler .mark-words", "marks => marks.map(mark => mark.textContent)")
+    said = tab.eval_on_selector_all(".ruler b", "marks => marks.map(mark => mark.textContent)")
     assert [words.split()[0] for words in said] == ["predicted", "measured"]
     # Rounded twice, so that the last digit may be the next one
     assert [float(words.split()[1].rstrip("×")) for words in said] == pytest.approx(start, abs=0.0051)
@@ -359,7 +372,7 @@ def test_the_tab_shows_this_devices_numbers_and_ends_at_the_race(open_tab, profi
     tab.click('[data-tab="lesson"][role="tab"]')
     tab.wait_for_selector('[data-source="here"]')
     assert "Test device" in tab.inner_text(".stop .source")
-    assert "36 ms" in of.result(tab, "passes")
+    assert "36\u00a0ms" in of.result(tab, "passes")
     of.press(tab, "source", "recording")
     assert recorded.device["name"] in tab.inner_text(".stop .source")
     assert tab.is_hidden("#question-row")

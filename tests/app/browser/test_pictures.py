@@ -11,7 +11,7 @@ from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
 SVG = "{http://www.w3.org/2000/svg}"
-ELEMENTS = {"svg", "g", "rect", "path", "text"}
+ELEMENTS = {"svg", "g", "rect", "path", "text", "title"}
 ATTRIBUTES = {
     "style",
     "x",

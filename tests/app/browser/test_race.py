@@ -137,8 +137,8 @@ def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_resul
 @pytest.mark.parametrize(
     ("plain_ms", "sentence"),
     [
-        (50, "Jakiro finished 5.0 s earlier."),
-        (10, "Plain decoding finished 3.0 s earlier: drafting did not pay on this text."),
+        (50, "Jakiro finished 5.0\u00a0s earlier."),
+        (10, "Plain decoding finished 3.0\u00a0s earlier: drafting did not pay on this text."),
         (25.2, "Level: less than 2 % apart."),
     ],
 )
@@ -154,7 +154,7 @@ def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, pl
 
 def test_leads_under_a_tenth_of_a_second_are_said_in_milliseconds(functions):
     said = functions.evaluate("[0.0384, -0.099, 0.1, -1.26].map(Jakiro.apart)")
-    assert said == ["38 ms", "99 ms", "0.1 s", "1.3 s"]
+    assert said == ["38\u00a0ms", "99\u00a0ms", "0.1\u00a0s", "1.3\u00a0s"]
 
 
 def test_the_speedup_as_it_feels_counts_reading_the_prompt_once_and_the_queue(functions):
@@ -167,7 +167,7 @@ def test_the_speedup_as_it_feels_counts_reading_the_prompt_once_and_the_queue(fu
             step.update(draft_ms=0, other_ms=0, verify_ms=1000 * seconds / len(steps))
     card = "traces => Jakiro.resultOf(Jakiro.runFromTraces('x', 'opened', traces)).rows.slice(-2)"
     (_, reading, known), (_, felt, _) = functions.evaluate(card, traces)
-    assert (reading, known) == ("1,000 ms", words.BROWSER["card_prefill_known"].format(reused=30, all=40))
+    assert (reading, known) == ("1,000\u00a0ms", words.BROWSER["card_prefill_known"].format(reused=30, all=40))
     assert felt == f"{11 / 6:.2f}× · {14 / 9:.2f}×"
     for trace in traces.values():
         for later in ("num_reused_tokens", "queue_ms"):

@@ -120,6 +120,55 @@ def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
         blocks.close()
 
 
+# Wherever the drawer is scrolled to
+FREE = """([field, share]) => { const list = document.querySelector(field);
+  document.querySelector('#settings').scrollTop += list.getBoundingClientRect().top - innerHeight * share;
+  list.blur();
+  list.focus(); }"""
+PRESSED = """() => { const close = document.querySelector('#close-settings');
+  const { left, top, width, height } = close.getBoundingClientRect();
+  return close.contains(document.elementFromPoint(left + width / 2, top + height / 2)); }"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1280, 600), (320, 640)])
+def test_no_list_of_methods_lies_over_the_drawer_s_close_button(open_tab, fake_address, width, height):
+    tab = open_tab(fake_address, viewport={"width": width, "height": height})
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.click("#jk-settings")
+    assert tab.evaluate("document.querySelector('#settings').getBoundingClientRect().left") >= 0
+    for field in ("#method input", "#further-lanes input"):
+        for share in (0.3, 0.5, 0.7):
+            tab.evaluate(FREE, [field, share])
+            tab.wait_for_selector("#settings .options")
+            tab.wait_for_timeout(250)  # it comes flying
+            assert tab.locator("#settings .options li").count() > 5
+            assert tab.evaluate(PRESSED), (field, share)
+    tab.click("#close-settings")
+    assert tab.is_hidden("#settings")
+
+
+# Of each fact: whether it begins a line, whether the sign before it is to be seen, and whether the sign has room
+SIGNS = """() => { const line = document.querySelector('.headline');
+  const [cut] = getComputedStyle(line).clipPath.match(/[\\d.]+px.$/);
+  const facts = [...line.querySelectorAll('.fact:not([hidden])')].map((fact) => fact.getBoundingClientRect());
+  const sign = parseFloat(getComputedStyle(line.firstChild, '::before').left);
+  return facts.map(({ left, top }, i) => { const before = facts[i - 1]?.top === top ? facts[i - 1] : null;
+    return [!before, left + sign + 5 > line.getBoundingClientRect().left + parseFloat(cut),
+      !before || left + sign > before.right]; }); }"""
+
+
+def test_a_line_of_facts_neither_begins_nor_ends_with_the_sign_between_them(tab):
+    breaks = set()
+    for width in (1920, 1440, 800):
+        tab.set_viewport_size({"width": width, "height": 900})
+        wait_for_frames(tab)
+        signs = tab.evaluate(SIGNS)
+        assert len(signs) == 3 and all(seen != begins and room for begins, seen, room in signs), (width, signs)
+        breaks.add(sum(begins for begins, _, _ in signs))
+    assert len(breaks) > 1, "one line at some widths, more at others"
+    tab.set_viewport_size(DESKTOP)
+
+
 EFFECTLESS = ".phases, .scrubber, .plot-pane, .panels, .race-more"
 
 
@@ -276,7 +325,7 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
             run_until(tab, shown)
         while tab.evaluate("Jakiro.moves.state.playing"):
             tab.clock.run_for(500)
-        tab.wait_for_selector('.phase[data-phase="3"][aria-checked="true"]')
+        tab.wait_for_selector('.phase[data-phase="3"]:has(:checked)')
         rest = int(tab.get_attribute("svg.tree", "data-step"))
         path = tab.get_attribute("svg.tree", "data-accepted").split(",")
         steps = json.loads((recordings / f"{SCENARIOS[0].name}.json").read_text())["traces"]["jakiro"]["steps"]

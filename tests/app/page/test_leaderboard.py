@@ -114,9 +114,9 @@ def test_chosen_methods_fill_the_form(board):
     tab.click('[data-choose="mcsd"]')
     tab.click('[data-choose="jakiro"]')
     tab.click('[data-control="board-run"]')
-    pressed = "[...document.querySelectorAll('[data-control=\"{}\"][aria-pressed=true]')].map(one => one.dataset.value)"
-    assert tab.evaluate(pressed.format("bench-method")) == ["mcsd"]
-    assert tab.evaluate(pressed.format("bench-temperature")) == ["0"]
+    ticked = "[...document.querySelectorAll('[name=\"{}\"]:checked')].map(one => one.value)"
+    assert tab.evaluate(ticked.format("bench-method")) == ["mcsd"]
+    assert tab.evaluate(ticked.format("bench-temperature")) == ["0"]
     assert tab.evaluate("document.activeElement.dataset.control") == "bench-run"
     assert tab.evaluate("Jakiro.benchmarkRequest().methods") == ["mcsd"]
 

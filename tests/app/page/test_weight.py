@@ -21,7 +21,7 @@ MOST_BYTES = 6 * 1024
 # What a visitor loads once, before Gradio's own: style, scripts and words, with the plots' buttons, readouts and files,
 # 21 kB of links, cards and pictures, 19 kB of a word's alternatives and branches, and 64 kB of the Markdown parser;
 # Plotly and the tab Benchmark's code come after the first paint
-PAGE_BYTES = 450_600
+PAGE_BYTES = 440_000
 
 
 class Events(list):

@@ -4,7 +4,7 @@ import { counted, filledBar, h, milliseconds, percent, say } from "../../base/do
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
 import { markerSample } from "../../tree/marker.js";
-import { nameOf, rootName } from "../../tree/names.js";
+import { nameOf, rootName } from "../../data/history.js";
 
 const LONGEST = 5;
 
@@ -23,27 +23,15 @@ export function chainStop(lesson) {
   const step = chooseStep(lane);
   const guesses = lessonData.favourite(step).slice(0, LONGEST);
   const name = (i) => nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece);
-  let shown = 0;
-  let checked = false;
+  let [shown, checked] = [0, false];
 
   const host = h("ol", { class: "chain", "data-chain": "" });
   const all = h("div", { class: "chain-all" });
   const cost = h("p", { class: "muted tabular", "data-result": "chain-cost" });
   const result = lessonControls.result("chain");
-  const more = lessonControls.button("more", say("guess_more"), () => {
-    shown += 1;
-    checked = false;
-    draw();
-  });
-  const check = lessonControls.button("target", say("guess_check"), () => {
-    checked = true;
-    draw();
-  });
-  const restart = lessonControls.button("restart", say("guess_restart"), () => {
-    shown = 0;
-    checked = false;
-    draw();
-  });
+  const more = lessonControls.button("more", say("guess_more"), () => ([shown, checked] = [shown + 1, false]));
+  const check = lessonControls.button("target", say("guess_check"), () => (checked = true));
+  const restart = lessonControls.button("restart", say("guess_restart"), () => ([shown, checked] = [0, false]));
 
   function bar(n, chance, last) {
     return h("div", { class: last ? "chain-bar now" : "chain-bar" },
@@ -95,5 +83,5 @@ export function chainStop(lesson) {
 
   return { screen: [h("div", { class: "lesson-buttons" }, more, check, restart), host, all, cost, result,
     h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`), lesson.stepLine(lane, step),
-    lesson.sourceLine(draw)], draw, demo: [...guesses.map(() => () => more.click()), () => check.click()] };
+    lesson.sourceLine()], draw, demo: [...guesses.map(() => () => more.click()), () => check.click()] };
 }

@@ -1,8 +1,7 @@
 // Part of stop 8: one word of the recorded text with its five likeliest tokens, and what temperature and top-p make of them.
 
 import { filledBar, h, percent, say } from "../../base/dom.js";
-import { textOf } from "../../data/history.js";
-import { nameOf } from "../../tree/names.js";
+import { nameOf, textOf } from "../../data/history.js";
 import { lessonControls } from "../controls.js";
 
 const BEFORE = 24; // characters of the text before the word
@@ -34,17 +33,13 @@ export function chancesBox() {
   const words = h("p", { class: "chances-words", "data-result": "chances-place" });
   const rows = h("div", { class: "chances" });
   const result = lessonControls.result("chances");
-  const slider = (name, settings) => lessonControls.slider({ name, label: say(`chances_${name.replace("-", "_")}`), onInput: () => drawRows(),
+  const slider = (name, settings) => lessonControls.slider({ name, label: say(`chances_${name.replace("-", "_")}`),
     format: (value) => value.toFixed(settings.step < 0.1 ? 2 : 1), ...settings });
   const temperature = slider("temperature", { min: 0, max: 2, step: 0.1, value: 1 });
   const topP = slider("top-p", { min: LEAST_TOP_P, max: 1, step: 0.05, value: 1 });
-  const go = (by) => () => {
-    place = Math.max(0, Math.min(lane.tokens.length - 1, place + by));
-    drawRows();
-  };
+  const go = (by) => () => (place = Math.max(0, Math.min(lane.tokens.length - 1, place + by)));
 
   function drawRows() {
-    if (!lane) return;
     const [came, ...tokens] = lane.alternativesAt(place).tokens;
     words.replaceChildren(say("chances_after", { n: place + 1 }), " ",
       h("bdi", { class: "mono" }, `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`));

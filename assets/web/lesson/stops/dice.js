@@ -2,7 +2,6 @@
 // the number of steps changes.
 
 import { h, number, say } from "../../base/dom.js";
-import { textOf } from "../../data/history.js";
 import { metrics } from "../../data/metrics.js";
 import { lessonControls } from "../controls.js";
 import { chancesBox } from "./chances.js";
@@ -10,16 +9,12 @@ import { AnswerView } from "../../watch/answer.js";
 
 const SEEDS = [1, 2];
 
-// What is compared: token ids, and how many characters that are
-function compare(pair) {
-  const different = metrics.partsAt({ main: pair.drafted, plain: pair.plain });
-  if (different !== null) return { same: false, token: different + 1 };
-  const tokens = pair.drafted.tokens.length;
-  return { same: true, tokens, characters: Array.from(textOf(pair.drafted, tokens)).length };
+function compare({ drafted, plain }) {
+  const different = metrics.partsAt({ main: drafted, plain });
+  return { same: different === null, token: different + 1, tokens: drafted.tokens.length };
 }
 
 export function diceStop(lesson) {
-  const state = { seed: SEEDS[0], shared: true };
   // Plain decoding does not draft, so it was recorded once for each seed
   const pairOf = (seed, shared) => ({ plain: lesson.pairs[`seed-${seed}-shared`].plain,
     drafted: lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`].drafted });
@@ -33,19 +28,13 @@ export function diceStop(lesson) {
   const same = lessonControls.result("same", "same-line");
   const tau = lessonControls.figure("dice-tau", say("speed_tau"), say("metric_tau_note"));
   const seed = lessonControls.choice({ name: "seed", label: say("dice_seed"),
-    options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])), value: 1, onPick: (value) => {
-      state.seed = Number(value);
-      draw();
-    } });
-  const noise = lessonControls.onOff("noise", say("dice_shared"), (on) => {
-    state.shared = on;
-    draw();
-  });
+    options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])), value: SEEDS[0] });
+  const noise = lessonControls.onOff("noise", say("dice_shared"));
   const chances = chancesBox();
   const tauOf = (pair) => number(metrics.tau(pair.drafted.steps), 2);
 
   function draw() {
-    const pair = pairOf(state.seed, state.shared);
+    const pair = pairOf(seed.value, noise.value === "on");
     lanes.forEach(({ name, view, line }) => {
       const lane = pair[name];
       view.draw(lane, lane.tokens.length, { live: false, formatted: true });

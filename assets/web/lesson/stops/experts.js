@@ -1,12 +1,11 @@
 // Stops 3 and 4: two experts over the same candidates, mixed anew; and the branch made of their difference.
 
 import { counted, filledBar, h, number, say, wholePercent } from "../../base/dom.js";
-import { depthOf, passesOf, pathTo } from "../../data/history.js";
+import { depthOf, nameOf, passesOf, pathTo, rootName } from "../../data/history.js";
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
 import { isFromPair, weightsOf } from "../../tree/evidence.js";
 import { markerSample } from "../../tree/marker.js";
-import { nameOf, rootName } from "../../tree/names.js";
 
 const FEWEST = 4;
 
@@ -45,7 +44,6 @@ function list(lane, step, key, lesson) {
         h("span", { class: "tabular rank-change" }, words));
     }));
     moved.textContent = say("experts_moved", { moved: away, n: order.length });
-    return away;
   }
 
   const [first, second] = weightsOf(step.nodes[lessonData.firstLevel(step)[0]]);
@@ -65,10 +63,7 @@ export function expertsStop(lesson) {
   const mix = lessonControls.slider({ name: "mix", label: say("mix"), min: 0, max: 100,
     value: Math.round(lessonData.ownWeight(differ) * 100),
     format: (value) => say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }),
-    onInput: () => {
-      touched = true;
-      draw();
-    } });
+    onInput: () => (touched = true) });
   const ends = h("div", { class: "mix-ends" },
     lane.proposers.all.slice(0, 2).map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`)));
   // Until the slider is moved, each list stands as its own router had it
@@ -76,7 +71,6 @@ export function expertsStop(lesson) {
   const reset = lessonControls.button("mix-reset", say("speed_reset"), () => {
     touched = false;
     mix.set(Math.round(lessonData.ownWeight(differ) * 100));
-    draw();
   });
   return { screen: [h("div", { class: "lesson-controls" }, mix.element, reset), ends,
     h("div", { class: "rank-boxes" }, lists.map((one) => one.element)),
@@ -105,15 +99,12 @@ export function contrastiveStop(lesson) {
   const tree = lesson.tree();
   const line = lessonControls.result("branch");
   const gain = h("p", { "data-result": "branch-gain" });
-  let on = true;
-  const toggle = lessonControls.onOff("branch", say("contrastive_switch"), (value) => {
-    on = value;
-    draw();
-  });
+  const toggle = lessonControls.onOff("branch", say("contrastive_switch"));
   const count = lessonData.drafted(lane)
     .reduce((sum, one) => sum + one.accepted_path.filter((i) => isFromPair(one.nodes[i])).length, 0);
 
   function draw() {
+    const on = toggle.value === "on";
     const whole = on ? step : lessonData.withoutContrastive(step);
     const small = on ? lastLevels(step) : lessonData.withoutContrastive(lastLevels(step));
     const passes = passesOf(whole);

@@ -1,12 +1,10 @@
 // Stop 10: one answer written by five methods; at the places where a step of each begins, what each of them proposed.
 
-import { counted, h, number, say } from "../../base/dom.js";
-import { passesOf } from "../../data/history.js";
+import { counted, h, number, say, table } from "../../base/dom.js";
+import { passesOf, rootName } from "../../data/history.js";
 import { metrics } from "../../data/metrics.js";
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
-import { rootName } from "../../tree/names.js";
-import { table } from "../../watch/tables.js";
 
 const stepAt = (lane, count) => lane.steps.findIndex((_, i) => lane.countAfter(i - 1) === count);
 
@@ -30,25 +28,19 @@ export function familyStop(lesson) {
   // To begin with, a place where all of them draft and keep most
   const worth = (place) =>
     stepsAt(place).reduce((sum, step) => sum + (candidates(step) ? 10 : 0) + step.accepted_path.length, 0);
-  let place = lessonData.pick(places, worth);
-  let shown = 0;
   const tree = lesson.tree();
   const line = lessonControls.result("family");
   const where = h("p", { class: "muted small", "data-result": "place" });
   const tableHost = h("div", { class: "family-table" });
   const source = h("div");
   const slider = lessonControls.slider({ name: "place", label: say("family_place"), min: 1, max: places.length,
-    value: places.indexOf(place) + 1, format: (n) => say("family_place_value", { n, of: places.length }), onInput: (n) => {
-      place = places[n - 1];
-      draw();
-    } });
+    value: places.indexOf(lessonData.pick(places, worth)) + 1, format: (n) => say("family_place_value", { n, of: places.length }) });
   const methods = lessonControls.choice({ name: "method", label: say("family_method"),
-    options: Object.fromEntries(lanes.map((lane, i) => [i, lane.title])), value: 0, onPick: (i) => {
-      shown = Number(i);
-      draw();
-    } });
+    options: Object.fromEntries(lanes.map((lane, i) => [i, lane.title])), value: 0 });
 
   function draw() {
+    const place = places[slider.value - 1];
+    const shown = Number(methods.value);
     const steps = stepsAt(place);
     const lane = lanes[shown];
     const step = steps[shown];

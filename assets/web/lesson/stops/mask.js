@@ -1,10 +1,9 @@
 // Stop 6: the mask of a seven-node tree, filled by hand, then shown in full beside the tree.
 
 import { h, say } from "../../base/dom.js";
-import { depthOf, pathTo } from "../../data/history.js";
+import { depthOf, nameOf, pathTo, rootName } from "../../data/history.js";
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
-import { nameOf, rootName } from "../../tree/names.js";
 
 const CANDIDATES = 6;
 
@@ -32,7 +31,7 @@ export function maskStop(lesson) {
   // The row to fill: deepest of those with a sibling
   const asked = lessonData.pick(nodes.map((_, i) => i).slice(1),
     (i) => nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100);
-  let filled = new Set();
+  let filled = new Set(); // as it was when the row was checked last
   let full = false;
 
   const tree = lesson.tree();
@@ -43,26 +42,24 @@ export function maskStop(lesson) {
   const show = lessonControls.button("mask-show", say("mask_show"), () => {
     full = true;
     result.textContent = say("mask_full");
-    draw();
   });
   const restart = lessonControls.button("mask-restart", say("mask_restart"), () => {
     full = false;
     filled = new Set();
     result.textContent = "";
-    draw();
   });
 
   const quoted = (members) => members.map((i) => `“${names[i]}”`).join(", ");
 
   function judge() {
     const wanted = ancestors[asked];
+    filled = new Set([...host.querySelectorAll(":checked")].map((box) => Number(box.dataset.cell)));
     const missing = [...wanted].filter((i) => !filled.has(i));
     const extra = [...filled].filter((i) => !wanted.has(i));
     if (extra.length) result.textContent = say("mask_extra", { tokens: quoted(extra) });
     else if (missing.length) result.textContent = say("mask_missing", { tokens: quoted(missing) });
     else {
       full = true;
-      draw();
       result.textContent = `✓ ${say("mask_right")} ${say("mask_full")}`;
     }
   }
@@ -80,12 +77,8 @@ export function maskStop(lesson) {
 
   function cell(i, j) {
     if (i === asked && !full) {
-      return h("td", null,
-        h("button", { type: "button", class: "mask-cell", "data-cell": j, "aria-pressed": String(filled.has(j)),
-          "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }), onclick: (event) => {
-            if (!filled.delete(j)) filled.add(j);
-            event.currentTarget.setAttribute("aria-pressed", String(filled.has(j)));
-          } }));
+      return h("td", null, h("input", { type: "checkbox", class: "mask-cell", "data-cell": j, checked: filled.has(j),
+        "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }) }));
     }
     const seen = full && ancestors[i].has(j);
     return h("td", { class: seen ? (i === j ? "self" : "seen") : null },

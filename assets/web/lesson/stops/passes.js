@@ -14,22 +14,21 @@ const toPlace = (speed) => (100 * Math.log(speed)) / Math.log(MOST_GB);
 const speedWords = (speed) => say("memory_value", { n: number(speed, speed < 20 ? 1 : 0) });
 const rowWords = (n) => say(n === 1 ? "rows_value_one" : "rows_value", { n });
 
+const line = (name, words, ms, drawn) => h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words), drawn,
+  h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
+
 function bars(floor, pass, size) {
   const most = Math.max(floor, pass);
-  const bar = (name, kind, words, ms) =>
-    h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words),
-      filledBar(kind, ms / most), h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
-  return [bar("weights", "fill-muted", say("bar_weights", { size: number(size / 1e6, 0) }), floor),
-    bar("pass", "fill-ink", say("bar_pass"), pass)];
+  return [line("weights", say("bar_weights", { size: number(size / 1e6, 0) }), floor, filledBar("fill-muted", floor / most)),
+    line("pass", say("bar_pass"), pass, filledBar("fill-ink", pass / most))];
 }
 
 // Readings of the weights as blocks: `n` passes one after the other, and one pass over `n` rows
 function blocks(n, one, together) {
-  const block = (ms, kind) => h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` });
-  const line = (name, words, ms, parts) => h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words),
-    h("span", { class: "blocks" }, parts), h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
-  return [line("apart", say("pass_apart"), n * one, Array.from({ length: n }, () => block(one, "fill-muted"))),
-    line("together", say("pass_curve"), together, [block(together, "fill-ink")])];
+  const row = (count, ms, kind) => h("span", { class: "blocks" },
+    Array.from({ length: count }, () => h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` })));
+  return [line("apart", say("pass_apart"), n * one, row(n, one, "fill-muted")),
+    line("together", say("pass_curve"), together, row(1, together, "fill-ink"))];
 }
 
 export function passesStop(lesson) {
@@ -37,16 +36,12 @@ export function passesStop(lesson) {
   const blockHost = h("div", { class: "pass-bars" });
   const barHost = h("div", { class: "pass-bars" });
   const chartHost = h("div", { class: "chart-host plot-host" });
-  const chart = lessonControls.chart(chartHost, "passes", (n) => {
-    rows.set(n);
-    draw();
-  });
+  const chart = lessonControls.chart(chartHost, "passes", (n) => rows.move(n));
   const sentence = lessonControls.result("passes");
   const tableHost = h("div");
-  const rows = lessonControls.slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords,
-    onInput: () => draw() });
+  const rows = lessonControls.slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords });
   const memory = lessonControls.slider({ name: "memory", label: say("memory_speed"), min: 20, max: 100, step: 0.5,
-    value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)), onInput: () => draw() });
+    value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)) });
 
   function draw() {
     const profile = lesson.profile();
@@ -65,6 +60,6 @@ export function passesStop(lesson) {
   }
 
   return { screen: [h("div", { class: "lesson-controls" }, rows.element), blockHost, sentence, chartHost,
-    h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine(draw)], draw,
+    h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine()], draw,
     demo: [() => rows.move(64), () => rows.move(8)] };
 }

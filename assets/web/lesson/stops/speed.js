@@ -1,40 +1,18 @@
 // Stop 9: speedup = τ · T ÷ (draft + check). Four sliders set to the recording; the measured speed stays where it was.
 
-import { h, number, s, say } from "../../base/dom.js";
+import { h, number, say } from "../../base/dom.js";
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
 
-const HIGH = 132;
-const TOP = 4;
+const TOP = 4; // the least end of the scale
 
-// The line from 0× to 4×, with 1×, the predicted and the measured mark
-function ruler(predicted, measured, wide) {
-  const top = Math.max(TOP, Math.ceil(Math.max(predicted, measured) + 0.2));
-  const x = (value) => 20 + (Math.min(value, top) / top) * (wide - 40);
-  const svg = s("svg", {
-    class: "ruler",
-    viewBox: `0 0 ${wide} ${HIGH}`,
-    role: "img",
-    "aria-label": `${say("speed_predicted", { x: number(predicted, 2) })}, ${say("speed_measured", { x: number(measured, 2) })}`,
-  });
-  svg.append(s("rect", { class: "loses", x: x(0), y: 62, width: x(1) - x(0), height: 12 }),
-    s("path", { class: "axis", d: `M${x(0)},68H${x(top)}` }));
-  for (let tick = 0; tick <= top; tick += 1) {
-    svg.append(s("path", { class: tick === 1 ? "axis one" : "axis",
-      d: `M${x(tick)},${tick === 1 ? 52 : 62}V${tick === 1 ? 84 : 74}` }),
-      s("text", { class: "x", x: x(tick), y: 100 }, `${tick}×`));
-  }
-  svg.append(s("text", { class: "muted-words", x: x(0), y: 16 }, say("speed_slower")),
-    s("path", { class: "lead", d: `M${x(0) + 2},22V58` }));
-  const label = (value, words, y) =>
-    s("text", { class: "mark-words", x: Math.max(70, Math.min(wide - 70, x(value))), y }, words);
-  svg.append(s("path", { class: "gap", d: `M${x(predicted)},68H${x(measured)}` }),
-    s("path", { class: "predicted", "data-mark": "predicted", "data-value": predicted.toFixed(3),
-      d: `M${x(predicted) - 7},44h14l-7,18z` }), label(predicted, say("speed_predicted", { x: number(predicted, 2) }), 38),
-    s("path", { class: "lead", d: `M${x(measured)},76V110` }),
-    s("circle", { class: "measured", "data-mark": "measured", "data-value": measured.toFixed(3), cx: x(measured), cy: 68,
-      r: 6 }), label(measured, say("speed_measured", { x: number(measured, 2) }), 124));
-  return svg;
+// Both speedups as bars on one scale, with a mark where drafting and plain decoding are equally fast
+function ruler(speedups) {
+  const top = Math.max(TOP, Math.ceil(Math.max(...Object.values(speedups))));
+  return Object.entries(speedups).map(([name, value]) => h("div", { class: "pass-bar", "data-mark": name, "data-value": value.toFixed(3) },
+    h("b", { class: "tabular" }, say(`speed_${name}`, { x: number(value, 2) })),
+    h("div", { class: "even-bar", "aria-hidden": "true" }, h("span", { class: "even-fill", style: `width:${(100 * value) / top}%` }),
+      h("span", { class: "even-mark", style: `left:${100 / top}%` }))));
 }
 
 export function speedStop(lesson) {
@@ -52,10 +30,9 @@ export function speedStop(lesson) {
   const sliders = { tau: make("tau", tau), plain: make("plain", { ...time, value: recorded.plain }),
     draft: make("draft", { ...time, min: 0, value: recorded.draft }), check: make("check", { ...time, value: recorded.check }) };
   const tasks = { slow: false, ways: [] };
-  const host = h("div", { class: "ruler-host" });
+  const host = h("div", { class: "pass-bars ruler" });
   const sentence = lessonControls.result("prediction", "tabular");
   const even = h("p", { "data-result": "even" });
-  const evenHost = h("div", { class: "even-host" });
   const other = h("p", { class: "muted", "data-result": "other" });
   const from = h("p", { class: "muted small", "data-result": "from" });
   const list = h("ul", { class: "tasks" });
@@ -69,26 +46,15 @@ export function speedStop(lesson) {
     if (!faster) tasks.slow = true;
     if (faster && below && !tasks.ways.includes(name)) tasks.ways.push(name);
     below = !faster;
-    draw();
-  }
-
-  function evenBar(v) {
-    const tau = (v.draft + v.check) / v.plain;
-    const most = Math.max(sizes.greedy.depth + 1, Math.min(tau, 20));
-    const place = (value) => `${(100 * Math.min(value, most)) / most}%`;
-    evenHost.replaceChildren(h("div", { class: "even-bar", "aria-hidden": "true" },
-      h("span", { class: "even-fill", style: `width:${place(v.tau)}` }),
-      h("span", { class: "even-mark", style: `left:${place(tau)}` })));
-    even.textContent = say("speed_even", { now: number(v.tau, 2), tau: number(tau, 2) });
   }
 
   function draw() {
     const v = values();
     const x = predict(v);
-    host.replaceChildren(ruler(x, recorded.speedup, lessonControls.widthOf(host)));
+    host.replaceChildren(...ruler({ predicted: x, measured: recorded.speedup }), h("p", { class: "muted small" }, say("speed_line")));
     const shown = { tau: number(v.tau, 2), plain: number(v.plain, 1), draft: number(v.draft, 1), check: number(v.check, 1), x: number(x, 2) };
     sentence.textContent = `${say("speed_sentence", shown)}${x < 1 ? ` · ${say("speed_slower")}` : ""}`;
-    evenBar(v);
+    even.textContent = say("speed_even", { now: number(v.tau, 2), tau: number((v.draft + v.check) / v.plain, 2) });
     other.textContent = say("speed_other", { other: number(recorded.other, 1), measured: number(recorded.speedup, 2) });
     from.textContent = say("speed_from_recorded", { n: recorded.steps });
     const ways = ["speed_task_open", "speed_task_second"].map((open, i) => {
@@ -102,7 +68,6 @@ export function speedStop(lesson) {
   function reset() {
     Object.entries(sliders).forEach(([name, one]) => one.set(recorded[name]));
     below = predict(values()) < 1;
-    draw();
   }
 
   const size = lessonControls.choice({ name: "speed-size", label: say("speed_size"), options: Object.fromEntries(
@@ -113,6 +78,6 @@ export function speedStop(lesson) {
     } });
   return { screen: [h("div", { class: "lesson-controls grid" }, Object.values(sliders).map((one) => one.element)),
     h("div", { class: "lesson-buttons" }, size.element, lessonControls.button("speed-reset", say("speed_reset"), reset)), from, host,
-    sentence, even, evenHost, other, list, lesson.recordedLine(), h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw,
+    sentence, even, other, list, lesson.recordedLine(), h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw,
     demo: [() => sliders.draft.move(longest), () => sliders.draft.move(recorded.draft)] };
 }

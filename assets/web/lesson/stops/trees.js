@@ -23,17 +23,14 @@ export function treesStop(lesson) {
   const most = step.nodes.length - 1;
   const tree = lesson.tree();
   const chartHost = h("div", { class: "chart-host plot-host small-chart" });
-  const chart = lessonControls.chart(chartHost, "tree-sizes", (n) => {
-    slider.set(Math.max(4, n));
-    draw();
-  });
+  const chart = lessonControls.chart(chartHost, "tree-sizes", (n) => slider.move(n));
   const kept = lessonControls.result("kept");
   const tokens = lessonControls.figure("tokens", say("prune_tokens"), say("prune_tokens_note"));
   const check = lessonControls.figure("check", say("prune_check"));
   const rate = lessonControls.figure("rate", say("prune_rate"), say("prune_rate_note"));
   const tau = lessonControls.figure("tau", say("prune_mean"), say("prune_mean_note"));
   const slider = lessonControls.slider({ name: "candidates", label: say("candidates_slider"), min: 4, max: most,
-    value: Math.min(24, most), format: String, onInput: () => draw() });
+    value: Math.min(24, most), format: String });
   const means = new Map();
   const meanAt = (n) => {
     if (!means.has(n)) means.set(n, lessonData.tokensAt(lane, n));
@@ -65,5 +62,5 @@ export function treesStop(lesson) {
   return { screen: [h("div", { class: "lesson-controls" }, slider.element),
     h("div", { class: "figures" }, [tokens, check, rate, tau].map((one) => one.element)), tree.element,
     h("div", { class: "prune-below" }, h("div", null, kept, lesson.stepLine(lane, step)), chartHost),
-    lesson.sourceLine(draw)], draw, demo: [() => slider.move(4), () => slider.move(Math.min(24, most))] };
+    lesson.sourceLine()], draw, demo: [() => slider.move(4), () => slider.move(Math.min(24, most))] };
 }

@@ -1,13 +1,13 @@
 // Stop 7: guess which path the target keeps, then see what it chose and what is kept. Three steps, score kept.
 
 import { counted, h, number, say } from "../../base/dom.js";
-import { endOf, pathTo } from "../../data/history.js";
+import { endOf, nameOf, pathTo } from "../../data/history.js";
 import { lessonControls } from "../controls.js";
 import { lessonData } from "../data.js";
-import { nameOf } from "../../tree/names.js";
 
 const CANDIDATES = 12;
 const ROUNDS = 3;
+const START = { round: 0, phase: 1, guess: null, score: 0, tokens: 0, done: false };
 
 // Three steps: one that keeps a little, one that keeps nothing, one that keeps much (where there are such)
 function chooseSteps(lane) {
@@ -26,13 +26,13 @@ export function verdictStop(lesson) {
   const lane = lesson.greedy.drafted;
   const steps = chooseSteps(lane).map((step) => ({ index: step.index, cut: lessonData.pruned(step, CANDIDATES) }));
   const rounds = Math.min(ROUNDS, steps.length);
-  const state = { round: 0, phase: 1, guess: null, score: 0, tokens: 0, done: false };
+  const state = { ...START };
 
   const title = h("h3", { "data-result": "round" });
   const score = h("span", { class: "score tabular", "data-result": "score" });
   const words = lessonControls.result("verdict");
   const select = h("select", { id: "lesson-path", "data-control": "path",
-    onchange: () => pick(select.value === "" ? null : Number(select.value)) });
+    oninput: () => pick(select.value === "" ? null : Number(select.value)) });
   const act = lessonControls.button("reveal", say("verdict_reveal"), advance);
   const tree = lesson.tree({ onPick: (i) => pick(i) });
   const now = () => steps[state.round];
@@ -50,27 +50,20 @@ export function verdictStop(lesson) {
   }
 
   function advance() {
-    if (state.done) {
-      Object.assign(state, { round: 0, phase: 1, guess: null, score: 0, tokens: 0, done: false });
-    } else if (state.phase === 1) {
-      if (state.guess === null) {
-        words.textContent = say("verdict_pick");
-        return;
-      }
-      state.phase = 2;
-    } else if (state.phase === 2) {
+    if (state.done) Object.assign(state, START);
+    else if (state.phase === 1) state.phase = state.guess === null ? 1 : 2;
+    else if (state.phase === 2) {
       state.phase = 3;
       state.tokens += now().cut.accepted_path.length + 1;
       if (state.guess === endOf(now().cut)) state.score += 1;
       if (state.round === rounds - 1) state.done = true;
     } else Object.assign(state, { round: state.round + 1, phase: 1, guess: null });
-    draw();
   }
 
   // A clicker's turn: the draft's favourite path stands for the guess
   function play() {
     if (state.phase === 1 && state.guess === null) pick(lessonData.favourite(now().cut).at(-1) ?? 0);
-    advance();
+    act.click();
   }
 
   function sentence() {
