@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from jakiro import starting
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.engine.costs import measure
@@ -81,8 +82,9 @@ def test_one_capture_serves_every_seed_and_temperature(cuda):
 def test_trees_that_size_themselves_replay_what_was_captured_at_load(cuda):
     generator = static_generator(numerics="fast", graphs=True, measured=True, tokens=40)
     done = []
-    generator.slots.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
-    assert [count for count, _ in done] == list(range(1, done[-1][1] + 1))
+    with starting.reporting_to(lambda name, share, total_bytes: done.append((name, share))):
+        generator.slots.prepare(usual_drafters(generator))
+    assert done == [(starting.CAPTURE, pytest.approx(count / len(done))) for count in range(1, len(done) + 1)]
     captured = generator.slots.graphs.num_captured
     status = generator.status["graphs"]
     assert status["graphs"] and status["captured"] == captured and status["failure"] is None

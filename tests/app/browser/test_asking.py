@@ -84,11 +84,13 @@ def test_what_was_to_be_sent_without_a_connection_is_not_sent_with_the_next_ques
     assert tab.evaluate("Jakiro.moves.state.turns.length") == 2
 
 
-def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow):
+def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow, monkeypatch):
     ask(tab, "First?")
     tab.click("#stop")
     wait_until_finished(tab)
     other = open_tab(slow[2])
+    # Whatever the page takes meanwhile, the other's answer is not over
+    monkeypatch.setattr(slow[0], "pace", 10.0)
     ask(other, "Another’s?")
     tab.fill("#question textarea", "Second?")
     tab.click("#ask")
@@ -122,8 +124,10 @@ def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab):
     assert all(text and whole.startswith(text.rstrip("�")) for text in texts)
 
 
-def test_a_reload_while_the_question_waits_keeps_its_place(tab, open_tab, slow):
+def test_a_reload_while_the_question_waits_keeps_its_place(tab, open_tab, slow, monkeypatch):
     other = open_tab(slow[2])
+    # Whatever the page takes meanwhile, the other's answer is not over
+    monkeypatch.setattr(slow[0], "pace", 10.0)
     ask(other, "Another’s?")
     tab.fill("#question textarea", "Mine?")
     tab.click("#ask")

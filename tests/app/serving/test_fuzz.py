@@ -126,7 +126,8 @@ def test_odd_values_for_the_streaming_endpoints_end_in_an_answer_or_a_sentence(a
             values[6] = chance.choice((None, ["jakiro"], ["jakiro", "autoregressive", "context"], ["jakiro"] * 2))
         try:
             events = list(Call(address, endpoint, values, SECONDS))
-        except KeyError:
+        except ValueError as refused:
+            assert str(refused).startswith("The page did not take the question")
             ends["refused"] += 1
             continue
         event, data = events[-1]
