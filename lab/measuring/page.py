@@ -42,7 +42,11 @@ COUNT_FRAMES = """() => { window.frames = 0; window.longest = 0; let last = perf
 DRAIN = """import sys, time
 from gradio_client import Client
 client = Client(sys.argv[1], verbose=False)
-values = [sys.argv[2], 0, 1, 0, 0, int(sys.argv[3]), sys.argv[4], 23, 5, "jakiro", False, [], "Exact", "", [], ""]
+fields = {each["id"]: each["props"] for each in client.config["components"]}
+asked = next(each["inputs"] for each in client.config["dependencies"] if each["api_name"] == "ask")
+tree = {"tree": sys.argv[4], "candidates": 23, "levels": 5}
+given = {"question": sys.argv[2], "length": int(sys.argv[3]), "alongside": False, "run-id": ""} | tree
+values = [given.get(fields[number].get("elem_id"), fields[number].get("value")) for number in asked]
 job = client.submit(*values, api_name="/ask")
 print(len([update for update in job]))
 """
