@@ -11,9 +11,9 @@ export const PACES = ["slow", "normal", "real"];
 // Milliseconds for which guesses, checks and kept words are shown where steps are played, not seconds
 const TEMPO = { slow: [1000, 800, 700], normal: [260, 160, 240] };
 const SLOW_STEPS = 3; // then it goes on at the normal tempo
-// While an answer is written or played: the time between two draws, and how much longer than a draw it is within these bounds,
-// since the model may compute on the same cores
-const EVERY_MS = [60, 300];
+// While an answer is written or played: the least time between two draws, and how much longer than a draw it is, since the
+// model may compute on the same cores
+const EVERY_MS = 60;
 const SPARE = 4;
 const IN_TIME_MS = 30;
 const FIRST_PLAY_MS = 800;
@@ -88,7 +88,7 @@ export function redraw() {
   if (asked !== null) return;
   clearTimeout(alarm);
   const unhurried = ((live() && state.follow) || state.playing) && state.run === drawnRun;
-  const wait = unhurried ? last + Math.min(Math.max(EVERY_MS[0], SPARE * cost), EVERY_MS[1]) - performance.now() : 0;
+  const wait = unhurried ? last + Math.max(EVERY_MS, SPARE * cost) - performance.now() : 0;
   const ask = () => {
     asked = performance.now();
     requestAnimationFrame(frame);

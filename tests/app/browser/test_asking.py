@@ -44,7 +44,8 @@ def fail_on(tab, *names: str):
     return lambda: tab.unroute("**/component_server/")
 
 
-def test_a_question_during_an_answer_ends_it_and_is_answered(tab, slow):
+def test_a_question_during_an_answer_ends_it_and_is_answered(tab, slow, monkeypatch):
+    monkeypatch.setattr(slow[0], "pace", 5.0)
     ask(tab, "First?")
     tab.wait_for_function(GROWN, arg=4)
     ask(tab, "Second?")
@@ -104,7 +105,8 @@ def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow, monke
     assert tab.input_value("#question textarea") == "First?"
 
 
-def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab):
+def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab, slow, monkeypatch):
+    monkeypatch.setattr(slow[0], "pace", 5.0)
     ask(tab, "Reloaded?")
     tab.wait_for_function(GROWN, arg=4)
     run = tab.get_attribute(".jk-view", "data-run")
@@ -115,6 +117,7 @@ def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab):
     tab.wait_for_function(GROWN, arg=known + 4)
     assert tab.evaluate(TURNS) == [["Reloaded?", False]]
     assert tab.is_hidden("#jk-notice") and tab.input_value("#question textarea") == ""
+    monkeypatch.setattr(slow[0], "pace", 1.0)
     wait_until_finished(tab)
     assert tab.evaluate("Jakiro.moves.state.run.main.endReason") == "length"
     texts = tab.evaluate(
