@@ -36,6 +36,7 @@ class About:
     METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."
     CORPORA = "Corpus files (*.jsonl.gz) or folders that hold them."
     MAX_NEW_TOKENS = "At most this many tokens."
+    TEMPERATURES = "Comma list of temperatures; 0 is greedy."
     TOP_P = "Nucleus mass, above 0 and at most 1."
     TOP_K = "Keep the k likeliest tokens; 0 keeps all."
     WIDTH = "Children tried per node and nodes expanded per level."

@@ -53,7 +53,7 @@ class BenchSettings:
     methods: tuple[str, ...] = setting(
         "Comma list, see `methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
     )
-    temperatures: tuple[float, ...] = setting("Comma list of temperatures; 0 is greedy.", (0.0, 1.0))
+    temperatures: tuple[float, ...] = setting(About.TEMPERATURES, (0.0, 1.0))
     seeds: tuple[int, ...] = setting("Comma list; 0-9 is a range.", (0,))
     nodes: tuple[int | str, ...] = setting(
         "Comma list of tree sizes in nodes, one lane each; auto sizes trees by measured costs.",

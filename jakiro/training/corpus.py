@@ -59,7 +59,7 @@ class CorpusOptions:
     temperatures: tuple[float, ...] = setting(
         "Comma list of temperatures, taken in turn for the answers.", (0.0, 0.0, 0.0, 0.6, 0.8, 1.0)
     )
-    top_k: int = setting("Keep the k likeliest tokens; 0 keeps all.", 64)
+    top_k: int = setting(About.TOP_K, 64)
     max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 420)
     max_message_tokens: int = setting("At most this many tokens in a question that the target writes.", 200)
     part_rows: int = 64

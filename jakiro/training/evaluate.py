@@ -48,7 +48,7 @@ class EvaluateConfig:
     prompts: str | None = setting(About.PROMPTS, None)
     limit: int | None = setting(About.LIMIT, None)
     max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 128)
-    temperatures: tuple[float, ...] = setting("Comma list of temperatures; 0 is greedy.", (0.0, 1.0))
+    temperatures: tuple[float, ...] = setting(About.TEMPERATURES, (0.0, 1.0))
     nodes: tuple[int, ...] = setting("Comma list of tree sizes in nodes, root included.", (8, 16, 24))
     width: int = setting(About.WIDTH, 8)
     depth: int = setting("Depth of a tree's deepest node.", 5)
