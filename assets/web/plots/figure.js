@@ -11,6 +11,9 @@ const { template, plotText } = plotStyle;
 const BUTTONS = ["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"];
 const SAVED = { format: "png", width: 960, height: 540, scale: 2 };
 const LEGEND = 26; // pixels
+const AT_ONCE = { mode: "immediate", transition: { duration: 0 }, frame: { duration: 0, redraw: false } };
+// To hide labels that reach over an end Plotly measures each of them in each draw, which is a third of a draw
+const TICKS = { ticklabeloverflow: "allow" };
 
 const coarse = () => matchMedia("(pointer: coarse)").matches;
 const CSV = { width: 16, height: 16, path: "M1 1h14v14h-14zM3 5v2h10v-2zM3 9v2h10v-2z" };
@@ -44,6 +47,7 @@ export class Figure {
   //   labelled: its notes name the lines, so that no legend does
   //   x, y: {title, full: [low, high], ticks}; margin; notes, shapes: Plotly's annotations and shapes
   //   hover: Plotly's mode, and its title; pick(x): a click
+  //   growing: whether more comes soon: as long as nothing but lines has changed then, only lines are drawn anew
   draw(view) {
     this.view = view;
     this.plot.setAttribute("aria-label", view.sentence);
@@ -60,7 +64,10 @@ export class Figure {
     if (!drawn || this.stale || !this.room.clientWidth) return;
     this.box = [this.room.clientWidth, this.room.clientHeight];
     const first = !this.plot.data;
-    window.Plotly.react(this.plot, this.data(), this.layout(), this.config());
+    const around = view.growing && JSON.stringify([view.id, this.box, view.x, view.y, view.series.map(({ name }) => name), template().key]);
+    if (around && around === this.around) window.Plotly.animate(this.plot, { data: this.data() }, AT_ONCE);
+    else window.Plotly.react(this.plot, this.data(), this.layout(), this.config());
+    this.around = around;
     if (first) this.plot.on("plotly_click", ({ points }) => this.view.pick?.(points[0].x));
     this.host.dataset.drawn = Number(this.host.dataset.drawn || 0) + 1;
   }
@@ -82,8 +89,8 @@ export class Figure {
       template: { layout }, width, height: Math.max(80, height), uirevision: view.id, margin: { l, r, t, b, pad: 0, autoexpand: false },
       paper_bgcolor: colours.page, plot_bgcolor: colours.page,
       hovermode: view.hover || "x unified", hoverdistance: -1, dragmode: coarse() ? false : "zoom",
-      xaxis: { range: view.x.full, title: { text: plotText(view.x.title) }, nticks: 8, ...view.x.ticks },
-      yaxis: { range: view.y.full, fixedrange: true, nticks: 5, ...view.y.ticks },
+      xaxis: { range: view.x.full, title: { text: plotText(view.x.title) }, nticks: 8, ...TICKS, ...view.x.ticks },
+      yaxis: { range: view.y.full, fixedrange: true, nticks: 5, ...TICKS, ...view.y.ticks },
       legend: { orientation: "h", x: 0, xanchor: "left", y: 1, yref: "container", yanchor: "top" },
       modebar: { bgcolor: colours.page, color: colours.muted, activecolor: colours.ink },
       shapes: view.shapes || [], annotations: [...(view.notes || []), name].filter(Boolean),
