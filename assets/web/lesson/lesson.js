@@ -8,7 +8,6 @@ import { armQuestion } from "../chat/asking.js";
 import { questionsOf } from "../data/history.js";
 import { lessonControls } from "./controls.js";
 import { lessonData } from "./data.js";
-import { lessonFormula } from "./math.js";
 import { chainStop } from "./stops/chain.js";
 import { diceStop } from "./stops/dice.js";
 import { contrastiveStop, expertsStop } from "./stops/experts.js";
@@ -18,7 +17,6 @@ import { passesStop } from "./stops/passes.js";
 import { speedStop } from "./stops/speed.js";
 import { treesStop } from "./stops/trees.js";
 import { verdictStop } from "./stops/verdict.js";
-import { chip } from "../page/chip.js";
 import { inProjector, pages, setTab } from "../page/machine.js";
 import { setAddress } from "../share/address.js";
 import { linkedStop } from "../share/link.js";
@@ -61,35 +59,18 @@ function treeBox({ onPick } = {}) {
 
 // What a stop gets to work with
 function lessonOf({ device, pairs }) {
-  const state = { here: null, useHere: true, lines: [] };
-  const recordedWords = () => say("lesson_source_recorded", { device: device.name, date: device.date });
   return {
     device, pairs, greedy: pairs.greedy,
     lanes: (name) => pairs[name].lanes,
     tree: treeBox,
-    profile: () => (state.here && state.useHere ? state.here.profile : device.profile),
     stepLine: (lane, step) => h("p", { class: "muted small" },
         say("lesson_step_from", { step: step.index + 1, question: questionsOf(lane.header).at(-1) ?? "" })),
-    recordedLine: () => h("p", { class: "muted small source" }, recordedWords()),
-    // Whose costs are used: this device's where they are known, else the recording's; with a switch between both
-    sourceLine() {
-      const host = h("div", { class: "source muted small" });
-      state.lines.push(() => {
-        const here = state.here && state.useHere;
-        const value = here ? "here" : "recording";
-        const options = { here: say("lesson_use_device"), recording: say("lesson_use_recording") };
-        const choice = state.here && lessonControls.choice({ name: "source", label: say("lesson_source_choice"), options, value,
-          onPick: (picked) => (state.useHere = picked === "here") });
-        host.replaceChildren(h("span", { "data-source": value }, here ? say("lesson_source_here", { device: state.here.name })
-          : recordedWords()), ...(choice ? [choice.element] : []));
-      });
-      return host;
-    },
-    drawLines: () => state.lines.forEach((line) => line()),
-    // Costs of this device have arrived
-    use: (here) => (state.here = here),
+    sourceLine: () => h("p", { class: "muted small source" }, say("lesson_source_recorded", { device: device.name, date: device.date })),
   };
 }
+
+// A formula of ours, not of a model: the one markup that comes as text
+const drawnFormula = (mathml) => new DOMParser().parseFromString(`<math display="block">${mathml}</math>`, "text/html").body.firstChild;
 
 function textColumn(n) {
   const text = given.lessonTexts[n];
@@ -97,7 +78,8 @@ function textColumn(n) {
   return h("div", { class: "stop-text" },
     h("h2", { tabindex: -1 }, text.title),
     h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
-    h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), lessonFormula(n)),
+    h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), drawnFormula(text.formula),
+      text.letters && h("p", { class: "muted small" }, text.letters)),
     text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
     lessonControls.question(n, text));
 }
@@ -163,11 +145,8 @@ export function mountLesson(element, server) {
     fit(page);
   }
 
-  // One state, one draw: what a stop shows follows from its controls and from whose costs are used
-  function redraw() {
-    lesson.drawLines();
-    built.get(current).draw();
-  }
+  // One state, one draw: what a stop shows follows from its controls
+  const redraw = () => built.get(current).draw();
 
   // In a hall a stop is made to fit the screen: nothing of it below the fold
   function fit(page) {
@@ -200,17 +179,6 @@ export function mountLesson(element, server) {
     }
     lesson = lessonOf(lessonData.readLesson(text));
     show();
-    useDevice();
-  }
-
-  // This device's own costs, once a model is loaded
-  async function useDevice() {
-    await chip.ready;
-    const here = await server.lesson_device().catch(() => null);
-    if (here) {
-      lesson.use(here);
-      if (visible()) show();
-    }
   }
 
   function tabChanged() {

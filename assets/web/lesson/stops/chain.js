@@ -68,7 +68,7 @@ export function chainStop(lesson) {
       together *= lessonData.edgeChance(step, i);
       return bar(at + 1, together, at + 1 === shown);
     }));
-    const profile = lesson.profile();
+    const profile = lesson.device.profile;
     cost.textContent = say("guess_cost", { draft: milliseconds(lessonData.draftMs(profile, shown)),
       check: milliseconds(lessonData.checkMs(profile, shown + 1)) });
     const kept = members.filter((i) => step.accepted_path.includes(i)).length;

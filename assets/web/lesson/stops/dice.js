@@ -53,6 +53,6 @@ export function diceStop(lesson) {
   return { screen: [h("div", { class: "lesson-controls" }, seed.element, noise.element, tau.element),
     h("div", { class: "dice-lanes" }, lanes.map(({ name, host, line }) =>
       h("section", { class: "dice-lane" }, h("h3", null, pairOf(SEEDS[0], true)[name].title), host, line),
-    )), same, chances.element, table, lesson.recordedLine()], draw,
+    )), same, chances.element, table, lesson.sourceLine()], draw,
   demo: [() => seed.press(SEEDS[1]), () => noise.press("off"), () => noise.press("on"), ...chances.demo] };
 }

@@ -44,7 +44,7 @@ export function passesStop(lesson) {
     value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)) });
 
   function draw() {
-    const profile = lesson.profile();
+    const profile = lesson.device.profile;
     const pass = (n) => lessonData.checkMs(profile, n);
     const n = rows.value;
     blockHost.replaceChildren(...blocks(n, pass(1), pass(n)));

@@ -23,30 +23,18 @@ export function speedStop(lesson) {
   let recorded = sizes.small;
   const longest = Math.max(100, Math.ceil((Math.max(...Object.values(sizes).map((size) => size.check)) * 1.5) / 10) * 10);
   const ms = (value) => say("speed_ms", { n: number(value, 1) });
-  const make = (name, options) =>
-    lessonControls.slider({ name, label: say(`speed_${name}`), onInput: () => moved(name), ...options });
+  const make = (name, options) => lessonControls.slider({ name, label: say(`speed_${name}`), ...options });
   const time = { min: 0.1, max: longest, step: 0.1, format: ms };
   const tau = { min: 1, max: sizes.greedy.depth + 1, step: 0.01, value: recorded.tau, format: (value) => number(value, 2) };
   const sliders = { tau: make("tau", tau), plain: make("plain", { ...time, value: recorded.plain }),
     draft: make("draft", { ...time, min: 0, value: recorded.draft }), check: make("check", { ...time, value: recorded.check }) };
-  const tasks = { slow: false, ways: [] };
   const host = h("div", { class: "pass-bars ruler" });
   const sentence = lessonControls.result("prediction", "tabular");
   const even = h("p", { "data-result": "even" });
   const other = h("p", { class: "muted", "data-result": "other" });
   const from = h("p", { class: "muted small", "data-result": "from" });
-  const list = h("ul", { class: "tasks" });
   const values = () => Object.fromEntries(Object.entries(sliders).map(([name, one]) => [name, one.value]));
   const predict = (v) => (v.tau * v.plain) / (v.draft + v.check);
-
-  // Slower than plain, then faster again by one slider: that slider counts as a way to fix it
-  let below = predict(values()) < 1;
-  function moved(name) {
-    const faster = predict(values()) >= 1;
-    if (!faster) tasks.slow = true;
-    if (faster && below && !tasks.ways.includes(name)) tasks.ways.push(name);
-    below = !faster;
-  }
 
   function draw() {
     const v = values();
@@ -57,18 +45,9 @@ export function speedStop(lesson) {
     even.textContent = say("speed_even", { now: number(v.tau, 2), tau: number((v.draft + v.check) / v.plain, 2) });
     other.textContent = say("speed_other", { other: number(recorded.other, 1), measured: number(recorded.speedup, 2) });
     from.textContent = say("speed_from_recorded", { n: recorded.steps });
-    const ways = ["speed_task_open", "speed_task_second"].map((open, i) => {
-      const way = tasks.ways[i];
-      return [Boolean(way), way ? say("speed_task_first", { name: say(`speed_${way}`) }) : say(open)];
-    });
-    list.replaceChildren(...[[tasks.slow, say("speed_task_slow")], ...ways].map(([yes, words], i) =>
-      h("li", { "data-task": i + 1, "data-done": String(yes) }, `${yes ? "☑" : "☐"} ${words}`)));
   }
 
-  function reset() {
-    Object.entries(sliders).forEach(([name, one]) => one.set(recorded[name]));
-    below = predict(values()) < 1;
-  }
+  const reset = () => Object.entries(sliders).forEach(([name, one]) => one.set(recorded[name]));
 
   const size = lessonControls.choice({ name: "speed-size", label: say("speed_size"), options: Object.fromEntries(
     Object.entries(sizes).map(([name, one]) => [name, say("many_candidates", { n: one.nodes - 1 })])), value: "small",
@@ -78,6 +57,6 @@ export function speedStop(lesson) {
     } });
   return { screen: [h("div", { class: "lesson-controls grid" }, Object.values(sliders).map((one) => one.element)),
     h("div", { class: "lesson-buttons" }, size.element, lessonControls.button("speed-reset", say("speed_reset"), reset)), from, host,
-    sentence, even, other, list, lesson.recordedLine(), h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw,
+    sentence, even, other, lesson.sourceLine(), h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw,
     demo: [() => sliders.draft.move(longest), () => sliders.draft.move(recorded.draft)] };
 }

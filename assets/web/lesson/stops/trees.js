@@ -38,7 +38,7 @@ export function treesStop(lesson) {
   };
 
   function costs(n) {
-    const profile = lesson.profile();
+    const profile = lesson.device.profile;
     const cut = lessonData.pruned(step, n);
     const ms = { check: lessonData.checkMs(profile, n + 1), draft: lessonData.draftMs(profile, depthOf(cut)) };
     return { ...ms, cut, tokens: lessonData.expectedTokens(cut), rate: (1000 * lessonData.expectedTokens(cut)) / (ms.check + ms.draft) };
