@@ -93,9 +93,6 @@ BROWSER = {
     "board_other": "Rest, ms a step",
     "board_tau": "τ, {nodes} nodes",
     "board_kept": "Kept, {nodes} nodes",
-    "board_run": "Run the selected methods here",
-    "board_chosen": "Selected in the form: {methods}.",
-    "board_not_here": "This copy has no head for this method.",
     "board_ahead": "Fastest over all prompts at temperature {temperature}: {method}, {times} times as fast as {others} "
     "({interval}). Choose it for speed.",
     "board_level": "No method is the fastest over all prompts at temperature {temperature}: {method} cannot be told "

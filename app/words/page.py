@@ -446,7 +446,6 @@ BROWSER = {
     "arena_speedup": "against plain",
     "arena_same": "yes",
     "arena_note": "Means over steps; draft passes are those one after another.",
-    "plain_is_here": "plain is here",
     "leads": "{lane} leads by {lead}",
     "verdict_drafted": "{lane} finished {lead} earlier.",
     "verdict_plain": "{lane} finished {lead} earlier: drafting did not pay on this text.",

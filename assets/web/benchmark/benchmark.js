@@ -52,13 +52,6 @@ function buildForm(on) {
       return { count: Number(chosen.get("bench-count")), temperatures: chosen.getAll("bench-temperature").map(Number),
         methods: chosen.getAll("bench-method") };
     },
-    choose(chosenMethods, temperature) {
-      element.open = true;
-      const chosen = { "bench-method": chosenMethods, "bench-temperature": [String(temperature)] };
-      form.querySelectorAll("[type=checkbox]").forEach((box) => (box.checked = chosen[box.name].includes(box.value)));
-      on.changed();
-      run.focus();
-    },
     estimate: (words) => (estimate.textContent = words),
     problem(words) {
       problem.hidden = !words;
@@ -125,14 +118,7 @@ export function mountBenchmark(element, props, watch, server, here) {
     set(chosen);
     draw();
   } }).element;
-  const board = new Leaderboard({
-    redraw: draw,
-    pick,
-    choose(methods, temperature) {
-      form.choose(methods, temperature);
-      voice.textContent = say("board_chosen", { methods: methods.map(benchmarkRows.laneWords).join(", ") });
-    },
-  });
+  const board = new Leaderboard({ redraw: draw, pick });
 
   async function estimate() {
     const words = visible() && await server.benchmark_estimate(form.values()).catch(() => "");

@@ -1,10 +1,9 @@
 // The leaderboard: all methods on the recorded prompts, with trees of their own best size for speed or with equal ones for
-// acceptance, by temperature and category, in any order; chosen methods fill the form.
+// acceptance, by temperature and category, in any order.
 
-import { given, h, milliseconds, number, rate, say } from "../base/dom.js";
+import { h, milliseconds, number, rate, say } from "../base/dom.js";
 import { benchmarkRows } from "./table.js";
-import { isPlain, methodTitle, usualMethod } from "../data/methods.js";
-import { lessonControls } from "../lesson/controls.js";
+import { methodTitle, usualMethod } from "../data/methods.js";
 
 const { OVERALL, categoryWords, times, shareWords, spread, cell, tableOf, unequalRows } = benchmarkRows;
 
@@ -47,12 +46,11 @@ function joined(rows, sizes) {
 }
 
 export class Leaderboard {
-  // `on`: {redraw, choose(methods, temperature), pick: makes a choice, as the head of the results has them}
+  // `on`: {redraw, pick: makes a choice, as the head of the results has them}
   constructor(on) {
     this.on = on;
     this.shown = { discipline: null, temperature: null, category: OVERALL };
     this.order = { own_size: { id: "speed", down: true }, same_nodes: { id: null, down: true } };
-    this.chosen = new Set([usualMethod.name]);
   }
 
   take(boards) {
@@ -111,12 +109,9 @@ export class Leaderboard {
 
   body() {
     const rows = this.rows();
-    const run = lessonControls.button("board-run", say("board_run"), () => this.on.choose([...this.chosen], this.shown.temperature));
-    run.disabled = !this.chosen.size;
     return [
       h("p", { class: "board-verdict", "data-result": "verdict" }, this.verdict()),
       h("div", { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("board") }, this.table(rows)),
-      h("div", { class: "lesson-buttons" }, run),
       h("p", { class: "muted small" }, say(`board_about_${this.shown.discipline}`, { method: usualMethod.title })),
       h("p", { class: "unequal-heads" }, unequalRows(rows.map((row) => row.method))),
     ];
@@ -145,23 +140,11 @@ export class Leaderboard {
     });
     const caption = say("board_table", { temperature: this.shown.temperature, category: categoryWords(this.shown.category) });
     return tableOf("board-table", caption, head, rows.map((row) => h("tr", { "data-method": row.method },
-      h("th", { scope: "row" }, this.name(row.method)), columns.slice(1).map(({ id, words }) => cell(id, words(row))))));
+      h("th", { scope: "row" }, methodTitle(row.method)), columns.slice(1).map(({ id, words }) => cell(id, words(row))))));
   }
 
   sort(id, down) {
     this.order[this.shown.discipline] = { id, down: down === null ? id !== "method" : !down };
     this.on.redraw();
-  }
-
-  // A method as a button that chooses it for the form; plain decoding always takes part, and what needs a head may lack it
-  name(method) {
-    if (isPlain(method)) return methodTitle(method);
-    const offered = given.benchmarkForm.known_methods.includes(method);
-    return h("span", { class: "bench-choices" }, h("button", { type: "button", class: "choice", "data-choose": method,
-      title: offered ? null : say("board_not_here"), disabled: !offered, "aria-pressed": String(this.chosen.has(method)),
-      onclick: () => {
-        if (!this.chosen.delete(method)) this.chosen.add(method);
-        this.on.redraw();
-      } }, methodTitle(method)));
   }
 }

@@ -454,8 +454,8 @@ def test_mask_and_plot_read_as_tables(shown):
 
 def test_the_tree_on_screen_becomes_a_picture(shown):
     drawn = shown.evaluate(
-        """async () => { const canvas = await Jakiro.canvasOf(Jakiro.treePicture(Jakiro.moves.state.run, 0));
-           const data = canvas.getContext('2d').getImageData(0, 150, canvas.width, canvas.height - 220).data;
+        """async () => { const canvas = await Jakiro.canvasOf(Jakiro.treePicture());
+           const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
            const colours = new Set();
            for (let i = 0; i < data.length; i += 4) colours.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
            return {width: canvas.width, colours: [...colours]}; }"""

@@ -1,4 +1,4 @@
-"""The leaderboard in the tab "Benchmark": its numbers are the raw data's, it sorts with keys and fills the form."""
+"""The leaderboard in the tab "Benchmark": its numbers are the raw data's, and it sorts with keys."""
 
 import json
 
@@ -107,18 +107,6 @@ def test_equal_trees_have_a_pair_of_columns_for_each_size(board):
         "tau_8": "2.00 2.00–2.00", "kept_8": "50.0 %", "tau_14": "2.00 2.00–2.00", "kept_14": "50.0 %", "same": "100 %",
     }  # fmt: skip
     assert tab.inner_text('[data-result="verdict"]') == words.BROWSER["board_no_speed"]
-
-
-def test_chosen_methods_fill_the_form(board):
-    tab = board()
-    tab.click('[data-choose="mcsd"]')
-    tab.click('[data-choose="jakiro"]')
-    tab.click('[data-control="board-run"]')
-    ticked = "[...document.querySelectorAll('[name=\"{}\"]:checked')].map(one => one.value)"
-    assert tab.evaluate(ticked.format("bench-method")) == ["mcsd"]
-    assert tab.evaluate(ticked.format("bench-temperature")) == ["0"]
-    assert tab.evaluate("document.activeElement.dataset.control") == "bench-run"
-    assert tab.evaluate("Jakiro.benchmarkRequest().methods") == ["mcsd"]
 
 
 def test_names_of_methods_stay_text(modules, boards):
