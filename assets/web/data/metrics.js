@@ -93,19 +93,8 @@ function marginAt(lane, index) {
   return step.nodes[before] ? step.nodes[before].margin : null;
 }
 
-function median(values) {
-  if (!values.length) return null;
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
-
-function stepTimes(steps) {
-  return ["draft_ms", "verify_ms", "other_ms"].map((name) => median(steps.map((step) => step[name])));
-}
-
 export const metrics = { mean, tau, tauDrafted, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
-    partsAt, speedup, marginAt, stepTimes, FEWEST_TOKENS };
+    partsAt, speedup, marginAt, FEWEST_TOKENS };
 
 // The last plain decoding measured here under the same model and numerics, for answers that ran without one
 const MINUTE_MS = 60000;

@@ -6,7 +6,7 @@ import { trainedWords } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { moves, screen } from "../page/machine.js";
 import { openSetting } from "../page/top.js";
-import { fillResultCard, lanesTable, verdict } from "./result_card.js";
+import { fillResultCard, verdict } from "./result_card.js";
 import { showLarge } from "../tree/dialog.js";
 import { AnswerView } from "../watch/answer.js";
 
@@ -88,10 +88,9 @@ export class RaceView {
     this.add = screen.server && h("div", { class: "race-add" }, settingButton("race_add", "further-lanes"), settingButton("race_tree", "tree"));
     this.empty = h("p", { class: "muted empty" }, say("race_empty"));
     this.card = h("section", { class: "result-card", "aria-label": say("card_title") });
-    this.table = h("div", { class: "lanes-table-host" });
     this.unequal = h("p", { class: "unequal-heads" });
     this.more = h("details", { class: "question-line race-more" }, h("summary", null, say("race_more")), h("p", { class: "muted race-note" },
-      say("race_note")), this.table, this.card);
+      say("race_note")), this.card);
     this.element = h("div", { class: "race race-only" }, this.empty, waiting, this.title, h("div", { class: "lead-line" }, this.lead, this.replay),
       this.bars, this.add || "", this.unequal, this.choice, this.lanes, plotPane, this.more);
     this.views = [];
@@ -155,6 +154,5 @@ export class RaceView {
     if (key === this.result) return;
     this.result = key;
     fillResultCard(this.card, over);
-    this.table.replaceChildren(...[lanesTable(over)].filter(Boolean));
   }
 }

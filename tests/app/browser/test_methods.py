@@ -145,7 +145,6 @@ def test_an_unknown_method_is_titled_by_its_name_in_race_plot_tables_and_result(
     assert [line["name"] for line in plotted(tab, ".race")] == [PLAIN.title, "magic+mirror"]
     card = tab.text_content(".result-card")
     assert "magic+mirror finished " in card or "Level: " in card or "Plain decoding finished" in card
-    assert all(label in card for label in LABELS)
     tab.evaluate("Jakiro.setTab('watch')")
     tab.click('.columns [data-toggle="read_as_table"]')
     tab.wait_for_selector(".columns .plot-host table")

@@ -86,7 +86,7 @@ def test_small_trees_of_a_processor_are_explained_and_a_big_one_is_a_click_away(
 
 
 def test_two_tokens_are_not_judged_and_marks_stay_in_their_line(functions):
-    short = "traces => Jakiro.resultOf(Jakiro.runFromTraces('x', 'opened', traces)).verdict"
+    short = "traces => Jakiro.verdict(Jakiro.runFromTraces('x', 'opened', traces))"
     assert functions.evaluate(short, traces_of(length=2)) == words.BROWSER["verdict_short"]
     piled = ("a" + "\u0301" * 30).encode()
     assert functions.evaluate("hex => Jakiro.label(Jakiro.fromHex(hex))", piled.hex()) == "a" + "\u0301" * 3

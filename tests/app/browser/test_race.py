@@ -148,7 +148,7 @@ def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, pl
         steps = traces[name]["steps"]
         for step in steps:
             step.update(draft_ms=0, other_ms=0, verify_ms=total / len(steps))
-    said = functions.evaluate("traces => Jakiro.resultOf(Jakiro.runFromTraces('x', 'opened', traces)).verdict", traces)
+    said = functions.evaluate("traces => Jakiro.verdict(Jakiro.runFromTraces('x', 'opened', traces))", traces)
     assert said == sentence
 
 
@@ -165,7 +165,7 @@ def test_the_speedup_as_it_feels_counts_reading_the_prompt_once_and_the_queue(fu
         header.update(prefill_ms=reading, num_reused_tokens=known, num_prompt_tokens=40, queue_ms=3000)
         for step in steps:
             step.update(draft_ms=0, other_ms=0, verify_ms=1000 * seconds / len(steps))
-    card = "traces => Jakiro.resultOf(Jakiro.runFromTraces('x', 'opened', traces)).rows.slice(-2)"
+    card = "traces => Jakiro.waitingOf(Jakiro.runFromTraces('x', 'opened', traces))"
     (_, reading, known), (_, felt, _) = functions.evaluate(card, traces)
     assert (reading, known) == ("1,000\u00a0ms", words.BROWSER["card_prefill_known"].format(reused=30, all=40))
     assert felt == f"{11 / 6:.2f}× · {14 / 9:.2f}×"

@@ -394,7 +394,7 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     assert len(plotted(tab, ".race")) == 3
     assert tab.inner_text('[data-lane="prompt_lookup"] .pane-head b') == METHODS["prompt_lookup"].title
     rows = tab.evaluate("[...document.querySelectorAll('.lanes-table tbody tr')].map(row => row.cells.length)")
-    assert rows == [8, 8, 8]
+    assert rows == [9, 9, 9]
     same = tab.evaluate(
         "[...document.querySelectorAll('.lanes-table tbody td:last-child')].map(cell => cell.textContent)"
     )
