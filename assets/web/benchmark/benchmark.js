@@ -7,7 +7,7 @@ import { Leaderboard } from "./leaderboard.js";
 import { BenchmarkPlot } from "./plot.js";
 import { benchmarkRows, benchmarkTable } from "./table.js";
 import { trainedWords } from "../data/methods.js";
-import { lessonControls } from "../lesson/controls.js";
+import { button, choice } from "../lesson/controls.js";
 import { download } from "../page/save.js";
 
 const SPOKEN_EVERY_MS = 10000;
@@ -34,8 +34,8 @@ function buildForm(on) {
   const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
   const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
   const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
-  const run = lessonControls.button("bench-run", say("bench_run"), on.run);
-  const stop = lessonControls.button("bench-stop", say("bench_stop"), on.stop);
+  const run = button("bench-run", say("bench_run"), on.run);
+  const stop = button("bench-stop", say("bench_stop"), on.stop);
   run.classList.add("primary");
   stop.disabled = true;
   const form = h("form", { onchange: on.changed, onsubmit: (event) => event.preventDefault() },
@@ -114,7 +114,7 @@ export function mountBenchmark(element, props, watch, server, here) {
     if (left) body.querySelector(".bench-scroll").scrollLeft = left;
   }
 
-  const pick = (name, label, options, value, set) => lessonControls.choice({ name, label, options, value, onPick: (chosen) => {
+  const pick = (name, label, options, value, set) => choice({ name, label, options, value, onPick: (chosen) => {
     set(chosen);
     draw();
   } }).element;
@@ -202,7 +202,7 @@ export function mountBenchmark(element, props, watch, server, here) {
       choices.append(pick("bench-shown", say("bench_temperature"), Object.fromEntries(known.map((t) => [`T ${t}`, String(t)])),
         `T ${state.temperature}`, (value) => (state.temperature = Number(value.slice(2)))));
     }
-    if (results) choices.append(lessonControls.button("bench-save", say("bench_save"), () => orRetry(save)));
+    if (results) choices.append(button("bench-save", say("bench_save"), () => orRetry(save)));
     head.replaceChildren(...parts, choices);
   }
 

@@ -220,7 +220,7 @@ def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(mo
 def test_the_lessons_recordings_are_read_with_the_proposers_of_their_nodes(modules):
     modules.add_script_tag(content=lesson.script())
     found = modules.evaluate(
-        """text => Object.values(Jakiro.lessonData.readLesson(text).pairs).map(({ drafted }) =>
+        """text => Object.values(Jakiro.readLesson(text).pairs).map(({ drafted }) =>
              [drafted.header.schema_version, drafted.proposers.all.map(one => one.id), drafted.method])""",
         lesson.RECORDINGS.read_text(encoding="utf-8"),
     )
