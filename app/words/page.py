@@ -405,7 +405,6 @@ BROWSER = {
     "same_no_note": "the model’s two best choices were nearly equal there, {margin} apart",
     "same_no_wide": "the model’s two best choices were {margin} apart there, which is no near tie",
     "show": "Show",
-    "baseline_note": "against plain decoding as measured {minutes} min ago",
     "same_alone": "plain decoding is switched off",
     "mask_hint": "dark: this guess may read that one; other branches stay hidden",
     "mask_row": "guess {row} may read: {columns}",

@@ -79,7 +79,7 @@ function progressWords({ state, waiting, number, total, done, category }) {
 
 export function mountBenchmark(element, props, watch, server, here) {
   const root = element.querySelector(".jk-benchmark");
-  const state = { recorded: null, here: null, boards: null, which: "recorded", temperature: null, spokenAt: 0, running: false,
+  const state = { recorded: null, here: null, which: "recorded", temperature: null, spokenAt: 0, running: false,
     loaded: false };
   const voice = h("div", { class: "voice", role: "status" });
   const head = h("div", { class: "bench-head" });
@@ -159,10 +159,8 @@ export function mountBenchmark(element, props, watch, server, here) {
     download(`jakiro-${name}-${date.slice(0, 10)}.json`, text, "application/json");
   }
 
-  const showBoard = () => board.boards || orRetry(loadBoard);
-
   async function loadBoard() {
-    board.take(JSON.parse(await server.benchmark_board() || "{}"));
+    board.take(JSON.parse(await server.benchmark_board()));
     if (state.which === "board") draw();
   }
 
@@ -194,7 +192,7 @@ export function mountBenchmark(element, props, watch, server, here) {
       board: say("board") };
     choices.append(pick("bench-which", say("bench_which"), sources, state.which, (value) => {
       state.which = value;
-      if (value === "board") showBoard();
+      if (value === "board" && !board.loaded) orRetry(loadBoard);
     }));
     if (state.which === "board" && results) choices.append(...board.choices());
     const known = results && state.which !== "board" ? benchmarkRows.temperaturesOf(results) : [];
@@ -209,7 +207,7 @@ export function mountBenchmark(element, props, watch, server, here) {
   function drawResults() {
     if (state.which === "board") {
       drawHead(board.results);
-      const empty = board.boards ? [h("p", { class: "muted empty" }, say("board_missing"))] : [];
+      const empty = board.loaded ? [h("p", { class: "muted empty" }, say("board_missing"))] : [];
       body.replaceChildren(...(board.results ? board.body() : empty));
       return;
     }

@@ -5,7 +5,6 @@ import { memory, reducedMotion, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { giveBack } from "../chat/box.js";
 import { Run, deliveredPath, runFromTraces } from "../data/history.js";
-import { baseline } from "../data/metrics.js";
 
 export const PACES = ["slow", "normal", "real"];
 // Milliseconds for which guesses, checks and kept words are shown where steps are played, not seconds
@@ -236,7 +235,6 @@ function grow(value) {
     Object.assign(run, { replaced: [], from: null });
     show(run);
   } else if (run.finished && !run.main) fail(run);
-  if (run.finished) baseline.remember(run);
   if (run === state.run && state.follow) {
     state.index = lastStep(run.main);
     // An answer that has ended rests where there is most to see

@@ -176,22 +176,6 @@ def test_the_speedup_as_it_feels_counts_reading_the_prompt_once_and_the_queue(fu
     assert (note, felt) == (words.BROWSER["card_prefill_note"], f"{11 / 6:.2f}× · {11 / 6:.2f}×")
 
 
-def test_without_plain_beside_it_an_answer_is_set_against_plain_measured_earlier(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    ask(tab, "Why?")
-    wait_until_finished(tab)
-    plain = tab.evaluate("Jakiro.metrics.speed(Jakiro.moves.state.run.plain)")
-    tab.click("#jk-settings")
-    tab.get_by_label(words.ALONGSIDE).uncheck()
-    tab.click("#close-settings")
-    ask(tab, "Why again?")
-    wait_until_finished(tab)
-    speed = tab.evaluate("Jakiro.metrics.speed(Jakiro.lane())")
-    tab.wait_for_function("() => document.querySelector('[data-fact=\"speedup\"]').textContent.startsWith('≈')")
-    assert number_of(tab, "speedup") == (f"≈ {speed / plain:.1f}×", words.BROWSER["baseline_note"].format(minutes=0))
-    assert number_of(tab, "same")[0] == words.BROWSER["not_measured"]
-
-
 def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
     blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=2))
     try:

@@ -3,7 +3,7 @@
 
 import { h, number, say } from "../../base/dom.js";
 import { metrics } from "../../data/metrics.js";
-import { choice, closedTable, figure, line, onOff, result, row } from "../controls.js";
+import { choice, figure, line, onOff, result, row } from "../controls.js";
 import { chancesBox } from "./chances.js";
 import { AnswerView } from "../../watch/answer.js";
 
@@ -43,11 +43,8 @@ export function diceStop(lesson) {
     return say(found.same ? "dice_same" : "dice_differ", found);
   }, "same-line");
   const chances = chancesBox(() => pair().drafted);
-  const table = closedTable(say("dice_table"), [say("dice_seed"), say("dice_with"), say("dice_without"), say("dice_text")],
-    SEEDS.map((n) => [String(n), tauOf(pairOf(n, true)), tauOf(pairOf(n, false)),
-      say(compare(pairOf(n, true)).same && compare(pairOf(n, false)).same ? "dice_equal" : "dice_unequal")]));
   return { screen: [row(seed, noise, figure("dice-tau", say("speed_tau"), () => tauOf(pair()), () => say("metric_tau_note"))),
     { element: h("div", { class: "dice-lanes" }, lanes.map((box) => box.element)), draw: () => lanes.forEach((box) => box.draw()) },
-    same, chances, table, lesson.sourceLine()],
+    same, chances, lesson.sourceLine()],
   demo: [() => seed.press(SEEDS[1]), () => noise.press("off"), () => noise.press("on"), ...chances.demo] };
 }
