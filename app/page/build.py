@@ -155,6 +155,7 @@ def _server_functions(service: ModelService, runs: Runs) -> dict[str, Callable]:
         "recording": web.recording,
         "trace_text": trace_text,
         "missed": missed,
+        "aside": lambda run_id: handlers.put_aside(runs, run_id),
         "link_trouble": partial(handlers.link_trouble, service),
     }
 

@@ -14,7 +14,7 @@ from app.asking import Asking, read_asking
 from app.page.offered import offered_methods
 from app.serving.packing import to_json
 from app.serving.runs import Runs, Visitor
-from app.serving.worker import AnswerRun, ModelService, batches
+from app.serving.worker import ASIDE, AnswerRun, ModelService, batches
 from app.words import page as words
 from app.words.errors import sentence_of
 from jakiro.api.arriving import Arriving
@@ -87,8 +87,8 @@ def resume(service: ModelService, runs: Runs, visitor: Visitor, run_id: str) -> 
 
 def _read(service: ModelService, runs: Runs, run: AnswerRun) -> Iterator[dict]:
     try:
-        with run.reading():
-            yield from _updates(run, update_seconds(service))
+        with run.reading() as reader:
+            yield from _updates(run, update_seconds(service), reader)
     finally:
         runs.drop_surplus()
 
@@ -107,6 +107,12 @@ def visitor_of(request: gr.Request) -> Visitor:
     return Visitor(str(request.session_hash or address), str(address), stays)
 
 
+def put_aside(runs: Runs, run_id: str) -> bool:
+    """Ends the stream of an answer that goes on, as hidden tabs want it; False where nobody reads it."""
+    run = runs.find(str(run_id))
+    return run is not None and run.put_aside()
+
+
 def forget(service: ModelService, runs: Runs, run_id: str) -> None:
     """The visitor has left: drops the prompt cache, and after a while the answers."""
     visitor = runs.visitor(run_id)
@@ -121,10 +127,14 @@ def update_seconds(service: ModelService) -> float:
     return UPDATE_SECONDS_BESIDE_MODEL if beside_model else UPDATE_SECONDS
 
 
-def _updates(run: AnswerRun, seconds: float) -> Iterator[dict]:
+def _updates(run: AnswerRun, seconds: float, reader: int) -> Iterator[dict]:
     """The view's values: the last ticks by number; the last value, which Gradio sends twice, has one tick."""
     for batch in batches(run.events, seconds):
-        yield _update(run, batch)
+        events = [event for event in batch if event[0] != ASIDE]
+        if events:
+            yield _update(run, events)
+        if batch[-1] == (ASIDE, None, reader):
+            return
 
 
 def _update(run: AnswerRun, events: list[tuple]) -> dict:

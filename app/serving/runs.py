@@ -91,6 +91,7 @@ class Runs:
         with self._lock:
             for run_id, (owner, run, added) in self._runs.items():
                 if owner.session == session:
+                    run.leave()
                     self._runs[run_id] = (owner, run, min(added, latest))
 
     def forget(self, run_id: str) -> None:

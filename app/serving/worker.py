@@ -34,6 +34,8 @@ WAITING = "waiting"  # another model is loaded when the running answers are done
 # and after how long others who wait get its place
 RETURN_SECONDS, METERED_SECONDS, PATIENCE_SECONDS = 60.0, 6.0, 3.0
 
+# What ends the reading of an answer that goes on: its tab is hidden, and takes it up again when it is seen
+ASIDE = "aside"
 _LAST = ("done", "error")
 
 # Tokens an answer has where nobody says otherwise, and where a device writes one within `QUICK_MS`
@@ -260,6 +262,7 @@ class AnswerRun(Stoppable):
         self.packer = Packer()
         self.finished = threading.Event()
         self._entrance, self._readers, self._left = threading.Lock(), 0, None
+        self._latest, self._aside = 0, False
         self.asking, self._prefixes, self._asked = asking, prefixes, time.monotonic()
         self._turn = service.turns.take(
             self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group, self.look_for_reader
@@ -269,22 +272,41 @@ class AnswerRun(Stoppable):
         self._thread = threading.Thread(target=work, args=(self._work,), name=f"answer-{self.id[:8]}", daemon=True)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Somebody reads the events; once nobody does, it goes on for a while unless others wait for its place."""
+    def reading(self) -> Iterator[int]:
+        """Somebody reads the events; once nobody does, it goes on for a while unless others wait for its place.
+
+        Yields the reader's number, which an `ASIDE` among the events names.
+        """
         with self._entrance:
             self._readers += 1
+            self._latest += 1
+            self._aside, number = False, self._latest
         try:
-            yield
+            yield number
         finally:
             with self._entrance:
                 self._readers -= 1
                 self._left = time.monotonic()
 
+    def put_aside(self) -> bool:
+        """Ends its latest reader, who comes back for it; whether it is aside now, which takes a reader."""
+        with self._entrance:
+            if self._readers and not self._aside:
+                self._aside = True
+                self.events.put((ASIDE, None, self._latest))
+            return self._aside
+
+    def leave(self) -> None:
+        """Nobody comes back who had put it aside."""
+        with self._entrance:
+            if self._aside:
+                self._aside, self._left = False, time.monotonic()
+
     @property
     def seconds_alone(self) -> float:
-        """How long nobody has read it; 0 while somebody does."""
+        """How long nobody has read it; 0 while somebody does, or has put it aside."""
         with self._entrance:
-            return 0.0 if self._readers or self._left is None else time.monotonic() - self._left
+            return 0.0 if self._readers or self._aside or self._left is None else time.monotonic() - self._left
 
     def look_for_reader(self, wanted: bool) -> None:
         """Stops it where its reader stays away.
@@ -340,7 +362,7 @@ def batches(events: queue.SimpleQueue, seconds: float) -> Iterator[list]:
     free = time.monotonic()
     while True:
         batch = [events.get()]
-        while batch[-1][0] not in _LAST:
+        while batch[-1][0] not in (*_LAST, ASIDE):
             try:
                 batch.append(events.get(timeout=max(0.0, free - time.monotonic())))
             except queue.Empty:

@@ -103,6 +103,12 @@ async function lookAfter(run) {
 
 let returning = null; // the turn that the page goes on reading
 
+// Reads on where this page had put an answer aside
+export function takeUp(run) {
+  returning = run;
+  screen.form.resume();
+}
+
 // Goes on with an answer, where the server still has it, in place of what is known of it
 export function resume(id, about) {
   returning = begin(id, about);

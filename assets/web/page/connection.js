@@ -1,8 +1,9 @@
-// The connection to the server while an answer is being written: who hears nothing says why, and what is on screen stays.
+// The connection to the server while an answer is being written: who hears nothing says why, what is on screen stays, and a
+// hidden tab holds none.
 
 import { addressOf, say } from "../base/dom.js";
 import { notify, statusOf } from "../base/server.js";
-import { resume } from "../chat/asking.js";
+import { resume, takeUp } from "../chat/asking.js";
 import { chip } from "./chip.js";
 import { fetchMissed, lose, redraw, screen, state } from "./machine.js";
 
@@ -15,8 +16,11 @@ export async function watchConnection(writing) {
   let known = (await statusOf())?.start;
 
   async function look() {
-    if (document.hidden) return;
     const run = writing();
+    if (document.hidden) {
+      if (run) putAside(run);
+      return;
+    }
     const silent = run && performance.now() - run.heard >= SILENT_MS;
     if (!silent && !state.lost) return;
     const late = setTimeout(() => run && holdUp(run), SILENT_MS);
@@ -38,6 +42,26 @@ export async function watchConnection(writing) {
 
   const again = () => setTimeout(() => look().finally(again), LOOK_MS);
   again();
+  document.addEventListener("visibilitychange", () => {
+    const run = writing();
+    if (run) (document.hidden ? putAside : comeBack)(run);
+  });
+}
+
+// Of its connections a browser gives all tabs of a server six together. A hidden tab leaves its to the others: the server goes
+// on with the answer. Where it does not know the answer yet, the next look asks again
+async function putAside(run) {
+  if (run.aside) return;
+  run.aside = screen.server.aside(run.id).catch(() => false);
+  if (!(await run.aside)) run.aside = null;
+}
+
+async function comeBack(run) {
+  const aside = await run.aside;
+  run.aside = null;
+  if (!aside || run.finished) return;
+  run.heard = performance.now();
+  takeUp(run);
 }
 
 // Not even a short question came through

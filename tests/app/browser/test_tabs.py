@@ -5,7 +5,7 @@ import re
 import pytest
 
 from app.words import page as words
-from tests.app.conftest import DESKTOP, serve
+from tests.app.conftest import DESKTOP, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
@@ -13,6 +13,13 @@ pytestmark = pytest.mark.browser
 CONNECTIONS = 6
 # What Gradio answers for as long as it is read
 STREAMS = re.compile("/queue/data|/heartbeat/")
+# Headless browsers show all tabs: this one says that it is not seen, with the event by which they tell
+SHOWN = """shown => {
+    for (const [name, value] of [["hidden", !shown], ["visibilityState", shown ? "visible" : "hidden"]]) {
+        Object.defineProperty(document, name, { value, configurable: true });
+    }
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
 LENGTH = "Jakiro.moves.state.turns.at(-1)?.main?.tokens.length || 0"
 
 
@@ -71,6 +78,55 @@ def test_seven_tabs_open_beside_each_other(new_tab, fake_address):
         assert not new_tab(fake_address).streams
 
 
+def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_tab, slow):
+    tab = new_tab(slow[1])
+    send(tab, "Hidden?")
+    tab.wait_for_function(f"({LENGTH}) > 4")
+    assert len(tab.streams) == 1
+    tab.evaluate(SHOWN, False)
+    wait_for_streams(tab, 0)
+    known = tab.evaluate(LENGTH)
+    run = slow[0].runs.find(tab.evaluate("Jakiro.moves.state.run.id"))
+    steps = len(run.traces["jakiro"].steps)
+    while len(run.traces["jakiro"].steps) < steps + 4:
+        tab.wait_for_timeout(50)
+    assert tab.evaluate(LENGTH) == known and not tab.streams and not run.finished.is_set(), "it goes on unseen"
+    tab.evaluate(SHOWN, True)
+    tab.wait_for_function(f"({LENGTH}) > {known + 4}")
+    assert tab.is_hidden("#jk-notice") and len(tab.streams) == 1
+    tab.evaluate(SHOWN, False)
+    wait_for_streams(tab, 0)
+    assert run.finished.wait(60)
+    tab.evaluate(SHOWN, True)
+    wait_until_finished(tab)
+    texts = tab.evaluate("Object.entries(Jakiro.moves.state.run.lanes).map(([name, lane]) =>"
+                         " [name, Jakiro.textOf(lane, lane.tokens.length), lane.endReason])")  # fmt: skip
+    assert len(texts) == 2
+    for name, text, end in texts:
+        assert (text, end) == (run.traces[name].text, run.traces[name].end_reason)
+    assert tab.evaluate("Jakiro.moves.state.turns.length") == 1 and tab.is_hidden("#jk-notice")
+
+
+def test_six_answers_in_hidden_tabs_leave_room_for_a_seventh_tab_and_all_come_to_their_ends(new_tab, slow):
+    tabs = []
+    for number in range(CONNECTIONS):
+        tabs.append(new_tab(slow[1]))
+        send(tabs[-1], f"Question {number}?")
+        tabs[-1].wait_for_function("Jakiro.moves.state.turns.length")
+        wait_for_streams(tabs[-1], 1)
+        tabs[-1].evaluate(SHOWN, False)
+        wait_for_streams(tabs[-1], 0)
+    seventh = new_tab(slow[1])
+    send(seventh, "The seventh?")
+    seventh.wait_for_selector(".answer-pane .waiting:visible")
+    stop_all(slow[0].runs, tabs)
+    seventh.wait_for_function(f"({LENGTH}) > 4")
+    for number, tab in enumerate(tabs):
+        tab.evaluate(SHOWN, True)
+        tab.wait_for_function("Jakiro.moves.state.turns.every(run => run.finished)")
+        assert not tab.evaluate("Jakiro.moves.state.lost"), number
+
+
 def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_when_one_is_free(new_tab, slow):
     tabs = [new_tab(slow[1]) for _ in range(CONNECTIONS + 1)]
     *tabs, seventh = tabs
@@ -87,11 +143,13 @@ def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_whe
     assert seventh.evaluate("Jakiro.moves.state.run.question") == "The seventh?"
 
 
-def test_a_closed_tab_tells_the_server(new_tab, slow):
+def test_a_closed_tab_tells_the_server_without_a_stream(new_tab, slow):
     tab = new_tab(slow[1])
     send(tab, "Closed?")
     tab.wait_for_function(f"({LENGTH}) > 4")
     run = slow[0].runs.find(tab.evaluate("Jakiro.moves.state.run.id"))
+    tab.evaluate(SHOWN, False)
+    wait_for_streams(tab, 0)
     assert run.seconds_alone == 0
     tab.goto("about:blank")
     for _ in range(100):

@@ -233,6 +233,31 @@ def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
     assert events[-1] == ["done", None, None]
 
 
+def told_of(updates) -> dict[int, list]:
+    """The events of all updates by their number."""
+    return {int(number): json.loads(tick) for update in updates for number, tick in update["ticks"].items()}
+
+
+def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes_back():
+    generator, runs, run_id = FakeGenerator(LONG, pace=0.02), Runs(Limits()), "a" * 32
+    service = ready_service(generator)
+    updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": run_id})
+    first, run = next(updates), runs.find(run_id)
+    assert handlers.put_aside(runs, run_id) and handlers.put_aside(runs, run_id), "a second time says the same"
+    told = told_of([first, *updates])  # ends by itself
+    assert not run.finished.is_set() and told[max(told)][-1][0] != "done"
+    run._left -= RETURN_SECONDS + 1
+    assert run.seconds_alone == 0
+    told |= told_of(handlers.resume(service, runs, Visitor("tab"), run_id))
+    assert sorted(told) == list(range(len(told))) and told[max(told)][-1] == ["done", None, None]
+    for method, trace in run.traces.items():
+        steps = [
+            value for number in sorted(told) for kind, lane, value in told[number] if (kind, lane) == ("step", method)
+        ]
+        assert "".join(step["text"] for step in steps) == trace.text and trace.end_reason == "length"
+    assert not handlers.put_aside(runs, "b" * 32) and not handlers.put_aside(runs, run_id), "nobody reads it"
+
+
 def test_a_session_that_left_is_forgotten():
     clock = [1000.0]
     service, runs = ready_service(FakeGenerator()), Runs(Limits(), lambda: clock[0])
