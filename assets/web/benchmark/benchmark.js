@@ -5,7 +5,7 @@ import { counted, given, h, keepingFocus, number, say } from "../base/dom.js";
 import { orRetry } from "../base/server.js";
 import { Leaderboard } from "./leaderboard.js";
 import { BenchmarkPlot } from "./plot.js";
-import { benchmarkRows, benchmarkTable } from "./table.js";
+import { OVERALL, benchmarkTable, categoryWords, intervalOf, laneWords, rowsOf, shareWords, temperaturesOf, times, unequalRows } from "./table.js";
 import { trainedWords } from "../data/methods.js";
 import { button, choice } from "../lesson/controls.js";
 import { download } from "../page/save.js";
@@ -70,17 +70,14 @@ function buildForm(on) {
 
 function progressWords({ state, waiting, number, total, done, category }) {
   if (state === "waiting") return waiting;
-  if (state === "running") {
-    return `${say("bench_progress", { n: number, total })} · ${benchmarkRows.categoryWords(category)}`;
-  }
+  if (state === "running") return `${say("bench_progress", { n: number, total })} · ${categoryWords(category)}`;
   if (!done) return say("bench_nothing");
   return say(state === "finished" ? "bench_finished" : "bench_stopped", { n: done, total });
 }
 
 export function mountBenchmark(element, props, watch, server, here) {
   const root = element.querySelector(".jk-benchmark");
-  const state = { recorded: null, here: null, which: "recorded", temperature: null, spokenAt: 0, running: false,
-    loaded: false };
+  const state = { recorded: null, here: null, which: "recorded", temperature: null, spokenAt: 0, running: false, loaded: false };
   const voice = h("div", { class: "voice", role: "status" });
   const head = h("div", { class: "bench-head" });
   const body = h("div", { class: "bench-body" });
@@ -166,15 +163,15 @@ export function mountBenchmark(element, props, watch, server, here) {
 
   // The whole in one sentence
   function headlineOf(results) {
-    const total = benchmarkRows.rowsOf(results, state.temperature).find(({ category }) => category === benchmarkRows.OVERALL);
+    const total = rowsOf(results, state.temperature).find(({ category }) => category === OVERALL);
     if (!total || total.group.speedup === null) return say("bench_results");
     const { group } = total;
-    const interval = benchmarkRows.intervalOf(group);
-    return [say("bench_headline", { method: benchmarkRows.laneWords(total.lane),
-      times: benchmarkRows.times(group.speedup), prompts: counted("bench_prompt", group.num_runs) }),
+    const interval = intervalOf(group);
+    return [say("bench_headline", { method: laneWords(total.lane),
+      times: times(group.speedup), prompts: counted("bench_prompt", group.num_runs) }),
       interval && say("bench_headline_interval", { low: number(interval[0], 2), high: number(interval[1], 2) }),
       group.identical === 1 ? say("bench_headline_all_same")
-        : say("bench_headline_same", { share: benchmarkRows.shareWords(group.identical) })].filter(Boolean).join(", ");
+        : say("bench_headline_same", { share: shareWords(group.identical) })].filter(Boolean).join(", ");
   }
 
   function drawHead(results) {
@@ -195,7 +192,7 @@ export function mountBenchmark(element, props, watch, server, here) {
       if (value === "board" && !board.loaded) orRetry(loadBoard);
     }));
     if (state.which === "board" && results) choices.append(...board.choices());
-    const known = results && state.which !== "board" ? benchmarkRows.temperaturesOf(results) : [];
+    const known = results && state.which !== "board" ? temperaturesOf(results) : [];
     if (known.length > 1) {
       choices.append(pick("bench-shown", say("bench_temperature"), Object.fromEntries(known.map((t) => [`T ${t}`, String(t)])),
         `T ${state.temperature}`, (value) => (state.temperature = Number(value.slice(2)))));
@@ -213,7 +210,7 @@ export function mountBenchmark(element, props, watch, server, here) {
     }
     const measured = state.which === "recorded" ? state.recorded : state.here;
     const results = measured && measured.groups.length ? measured : null;
-    const known = results ? benchmarkRows.temperaturesOf(results) : [];
+    const known = results ? temperaturesOf(results) : [];
     if (!known.includes(state.temperature)) state.temperature = known[0] ?? null;
     drawHead(results);
     if (!known.length) {
@@ -225,7 +222,7 @@ export function mountBenchmark(element, props, watch, server, here) {
     plotHost.hidden = !plot.draw(results, state.temperature);
     numbers.replaceChildren(h("summary", null, say("ask_numbers")), h("div", { class: "bench-scroll", tabindex: 0, role: "region",
       "aria-label": say("bench_results") }, benchmarkTable(results, state.temperature)), h("p", { class: "muted" }, say("bench_definitions")));
-    below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, benchmarkRows.unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))));
+    below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))));
   }
 
   const visible = () => document.body.dataset.jakiroTab === "benchmark";

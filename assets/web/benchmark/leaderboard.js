@@ -1,10 +1,8 @@
 // The leaderboard: all methods on the recorded prompts, each with trees of its own best size, by temperature and category, in any order.
 
 import { h, milliseconds, number, rate, say } from "../base/dom.js";
-import { benchmarkRows } from "./table.js";
+import { OVERALL, categoryWords, cell, shareWords, spread, tableOf, times, unequalRows } from "./table.js";
 import { methodTitle, usualMethod } from "../data/methods.js";
-
-const { OVERALL, categoryWords, times, shareWords, spread, cell, tableOf, unequalRows } = benchmarkRows;
 
 const two = (value) => number(value, 2);
 const between = (interval) => interval && spread(interval);
