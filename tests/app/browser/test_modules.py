@@ -451,6 +451,8 @@ def test_mask_and_plot_read_as_tables(shown):
 
 
 def test_the_tree_on_screen_becomes_a_picture(shown):
+    shown.evaluate("Jakiro.moves.setPhase(1)")
+    shown.wait_for_selector("svg.tree.phase-1")
     drawn = shown.evaluate(
         """async () => { const canvas = await Jakiro.canvasOf(Jakiro.treePicture());
            const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
