@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from jakiro.api.reply import Reply
 from jakiro.config import SamplingParams
 from jakiro.engine.stream import Stream
-from tests.api.served import ASKED, Gated, run_apart, served, wait_until
+from tests.api.served import ASKED, PATIENCE, Gated, run_apart, served, wait_until
 from tests.support import tiny_generator
 
 PROMPT = ASKED["messages"][0]["content"]
@@ -260,7 +260,7 @@ def test_the_chat_template_is_told_what_a_request_says(generator, monkeypatch):
     )
     with served(generator) as (address, _):
         body = ASKED | {"max_tokens": 1, "chat_template_kwargs": {"enable_thinking": False}}
-        assert httpx.post(f"{address}/chat/completions", json=body, timeout=20).status_code == 200
+        assert httpx.post(f"{address}/chat/completions", json=body, timeout=PATIENCE).status_code == 200
     assert told[0]["template_arguments"] == {"enable_thinking": False}
 
 

@@ -15,6 +15,7 @@ from app.page import build as app_page
 from app.page import web
 from app.serving.limits import Limits
 from app.serving.worker import ModelService
+from tests.api.served import PATIENCE
 from tests.app.fake import FakeGenerator
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -23,6 +24,9 @@ FLAGS = (
     "--disable-component-update --disable-sync --process-per-site"
 )  # fmt: skip
 DESKTOP = {"width": 1440, "height": 900}
+# Gradio draws the fields of its form one by one
+FORM_DRAWN = """() => { const form = window.Jakiro?.formDefaults?.();
+  return form && Object.keys(form).every((name) => document.querySelector(`#${name} :is(input, textarea)`)); }"""
 # What each tab can be given by itself; other options are a context's
 LOOKS = ("color_scheme", "reduced_motion", "forced_colors")
 
@@ -80,7 +84,7 @@ def served(load, host: str = "127.0.0.1", logins=None, keys=(), **limits):
 def ready_service(generator, **limits) -> ModelService:
     service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
     service.start()
-    assert service.turns.wait_for(lambda: service.settled, 30)
+    assert service.turns.wait_for(lambda: service.settled, PATIENCE)
     return service
 
 
@@ -158,7 +162,7 @@ class Tabs:
         tab.set_viewport_size(viewport)
         tab.emulate_media(**look)
         tab.problems = problems
-        tab.set_default_timeout(30_000)
+        tab.set_default_timeout(1000 * PATIENCE)
         tab.on("pageerror", lambda error: problems.append(f"script error: {error}"))
         tab.on("request", lambda request: problems.extend(outside(request.url)))
         tab.on("websocket", lambda connection: problems.extend(outside(connection.url)))
@@ -185,11 +189,13 @@ def tabs(browser) -> Tabs:
 
 @pytest.fixture
 def open_tab(tabs):
-    """Opens tabs whose problems fail the test, see `Tabs`."""
+    """Opens tabs whose problems fail the test, see `Tabs`; of a page, once its form is drawn."""
     opened, problems = [], []
 
     def open_at(address: str | None, **options):
         opened.append(tabs.open(address, problems, **options))
+        if address is not None and address.startswith("http"):
+            opened[-1].wait_for_function(FORM_DRAWN)
         return opened[-1]
 
     yield open_at
@@ -266,7 +272,7 @@ def given(tab, function: str, value) -> object:
 def ask(tab, question: str) -> None:
     """Types a question, asks it and waits until its run is on screen; only live runs have hexadecimal ids."""
     before = tab.get_attribute(".jk-view", "data-run")
-    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    tab.wait_for_selector("#jk-chip.ready")
     tab.fill("#question textarea", question)
     tab.click("#ask")
     tab.wait_for_function(
@@ -276,12 +282,11 @@ def ask(tab, question: str) -> None:
     )
 
 
-def wait_until_finished(tab, seconds: float = 60) -> None:
+def wait_until_finished(tab) -> None:
     """Until the run that is on now has ended and its end is drawn; what is drawn may still be the run before."""
     tab.wait_for_function(
         "() => { const { run } = Jakiro.moves.state, drawn = document.querySelector('.jk-view').dataset;"
-        " return run.finished && drawn.run === run.id && drawn.finished === 'true'; }",
-        timeout=seconds * 1000,
+        " return run.finished && drawn.run === run.id && drawn.finished === 'true'; }"
     )
 
 
@@ -304,6 +309,12 @@ def run_until(tab, selector: str) -> None:
             return
         tab.clock.run_for(500)
     raise AssertionError(f"{selector} did not come in a minute of the tab's time")
+
+
+def wait_for_count(tab, selector: str, count: int) -> None:
+    """Waits until so many elements are there."""
+    counted = "([selector, count]) => document.querySelectorAll(selector).length === count"
+    tab.wait_for_function(counted, arg=[selector, count])
 
 
 def wait_for_frames(tab) -> None:

@@ -186,7 +186,7 @@ class FakeGenerator:
         self.active += 1
         self.most_active = max(self.most_active, self.active)
         try:
-            self.gate.wait(60)
+            self.gate.wait(600)
             if limit == 1:
                 trace.end_reason = "length"
             for index in range(len(ids)):

@@ -125,11 +125,11 @@ def test_by_keys_alone(tab):
     tab.keyboard.press("Home")
     tab.keyboard.press("a")
     head = tab.locator(f"{CARD} .card-head")
-    assert head.inner_text() == "␣sky"
+    head.filter(has_text="␣sky").wait_for()
     tab.keyboard.press("ArrowRight")
-    assert head.inner_text() == "␣is"
+    head.filter(has_text="␣is").wait_for()
     tab.keyboard.press("ArrowDown")
-    assert tab.evaluate("document.activeElement.dataset.id") == "2000"
+    tab.wait_for_selector('[data-id="2000"]:focus')
     tab.keyboard.press("Enter")
     tab.wait_for_selector(BAR)
     wait_until_finished(tab)
@@ -156,13 +156,14 @@ def test_on_a_phone_the_card_lies_at_the_lower_edge_with_targets_for_fingers(ope
 def test_in_a_hall_a_clicker_goes_on_and_the_bar_is_there(tab):
     tab.evaluate("Jakiro.projector(true)")
     fork(tab, 3, 2000)
-    assert tab.locator(BAR).is_visible()
+    tab.wait_for_selector(BAR)
     tab.keyboard.press("Home")
     tab.keyboard.press("a")
     box = tab.locator(CARD).bounding_box()
     assert box["x"] >= 0 and box["y"] >= 0 and box["y"] + box["height"] <= 900
     tab.keyboard.press("PageDown")
-    assert not tab.locator(CARD).is_visible() and tab.evaluate("Jakiro.state.index") == 1
+    tab.wait_for_selector(CARD, state="hidden")
+    assert tab.evaluate("Jakiro.state.index") == 1
 
 
 def test_a_reload_keeps_branches_and_what_followed_them(tab):

@@ -288,9 +288,10 @@ def test_a_growing_plot_is_drawn_with_all_the_rest_while_it_is_seen(modules):
       const plot = document.querySelector('.columns .plot-host');
       const view = document.querySelector('.jk-view');
       const drawn = () => [plot, view].map((one) => Number(one.dataset.drawn || 0));
-      const tick = (i) => {
+      const tick = async (i) => {
+        const before = view.dataset.drawn;
         Jakiro.receive({ run: 'd'.repeat(32), ticks: { [i]: ticks[i] } });
-        return new Promise((done) => setTimeout(done, 150));
+        while (view.dataset.drawn === before) await new Promise((done) => setTimeout(done, 20));
       };
       await tick(first); // which may build the answer's parts
       const before = drawn();

@@ -193,7 +193,7 @@ def test_without_plain_beside_it_an_answer_is_set_against_plain_measured_earlier
 
 
 def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
-    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=2))
+    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=20))
     try:
         first, second = open_tab(address), open_tab(address)
         second.wait_for_selector("svg.tree")

@@ -258,6 +258,7 @@ def test_asking_without_a_connection_says_so_and_keeps_the_question(tab):
     before = tab.get_attribute(".jk-view", "data-run")
     tab.fill("#question textarea", "Are you there?")
     tab.context.set_offline(True)
+    tab.wait_for_function("!navigator.onLine")
     for key in (None, "Enter"):
         tab.evaluate("Jakiro.notify(null)")
         tab.press("#question textarea", key) if key else tab.click("#ask")

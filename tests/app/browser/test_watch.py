@@ -10,6 +10,7 @@ from app.page import web
 from app.tools import record
 from app.words import page as words
 from jakiro.methods import METHODS
+from tests.api.served import PATIENCE
 from tests.app.conftest import (
     DESKTOP,
     ask,
@@ -19,6 +20,7 @@ from tests.app.conftest import (
     run_until,
     seek,
     serve,
+    wait_for_count,
     wait_for_frames,
     wait_until_finished,
 )
@@ -125,6 +127,8 @@ FREE = """([field, share]) => { const list = document.querySelector(field);
   document.querySelector('#settings').scrollTop += list.getBoundingClientRect().top - innerHeight * share;
   list.blur();
   list.focus(); }"""
+# It comes flying
+LANDED = "Promise.all(document.querySelector('#settings .options').getAnimations().map((one) => one.finished))"
 PRESSED = """() => { const close = document.querySelector('#close-settings');
   const { left, top, width, height } = close.getBoundingClientRect();
   return close.contains(document.elementFromPoint(left + width / 2, top + height / 2)); }"""
@@ -140,11 +144,12 @@ def test_no_list_of_methods_lies_over_the_drawer_s_close_button(open_tab, fake_a
         for share in (0.3, 0.5, 0.7):
             tab.evaluate(FREE, [field, share])
             tab.wait_for_selector("#settings .options")
-            tab.wait_for_timeout(250)  # it comes flying
+            wait_for_frames(tab)
+            tab.evaluate(LANDED)
             assert tab.locator("#settings .options li").count() > 5
             assert tab.evaluate(PRESSED), (field, share)
     tab.click("#close-settings")
-    assert tab.is_hidden("#settings")
+    tab.wait_for_selector("#settings", state="hidden")
 
 
 # Of each fact: whether it begins a line, whether the sign before it is to be seen, and whether the sign has room
@@ -186,7 +191,7 @@ def test_before_anything_is_asked_or_played_there_is_one_sentence_and_nothing_wi
             assert tab.evaluate(shown, EFFECTLESS) == 0, name
         ask(tab, "Why?")
         wait_until_finished(tab)
-        assert tab.evaluate(shown, EFFECTLESS) == 4
+        tab.wait_for_function(f"selectors => ({shown})(selectors) === 4", arg=EFFECTLESS)
     finally:
         blocks.close()
 
@@ -280,7 +285,7 @@ def test_a_phone_never_scrolls_sideways(open_tab, fake_address):
 
 def test_the_api_streams_and_gives_text_end_and_trace(api):
     job = api.submit("Why?", max_new_tokens=12, api_name="/generate")
-    last = job.result(timeout=30)
+    last = job.result(timeout=PATIENCE)
     assert (last["state"], last["end_reason"], last["num_tokens"]) == ("done", "length", 12)
     trace = api.predict(last["run"], api_name="/trace")["jakiro"]
     assert last["text"] == "".join(step["text"] for step in trace["steps"])
@@ -315,7 +320,7 @@ def recordings(tmp_path, monkeypatch):
 
 
 def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab, recordings):
-    blocks, address = serve(lambda: time.sleep(60))
+    blocks, address = serve(lambda: time.sleep(600))
     try:
         tab = open_tab(address, clock=True)
         tab.wait_for_selector(".sent-with:visible")
@@ -340,8 +345,7 @@ def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_addre
     tab = open_tab(f"{fake_address}?recording={SCENARIOS[1].name}&step=4")
     tab.wait_for_selector('svg.tree[data-step="3"]')
     tab.click('[data-tab="recordings"]')
-    tab.wait_for_selector(".recording-card")
-    assert tab.locator(".recording-card").count() == 3
+    wait_for_count(tab, ".recording-card", 3)
     tab.set_input_files("#jk-open", {"name": "x.json", "mimeType": "application/json", "buffer": b'{"header": {}}'})
     tab.wait_for_selector("#jk-notice.error")
     assert tab.inner_text("#jk-notice").endswith("This file holds no saved answer: the field “steps” is missing.")
@@ -372,7 +376,7 @@ def test_a_changed_setting_says_that_it_applies_to_the_next_answer(open_tab, fak
     tab.wait_for_function("() => document.querySelector('#settings #candidates').dataset.next")
     ask(tab, "Why?")
     wait_until_finished(tab)
-    assert tab.locator("[data-next]").count() == 0
+    wait_for_count(tab, "[data-next]", 0)
     assert tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed") == 5
     assert tab.evaluate("Jakiro.moves.state.run.main.steps[0].nodes.length") == 8
 

@@ -13,7 +13,7 @@ from app.serving.guard import Guard, counted_address
 from app.serving.server import frame_ancestors, read_logins
 from app.tools.load import ask
 from app.words import page as words
-from tests.api.served import run_apart
+from tests.api.served import PATIENCE, run_apart
 from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 
@@ -27,7 +27,7 @@ def guarded():
 def fetch(address, path, body=None, **headers):
     request = urllib.request.Request(address.rstrip("/") + path, data=body, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, answer.headers, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.headers, error.read().decode()
@@ -263,7 +263,7 @@ def page(request, monkeypatch):
 def post(address: str, forwarded: str, here: str = "127.0.0.2") -> int:
     """The status of one request that comes from `here` and says for whom."""
     parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60, source_address=(here, 0))
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE, source_address=(here, 0))
     headers = {"Content-Type": "application/json", "X-Forwarded-For": forwarded}
     connection.request("POST", "/gradio_api/call/trace", BODY, headers)
     status = connection.getresponse().status
@@ -290,7 +290,7 @@ def test_elsewhere_what_a_connection_says_of_its_address_is_not_believed(page):
 def root_for(address: str, **headers: str) -> tuple[str, str]:
     """The page's own address as its settings and its way out name it, for one who says where the page is seen."""
     parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE)
     connection.request("GET", "/config", headers=headers)
     root = json.load(connection.getresponse())["root"]
     connection.request("GET", "/logout", headers=headers)
