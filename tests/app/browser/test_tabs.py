@@ -53,6 +53,7 @@ def slow():
     blocks, address = serve(lambda: generator)
     yield blocks, address, generator
     generator.gate.set()
+    generator.pace = 0
     blocks.close()
 
 
@@ -61,18 +62,20 @@ def send(tab, question: str) -> None:
     tab.click("#ask")
 
 
-def stop_all(runs, tabs) -> None:
-    """Ends tabs' answers on the server: Stop would need a connection."""
-    for tab in tabs:
-        runs.stop(runs.visitor(tab.evaluate("Jakiro.moves.state.turns[0].id")).session)
-
-
 def wait_in(tab, condition) -> None:
     """Waits while the tab's events are told."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         tab.wait_for_timeout(50)
+
+
+def stop_all(runs, tabs) -> None:
+    """Ends tabs' answers on the server: Stop would need a connection."""
+    for tab in tabs:
+        run_id = tab.evaluate("Jakiro.moves.state.turns[0].id")
+        wait_in(tab, lambda run_id=run_id: runs.visitor(run_id))
+        runs.stop(runs.visitor(run_id).session)
 
 
 def wait_for_streams(tab, count: int) -> None:
