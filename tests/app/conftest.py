@@ -146,7 +146,7 @@ class Tabs:
         self._browser, self._contexts = browser, {}
 
     def open(self, address: str | None, problems: list[str], **options):
-        """Script errors and requests outside this machine are added to `problems`.
+        """Of a page, once its form is drawn; script errors and requests outside this machine are added to `problems`.
 
         With `clock` it is alone in a context whose time can be moved, see `hold_clock`.
         """
@@ -168,6 +168,8 @@ class Tabs:
         tab.on("websocket", lambda connection: problems.extend(outside(connection.url)))
         if address is not None:
             tab.goto(address)
+            if address.startswith("http"):
+                tab.wait_for_function(FORM_DRAWN)
         return tab
 
     def _context(self, address: str | None, options: dict):
@@ -189,13 +191,11 @@ def tabs(browser) -> Tabs:
 
 @pytest.fixture
 def open_tab(tabs):
-    """Opens tabs whose problems fail the test, see `Tabs`; of a page, once its form is drawn."""
+    """Opens tabs whose problems fail the test, see `Tabs`."""
     opened, problems = [], []
 
     def open_at(address: str | None, **options):
         opened.append(tabs.open(address, problems, **options))
-        if address is not None and address.startswith("http"):
-            opened[-1].wait_for_function(FORM_DRAWN)
         return opened[-1]
 
     yield open_at
@@ -267,6 +267,14 @@ def functions(tabs):
 def given(tab, function: str, value) -> object:
     """What a function in the browser makes of a large value; as one text it travels many times faster."""
     return tab.evaluate(f"text => ({function})(JSON.parse(text))", json.dumps(value))
+
+
+def show(tab, traces: dict, **options) -> None:
+    """Shows a recording in an empty tab; `options` are those of the page's `showRecording`, such as its step."""
+    script = """([traces, options]) => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
+      Jakiro.showRecording('test', { title: 'Test', traces }, { playNow: false, ...options }); }"""
+    given(tab, script, [traces, options])
+    tab.wait_for_selector("svg.tree")
 
 
 def ask(tab, question: str) -> None:

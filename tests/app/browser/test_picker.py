@@ -379,24 +379,6 @@ def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stay
 
 
 @pytest.mark.browser
-def test_numerics_are_no_choice_where_compiled_passes_are_exact_anyway(open_tab):
-    class Compiled(FakeGenerator):
-        @property
-        def status(self):
-            return super().status | {"compiled": True}
-
-    blocks, address = serve(Compiled)
-    try:
-        tab = open_tab(address)
-        tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · exact")')
-        tab.click("#jk-settings")
-        tab.get_by_label(words.SYSTEM_PROMPT).wait_for(state="visible")
-        assert not tab.get_by_label(words.FAST, exact=True).is_visible()
-    finally:
-        blocks.close()
-
-
-@pytest.mark.browser
 def test_numerics_are_chosen_in_the_settings_and_stand_on_chip_and_trace(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · exact")')

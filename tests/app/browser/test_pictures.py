@@ -82,15 +82,6 @@ def test_the_tree_picture_is_the_tree_on_screen_with_its_legend(modules):
     assert modules.evaluate(PNG, file)["width"] == 1920
 
 
-def test_nothing_of_a_picture_stays_on_the_page(modules):
-    shown(modules, race())
-    trees = "document.querySelector('.tree-host').innerHTML"
-    before = modules.evaluate(trees)
-    modules.evaluate("Jakiro.treePicture(Jakiro.moves.state.run, Jakiro.moves.state.index)")
-    assert modules.evaluate(trees) == before
-    assert modules.evaluate("document.querySelectorAll('.jk-stage, .stage-text, .picture').length") == 0
-
-
 def test_characters_that_no_xml_may_hold_are_replaced(modules):
     shown(modules, race([b"a\x00b\x07c\x1b", "\ufffe\uffff".encode(), b" end"], question="one \x01 two"))
     file = tree(modules, 0)
@@ -123,16 +114,3 @@ def test_a_saved_picture_opens_alone_and_hostile_text_in_it_is_text(open_tab, mo
     alone.goto(path.as_uri())
     assert alone.evaluate("window.ran") is None
     assert loaded == [path.as_uri()]
-
-
-def test_no_line_of_a_picture_is_wider_than_the_picture(modules):
-    """Letters of other scripts are as wide as they are high."""
-    shown(modules, race(question="為什麼天空是藍色的" * 40))
-    file = tree(modules, 0)
-    wide = modules.evaluate(
-        """file => { const host = document.body.appendChild(document.createElement('div'));
-      host.innerHTML = file; const [question] = host.querySelectorAll('text');
-      const box = question.getBBox(); host.remove(); return box.x + box.width; }""",
-        file,
-    )
-    assert 1200 < wide < 1920

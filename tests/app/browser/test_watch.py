@@ -4,15 +4,12 @@ import json
 import time
 
 import pytest
-from gradio_client.exceptions import AppError
 
 from app.page import web
 from app.tools import record
 from app.words import page as words
 from jakiro.methods import METHODS
-from tests.api.served import PATIENCE
 from tests.app.conftest import (
-    DESKTOP,
     ask,
     hold_clock,
     number_of,
@@ -85,24 +82,6 @@ def test_updates_that_were_lost_come_from_the_server_once_more(tab):
     assert tab.evaluate(written) == text != ""
 
 
-def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens_have_no_mark(tab):
-    tab.evaluate("Jakiro.moves.state.run.main.endReason = 'length'")
-    inside = """() => { const end = document.querySelector('.answer-end').getBoundingClientRect();
-      const room = document.querySelector('.answer-scroll').getBoundingClientRect();
-      return end.height > 0 && end.bottom <= room.bottom + 1; }"""
-    for width in (1440, 390):
-        tab.set_viewport_size({"width": width, "height": 844})
-        for index in (0, tab.evaluate("Jakiro.lane().steps.length - 1")):
-            seek(tab, index)
-        tab.wait_for_function(inside)
-    marks = tab.evaluate(
-        """() => [...document.querySelectorAll('.answer-text .token.hue-target:not(.selected) u')].map(getComputedStyle)
-          .map(style => [style.textDecorationLine, style.boxShadow, style.backgroundColor].join(' '))"""
-    )
-    assert len(marks) > 3 and set(marks) == {"none none rgba(0, 0, 0, 0)"}
-    tab.set_viewport_size(DESKTOP)
-
-
 def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
     blocks, address = serve(lambda: FakeGenerator(default_answer() * 4))
     try:
@@ -150,28 +129,6 @@ def test_no_list_of_methods_lies_over_the_drawer_s_close_button(open_tab, fake_a
             assert tab.evaluate(PRESSED), (field, share)
     tab.click("#close-settings")
     tab.wait_for_selector("#settings", state="hidden")
-
-
-# Of each fact: whether it begins a line, whether the sign before it is to be seen, and whether the sign has room
-SIGNS = """() => { const line = document.querySelector('.headline');
-  const [cut] = getComputedStyle(line).clipPath.match(/[\\d.]+px.$/);
-  const facts = [...line.querySelectorAll('.fact:not([hidden])')].map((fact) => fact.getBoundingClientRect());
-  const sign = parseFloat(getComputedStyle(line.firstChild, '::before').left);
-  return facts.map(({ left, top }, i) => { const before = facts[i - 1]?.top === top ? facts[i - 1] : null;
-    return [!before, left + sign + 5 > line.getBoundingClientRect().left + parseFloat(cut),
-      !before || left + sign > before.right]; }); }"""
-
-
-def test_a_line_of_facts_neither_begins_nor_ends_with_the_sign_between_them(tab):
-    breaks = set()
-    for width in (1920, 1440, 800):
-        tab.set_viewport_size({"width": width, "height": 900})
-        wait_for_frames(tab)
-        signs = tab.evaluate(SIGNS)
-        assert len(signs) == 3 and all(seen != begins and room for begins, seen, room in signs), (width, signs)
-        breaks.add(sum(begins for begins, _, _ in signs))
-    assert len(breaks) > 1, "one line at some widths, more at others"
-    tab.set_viewport_size(DESKTOP)
 
 
 EFFECTLESS = ".phases, .scrubber, .plot-pane, .panels, .race-more"
@@ -281,30 +238,6 @@ def test_a_phone_never_scrolls_sideways(open_tab, fake_address):
             "Math.max(...[...document.querySelectorAll('.pane')].map(p => p.getBoundingClientRect().right))"
         )
         assert wide <= 390
-
-
-def test_the_api_streams_and_gives_text_end_and_trace(api):
-    job = api.submit("Why?", max_new_tokens=12, api_name="/generate")
-    last = job.result(timeout=PATIENCE)
-    assert (last["state"], last["end_reason"], last["num_tokens"]) == ("done", "length", 12)
-    trace = api.predict(last["run"], api_name="/trace")["jakiro"]
-    assert last["text"] == "".join(step["text"] for step in trace["steps"])
-    assert sum(len(step["committed_ids"]) for step in trace["steps"]) == 11
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"temperature": -1}, "Temperature must be between 0 and 2; you gave -1."),
-        ({"max_new_tokens": 0}, "Length must be a whole number of tokens, 1 or more; you gave 0."),
-        ({"question": ""}, words.EMPTY_QUESTION),
-    ],
-)
-def test_the_api_refuses_bad_values_in_words(api, changes, sentence):
-    values = {"question": "Why?"} | changes
-    with pytest.raises(AppError) as refusal:
-        api.predict(**values, api_name="/generate")
-    assert str(refusal.value) == sentence
 
 
 SCENARIOS = record.scenarios({"overall": 1.0})[:3]

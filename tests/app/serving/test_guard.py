@@ -287,33 +287,6 @@ def test_elsewhere_what_a_connection_says_of_its_address_is_not_believed(page):
     assert 429 not in found[:LIMIT] and found[LIMIT] == 429
 
 
-def root_for(address: str, **headers: str) -> tuple[str, str]:
-    """The page's own address as its settings and its way out name it, for one who says where the page is seen."""
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE)
-    connection.request("GET", "/config", headers=headers)
-    root = json.load(connection.getresponse())["root"]
-    connection.request("GET", "/logout", headers=headers)
-    return root, connection.getresponse().headers["location"]
-
-
-SPOOFED = {
-    "X-Forwarded-For": "203.0.113.7",
-    "X-Forwarded-Host": "evil.example",
-    "X-Gradio-Server": "http://evil.example",
-}
-
-
-@pytest.mark.parametrize("page", [False], indirect=True)
-def test_nobody_tells_the_page_its_address(page):
-    assert {name.rstrip("/") for name in root_for(page, **SPOOFED)} == {page.rstrip("/")}
-
-
-@pytest.mark.parametrize("page", [True], indirect=True)
-def test_a_spaces_proxy_tells_the_page_its_address(page):
-    assert {name.rstrip("/") for name in root_for(page, **SPOOFED)} == {"http://evil.example"}
-
-
 @pytest.mark.parametrize(
     ("address", "counted"),
     [

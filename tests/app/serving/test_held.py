@@ -13,7 +13,7 @@ import urllib.request
 import pytest
 
 from app.tools.load import Call
-from tests.api.served import any_port, wait_until
+from tests.api.served import any_port
 from tests.app.serving.test_flood import QUESTION
 from tests.faults import ROOT
 
@@ -103,16 +103,6 @@ def test_another_address_is_answered_while_one_holds_twelve_hundred_requests(pag
     finally:
         crowd.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, most)
-
-
-@pytest.mark.rare
-def test_a_request_whose_body_does_not_come_is_let_go(page, free_port):
-    crowd = Crowd(free_port)
-    crowd.hold(half(1))
-    answers = []
-    wait_until(lambda: answers.extend(crowd.answers()) or answers)
-    assert answers == [b"HTTP/1.1 408 Request Timeout"]
-    crowd.close()
 
 
 @pytest.mark.rare
