@@ -8,7 +8,6 @@ import json
 
 import pytest
 
-from app.page import web
 from app.page.offered import offered_questions
 from app.words import page as words
 from jakiro.trace import Trace
@@ -200,19 +199,6 @@ def test_files_that_lie_are_refused_in_one_sentence_and_the_view_stays(tab):
         assert tab.is_visible("svg.tree")
         tab.evaluate("Jakiro.notify(null)")
     assert opened(tab, traces) == ""
-
-
-def test_the_step_of_an_address_is_one_of_the_recordings(open_tab, fake_address):
-    name, visit = web.recording_names()[0], open_tab(None, reduced_motion="reduce")
-    for asked, said in {
-        "999999": "; the recording has ",
-        **dict.fromkeys(("-3", "NaN", "1e400"), "A step is a whole number"),
-    }.items():
-        visit.goto(f"{fake_address}?recording={name}&step={asked}")
-        visit.wait_for_selector("svg.tree")
-        where = visit.inner_text(".where").split()
-        assert where[0] == "step" and where[1].isdigit()
-        visit.wait_for_function("said => document.body.innerText.includes(said)", arg=said)
 
 
 def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):

@@ -60,15 +60,6 @@ def test_what_is_drawn_equals_the_trace_of_that_request(tab, api):
     assert tab.inner_text('[data-fact="same"] span >> nth=0').startswith("Same ")
 
 
-def test_the_race_shows_both_lanes_at_one_time_and_a_result(tab):
-    tab.click('[data-tab="race"]')
-    tab.wait_for_function("() => document.querySelector('.result-speedup')?.textContent.includes('×')")
-    lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
-    assert len(lanes) == 2 and lanes[0] == lanes[1]
-    assert words.BROWSER["race_same"] in tab.inner_text(".lead")
-    tab.click('[data-tab="watch"]')
-
-
 def test_updates_that_were_lost_come_from_the_server_once_more(tab):
     written = "(() => { const { main } = Jakiro.moves.state.run; return Jakiro.textOf(main, main.tokens.length); })()"
     text = tab.evaluate(written)
@@ -225,19 +216,6 @@ def test_a_follow_up_question_sends_the_conversation(open_tab, fake_address, api
     tab.click('[data-action="chat_undo"]')
     tab.wait_for_selector(".answer-pane .answer-text .token")
     assert tab.inner_text(".turn summary") == "First?" and tab.inner_text(".asked") == "Second?"
-
-
-def test_a_phone_never_scrolls_sideways(open_tab, fake_address):
-    tab = open_tab(fake_address, viewport={"width": 390, "height": 844})
-    ask(tab, "Why?")
-    wait_until_finished(tab)
-    for name in ("watch", "race", "recordings"):
-        tab.click(f'[data-tab="{name}"]')
-        assert tab.evaluate("document.documentElement.scrollWidth") == 390
-        wide = tab.evaluate(
-            "Math.max(...[...document.querySelectorAll('.pane')].map(p => p.getBoundingClientRect().right))"
-        )
-        assert wide <= 390
 
 
 SCENARIOS = record.scenarios({"overall": 1.0})[:3]
