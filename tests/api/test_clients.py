@@ -194,7 +194,8 @@ def test_who_hangs_up_ends_the_answer(generator):
             gated.gate.clear()
             with pytest.raises(httpx.ReadTimeout):
                 body = ASKED | {"max_tokens": 40, "stream": stream, "temperature": 0}
-                with httpx.stream("POST", f"{address}/chat/completions", json=body, timeout=0.5) as answer:
+                soon = httpx.Timeout(PATIENCE, read=0.5)
+                with httpx.stream("POST", f"{address}/chat/completions", json=body, timeout=soon) as answer:
                     for _ in answer.iter_bytes():
                         pass
             gated.gate.set()

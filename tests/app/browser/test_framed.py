@@ -127,7 +127,7 @@ def seen(page, selector: str, share: float = 0.999) -> bool:
             clearTimeout(late);
             tell(true);
           }, { threshold: [0.25, 0.5, share] });
-          const late = setTimeout(() => tell(false), 5000);
+          const late = setTimeout(() => tell(false), 60_000);
           watch.observe(document.querySelector(selector));
         })""",
         [selector, share],
