@@ -163,31 +163,6 @@ def test_a_click_goes_to_the_step_and_a_drag_zooms(shown, traces):
     assert shown.get_attribute("svg.tree", "data-step") == str(step)
 
 
-def test_two_lines_are_named_at_their_ends_and_need_no_legend(shown):
-    notes = " ".join(one["text"] for one in drawing(shown)["layout"]["annotations"])
-    assert "Plain decoding" in notes and "Jakiro" in notes and "tokens/s" in notes
-    assert shown.locator(".columns .plot .legend").count() == 0
-    # In mid-race, too, the name of the lane that leads stands above its line, whichever wrote last; no name leaves the
-    # plot, not even where lines have just begun
-    shown.evaluate("Jakiro.setTab('race')")
-    where = """time => new Promise((tell) => { Jakiro.moves.state.time = time; Jakiro.redrawNow();
-      requestAnimationFrame(() => requestAnimationFrame(() => {
-        const plot = document.querySelector(".race .plot");
-        const area = plot.querySelector(".nsewdrag").getBoundingClientRect();
-        const names = [...plot.querySelectorAll(".annotation")].filter((one) => one.textContent.includes("tokens/s"));
-        const boxes = names.map((one) => one.querySelector(".annotation-text").getBoundingClientRect());
-        tell([plot.layout.annotations.filter(({ text }) => text.includes("tokens/s")).map((one) => one.yanchor),
-          boxes.every((box) => box.left >= area.left && box.bottom <= area.bottom + 4)]);
-      })); })"""
-    shown.wait_for_selector(".race .plot .main-svg")
-    clock = shown.evaluate("Jakiro.lane().clock")
-    seen = [shown.evaluate(where, clock * part / 9) for part in range(1, 9)]
-    # Too few tokens for a speed have no name yet
-    named = [places for places, _ in seen if places]
-    assert len(named) >= 6 and all(leader == "bottom" != plain for plain, leader in named)
-    assert all(inside for _, inside in seen)
-
-
 def test_tokens_or_speed_is_one_choice_for_both_tabs(shown):
     shown.click('.watch-only [data-plot-mode="speed"]')
     shown.evaluate("Jakiro.setTab('race')")
