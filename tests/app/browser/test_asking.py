@@ -18,8 +18,8 @@ GROWN = "count => Jakiro.lane()?.tokens.length > count && Jakiro.moves.state.run
 
 @pytest.fixture(scope="module")
 def slow():
-    """A page whose answers take some ten seconds."""
-    generator = FakeGenerator(default_answer() * 4, pace=1.0)
+    """A page whose answers last longer than any test that does not stop them."""
+    generator = FakeGenerator(default_answer() * 4, pace=10.0)
     blocks, address = serve(lambda: generator)
     yield generator, blocks, address
     blocks.close()
@@ -44,8 +44,7 @@ def fail_on(tab, *names: str):
     return lambda: tab.unroute("**/component_server/")
 
 
-def test_a_question_during_an_answer_ends_it_and_is_answered(tab, slow, monkeypatch):
-    monkeypatch.setattr(slow[0], "pace", 5.0)
+def test_a_question_during_an_answer_ends_it_and_is_answered(tab, slow):
     ask(tab, "First?")
     tab.wait_for_function(GROWN, arg=4)
     ask(tab, "Second?")
@@ -86,13 +85,11 @@ def test_what_was_to_be_sent_without_a_connection_is_not_sent_with_the_next_ques
     assert tab.evaluate("Jakiro.moves.state.turns.length") == 2
 
 
-def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow, monkeypatch):
+def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow):
     ask(tab, "First?")
     tab.click("#stop")
     wait_until_finished(tab)
     other = open_tab(slow[2])
-    # Whatever the page takes meanwhile, the other's answer is not over
-    monkeypatch.setattr(slow[0], "pace", 10.0)
     ask(other, "Another’s?")
     tab.fill("#question textarea", "Second?")
     tab.click("#ask")
@@ -107,7 +104,6 @@ def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow, monke
 
 
 def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab, slow, monkeypatch):
-    monkeypatch.setattr(slow[0], "pace", 5.0)
     ask(tab, "Reloaded?")
     tab.wait_for_function(GROWN, arg=4)
     run = tab.get_attribute(".jk-view", "data-run")
@@ -118,7 +114,7 @@ def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab, slow, monkeypa
     tab.wait_for_function(GROWN, arg=known + 4)
     assert tab.evaluate(TURNS) == [["Reloaded?", False]]
     assert tab.is_hidden("#jk-notice") and tab.input_value("#question textarea") == ""
-    monkeypatch.setattr(slow[0], "pace", 1.0)
+    monkeypatch.setattr(slow[0], "pace", 0.1)
     wait_until_finished(tab)
     assert tab.evaluate("Jakiro.moves.state.run.main.endReason") == "length"
     texts = tab.evaluate(
@@ -128,10 +124,8 @@ def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab, slow, monkeypa
     assert all(text and whole.startswith(text.rstrip("�")) for text in texts)
 
 
-def test_a_reload_while_the_question_waits_keeps_its_place(tab, open_tab, slow, monkeypatch):
+def test_a_reload_while_the_question_waits_keeps_its_place(tab, open_tab, slow):
     other = open_tab(slow[2])
-    # Whatever the page takes meanwhile, the other's answer is not over
-    monkeypatch.setattr(slow[0], "pace", 10.0)
     ask(other, "Another’s?")
     tab.fill("#question textarea", "Mine?")
     tab.click("#ask")
@@ -188,7 +182,7 @@ def test_a_lost_connection_is_said_and_taken_up_again_when_it_is_back(open_tab, 
 def test_a_question_that_has_not_come_to_the_server_yet_is_waited_for(tab):
     """A browser may hold it back, and then send what the page asks meanwhile beside it."""
     held = []
-    tab.route("**/queue/join*", held.append)
+    tab.route("**/queue/join*", lambda route: held.append(route))
     tab.fill("#question textarea", "Held back?")
     tab.click("#ask")
     tab.wait_for_function("Jakiro.moves.state.turns.length")
