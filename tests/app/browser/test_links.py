@@ -12,7 +12,7 @@ from app.page import web
 from app.serving.limits import Limits
 from app.words import page as words
 from tests.api.served import PATIENCE
-from tests.app.conftest import ask, serve, wait_until_finished
+from tests.app.conftest import FORM_DRAWN, ask, serve, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -66,6 +66,7 @@ def said(tab) -> str:
 def settle(tab) -> None:
     tab.wait_for_selector("#jk-chip.ready")
     tab.wait_for_selector("svg.tree")
+    tab.wait_for_function(FORM_DRAWN)
 
 
 def opened(open_tab, address: str, link: str, **options):
@@ -107,6 +108,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
 
     there, asked = opened(open_tab, other_address, link)
     there.wait_for_selector("#jk-chip.ready")
+    there.wait_for_function(FORM_DRAWN)
     filled = "question => document.querySelector('#question textarea')?.value === question"
     there.wait_for_function(filled, arg=QUESTION)
     holds = f"wanted => Object.entries(({FORM})()).every(([name, value]) => value === wanted[name])"

@@ -97,8 +97,9 @@ FREE = """([field, share]) => { const list = document.querySelector(field);
   document.querySelector('#settings').scrollTop += list.getBoundingClientRect().top - innerHeight * share;
   list.blur();
   list.focus(); }"""
-# It comes flying
-LANDED = "Promise.all(document.querySelector('#settings .options').getAnimations().map((one) => one.finished))"
+# One list goes, and another one comes flying
+LANDED = """() => { const lists = document.querySelectorAll('#settings .options');
+  return lists.length === 1 && lists[0].getAnimations().every(({ playState }) => playState === 'finished'); }"""
 PRESSED = """() => { const close = document.querySelector('#close-settings');
   const { left, top, width, height } = close.getBoundingClientRect();
   return close.contains(document.elementFromPoint(left + width / 2, top + height / 2)); }"""
@@ -115,7 +116,7 @@ def test_no_list_of_methods_lies_over_the_drawer_s_close_button(open_tab, fake_a
             tab.evaluate(FREE, [field, share])
             tab.wait_for_selector("#settings .options")
             wait_for_frames(tab)
-            tab.evaluate(LANDED)
+            tab.wait_for_function(LANDED)
             assert tab.locator("#settings .options li").count() > 5
             assert tab.evaluate(PRESSED), (field, share)
     tab.click("#close-settings")
