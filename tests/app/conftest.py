@@ -274,7 +274,7 @@ def show(tab, traces: dict, **options) -> None:
     script = """([traces, options]) => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
       Jakiro.showRecording('test', { title: 'Test', traces }, { playNow: false, ...options }); }"""
     given(tab, script, [traces, options])
-    tab.wait_for_selector("svg.tree")
+    tab.wait_for_selector(":is(svg.tree, .ladder):visible")
 
 
 def ask(tab, question: str) -> None:

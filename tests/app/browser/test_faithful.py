@@ -202,7 +202,7 @@ def test_a_saved_page_has_the_race_and_its_result(modules, open_tab, tmp_path):
     assert tab.locator(".lane").count() == 2
     tab.click(".start-race")
     tab.wait_for_function("() => document.querySelectorAll('.lane-main [data-token]').length > 8")
-    tab.evaluate("Jakiro.moves.state.time = 1e9")
+    tab.evaluate("if (Jakiro.moves.state.playing) Jakiro.moves.state.time = 1e9")
     tab.wait_for_selector(".result-card .verdict", state="attached")
     lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
     assert lanes[0] == lanes[1]
