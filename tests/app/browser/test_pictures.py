@@ -79,14 +79,6 @@ def test_the_tree_picture_is_the_tree_on_screen(modules):
     assert modules.evaluate(PNG, file)["width"] == 1920
 
 
-def test_nothing_of_a_picture_stays_on_the_page(modules):
-    shown(modules, race())
-    trees = "document.querySelector('.tree-host').innerHTML"
-    before = modules.evaluate(trees)
-    modules.evaluate("Jakiro.treePicture()")
-    assert modules.evaluate(trees) == before
-
-
 def test_characters_that_no_xml_may_hold_are_replaced(modules):
     shown(modules, race([b"a\x00b\x07c\x1b", "\ufffe\uffff".encode(), b" end"]))
     file = tree(modules, 0)
