@@ -2,8 +2,7 @@
 
 Rows are JSON lines with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made.
 Features that were computed on the way lie beside their part, see `features.py`. The text itself comes from
-`writing.py` or `endpoint.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings both
-together.
+`writing.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings both together.
 """
 
 import gzip
@@ -17,7 +16,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 from torch import Tensor
 
@@ -32,7 +30,6 @@ from jakiro.training.features import Text, features_path, write_file
 from jakiro.training.messages import made_messages
 from jakiro.training.writing import TextRequest, Written, write_texts
 from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from jakiro.zoo.loading import choose_device, choose_dtype, read_target
 
 MANIFEST_NAME = "manifest.json"
@@ -104,8 +101,6 @@ class CorpusConfig:
         True,
         "--features/--no-features",
     )
-    endpoint: str | None = setting("URL of an OpenAI-compatible server that runs the target.", None)
-    api_key_file: str | None = setting("File with the endpoint's API key; if not given, OPENAI_API_KEY has it.", None)
     device: str | None = setting(About.DEVICE, None)
     dtype: str | None = setting(About.DTYPE, None)
     template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)
@@ -242,7 +237,7 @@ _MANIFEST = {
 
 
 def write_corpus(config: CorpusConfig) -> int:
-    """Lets a target, or a server that runs it, write the text that a head is trained on.
+    """Lets a target write the text that a head is trained on.
 
     Returns:
         How many tokens this call kept.
@@ -254,22 +249,13 @@ def write_corpus(config: CorpusConfig) -> int:
     if config.prompts is not None:
         prompts = [question.turns[0] for question in load_questions(Path(config.prompts))]
     excluded = evaluation_runs(map(Path, config.exclude))
-    target, sha256, features_of = config.target or zoo.DEFAULT_TARGET, None, None
-    if config.endpoint is None:
-        device = choose_device(config.device)
-        model, tokenizer, sha256 = read_target(config.target, device, choose_dtype(config.dtype, device))
-        ends = stop_ids(model, tokenizer)
-        if packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype):
-            pack_linears(model)
-        features_of = (sha256 or target) if config.keep_features and device.type == "cpu" else None
-        write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends)
-    else:
-        from jakiro.training.endpoint import Endpoint, read_api_key
-
-        tokenizer = weights.load_tokenizer(config.target)
-        ends = stop_ids(SimpleNamespace(config=weights.load_config(config.target)), tokenizer)
-        key = read_api_key(config.api_key_file)
-        write = Endpoint(config.endpoint, tokenizer, config.batch_size, api_key=key).write_texts
+    target, device = config.target or zoo.DEFAULT_TARGET, choose_device(config.device)
+    model, tokenizer, sha256 = read_target(config.target, device, choose_dtype(config.dtype, device))
+    ends = stop_ids(model, tokenizer)
+    if packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype):
+        pack_linears(model)
+    features_of = (sha256 or target) if config.keep_features and device.type == "cpu" else None
+    write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends)
     tell_template(tokenizer, read_arguments(config.template_arguments))
     if config.made:
         passages = [] if config.passages is None else _passages(Path(config.passages), tokenizer)
