@@ -23,10 +23,8 @@ from jakiro.heads.kind import HeadKind
 from jakiro.heads.kinds import make_head
 from jakiro.methods import DEFAULT, METHODS, Methods
 from jakiro.methods import methods_from as methods_of
-from jakiro.plots import MISSING
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import Row, read_corpus, read_manifest
-from jakiro.training.curves import write_curves
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import FeatureCache, KeptFeatures
 from jakiro.training.losses import Objective
@@ -88,7 +86,7 @@ class TrainConfig:
     max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
     features: str | None = setting("Folder of features, if several runs share them; if not given, in --work.", None)
     final_report: bool = setting("End with numbers on held-out rows.", True, "--report/--no-report")
-    logdir: str | None = setting("Folder for tensorboard and training.html.", None)
+    logdir: str | None = setting("Folder for tensorboard.", None)
     device: str | None = setting(About.DEVICE, None)
     resume: bool = setting("Continue from the last checkpoint in --work.", False, "--resume")
 
@@ -234,8 +232,6 @@ def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
     if plan.source is not None and is_continued(plan.source[0].config, material.shape):
         earlier = read_manifest(plan.source[1]).get("minutes", 0.0)
     add_minutes(out, earlier + trainer.elapsed / 60)
-    if config.logdir:
-        draw_curves(Path(config.logdir))
 
 
 def calibrated(objective: Objective, data: HeldOut, seed: int, out: Path) -> None:
@@ -303,13 +299,6 @@ def _refuse_short_rows(held_out: Sequence[Row]) -> None:
             f"The first {len(checked)} held-out texts are too short to evaluate a head: each has at most {steps + 2} "
             "tokens, or none to learn from; hold out more rows, or write longer texts."
         )
-
-
-def draw_curves(logdir: Path) -> None:
-    try:
-        log.info("Curves in %s.", write_curves(logdir))
-    except ModuleNotFoundError:
-        log.info(MISSING)
 
 
 def _recipe(trainer: Trainer, config: TrainConfig, rows: Sequence[Row]) -> dict[str, object]:
