@@ -32,7 +32,7 @@ from jakiro.methods import METHODS, Methods, methods_from
 from jakiro.training.bound import BoundHead
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.extract import extract, target_dtype
-from jakiro.training.features import Batch, FeatureCache, KeptFeatures
+from jakiro.training.features import Batch, FeatureCache
 from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions
 from jakiro.training.parallel import objective_for
 from jakiro.training.replay import Answer, ReplayedStep, replay
@@ -120,8 +120,7 @@ def _read(config: CalibrateConfig, known: Methods) -> tuple[BoundHead, list[Row]
 
 def _held_out(config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row], work: Path) -> HeldOut:
     """The rows with the target's features and choices."""
-    kept = KeptFeatures(list(map(Path, config.corpora)), bound.source)
-    extract(bound.model, rows, work, bound.layers, kept)
+    extract(bound.model, rows, work, bound.layers, bound.source)
     return held_out(FeatureCache(work), range(len(rows)), bound.tables[1].float())
 
 

@@ -1,8 +1,8 @@
 """A corpus that the target writes: answers to prompts, or to messages that it wrote too (Magpie, arXiv 2406.08464).
 
-Rows are JSON lines with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made.
-Features that were computed on the way lie beside their part, see `features.py`. The text itself comes from
-`writing.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings both together.
+Rows are JSON lines with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made. The
+text itself comes from `writing.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings
+both together.
 """
 
 import gzip
@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from torch import Tensor
-
 from jakiro.config import About, SamplingParams, is_count, is_number, require, setting
 from jakiro.kernels.linear import pack_linears, packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
@@ -26,7 +24,6 @@ from jakiro.system import atomic_file, write_atomically
 from jakiro.target.families import stop_ids
 from jakiro.text import all_arguments, read_arguments, tell_template
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
-from jakiro.training.features import Text, features_path, write_file
 from jakiro.training.messages import made_messages
 from jakiro.training.writing import TextRequest, Written, write_texts
 from jakiro.zoo import table as zoo
@@ -94,12 +91,6 @@ class CorpusConfig:
         f"{RUN_WORDS} successive words with one of them are dropped.",
         (),
         repeated=True,
-    )
-    keep_features: bool = setting(
-        "On a CPU store the target's features beside the texts, so that train need not compute them: 2 bytes × hidden "
-        "size per token, 1.2 GB per million tokens for the default target.",
-        True,
-        "--features/--no-features",
     )
     device: str | None = setting(About.DEVICE, None)
     dtype: str | None = setting(About.DTYPE, None)
@@ -254,14 +245,13 @@ def write_corpus(config: CorpusConfig) -> int:
     ends = stop_ids(model, tokenizer)
     if packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype):
         pack_linears(model)
-    features_of = (sha256 or target) if config.keep_features and device.type == "cpu" else None
     write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends)
     tell_template(tokenizer, read_arguments(config.template_arguments))
     if config.made:
         passages = [] if config.passages is None else _passages(Path(config.passages), tokenizer)
         prompts = made_messages(config.rows, config.options.seed, passages)
     out, options = Path(config.out), config.options
-    writer = CorpusWriter(write, ends, tokenizer, out, options, prompts, target, sha256, excluded, features_of)
+    writer = CorpusWriter(write, ends, tokenizer, out, options, prompts, target, sha256, excluded)
     return writer.write(config.rows)
 
 
@@ -282,7 +272,6 @@ class CorpusWriter:
         prompts: user messages to answer, or None to let the target write them too.
         target, target_sha256: the target's name and the hash of its weights, None where it is not known.
         excluded: runs of words that no row may contain, see `exclusion.py`; rows of an earlier call are checked too.
-        features_of: hash of the target's weights under which its features are kept; None keeps none.
 
     Raises:
         ValueError: the folder holds a corpus made with other settings, or the tokenizer has no chat template.
@@ -299,14 +288,13 @@ class CorpusWriter:
         target: str = "",
         target_sha256: str | None = None,
         excluded: Collection[str] = (),
-        features_of: str | None = None,
     ) -> None:
         if not tokenizer.chat_template:
             raise ValueError("The target's tokenizer has no chat template, so there is no user turn to write from.")
         self._write, self.stop_ids, self.tokenizer = write, stop_ids, tokenizer
         self.folder, self.options = folder, options
         self.prompts, self.kind = prompts, "prompts" if prompts else SELF_WRITTEN
-        self.excluded, self.features_of = frozenset(excluded), features_of
+        self.excluded = frozenset(excluded)
         self.before, self.after = turn_ids(tokenizer)
         asked = prompts and hashlib.sha256("\0".join(prompts).encode()).hexdigest()
         settings = {
@@ -359,30 +347,25 @@ class CorpusWriter:
         queue = deque(self._first_request(number) for _, numbers in missing for number in numbers)
         before, done = self.counts["tokens"], {}
         progress = _Progress(len(queue))
-        for row_number, row, features in self._rows(queue):
-            done[row_number] = row, features
+        for row_number, row in self._rows(queue):
+            done[row_number] = row
             progress.add(len(row.ids) - row.l0)
             # Parts are closed in order, so that the first of two equal rows stays, whichever was finished first.
             while missing and all(number in done for number in missing[0][1]):
                 path, numbers = missing.popleft()
-                kept = [pair for number in numbers if self._worth_keeping((pair := done.pop(number))[0])]
-                texts = [Text(row.ids, features) for row, features in kept if features is not None]
-                if texts:
-                    write_file(features_path(path), texts, {"target": self.features_of})
-                write_part(path, [row for row, _ in kept])
-                self._count([row for row, _ in kept])
+                kept = [row for number in numbers if self._worth_keeping(row := done.pop(number))]
+                write_part(path, kept)
+                self._count(kept)
                 self._write_manifest()
         return self.counts["tokens"] - before
 
-    def _rows(self, queue: deque[TextRequest]) -> Iterator[tuple[int, Row, Tensor | None]]:
-        """Finished rows with number and features. Text request 2n writes row n's message, 2n + 1 its answer."""
-        for request, written, features in self._write(queue):
+    def _rows(self, queue: deque[TextRequest]) -> Iterator[tuple[int, Row]]:
+        """Finished rows with their numbers. Text request 2n writes row n's message, 2n + 1 its answer."""
+        for request, written in self._write(queue):
             number, is_answer = divmod(request.number, 2)
             if is_answer:
                 start = len(self.before) if self.prompts is None else len(request.ids)
-                temperature = request.temperature
-                row = Row(request.ids + written, self.kind, temperature, len(request.ids), start)
-                yield number, row, features
+                yield number, Row(request.ids + written, self.kind, request.temperature, len(request.ids), start)
             else:
                 message = [token for token in written if token not in self.stop_ids]
                 queue.appendleft(self._answer_request(number, message))
@@ -400,8 +383,7 @@ class CorpusWriter:
         temperature = options.temperatures[number % len(options.temperatures)]
         seed = (options.seed << _NUMBER_BITS) + 2 * number + 1
         ids = self.before + message + self.after
-        limits = options.max_new_tokens, options.top_k
-        return TextRequest(2 * number + 1, ids, seed, temperature, *limits, keep_features=self.features_of is not None)
+        return TextRequest(2 * number + 1, ids, seed, temperature, options.max_new_tokens, options.top_k)
 
     def _worth_keeping(self, row: Row) -> bool:
         key = tuple(row.ids)

@@ -26,7 +26,7 @@ from jakiro.methods import methods_from as methods_of
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import Row, read_corpus, read_manifest
 from jakiro.training.extract import extract, target_dtype
-from jakiro.training.features import FeatureCache, KeptFeatures
+from jakiro.training.features import FeatureCache
 from jakiro.training.losses import Objective
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import (
@@ -175,11 +175,8 @@ def read_features(plan: Plan) -> Material:
     if process.is_main_process:
         write_manifest(Path(config.out), plan.rows, config.options.num_validation, target)
     with process.main_process_first():
-        layers, kept = (
-            shape.layers_of(text.num_hidden_layers),
-            KeptFeatures(list(map(Path, config.corpora)), sha256 or target),
-        )
-        extract(model, plan.rows, folder, layers, kept, config.options.precision)
+        layers = shape.layers_of(text.num_hidden_layers)
+        extract(model, plan.rows, folder, layers, sha256 or target, config.options.precision)
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
     return Material(shape, FeatureCache(folder), *(each.weight.detach().float() for each in tables))
 

@@ -35,7 +35,6 @@ class TextRequest:
         max_new_tokens: longest continuation.
         top_k: sample from so many tokens; 0 means all.
         overhang: tokens to write after the end, which a stop id or the limit sets.
-        keep_features: return the target's features too.
     """
 
     number: int
@@ -45,7 +44,6 @@ class TextRequest:
     max_new_tokens: int
     top_k: int = 0
     overhang: int = 0
-    keep_features: bool = False
 
 
 class Written(NamedTuple):
@@ -53,12 +51,10 @@ class Written(NamedTuple):
 
     Attributes:
         ids: the new ids, stop id and overhang included.
-        features: (old and new ids, hidden) float16, the target's after the final norm; None where they are not kept.
     """
 
     request: TextRequest
     ids: list[int]
-    features: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -66,12 +62,6 @@ class _Row:
     request: TextRequest
     written: list[int] = field(default_factory=list)
     end: int | None = None
-    features: list[Tensor] = field(default_factory=list)
-
-    def read(self, features: Tensor) -> None:
-        """Keeps, if asked to, the (rows, hidden) features of the ids that were read last."""
-        if self.request.keep_features:
-            self.features.append(features.half())
 
     def take(self, token: int, stop_ids: Collection[int]) -> None:
         self.written.append(token)
@@ -80,14 +70,7 @@ class _Row:
 
     @property
     def finished(self) -> bool:
-        # The last token's features come with the pass that writes one more.
-        after = self.request.overhang + self.request.keep_features
-        return self.end is not None and len(self.written) == self.end + after
-
-    @property
-    def result(self) -> Written:
-        ids = self.written[: self.end + self.request.overhang]
-        return Written(self.request, ids, torch.cat(self.features) if self.features else None)
+        return self.end is not None and len(self.written) == self.end + self.request.overhang
 
 
 @torch.inference_mode()
@@ -110,7 +93,7 @@ def write_texts(model, queue: deque[TextRequest], batch_size: int, stop_ids: Col
         else:
             batch.advance()
         for row in batch.leave():
-            yield row.result
+            yield Written(row.request, row.written)
 
 
 class _Layer(DynamicLayer):
@@ -192,8 +175,7 @@ class _Batch:
             input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache
         ).last_hidden_state
         tokens = _choices(rows, self.output(features[:, -1]).float())
-        for row, own, seen, token in zip(rows, features, mask[:, -ids.shape[1] :].bool(), tokens, strict=True):
-            row.read(own[seen])
+        for row, token in zip(rows, tokens, strict=True):
             row.take(token, self.stop_ids)
 
 

@@ -17,7 +17,6 @@ from jakiro.heads.kinds import make_head
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.methods import METHODS
 from jakiro.system import assets_folder
-from jakiro.training import extract as extract_module
 from jakiro.training import train as train_module
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.calibrate import CalibrateConfig, calibrate
@@ -247,24 +246,6 @@ def test_a_damaged_answer_is_written_again(tmp_path):
     path.write_bytes(cut)
     (after,) = folder.answers_to_ids([[5, 6]], sampling)
     assert torch.equal(before.ids, after.ids) and torch.equal(before.features, after.features)
-
-
-def test_training_takes_the_features_that_corpus_kept(target_folder, corpus_folder, tmp_path, monkeypatch):
-    def trained(data):
-        folders = ("--out", tmp_path / "head", "--work", tmp_path / f"work of {data.name}")
-        return invoke("train", data, "--target", target_folder, *folders, *TRAIN)
-
-    def computed(*arguments, **inputs):
-        raise RuntimeError("the target was asked for features")
-
-    monkeypatch.setattr(extract_module, "features_of", computed)
-    result = trained(corpus_folder)
-    assert result.exit_code == 0, result.exception
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    for part in corpus_folder.glob("*.gz"):
-        (bare / part.name).write_bytes(part.read_bytes())
-    assert str(trained(bare).exception) == "the target was asked for features"
 
 
 @pytest.mark.parametrize(
