@@ -306,7 +306,7 @@ def _recipe(trainer: Trainer, config: TrainConfig, rows: Sequence[Row]) -> dict[
     return given | {
         "minutes, steps": f"{trainer.elapsed / 60:.1f}{of_what}, {trainer.step:,}",
         "text": f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)",
-        "optimizer": f"{options.optimizer}, peak rate {options.learning_rate:g}",
+        "optimizer": f"Muon and AdamW, peak rate {options.learning_rate:g}",
         "batches": f"{options.accumulate} × {options.batch_tokens:,} tokens",
         "precision": options.precision,
         "loss": f"cross-entropy × {options.weights.token:g} + feature × {options.weights.feature:g}",

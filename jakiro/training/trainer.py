@@ -24,7 +24,7 @@ from jakiro.kernels.linear import packs_bfloat16
 from jakiro.system import atomic_file
 from jakiro.training.features import Batch, FeatureCache, epoch_batches
 from jakiro.training.losses import Objective, draft_index, sample_vocabulary
-from jakiro.training.optimizer import adamw, muon_and_adamw
+from jakiro.training.optimizer import muon_and_adamw
 from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions, clock_named, learning_rate_at, unroll_steps_at
 from jakiro.zoo.loading import gpu_computes_bfloat16
@@ -34,8 +34,8 @@ ROUTER = "mlp_moe.gate.weight"
 REPORT_STEPS = 20
 AVERAGE_DECAY = 0.99
 WHITENING_TEXTS, NOISE_TEXTS = 100, 16
-# What decides which texts a batch holds, so where a run stands among them, and what the optimizer remembers
-KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation", "optimizer")
+# What decides which texts a batch holds, so where a run stands among them
+KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation")
 log = logging.getLogger(__name__)
 
 
@@ -119,8 +119,6 @@ class Trainer:
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         rate, decay = self.options.learning_rate, self.options.weight_decay
-        if self.options.optimizer == "adamw":
-            return [adamw([each for each in self.head.parameters() if each.requires_grad], rate, decay)]
         routers = [name for name, _ in self.head.named_parameters() if name.endswith(ROUTER)]
         is_half = self.uses_bfloat16 and (self.device.type == "cuda" or packs_bfloat16(self.device, torch.bfloat16))
         dtype = torch.bfloat16 if is_half else torch.float32
@@ -227,11 +225,7 @@ class Trainer:
                 batch = self.cache.batch(indices).to(accelerator.device)
                 found.append(self._backward(batch, num_steps, first + place))
         parameters = list(self.head.parameters())
-        if options.clip_value is None:
-            norm = float(accelerator.clip_grad_norm_(parameters, options.clip_norm))
-        else:
-            norm = float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
-            accelerator.clip_grad_value_(parameters, options.clip_value)
+        norm = float(accelerator.clip_grad_norm_(parameters, options.clip_norm))
         # Processes share their gradients, so each of them sees what is wrong in one.
         if not math.isfinite(norm):
             raise ValueError(
