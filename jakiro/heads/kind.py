@@ -42,7 +42,6 @@ class HeadKind:
                 head, texts: the head, and texts that it may read.
                 seed: the same seed gives the same weights.
                 source: a trained head of another shape to take over from what fits; None for none.
-                how: one of `STARTS`.
         whitening: by parameter name, what whitens the inputs of each matrix that reads features; Muon learns in those
             coordinates.
     """
@@ -54,7 +53,7 @@ class HeadKind:
     speculators: str | None = None
     export: Callable[[DraftHead], tuple[dict, Tensors]] | None = None
     levels: Callable[[DraftHead, Tensor, Tensor], Iterator[Tensor]] | None = None
-    start: Callable[[DraftHead, Texts, int, DraftHead | None, str], None] | None = None
+    start: Callable[[DraftHead, Texts, int, DraftHead | None], None] | None = None
     whitening: Callable[[DraftHead, Texts], Tensors] = lambda head, texts: {}
 
     @classmethod

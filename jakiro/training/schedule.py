@@ -16,7 +16,7 @@ CLOCKS = ("wall", "processor")
 MAX_SEED = 2**40
 # Held-out texts among them: calibration is fitted on them when the run ends
 _ABOVE_ZERO = (
-    "batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
+    "batch_tokens", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
     "num_validation", "checkpoint_minutes", "clip_norm",
 )  # fmt: skip
 
@@ -26,7 +26,6 @@ class TrainingOptions:
     """How a head is trained.
 
     Attributes:
-        accumulate: a step learns from processes × accumulate batches.
         precision: weights, the target's distribution and the losses stay float32.
         weight_decay: decoupled.
         clip_norm: largest norm of the gradient.
@@ -38,8 +37,7 @@ class TrainingOptions:
     """
 
     seed: int = setting("The same seed gives the same first weights, order of data and noise.", 0)
-    batch_tokens: int = setting("Tokens per batch and process, padding included.", 2048)
-    accumulate: int = setting("Batches per step and process.", 1)
+    batch_tokens: int = setting("Tokens that a step learns from, padding included.", 2048)
     precision: str = setting(
         "float32 or bfloat16 for the head's passes; on a CPU that has it also for the target's features.", "float32"
     )

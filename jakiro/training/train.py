@@ -7,11 +7,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from accelerate import PartialState
 from torch import Tensor
 
 from jakiro.config import About, require, setting
@@ -48,7 +46,6 @@ from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, read_target
 from jakiro.zoo.weights import load_config
 
-LONGEST_WAIT = timedelta(days=2)
 # Held-out texts that every checkpoint is judged on
 NUM_CHECKED = 16
 # Texts that first weights are fitted on
@@ -82,7 +79,6 @@ class TrainConfig:
         "Inner width of an expert; default: as many parameters as --init has, else the hidden size.", None
     )
     draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
-    start: str = setting("Initial weights: least-squares or identity.", "least-squares")
     max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
     features: str | None = setting("Folder of features, if several runs share them; if not given, in --work.", None)
     final_report: bool = setting("End with numbers on held-out rows.", True, "--report/--no-report")
@@ -100,9 +96,7 @@ def train(config: TrainConfig) -> DraftHead:
     plan = planned(config)
     material = read_features(plan)
     head = started(plan, material)
-    trainer = learn(plan, material, head)
-    if trainer.accelerator.is_main_process:
-        finish(plan, material, trainer)
+    finish(plan, material, learn(plan, material, head))
     return head
 
 
@@ -164,19 +158,16 @@ def planned(config: TrainConfig) -> Plan:
 
 
 def read_features(plan: Plan) -> Material:
-    """Has the target read the text; of several processes the main one does, and the others wait."""
-    config = plan.config
-    process = _process(config.device)
-    model, _, sha256 = read_target(config.target, process.device, target_dtype(process.device))
+    """Has the target read the text."""
+    config, device = plan.config, choose_device(plan.config.device)
+    model, _, sha256 = read_target(config.target, device, target_dtype(device))
     check_output_function(model)
     target, text = config.target or zoo.DEFAULT_TARGET, model.config.get_text_config()
     shape = _head_config(plan, text, {"target_name": target, "target_sha256": sha256 or ""})
     folder = Path(config.features) if config.features else Path(config.work) / "features"
-    if process.is_main_process:
-        write_manifest(Path(config.out), plan.rows, config.options.num_validation, target)
-    with process.main_process_first():
-        layers = shape.layers_of(text.num_hidden_layers)
-        extract(model, plan.rows, folder, layers, sha256 or target, config.options.precision)
+    write_manifest(Path(config.out), plan.rows, config.options.num_validation, target)
+    layers = shape.layers_of(text.num_hidden_layers)
+    extract(model, plan.rows, folder, layers, sha256 or target, config.options.precision)
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
     return Material(shape, FeatureCache(folder), *(each.weight.detach().float() for each in tables))
 
@@ -195,7 +186,7 @@ def started(plan: Plan, material: Material) -> DraftHead:
     if source is not None and is_continued(source.config, shape):
         continue_weights(head, source)
     else:
-        plan.kind.start(head, cache.texts(first, START_TEXTS, device), config.options.seed, source, config.start)
+        plan.kind.start(head, cache.texts(first, START_TEXTS, device), config.options.seed, source)
     return head
 
 
@@ -269,20 +260,6 @@ def _keeps_vocabulary(plan: Plan) -> bool:
     return plan.config.draft_vocab is None and plan.source is not None and bool(plan.source[0].config.draft_vocab_size)
 
 
-def _process(wanted: str | None) -> PartialState:
-    """This process among those that train together.
-
-    Raises:
-        ValueError: accelerate is set to another device than was asked for.
-    """
-    chosen = choose_device(wanted)
-    # The others wait while the main process extracts features; NCCL alone gives up after ten minutes
-    process = PartialState(cpu=chosen.type == "cpu", timeout=LONGEST_WAIT)
-    if wanted is not None and process.device.type != chosen.type:
-        raise ValueError(f"Device {wanted} was asked for, but accelerate is set to {process.device.type}; change one.")
-    return process
-
-
 def is_continued(source: DraftConfig, shape: DraftConfig) -> bool:
     """Whether the weights of a head to start from are of the same kind, and so are all taken over."""
     return (source.kind, source.num_experts, source.fusion) == (shape.kind, shape.num_experts, shape.fusion)
@@ -307,7 +284,7 @@ def _recipe(trainer: Trainer, config: TrainConfig, rows: Sequence[Row]) -> dict[
         "minutes, steps": f"{trainer.elapsed / 60:.1f}{of_what}, {trainer.step:,}",
         "text": f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)",
         "optimizer": f"Muon and AdamW, peak rate {options.learning_rate:g}",
-        "batches": f"{options.accumulate} × {options.batch_tokens:,} tokens",
+        "batches": f"{options.batch_tokens:,} tokens",
         "precision": options.precision,
         "loss": f"cross-entropy × {options.weights.token:g} + feature × {options.weights.feature:g}",
         "noise": options.feature_noise,
