@@ -194,11 +194,11 @@ def export(
     head: Annotated[str, typer.Option(help="Draft head: a known name, a folder, or a Hub id.")],
     form: Annotated[
         str,
-        typer.Option("--format", help="eagle; hub: a folder that is ready to upload; int8: the same, half as large."),
+        typer.Option("--format", help="hub: a folder that is ready to upload; int8: the same, half as large."),
     ],
     out: Annotated[Path, typer.Option(help="A folder that does not exist yet.")],
 ) -> None:
-    """Write a draft head in EAGLE's form, or as a folder for the Hub."""
+    """Write a draft head as a folder for the Hub."""
     from jakiro.heads.export import export_head
     from jakiro.zoo import table as zoo
 
