@@ -117,7 +117,7 @@ def race(
     ] = None,
     **given,
 ) -> None:
-    """Run several methods side by side on one prompt, and compare them in a table."""
+    """Run several methods in turns on one prompt, write the answer, and compare them in a table."""
     from jakiro.cli.race_view import show_race
 
     raced = None if methods is None else tuple(comma_list("--methods", methods, str))
