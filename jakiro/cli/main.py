@@ -168,7 +168,6 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
 @app.command()
 @options_from(LoadOptions)
 def doctor(
-    run: Annotated[bool, typer.Option(help="End with a short run; --no-run loads no weights.")] = True,
     plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
     card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
     verify: Annotated[
@@ -180,7 +179,7 @@ def doctor(
     from jakiro.cli.doctor import report
 
     healthy = True
-    for finding in report(filled(LoadOptions, given), run, plan, card, verify):
+    for finding in report(filled(LoadOptions, given), plan, card, verify):
         healthy = healthy and finding.ok
         mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
         Console().print(mark, end=" ")
