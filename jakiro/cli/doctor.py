@@ -120,9 +120,10 @@ def examine(options: LoadOptions) -> Iterator[Finding]:
                 return
             yield Finding(asking, "sizes, vocabulary and rotary embedding agree")
         asking = "memory"
-        place = place_target(options, pair.target_name, config, *device_and_dtype(options))
-        free = placement.gigabytes(placement.free_memory(place.device))
-        yield Finding(asking, f"about {place.needed} needed, {free} free on {place.device}")
+        device, dtype = device_and_dtype(options)
+        needed = place_target(options, pair.target_name, config, device, dtype).needed
+        free = placement.gigabytes(placement.free_memory(device))
+        yield Finding(asking, f"about {needed} needed, {free} free on {device}")
     except (ValueError, OSError) as error:
         yield Finding(asking, str(error), ok=False)
 

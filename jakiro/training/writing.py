@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers.cache_utils import Cache, DynamicLayer
 
 from jakiro.core.noise import KeyedNoise
-from jakiro.target.families import output_function, weight_of
+from jakiro.target.families import output_function
 
 # A pass that reads texts waits until this part of a large batch is free, so that it reads several
 _JOINING_SHARE = 16
@@ -126,7 +126,7 @@ class _Batch:
 
     def __init__(self, model, stop_ids: Collection[int]) -> None:
         self.model, self.stop_ids, self.device = model, stop_ids, model.device
-        self.output = output_function(model, weight_of(model.get_input_embeddings()))
+        self.output = output_function(model, model.get_input_embeddings().weight.detach())
         self.rows: list[_Row] = []
         self.mask = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
         self.cache = _cache()
