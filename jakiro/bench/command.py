@@ -11,7 +11,7 @@ from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
 from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts
 from jakiro.bench.report import summarise
-from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
+from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK, Bench, BenchSettings
 from jakiro.prompts import Question
 from jakiro.system import write_atomically
 
@@ -115,11 +115,10 @@ def _divergence(comparison: Comparison) -> str:
 def _peers(generator, settings: BenchSettings) -> dict[str, Callable]:
     """A runner for each program that takes part beside ours."""
     target, peers = generator.status["target"], {}
-    stock = [name for name in settings.methods if name in STOCK_METHODS]
-    if stock:
+    if STOCK in settings.methods:
         from jakiro.bench.peers.stock import StockRunner
 
-        peers |= dict.fromkeys(stock, StockRunner(target, generator.status["device"], generator.status["dtype"]))
+        peers[STOCK] = StockRunner(target, generator.status["device"], generator.status["dtype"])
     for name in settings.methods:
         if name in LLAMA_METHODS:
             import torch

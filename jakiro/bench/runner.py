@@ -13,10 +13,10 @@ from jakiro.prompts import Question
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN_FAST = f"{PLAIN.name}-fast"
-STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
+STOCK = "hf-generate"
 LLAMA_METHODS = ("llama-cpp", "llama-cpp-lookup")
 # Other programs: their steps have no parts, and their runs come from runners of their own
-PEER_METHODS = (*STOCK_METHODS, *LLAMA_METHODS)
+PEER_METHODS = (STOCK, *LLAMA_METHODS)
 # What takes part beside the drafting methods
 FURTHER_LANES = (PLAIN_FAST, *PEER_METHODS)
 WARM_UP_TOKENS = 16
@@ -50,9 +50,7 @@ class BenchSettings:
         known: the drafting methods that there are.
     """
 
-    methods: tuple[str, ...] = setting(
-        "Comma list, see `methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
-    )
+    methods: tuple[str, ...] = setting("Comma list, see `methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK))
     temperatures: tuple[float, ...] = setting(About.TEMPERATURES, (0.0, 1.0))
     seeds: tuple[int, ...] = setting("Comma list; 0-9 is a range.", (0,))
     nodes: tuple[int | str, ...] = setting(
