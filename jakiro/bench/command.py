@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
-from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts
+from jakiro.bench.render import DEFINITIONS, as_json, tables
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK, Bench, BenchSettings
 from jakiro.prompts import Question
@@ -50,8 +50,6 @@ def measure(
     groups = summarise(runs)
     for table in tables(groups):
         console.print(table)
-    for sentence in verdicts(groups):
-        console.print(sentence, highlight=False)
     console.print(DEFINITIONS, style="dim")
     stamp = environment(generator.status) | dict(further_stamp or {})
     write_atomically(folder / "bench.json", as_json(stamp, settings, groups, runs))

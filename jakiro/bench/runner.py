@@ -129,7 +129,6 @@ class Run:
     Attributes:
         seconds: own decode clock, prefill excluded, the head's part included.
         kept, tested: per depth from 1 on, steps that accepted there and steps that had a candidate to try there.
-        recording_ms: the part of other_ms that makes the trace's nodes.
         comparable: whether equal settings must give equal ids (not so for transformers' own sampling).
         prefill_ms: reading the prompt; None where it was not measured.
     """
@@ -149,7 +148,6 @@ class Run:
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
-    recording_ms: float = 0.0
     comparable: bool = True
     prefill_ms: float | None = None
 
@@ -191,7 +189,6 @@ def run_of(trace: Trace, *asked) -> Run:
         draft_ms=sum(step.draft_ms for step in trace.steps),
         verify_ms=sum(step.verify_ms for step in trace.steps),
         other_ms=sum(step.other_ms for step in trace.steps),
-        recording_ms=trace.recording_ms,
         prefill_ms=trace.header.prefill_ms,
     )
 
