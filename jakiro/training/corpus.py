@@ -1,7 +1,7 @@
 """A corpus that the target writes: answers to prompts, or to messages that it wrote too (Magpie, arXiv 2406.08464).
 
-Rows are JSON lines with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made. The
-text itself comes from `writing.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings
+A text is a JSON line with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made. It
+comes from `writing.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings
 both together.
 """
 
@@ -46,7 +46,7 @@ class CorpusOptions:
     """How text is sampled.
 
     Attributes:
-        part_rows: rows in one part; a stopped run loses unfinished parts. A corpus keeps the size it began with.
+        part_rows: texts in one part; a stopped run loses unfinished parts. A corpus keeps the size it began with.
     """
 
     seed: int = setting("The same seed writes the same texts.", 0)
@@ -135,14 +135,14 @@ class Row:
 
 
 def read_corpus(paths: Sequence[Path], vocab_size: int | None = None) -> list[Row]:
-    """The rows of corpus files, and of all parts in corpus folders.
+    """The texts of corpus files, and of all parts in corpus folders.
 
     Args:
         vocab_size: of the target; None where it is not known.
 
     Raises:
         FileNotFoundError: a path does not exist, or no file was found.
-        ValueError: a file is damaged, a line is no corpus row, or a folder lacks rows that its manifest counts.
+        ValueError: a file is damaged, a line is no text, or a folder lacks texts that its manifest counts.
     """
     files = []
     for path in paths:
@@ -165,10 +165,10 @@ def read_corpus(paths: Sequence[Path], vocab_size: int | None = None) -> list[Ro
 
 
 def read_part(file: Path, vocab_size: int | None = None) -> list[Row]:
-    """The rows of one corpus file.
+    """The texts of one corpus file.
 
     Raises:
-        DamagedPart: it is empty or cut off, or a line is no corpus row.
+        DamagedPart: it is empty or cut off, or a line is no text.
         ValueError: a token is not in a vocabulary of this size.
     """
     rows = []
@@ -190,7 +190,7 @@ def read_part(file: Path, vocab_size: int | None = None) -> list[Row]:
                 f"{row.place}: token {max(row.ids)} is not among the target's {vocab_size:,}; give the target that "
                 "wrote this corpus."
             )
-    # A part of which no row was kept has gzip's header at least
+    # A part of which no text was kept has gzip's header at least
     if not file.stat().st_size:
         raise DamagedPart(f"{file} is empty; run corpus again, which writes it again.")
     return rows
@@ -271,7 +271,7 @@ class CorpusWriter:
         folder: made if missing; an unfinished corpus with the same settings is continued.
         prompts: user messages to answer, or None to let the target write them too.
         target, target_sha256: the target's name and the hash of its weights, None where it is not known.
-        excluded: runs of words that no row may contain, see `exclusion.py`; rows of an earlier call are checked too.
+        excluded: runs of words that no text may contain, see `exclusion.py`; those of an earlier call are checked too.
 
     Raises:
         ValueError: the folder holds a corpus made with other settings, or the tokenizer has no chat template.
@@ -336,7 +336,7 @@ class CorpusWriter:
         self._write_manifest()
 
     def write(self, num_rows: int) -> int:
-        """Writes the missing ones of rows 0 … num_rows − 1; returns the number of tokens that this call kept."""
+        """Writes the missing ones of texts 0 … num_rows − 1; returns the number of tokens that this call kept."""
         num_rows = min(num_rows, len(self.prompts)) if self.prompts else num_rows
         size = self.settings["part_rows"]
         missing = deque(
@@ -350,7 +350,7 @@ class CorpusWriter:
         for row_number, row in self._rows(queue):
             done[row_number] = row
             progress.add(len(row.ids) - row.l0)
-            # Parts are closed in order, so that the first of two equal rows stays, whichever was finished first.
+            # Parts are closed in order, so that the first of two equal texts stays, whichever was finished first.
             while missing and all(number in done for number in missing[0][1]):
                 path, numbers = missing.popleft()
                 kept = [row for number in numbers if self._worth_keeping(row := done.pop(number))]
@@ -360,7 +360,7 @@ class CorpusWriter:
         return self.counts["tokens"] - before
 
     def _rows(self, queue: deque[TextRequest]) -> Iterator[tuple[int, Row]]:
-        """Finished rows with their numbers. Text request 2n writes row n's message, 2n + 1 its answer."""
+        """Finished texts with their numbers. Request 2n writes the message of text n, 2n + 1 its answer."""
         for request, written in self._write(queue):
             number, is_answer = divmod(request.number, 2)
             if is_answer:
@@ -401,7 +401,7 @@ class CorpusWriter:
         return found
 
     def _count(self, rows: Sequence[Row]) -> None:
-        """Adds rows that are kept to the counts."""
+        """Adds texts that are kept to the counts."""
         self.seen.update(tuple(row.ids) for row in rows)
         self.counts["rows"] += len(rows)
         self.counts["tokens"] += sum(len(row.ids) for row in rows)

@@ -58,7 +58,7 @@ class TrainConfig:
     """All that a training is, as plain data.
 
     Attributes:
-        options: how the head learns; its seed also draws the first weights, its held-out rows are the corpus' first.
+        options: how the head learns; its seed also draws the first weights, its held-out texts are the corpus' first.
         fusion, expert_width, draft_vocab: the head's shape, see its kind's config.
     """
 
@@ -105,7 +105,7 @@ class Plan:
     """What is trained on which text.
 
     Attributes:
-        rows: of the corpus, the first of them held out.
+        rows: the corpus' texts, the first of them held out.
         known: methods, and the kinds of heads that they bring.
         kind: of the head; fields: of its config that the method sets.
         source: a head to start from and its folder; None where there is none.
@@ -203,7 +203,7 @@ def learn(plan: Plan, material: Material, head: DraftHead) -> Trainer:
 
 
 def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
-    """Calibrates the head on the held-out rows, saves it with its card and its minutes, and logs a report."""
+    """Calibrates the head on the held-out texts, saves it with its card and its minutes, and logs a report."""
     config, out, rows = plan.config, Path(plan.config.out), plan.held_out
     log.info("Calibrating on %d held-out rows.", len(rows))
     data = held_out(material.cache, range(len(rows)), material.output_weight)
@@ -223,7 +223,7 @@ def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
 
 
 def calibrated(objective: Objective, data: HeldOut, seed: int, out: Path) -> None:
-    """Fits the calibration on held-out rows and saves the head with it."""
+    """Fits the calibration on held-out texts and saves the head with it."""
     head = objective.head.eval()
     head.config = replace(head.config, calibration=fit_calibration(objective, data, seed))
     save_head(head, out)

@@ -120,7 +120,7 @@ class Trainer:
         return muon_and_adamw(self.head.named_parameters(), rate, decay, self.whitening(), routers, dtype)
 
     def _vocabulary(self) -> tuple[Tensor, Tensor]:
-        """Which draft rows are frequent in the corpus, and the draft index of every target token (−1 without one)."""
+        """Which draft tokens are frequent in the corpus, and the draft index of every target token (−1 without one)."""
         draft_ids, vocab_size = self.head.draft_token_ids, self.head.config.vocab_size
         ids = torch.from_numpy(self.cache.learned_ids(self.options.num_validation).astype("int64"))
         counts = torch.bincount(ids, minlength=vocab_size).to(draft_ids)
