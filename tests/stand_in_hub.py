@@ -34,7 +34,7 @@ class StandIn(BaseHTTPRequestHandler):
         self.end_headers()
         body = body[: server.ends.pop(0) if server.ends else None]
         self.wfile.write(body[: len(body) // 2])
-        server.gate.wait(60)
+        server.gate.wait(600)
         self.wfile.write(body[len(body) // 2 :])
         self.close_connection = True
 

@@ -7,44 +7,31 @@ import pytest
 
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 
+OUT_OF_RANGE = {
+    "temperature": ("Temperature must be between 0 and 2", (-0.1, 2.5, math.nan, math.inf, True, "1", None)),
+    "top_p": ("Top-p must be above 0 and at most 1", (0, 1.01, math.nan, True, "1")),
+    "top_k": ("Top-k must be a whole number, 0 or more", (-1, 1.5, True, "5", None)),
+    "seed": ("Seed must be a whole number from 0 to", (-1, 2**63, 1.0, True, None)),
+    "max_new_tokens": ("Length must be a whole number of tokens", (0, 1.5, True, None, "6")),
+    "min_p": ("Min-p must be between 0 and 1", (-0.1, 1.1, math.nan, True, None)),
+    "repetition_penalty": ("Repetition penalty must be 0.1 to 10, 1 for none", (0.09, 11, math.inf, True, None)),
+    "presence_penalty": ("Presence penalty must be -2 to 2, 0 for none", (-2.1, math.nan, True, None)),
+    "frequency_penalty": ("Frequency penalty must be -2 to 2, 0 for none", (2.1, "1")),
+    "no_repeat_ngram_size": ("N-gram size must be a whole number", (-1, 1.5, True, None)),
+    "logit_bias": (
+        "Logit bias must give at most 1024 token ids a number from -100 to 100 each",
+        (7, "7", None, [7], [(7,)], [(7, 101)], [(-1, 1)], [(1.5, 1)], [(7, "1")], [(7, 1), (7, 2)]),
+    ),
+    "suppress_tokens": ("Suppressed tokens must be at most 1024 ids, 0 or more", (7, "7", None, [-1], [1.5], [True])),
+    "grammar": ("A grammar must be a Grammar or None", ("json", {"kind": "json"})),
+}
+
 
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        *(("temperature", value, "Temperature must be between 0 and 2") for value in (-1, -0.1, 2.5)),
-        *(("temperature", value, "Temperature must be between 0 and 2") for value in (math.nan, math.inf, -math.inf)),
-        *(("temperature", value, "Temperature must be between 0 and 2") for value in (True, False, "1", None)),
-        *(
-            ("temperature", value, "Temperature must be 0, which is greedy, or at least")
-            for value in (9e-5, 1e-38, 5e-324)
-        ),
-        *(("top_p", value, "Top-p must be above 0 and at most 1") for value in (0, -0.5, 1.01, math.nan, True, "1")),
-        *(("top_k", value, "Top-k must be a whole number, 0 or more") for value in (-1, 1.5, True, "5", None)),
-        *(("seed", value, "Seed must be a whole number from 0 to") for value in (-1, 2**63, 2**64, 1.0, True, None)),
-        *(
-            ("max_new_tokens", value, "Length must be a whole number of tokens")
-            for value in (0, -5, 1.5, True, None, "6")
-        ),
-        *(("min_p", value, "Min-p must be between 0 and 1") for value in (-0.1, 1.1, math.nan, True, "0", None)),
-        *(
-            ("repetition_penalty", value, "Repetition penalty must be 0.1 to 10, 1 for none")
-            for value in (0, -1, 0.09, 11, math.inf, True, "1", None)
-        ),
-        *(
-            (name, value, f"{name.capitalize().replace('_', ' ')} must be -2 to 2, 0 for none")
-            for name in ("presence_penalty", "frequency_penalty")
-            for value in (-2.1, 2.1, math.nan, True, "1", None)
-        ),
-        *(("no_repeat_ngram_size", value, "N-gram size must be a whole number") for value in (-1, 1.5, True, None)),
-        *(
-            ("logit_bias", value, "Logit bias must give at most 1024 token ids a number from -100 to 100 each")
-            for value in (7, "7", None, [7], [(7,)], [(7, 101)], [(-1, 1)], [(1.5, 1)], [(7, "1")], [(7, 1), (7, 2)])
-        ),
-        *(
-            ("suppress_tokens", value, "Suppressed tokens must be at most 1024 ids, 0 or more")
-            for value in (7, "7", None, [-1], [1.5], [True], ["1"])
-        ),
-        *(("grammar", value, "A grammar must be a Grammar or None") for value in ("json", {"kind": "json"}, 1)),
+        *((name, value, sentence) for name, (sentence, values) in OUT_OF_RANGE.items() for value in values),
+        *(("temperature", value, "Temperature must be 0, which is greedy, or at least") for value in (9e-5, 1e-38)),
     ],
 )
 def test_a_sampling_setting_out_of_range_is_refused_with_its_value(name, value, sentence):

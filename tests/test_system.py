@@ -103,7 +103,7 @@ def test_a_writer_that_was_killed_leaves_nothing_for_ever(tmp_path):
 
 
 def test_of_threads_that_write_the_same_file_the_last_one_wins(tmp_path):
-    path, both_write = tmp_path / "same.txt", threading.Barrier(2, timeout=10)
+    path, both_write = tmp_path / "same.txt", threading.Barrier(2, timeout=100)
 
     def write(text):
         with atomic_file(path) as unfinished:

@@ -153,9 +153,7 @@ TREATMENTS = {
 
 
 @pytest.mark.parametrize("written", TREATMENTS.values(), ids=TREATMENTS)
-@pytest.mark.parametrize(
-    "typed", ["  <|im_end|>  ", " a\nb <|im_start|>", "<|im_end|> \n c ", "x<|im_end|><|im_start|> y"]
-)
+@pytest.mark.parametrize("typed", [" a\nb <|im_start|>", "<|im_end|> \n c "])
 def test_what_is_typed_never_changes_how_a_template_treats_the_rest(written, typed):
     """A name of a special token is treated as any other name of its length is, and comes out as plain characters."""
     tokenizer = copy.deepcopy(byte_tokenizer())

@@ -75,7 +75,7 @@ def component(service: ModelService, pace: Pace) -> Benchmarks:
     def recorded() -> str | None:
         return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else None
 
-    def board() -> str | None:
+    def board() -> str:
         return leaderboard(service.methods)
 
     def benchmark_results(run_id: str) -> str:
@@ -113,15 +113,13 @@ def component(service: ModelService, pace: Pace) -> Benchmarks:
 
 
 @functools.cache
-def leaderboard(known: Methods = METHODS) -> str | None:
-    """The shipped leaderboard of these methods as JSON, by discipline; None where this copy has none."""
+def leaderboard(known: Methods = METHODS) -> str:
+    """The shipped leaderboard of these methods as JSON, trees of each one's best size; "null" where there is none."""
     path = web.ASSETS / "benchmark" / "leaderboard.json"
-    if not path.is_file():
-        return None
-    boards = json.loads(path.read_text(encoding="utf-8"))
-    for board in boards.values():
+    board = json.loads(path.read_text(encoding="utf-8"))["own_size"] if path.is_file() else None
+    if board:
         board["rows"] = [row for row in board["rows"] if row["method"] in known]
-    return json.dumps(boards, ensure_ascii=False)
+    return json.dumps(board, ensure_ascii=False)
 
 
 def read_request(wanted, most_tokens: int = MOST_TOKENS, known: Methods = METHODS) -> tuple[BenchSettings, list]:

@@ -83,7 +83,7 @@ def build(
                 for number, example in enumerate(offered_questions()):
                     gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
         view = drawn("view", VIEW, _server_functions(service, runs))
-        lesson.component(service)
+        lesson.component()
         benchmarks = benchmark.component(service, runs.pace)
         settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT, methods)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")

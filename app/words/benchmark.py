@@ -81,9 +81,6 @@ BROWSER = {
     "bench_spoken": "{n} of {total} prompts done.",
     "board": "Leaderboard",
     "board_missing": "No leaderboard is shipped with this copy.",
-    "board_discipline": "Trees",
-    "board_own_size": "Own best size: speed",
-    "board_same_nodes": "Same size: right guesses",
     "board_table": "{category}, temperature {temperature}; press a column’s name to sort by it",
     "board_speed": "Tokens/s",
     "board_plain": "Against plain decoding",
@@ -91,21 +88,12 @@ BROWSER = {
     "board_draft": "Draft, ms a step",
     "board_verify": "Check, ms a step",
     "board_other": "Rest, ms a step",
-    "board_tau": "τ, {nodes} nodes",
-    "board_kept": "Kept, {nodes} nodes",
-    "board_run": "Run the selected methods here",
-    "board_chosen": "Selected in the form: {methods}.",
-    "board_not_here": "This copy has no head for this method.",
     "board_ahead": "Fastest over all prompts at temperature {temperature}: {method}, {times} times as fast as {others} "
     "({interval}). Choose it for speed.",
     "board_level": "No method is the fastest over all prompts at temperature {temperature}: {method} cannot be told "
     "from {others} ({times} times as fast as {against}, {interval}).",
-    "board_no_speed": "Equal trees say who accepts most, not who is fastest: a method that accepts less can cost less.",
-    "board_about_own_size": "Every method chose its tree’s size at each step by costs measured on this machine; all "
+    "board_about": "Every method chose its tree’s size at each step by costs measured on this machine; all "
     "took turns on each prompt. Against plain and {method}: how many times as fast over the same prompts, below it the "
     "95 % interval from resampling prompts, from eight prompts on. τ: accepted per step + 1. Another run "
     "than the recorded results, with shorter answers and all methods in turn, so its factors are not theirs.",
-    "board_about_same_nodes": "All trees have the same number of nodes, the root included. τ: accepted per step + 1, "
-    "below it the 95 % interval from resampling prompts, from eight prompts on. Kept: levels that were kept ÷ levels "
-    "that had a candidate to try. A method that copies one chain has no such size.",
 }

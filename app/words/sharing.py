@@ -30,7 +30,6 @@ BROWSER = {
     "link_copied_question": "Link copied: the question and its settings. Where it is opened, Ask writes the text.",
     "link_copied_last": "Link copied. It holds the last question and its settings, not the earlier turns of the chat.",
     "link_by_hand": "This browser lets no page copy here; copy the link yourself:",
-    "link_no_question": "This answer continues a text without a question, so no link can ask it again.",
     "link_too_long": "Too long for a link: {size} of at most {most} characters. Save… keeps the answer in a file.",
     "link_ready": "This link brought a question and its settings; press Ask to write the answer here.",
     "link_ready_fork": "This link brought a question and the beginning of its answer; press Ask to go on from there.",

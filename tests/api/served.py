@@ -15,6 +15,9 @@ from starlette.routing import Mount
 from jakiro.api.application import application
 from jakiro.api.one_generator import OneGenerator
 
+# How long anything may take on a crowded machine; nobody waits for it where all is well
+PATIENCE = 180
+
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "the cat sat on the mat; the cat sat"}]}
 
 
@@ -40,7 +43,7 @@ def run_apart(coroutine: Coroutine):
         return pool.submit(asyncio.run, coroutine).result()
 
 
-def wait_until(condition, seconds: float = 60) -> None:
+def wait_until(condition, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -81,7 +84,7 @@ class GatedStream:
 
     def __iter__(self):
         for step in self._stream:
-            self._owner.gate.wait(20)
+            self._owner.gate.wait(PATIENCE)
             if self._owner.failing is not None and step.index:
                 failing, self._owner.failing = self._owner.failing, None
                 raise failing

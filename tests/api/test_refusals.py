@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jakiro.api.refusal import Refusal
 from jakiro.api.request import SAMPLED, ChatBody, TextBody, read_chat, read_text
-from tests.api.served import ASKED, Gated, served, wait_until
+from tests.api.served import ASKED, PATIENCE, Gated, served, wait_until
 from tests.support import tiny_generator
 
 NAMES = sorted({*SAMPLED, *ChatBody.model_fields, *TextBody.model_fields, "role", "content", "tools", "schema", "kind"})
@@ -34,7 +34,7 @@ def locked(gated):
 
 
 def post(address: str, body: dict, path: str = "chat/completions", **headers: str) -> httpx.Response:
-    return httpx.post(f"{address}/{path}", json=body, headers=headers, timeout=20)
+    return httpx.post(f"{address}/{path}", json=body, headers=headers, timeout=PATIENCE)
 
 
 def error_of(answer: httpx.Response) -> dict:

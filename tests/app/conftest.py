@@ -15,6 +15,7 @@ from app.page import build as app_page
 from app.page import web
 from app.serving.limits import Limits
 from app.serving.worker import ModelService
+from tests.api.served import PATIENCE
 from tests.app.fake import FakeGenerator
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -23,6 +24,9 @@ FLAGS = (
     "--disable-component-update --disable-sync --process-per-site"
 )  # fmt: skip
 DESKTOP = {"width": 1440, "height": 900}
+# Gradio draws the fields of its form one by one
+FORM_DRAWN = """() => { const form = window.Jakiro?.formDefaults?.();
+  return form && Object.keys(form).every((name) => document.querySelector(`#${name} :is(input, textarea)`)); }"""
 # What each tab can be given by itself; other options are a context's
 LOOKS = ("color_scheme", "reduced_motion", "forced_colors")
 
@@ -80,7 +84,7 @@ def served(load, host: str = "127.0.0.1", logins=None, keys=(), **limits):
 def ready_service(generator, **limits) -> ModelService:
     service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
     service.start()
-    assert service.turns.wait_for(lambda: service.settled, 30)
+    assert service.turns.wait_for(lambda: service.settled, PATIENCE)
     return service
 
 
@@ -142,7 +146,7 @@ class Tabs:
         self._browser, self._contexts = browser, {}
 
     def open(self, address: str | None, problems: list[str], **options):
-        """Script errors and requests outside this machine are added to `problems`.
+        """Of a page, once its form is drawn; script errors and requests outside this machine are added to `problems`.
 
         With `clock` it is alone in a context whose time can be moved, see `hold_clock`.
         """
@@ -158,12 +162,14 @@ class Tabs:
         tab.set_viewport_size(viewport)
         tab.emulate_media(**look)
         tab.problems = problems
-        tab.set_default_timeout(30_000)
+        tab.set_default_timeout(1000 * PATIENCE)
         tab.on("pageerror", lambda error: problems.append(f"script error: {error}"))
         tab.on("request", lambda request: problems.extend(outside(request.url)))
         tab.on("websocket", lambda connection: problems.extend(outside(connection.url)))
         if address is not None:
             tab.goto(address)
+            if address.startswith("http"):
+                tab.wait_for_function(FORM_DRAWN)
         return tab
 
     def _context(self, address: str | None, options: dict):
@@ -263,10 +269,18 @@ def given(tab, function: str, value) -> object:
     return tab.evaluate(f"text => ({function})(JSON.parse(text))", json.dumps(value))
 
 
+def show(tab, traces: dict, **options) -> None:
+    """Shows a recording in an empty tab; `options` are those of the page's `showRecording`, such as its step."""
+    script = """([traces, options]) => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
+      Jakiro.showRecording('test', { title: 'Test', traces }, { playNow: false, ...options }); }"""
+    given(tab, script, [traces, options])
+    tab.wait_for_selector(":is(svg.tree, .ladder):visible")
+
+
 def ask(tab, question: str) -> None:
     """Types a question, asks it and waits until its run is on screen; only live runs have hexadecimal ids."""
     before = tab.get_attribute(".jk-view", "data-run")
-    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    tab.wait_for_selector("#jk-chip.ready")
     tab.fill("#question textarea", question)
     tab.click("#ask")
     tab.wait_for_function(
@@ -276,12 +290,11 @@ def ask(tab, question: str) -> None:
     )
 
 
-def wait_until_finished(tab, seconds: float = 60) -> None:
+def wait_until_finished(tab) -> None:
     """Until the run that is on now has ended and its end is drawn; what is drawn may still be the run before."""
     tab.wait_for_function(
         "() => { const { run } = Jakiro.moves.state, drawn = document.querySelector('.jk-view').dataset;"
-        " return run.finished && drawn.run === run.id && drawn.finished === 'true'; }",
-        timeout=seconds * 1000,
+        " return run.finished && drawn.run === run.id && drawn.finished === 'true'; }"
     )
 
 
@@ -304,6 +317,12 @@ def run_until(tab, selector: str) -> None:
             return
         tab.clock.run_for(500)
     raise AssertionError(f"{selector} did not come in a minute of the tab's time")
+
+
+def wait_for_count(tab, selector: str, count: int) -> None:
+    """Waits until so many elements are there."""
+    counted = "([selector, count]) => document.querySelectorAll(selector).length === count"
+    tab.wait_for_function(counted, arg=[selector, count])
 
 
 def wait_for_frames(tab) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from jakiro.config import TreeConfig
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from jakiro.trace import Header, Node, Plan, Ranked, Scored, Step, Trace
 
@@ -20,6 +20,7 @@ ANSWER = (
     "and on its way through the air the blue part is sent in every direction, so it reaches us from all over the sky. "
     "In the evening the light takes a longer way:\n\n- most of the blue is gone by then\n- what is left looks red. 🌍 "
 )
+QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 OTHERS = [" a", " of", " light", "\n", " very", " and", " that", ",", " since", " in", " scattered", " wave", " it"]
 STOP_ID = 2
 
@@ -186,7 +187,7 @@ class FakeGenerator:
         self.active += 1
         self.most_active = max(self.most_active, self.active)
         try:
-            self.gate.wait(60)
+            self.gate.wait(600)
             if limit == 1:
                 trace.end_reason = "length"
             for index in range(len(ids)):
@@ -214,6 +215,19 @@ class FakeGenerator:
                 yield replace(step, text=addition)
         finally:
             self.active -= 1
+
+
+def finished_race(pieces: list[bytes] | None = None, length: int = 256, **tree) -> FakeRace:
+    """A race of plain decoding against Jakiro that has come to its end."""
+    race = FakeGenerator(pieces).race(QUESTION, SamplingParams(max_new_tokens=length), tree=TreeConfig(**tree))
+    list(race)
+    return race
+
+
+def traces_of(pieces: list[bytes] | None = None, length: int = 256, **tree) -> dict[str, dict]:
+    """The traces of such a race, as files hold them."""
+    race = finished_race(pieces, length, **tree)
+    return {method: trace.to_dict() for method, trace in race.traces.items()}
 
 
 # What could have come in the place of any token of a fake answer

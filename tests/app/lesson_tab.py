@@ -8,8 +8,7 @@ from app.page import lesson, web
 
 MOUNT = """data => {
   document.body.dataset.jakiroTab = "lesson";
-  Jakiro.mountLesson(document.querySelector("#lesson"), {
-    lesson_recordings: async () => data, lesson_device: async () => window.deviceCosts || null });
+  Jakiro.mountLesson(document.querySelector("#lesson"), { lesson_recordings: async () => data });
   document.body.dataset.jakiroTab = "watch";
   document.body.dataset.jakiroTab = "lesson";
 }"""

@@ -4,7 +4,6 @@ import io
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -245,20 +244,6 @@ def test_the_command_line_starts_without_torch():
     code = "import sys; import jakiro.cli.main; print('torch' in sys.modules, 'transformers' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert result.stdout.split() == ["False", "False"]
-
-
-@pytest.mark.parametrize("name", ["corpus", "train"])
-def test_training_commands_keep_their_own_options(name, capsys, monkeypatch):
-    called = []
-
-    def command(tokens: int, out: str = "here"):
-        called.append((tokens, out))
-
-    monkeypatch.setitem(sys.modules, "jakiro.cli.training", SimpleNamespace(**{name: command}))
-    assert run(capsys, name, "5", "--out", "there")[0] == 0
-    assert called == [(5, "there")]
-    code, out, _ = run(capsys, name, "--help")
-    assert code == 0 and "--out" in out
 
 
 COMMANDS = {each.name or each.callback.__name__: each for each in cli.app.registered_commands}

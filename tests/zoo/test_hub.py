@@ -126,29 +126,6 @@ def test_a_head_alone_brings_the_target_that_its_config_names(where, values, hub
     assert pair.head_path == folder.parent / ("c0ffee" if where == "Hub" else "repository")
 
 
-def test_a_target_that_a_head_names_and_nobody_has_is_said(hub):
-    folder, _ = hub
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"target_name": "/no/such"}))
-    with pytest.raises(
-        ValueError, match=r"no folder /no/such .* The draft head .*repository names this target; give one"
-    ):
-        zoo.resolve(head=str(folder))
-
-
-@pytest.mark.parametrize(
-    ("head", "target"),
-    [
-        ("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "meta-llama/Llama-3.1-8B-Instruct"),
-        ("RedHatAI/Qwen3-8B-speculator.eagle3", "Qwen/Qwen3-8B"),
-        ("z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat", "meta-llama/Llama-3.1-8B-Instruct"),
-    ],
-)
-def test_the_table_knows_today_s_pairs(head, target, monkeypatch, tmp_path):
-    monkeypatch.setattr(zoo, "fetch_head", lambda name: tmp_path / name)
-    assert zoo.resolve(head=head).target_path_or_hub_id == target
-
-
 @pytest.fixture
 def stand_in(monkeypatch, tmp_path):
     with stand_in_hub(monkeypatch, tmp_path) as server:

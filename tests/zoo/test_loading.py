@@ -86,15 +86,6 @@ def test_large_weights_are_hashed_while_the_model_is_ready_already(tmp_path, mon
     assert any("was trained for weights ffffffffffff" in each for each in generator.status["notices"])
 
 
-def test_loading_turns_cudnn_s_attention_off(tmp_path, monkeypatch):
-    """It plans for tens of milliseconds at every new length of the keys."""
-    save_target(tmp_path / "target")
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    loading.load_parts(loading.LoadOptions(str(tmp_path / "target"), "none", "cpu", "float32"))
-    assert not torch.backends.cuda.cudnn_sdp_enabled()
-
-
 TREE = TreeConfig(width=3, depth=4, nodes=10)
 
 

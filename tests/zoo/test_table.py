@@ -14,7 +14,6 @@ from jakiro.config import SamplingParams
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
-from jakiro.heads.kinds import config_from
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import further_heads
@@ -77,14 +76,6 @@ def test_what_looks_like_a_path_is_not_looked_for_on_the_hub(name, words, here):
         with pytest.raises(ValueError) as caught:
             call()
         assert str(caught.value) == words.format(what=what)
-
-
-def test_names_of_the_table_are_no_paths_beside_a_folder_of_that_name(tmp_path, monkeypatch):
-    (tmp_path / "Hhaiduo").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(zoo, "fetch_head", lambda hub_id: tmp_path / hub_id)
-    head = "Hhaiduo/Jakiro-Vicuna-7B-v1.3"
-    assert zoo.resolve(head=head).head_path == tmp_path / head
 
 
 def test_a_head_for_other_weights_gets_a_notice():
@@ -171,20 +162,6 @@ def test_a_method_whose_head_is_missing_says_what_to_do():
         )
     settings, sentences = loadable(generator, BenchSettings(methods=(PLAIN.name, own[0].name), nodes=(8,)))
     assert settings.methods == (PLAIN.name,) and sentences[0].startswith(f"{own[0].name} takes no part: ")
-
-
-def test_a_config_that_contradicts_itself_is_refused():
-    config = tiny_head(tiny_target(), **head_fields(MLPS)).config.to_dict()
-    json.dumps(config)
-    for field, value, sentence in (
-        ("kind", 3, "This draft head is of the kind 3, known are jakiro, dflash, eagle, eagle3"),
-        ("num_mlps", 0, "num_mlps must be 1 or more, not 0"),
-        ("published_blocks", -1, "published_blocks must be 0 or more, not -1"),
-        ("fusion", "decoupled", "unknown fields: fusion"),
-        ("feature_layers", [1], "unknown fields: feature_layers"),
-    ):
-        with pytest.raises(ValueError, match=sentence):
-            config_from(config | {field: value})
 
 
 def test_only_heads_of_the_default_method_make_a_pair(assets):

@@ -4,10 +4,18 @@
 // What the page around says of its window
 let around;
 
-const listen = () => window.parentIFrame?.getPageInfo((told) => (around = told));
+const SHORT = 690; // pixels below which the plot makes room for the tree
+
+const { classList, style } = document.documentElement;
+const listen = () => window.parentIFrame?.getPageInfo((told) => {
+  around = told;
+  const height = told.clientHeight - told.offsetTop;
+  style.setProperty("--window", `${height}px`);
+  classList.toggle("short", height <= SHORT);
+});
 addEventListener("gradio:iframe-resizer-ready", listen);
 listen();
-document.documentElement.classList.toggle("framed", self !== top);
+classList.toggle("framed", self !== top);
 
 // In pixels from the page's top, and how many a person sees at once
 export function onScreen() {

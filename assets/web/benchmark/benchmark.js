@@ -5,9 +5,9 @@ import { counted, given, h, keepingFocus, number, say } from "../base/dom.js";
 import { orRetry } from "../base/server.js";
 import { Leaderboard } from "./leaderboard.js";
 import { BenchmarkPlot } from "./plot.js";
-import { benchmarkRows, benchmarkTable } from "./table.js";
+import { OVERALL, benchmarkTable, categoryWords, intervalOf, laneWords, rowsOf, shareWords, temperaturesOf, times, unequalRows } from "./table.js";
 import { trainedWords } from "../data/methods.js";
-import { lessonControls } from "../lesson/controls.js";
+import { button, choice } from "../lesson/controls.js";
 import { download } from "../page/save.js";
 
 const SPOKEN_EVERY_MS = 10000;
@@ -34,8 +34,8 @@ function buildForm(on) {
   const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
   const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
   const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
-  const run = lessonControls.button("bench-run", say("bench_run"), on.run);
-  const stop = lessonControls.button("bench-stop", say("bench_stop"), on.stop);
+  const run = button("bench-run", say("bench_run"), on.run);
+  const stop = button("bench-stop", say("bench_stop"), on.stop);
   run.classList.add("primary");
   stop.disabled = true;
   const form = h("form", { onchange: on.changed, onsubmit: (event) => event.preventDefault() },
@@ -51,13 +51,6 @@ function buildForm(on) {
       const chosen = new FormData(form);
       return { count: Number(chosen.get("bench-count")), temperatures: chosen.getAll("bench-temperature").map(Number),
         methods: chosen.getAll("bench-method") };
-    },
-    choose(chosenMethods, temperature) {
-      element.open = true;
-      const chosen = { "bench-method": chosenMethods, "bench-temperature": [String(temperature)] };
-      form.querySelectorAll("[type=checkbox]").forEach((box) => (box.checked = chosen[box.name].includes(box.value)));
-      on.changed();
-      run.focus();
     },
     estimate: (words) => (estimate.textContent = words),
     problem(words) {
@@ -77,17 +70,14 @@ function buildForm(on) {
 
 function progressWords({ state, waiting, number, total, done, category }) {
   if (state === "waiting") return waiting;
-  if (state === "running") {
-    return `${say("bench_progress", { n: number, total })} · ${benchmarkRows.categoryWords(category)}`;
-  }
+  if (state === "running") return `${say("bench_progress", { n: number, total })} · ${categoryWords(category)}`;
   if (!done) return say("bench_nothing");
   return say(state === "finished" ? "bench_finished" : "bench_stopped", { n: done, total });
 }
 
 export function mountBenchmark(element, props, watch, server, here) {
   const root = element.querySelector(".jk-benchmark");
-  const state = { recorded: null, here: null, boards: null, which: "recorded", temperature: null, spokenAt: 0, running: false,
-    loaded: false };
+  const state = { recorded: null, here: null, which: "recorded", temperature: null, spokenAt: 0, running: false, loaded: false };
   const voice = h("div", { class: "voice", role: "status" });
   const head = h("div", { class: "bench-head" });
   const body = h("div", { class: "bench-body" });
@@ -121,18 +111,11 @@ export function mountBenchmark(element, props, watch, server, here) {
     if (left) body.querySelector(".bench-scroll").scrollLeft = left;
   }
 
-  const pick = (name, label, options, value, set) => lessonControls.choice({ name, label, options, value, onPick: (chosen) => {
+  const pick = (name, label, options, value, set) => choice({ name, label, options, value, onPick: (chosen) => {
     set(chosen);
     draw();
   } }).element;
-  const board = new Leaderboard({
-    redraw: draw,
-    pick,
-    choose(methods, temperature) {
-      form.choose(methods, temperature);
-      voice.textContent = say("board_chosen", { methods: methods.map(benchmarkRows.laneWords).join(", ") });
-    },
-  });
+  const board = new Leaderboard({ redraw: draw, pick });
 
   async function estimate() {
     const words = visible() && await server.benchmark_estimate(form.values()).catch(() => "");
@@ -173,24 +156,22 @@ export function mountBenchmark(element, props, watch, server, here) {
     download(`jakiro-${name}-${date.slice(0, 10)}.json`, text, "application/json");
   }
 
-  const showBoard = () => board.boards || orRetry(loadBoard);
-
   async function loadBoard() {
-    board.take(JSON.parse(await server.benchmark_board() || "{}"));
+    board.take(JSON.parse(await server.benchmark_board()));
     if (state.which === "board") draw();
   }
 
   // The whole in one sentence
   function headlineOf(results) {
-    const total = benchmarkRows.rowsOf(results, state.temperature).find(({ category }) => category === benchmarkRows.OVERALL);
+    const total = rowsOf(results, state.temperature).find(({ category }) => category === OVERALL);
     if (!total || total.group.speedup === null) return say("bench_results");
     const { group } = total;
-    const interval = benchmarkRows.intervalOf(group);
-    return [say("bench_headline", { method: benchmarkRows.laneWords(total.lane),
-      times: benchmarkRows.times(group.speedup), prompts: counted("bench_prompt", group.num_runs) }),
+    const interval = intervalOf(group);
+    return [say("bench_headline", { method: laneWords(total.lane),
+      times: times(group.speedup), prompts: counted("bench_prompt", group.num_runs) }),
       interval && say("bench_headline_interval", { low: number(interval[0], 2), high: number(interval[1], 2) }),
       group.identical === 1 ? say("bench_headline_all_same")
-        : say("bench_headline_same", { share: benchmarkRows.shareWords(group.identical) })].filter(Boolean).join(", ");
+        : say("bench_headline_same", { share: shareWords(group.identical) })].filter(Boolean).join(", ");
   }
 
   function drawHead(results) {
@@ -208,28 +189,28 @@ export function mountBenchmark(element, props, watch, server, here) {
       board: say("board") };
     choices.append(pick("bench-which", say("bench_which"), sources, state.which, (value) => {
       state.which = value;
-      if (value === "board") showBoard();
+      if (value === "board" && !board.loaded) orRetry(loadBoard);
     }));
     if (state.which === "board" && results) choices.append(...board.choices());
-    const known = results && state.which !== "board" ? benchmarkRows.temperaturesOf(results) : [];
+    const known = results && state.which !== "board" ? temperaturesOf(results) : [];
     if (known.length > 1) {
       choices.append(pick("bench-shown", say("bench_temperature"), Object.fromEntries(known.map((t) => [`T ${t}`, String(t)])),
         `T ${state.temperature}`, (value) => (state.temperature = Number(value.slice(2)))));
     }
-    if (results) choices.append(lessonControls.button("bench-save", say("bench_save"), () => orRetry(save)));
+    if (results) choices.append(button("bench-save", say("bench_save"), () => orRetry(save)));
     head.replaceChildren(...parts, choices);
   }
 
   function drawResults() {
     if (state.which === "board") {
       drawHead(board.results);
-      const empty = board.boards ? [h("p", { class: "muted empty" }, say("board_missing"))] : [];
+      const empty = board.loaded ? [h("p", { class: "muted empty" }, say("board_missing"))] : [];
       body.replaceChildren(...(board.results ? board.body() : empty));
       return;
     }
     const measured = state.which === "recorded" ? state.recorded : state.here;
     const results = measured && measured.groups.length ? measured : null;
-    const known = results ? benchmarkRows.temperaturesOf(results) : [];
+    const known = results ? temperaturesOf(results) : [];
     if (!known.includes(state.temperature)) state.temperature = known[0] ?? null;
     drawHead(results);
     if (!known.length) {
@@ -241,7 +222,7 @@ export function mountBenchmark(element, props, watch, server, here) {
     plotHost.hidden = !plot.draw(results, state.temperature);
     numbers.replaceChildren(h("summary", null, say("ask_numbers")), h("div", { class: "bench-scroll", tabindex: 0, role: "region",
       "aria-label": say("bench_results") }, benchmarkTable(results, state.temperature)), h("p", { class: "muted" }, say("bench_definitions")));
-    below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, benchmarkRows.unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))));
+    below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))));
   }
 
   const visible = () => document.body.dataset.jakiroTab === "benchmark";

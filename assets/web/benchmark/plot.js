@@ -2,12 +2,11 @@
 // where both are equally fast. Methods differ by shape; the table beside it holds the same numbers.
 
 import { counted, pageScale, say } from "../base/dom.js";
-import { benchmarkRows, benchmarkTable } from "./table.js";
+import { OVERALL, benchmarkTable, categoryWords, intervalOf, laneWords, rowsOf, spread, times } from "./table.js";
 import { Figure } from "../plots/figure.js";
 import { plotStyle } from "../plots/template.js";
 
 const { plotText, markerOf } = plotStyle;
-
 const ROW = 30;
 const LANE = 15;
 const TOP = 26;
@@ -16,15 +15,15 @@ const ROLES = ["main", "other-0", "other-1", "other-2"];
 
 // From the lowest to the highest value that is drawn, the line at 1× included, in quarters
 function rangeOf(rows) {
-  const values = rows.flatMap(({ group }) => [group.speedup, ...(benchmarkRows.intervalOf(group) || []), ...group.prompt_speedups || []]);
+  const values = rows.flatMap(({ group }) => [group.speedup, ...(intervalOf(group) || []), ...group.prompt_speedups || []]);
   return [Math.floor(Math.min(0.85, ...values) * 4 - 0.1) / 4, Math.ceil(Math.max(1.5, ...values) * 4 + 0.1) / 4];
 }
 
 // One category by one method
 function wordsOf({ category, lane, group }) {
-  const interval = benchmarkRows.intervalOf(group);
-  return [benchmarkRows.categoryWords(category), benchmarkRows.laneWords(lane), benchmarkRows.times(group.speedup),
-    interval && `(${benchmarkRows.spread(interval)})`, counted("bench_prompt", group.num_runs)].filter(Boolean).join(" · ");
+  const interval = intervalOf(group);
+  return [categoryWords(category), laneWords(lane), times(group.speedup),
+    interval && `(${spread(interval)})`, counted("bench_prompt", group.num_runs)].filter(Boolean).join(" · ");
 }
 
 export class BenchmarkPlot {
@@ -34,10 +33,10 @@ export class BenchmarkPlot {
 
   // False where no speedup is known
   draw(results, temperature) {
-    const rows = benchmarkRows.rowsOf(results, temperature).filter((row) => row.group.speedup !== null);
+    const rows = rowsOf(results, temperature).filter((row) => row.group.speedup !== null);
     const lanes = [...new Set(rows.map((row) => row.lane))];
     // All prompts first, then by how much the first method gains
-    const gain = (category) => (category === benchmarkRows.OVERALL ? Infinity : rows.find((row) => row.category === category).group.speedup);
+    const gain = (category) => (category === OVERALL ? Infinity : rows.find((row) => row.category === category).group.speedup);
     const categories = [...new Set(rows.map((row) => row.category))].sort((a, b) => gain(b) - gain(a));
     if (!rows.length) return false;
     const scale = pageScale();
@@ -54,8 +53,8 @@ export class BenchmarkPlot {
       labelled: lanes.length < 2, margin: { left: Math.min(140, (wide / scale) * 0.3), right: 60, top: TOP, bottom: BOTTOM },
       x: { title: say("bench_axis"), full: rangeOf(rows), ticks: { ticksuffix: "×", nticks: Math.max(4, Math.round(wide / 80)) } },
       y: { full: [categories.length - 0.5, -0.5], ticks: { tickvals: categories.map((_, i) => i), showgrid: false,
-        ticktext: categories.map((category, i) => (i ? plotText(benchmarkRows.categoryWords(category))
-          : `<b>${plotText(benchmarkRows.categoryWords(category))}</b>`)), tickfont: { color: plotStyle.template().colours.ink } } },
+        ticktext: categories.map((category, i) => (i ? plotText(categoryWords(category))
+          : `<b>${plotText(categoryWords(category))}</b>`)), tickfont: { color: plotStyle.template().colours.ink } } },
       hover: "closest", ...this.marks(rows, placeOf),
     });
     return true;
@@ -64,10 +63,10 @@ export class BenchmarkPlot {
   series(lane, role, rows, placeOf) {
     const own = rows.filter((row) => row.lane === lane);
     const { colours, scale } = plotStyle.template();
-    return { name: benchmarkRows.laneWords(lane),
+    return { name: laneWords(lane),
       traces: () => {
         const single = own.flatMap((row) => (row.group.prompt_speedups || []).map((value) => [value, placeOf(row)]));
-        const ends = own.map(({ group }) => benchmarkRows.intervalOf(group) || [group.speedup, group.speedup]);
+        const ends = own.map(({ group }) => intervalOf(group) || [group.speedup, group.speedup]);
         return [
           { x: single.map(([x]) => x), y: single.map(([, y]) => y), mode: "markers", showlegend: false, hoverinfo: "skip", cliponaxis: false,
             marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } } },
@@ -83,7 +82,7 @@ export class BenchmarkPlot {
   marks(rows, placeOf) {
     const { colours, scale } = plotStyle.template();
     const words = (text, more) => ({ text: plotText(text), showarrow: false, font: { color: colours.ink, size: 12 * scale }, ...more });
-    const values = rows.map((row) => words(benchmarkRows.times(row.group.speedup),
+    const values = rows.map((row) => words(times(row.group.speedup),
       { x: 1, xref: "paper", xanchor: "left", xshift: 12, y: placeOf(row), yref: "y" }));
     return {
       notes: [...values, words(say("bench_even"), { x: 1, xref: "x", y: 1, yref: "paper", yanchor: "bottom" })],
@@ -94,6 +93,6 @@ export class BenchmarkPlot {
   rows(rows, temperature) {
     const heads = ["temperature", "category", "method", "speedup", "interval_low", "interval_high", "speedups_of_prompts"];
     return [heads, ...rows.map(({ category, lane, group }) => [temperature, category, lane,
-      group.speedup, ...(benchmarkRows.intervalOf(group) || ["", ""]), (group.prompt_speedups || []).join(" ")])];
+      group.speedup, ...(intervalOf(group) || ["", ""]), (group.prompt_speedups || []).join(" ")])];
   }
 }

@@ -3,34 +3,34 @@
 import { given, h, number, rate, say } from "../base/dom.js";
 import { methodTitle, unequalHeads } from "../data/methods.js";
 
-const OVERALL = "overall";
+export const OVERALL = "overall";
 // As the report's intervals: the spread of fewer says too little
 const FEWEST_ANSWERS = 8;
 
 // A method by its title, with its size where the tree is fixed: "… · auto" is the method alone
-function laneWords(lane) {
+export function laneWords(lane) {
   const [method, size] = lane.split(" · ");
   const words = methodTitle(method);
   return size && size !== "auto" ? `${words} · ${size}` : words;
 }
 
 // As for a race, of the methods with heads of their own among these
-const unequalRows = (methods) => unequalHeads([...new Set(methods)].map((method) =>
+export const unequalRows = (methods) => unequalHeads([...new Set(methods)].map((method) =>
   [methodTitle(method), given.benchmarkForm.minutes[method]]));
 
-const categoryWords = (category) => (category === OVERALL ? say("bench_overall") : category.replaceAll("_", " "));
-const temperaturesOf = (results) => [...new Set(results.groups.map((group) => group.temperature))];
+export const categoryWords = (category) => (category === OVERALL ? say("bench_overall") : category.replaceAll("_", " "));
+export const temperaturesOf = (results) => [...new Set(results.groups.map((group) => group.temperature))];
 
 // What is shown for one temperature, as {category, lane, plain, group}: all prompts first, then each category
-function rowsOf(results, temperature) {
+export function rowsOf(results, temperature) {
   const here = results.groups.filter((group) => group.temperature === temperature);
   const plainOf = ({ baseline, category }) => here.find((other) => other.lane === baseline && other.category === category) || null;
   return here.filter((group) => group.lane !== group.baseline).map((group) => ({ category: group.category, lane: group.lane, group,
     plain: plainOf(group) }));
 }
 
-const times = (value) => say("bench_times", { n: number(value, 2) });
-const spread = ([low, high], words = (value) => number(value, 2)) => say("bench_spread", { low: words(low), high: words(high) });
+export const times = (value) => say("bench_times", { n: number(value, 2) });
+export const spread = ([low, high], words = (value) => number(value, 2)) => say("bench_spread", { low: words(low), high: words(high) });
 
 function speedCell(group) {
   const speeds = group && group.tokens_per_second;
@@ -39,7 +39,7 @@ function speedCell(group) {
 }
 
 // Files of older versions hold such intervals
-const intervalOf = (group) => (group.num_runs >= FEWEST_ANSWERS ? group.speedup_interval : null);
+export const intervalOf = (group) => (group.num_runs >= FEWEST_ANSWERS ? group.speedup_interval : null);
 
 function speedupCell(group) {
   const { speedup } = group;
@@ -49,7 +49,7 @@ function speedupCell(group) {
 }
 
 // Rounded down, so that a single difference never reads 100 %
-const shareWords = (share) =>
+export const shareWords = (share) =>
   share === null ? "–" : share === 1 ? "100 %" : `${number(Math.floor(share * 1000) / 10, 1)} %`;
 
 // Words of a cell and smaller ones below them, by column
@@ -63,10 +63,10 @@ const COLUMNS = {
   same: ({ group }) => [shareWords(group.identical)],
 };
 
-const cell = (column, [words, small]) => h("td", { "data-column": column }, h("span", { class: "bench-value" }, words),
+export const cell = (column, [words, small]) => h("td", { "data-column": column }, h("span", { class: "bench-value" }, words),
   small && h("span", { class: "bench-spread" }, small));
 
-const tableOf = (kind, caption, heads, rows) => h("table", { class: `bench-table ${kind} tabular` }, h("caption", null, caption),
+export const tableOf = (kind, caption, heads, rows) => h("table", { class: `bench-table ${kind} tabular` }, h("caption", null, caption),
   h("thead", null, h("tr", null, heads)), h("tbody", null, rows));
 
 export function benchmarkTable(results, temperature) {
@@ -76,6 +76,3 @@ export function benchmarkTable(results, temperature) {
     h("th", { scope: "row" }, categoryWords(row.category)), Object.entries(COLUMNS).map(([column, of]) => cell(column, of(row)))));
   return tableOf("", say("bench_table", { temperature }), heads, rows);
 }
-
-export const benchmarkRows = { rowsOf, intervalOf, laneWords, unequalRows, categoryWords, temperaturesOf, times, shareWords,
-  spread, cell, tableOf, OVERALL };

@@ -93,39 +93,5 @@ function marginAt(lane, index) {
   return step.nodes[before] ? step.nodes[before].margin : null;
 }
 
-function median(values) {
-  if (!values.length) return null;
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
-
-function stepTimes(steps) {
-  return ["draft_ms", "verify_ms", "other_ms"].map((name) => median(steps.map((step) => step[name])));
-}
-
 export const metrics = { mean, tau, tauDrafted, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
-    partsAt, speedup, marginAt, stepTimes, FEWEST_TOKENS };
-
-// The last plain decoding measured here under the same model and numerics, for answers that ran without one
-const MINUTE_MS = 60000;
-const measured = new Map();
-
-const placeOf = ({ header }) => {
-  const { target, device, dtype, numerics } = header;
-  return [target.name, target.sha256, device, dtype, numerics].join("/");
-};
-
-function remember({ plain }) {
-  const now = plain && speed(plain);
-  if (now) measured.set(placeOf(plain), { speed: now, at: Date.now() });
-}
-
-// {speedup, minutes} of a live answer against that measurement, after `steps` of it; null where there is none
-function against({ source, main, plain }, steps) {
-  const known = source === "live" && !plain && measured.get(placeOf(main));
-  const now = known && speed(main, steps);
-  return now ? { speedup: now / known.speed, minutes: Math.floor((Date.now() - known.at) / MINUTE_MS) } : null;
-}
-
-export const baseline = { remember, against };
+    partsAt, speedup, marginAt, FEWEST_TOKENS };

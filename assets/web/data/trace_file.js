@@ -3,19 +3,14 @@
 import { say } from "../base/dom.js";
 
 const VERSION = 1;
-const LARGEST_BYTES = 20 * 1024 * 1024;
-const LONGEST_NAME = 80;
+// No pass of a real run takes an hour
+const MOST = { bytes: 20 * 1024 * 1024, name: 80, ms: 3600 * 1000, nodes: 1024, levels: 64, proposers: 64, traces: 32 };
 const HEX = /^([0-9a-f]{2})*$/;
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 const isText = (value) => typeof value === "string";
-const LONGEST_MS = 3600 * 1000; // no pass of a real run takes an hour
-const MOST_NODES = 1024;
-const MOST_LEVELS = 64;
-const MOST_PROPOSERS = 64;
-const MOST_TRACES = 32;
-const isTime = (value) => isNumber(value) && value >= 0 && value <= LONGEST_MS;
-const isName = (value) => isText(value) && value.length > 0 && value.length <= LONGEST_NAME;
+const isTime = (value) => isNumber(value) && value >= 0 && value <= MOST.ms;
+const isName = (value) => isText(value) && value.length > 0 && value.length <= MOST.name;
 const isHex = (value) => isText(value) && HEX.test(value);
 const listOf = (fits, most = Infinity) => (value) => Array.isArray(value) && value.length <= most && value.every(fits);
 // Records, or lists that stand for one
@@ -23,7 +18,7 @@ const shaped = (rules) => (value) => (isObject(value) || (Array.isArray(rules) &
   && Object.entries(rules).every(([name, fits]) => fits(value[name]));
 const [isNumbers, isTexts] = [listOf(isNumber), listOf(isText)];
 const isMessages = listOf(shaped({ role: isText, content: isText }));
-const isProposers = listOf(shaped({ id: isName, label: isText, sentence: isText }), MOST_PROPOSERS);
+const isProposers = listOf(shaped({ id: isName, label: isText, sentence: isText }), MOST.proposers);
 const isCurve = listOf((point) => isNumbers(point) && point.length === 2);
 
 const isReason = (value) => value === null || value === undefined || ["eos", "length", "context", "stop", "stopped"].includes(value);
@@ -55,11 +50,8 @@ const unfit = (reason) => fail("not_trace_shape", { reason });
 
 function check(value, rules, where) {
   if (!isObject(value)) unfit(`${where} is not an object`);
-  for (const [field, fits] of Object.entries(rules)) {
-    if (!(field in value)) fail("not_trace_field", { field });
-    if (!fits(value[field])) unfit(`“${field}” of ${where} has an unexpected value`);
-  }
-  for (const [field, fits] of Object.entries(IF_THERE)) {
+  for (const field of Object.keys(rules)) if (!(field in value)) fail("not_trace_field", { field });
+  for (const [field, fits] of Object.entries({ ...IF_THERE, ...rules })) {
     if (field in value && !fits(value[field])) unfit(`“${field}” of ${where} has an unexpected value`);
   }
 }
@@ -77,8 +69,8 @@ function checkStep(step, position, steps) {
   const where = `step ${position}`;
   check(step, STEP, where);
   if (step.index !== position) unfit(`${where} says it is step ${step.index}`);
-  if (!step.nodes.length || step.nodes.length > MOST_NODES) {
-    unfit(`${where} has ${step.nodes.length} nodes, expected 1 to ${MOST_NODES}`);
+  if (!step.nodes.length || step.nodes.length > MOST.nodes) {
+    unfit(`${where} has ${step.nodes.length} nodes, expected 1 to ${MOST.nodes}`);
   }
   step.nodes.forEach((node, i) => {
     check(node, NODE, `node ${i} of ${where}`);
@@ -86,7 +78,7 @@ function checkStep(step, position, steps) {
     if ((i === 0) !== (node.parent === -1) || node.parent >= i || node.depth !== depth) {
       unfit(`node ${i} of ${where} does not fit its parent`);
     }
-    if (depth > MOST_LEVELS) unfit(`${where} has more than ${MOST_LEVELS} levels`);
+    if (depth > MOST.levels) unfit(`${where} has more than ${MOST.levels} levels`);
     for (const name of ["draft_prob", "target_prob"]) {
       if (node[name] !== null && !isNumber(node[name])) unfit(`“${name}” of node ${i} of ${where} is not a number`);
     }
@@ -101,12 +93,10 @@ function checkStep(step, position, steps) {
 }
 
 function checkedTrace(trace) {
-  if (!isObject(trace)) unfit("expected an object");
-  for (const field of ["header", "steps"]) if (!(field in trace)) fail("not_trace_field", { field });
-  const found = isObject(trace.header) ? trace.header.schema_version : undefined;
-  if (found !== VERSION) fail("trace_version", { found });
-  if (!Array.isArray(trace.steps)) unfit("“steps” is not a list");
+  check(trace, { header: () => true, steps: Array.isArray }, "the answer");
   const { header, steps, end_reason } = trace;
+  const found = isObject(header) ? header.schema_version : undefined;
+  if (found !== VERSION) fail("trace_version", { found });
   check(header, HEADER, "the header");
   if (header.prefix_ids?.length !== header.prefix_pieces?.length) unfit("“prefix_pieces” of the header has another length than “prefix_ids”");
   if (!isReason(end_reason)) unfit("“end_reason” has an unexpected value");
@@ -116,7 +106,7 @@ function checkedTrace(trace) {
 
 // The traces by method in a file's text; throws TraceFileError with a sentence for people
 export function readTraceFile(text) {
-  if (text.length > LARGEST_BYTES) fail("file_too_large", { size: Math.ceil(text.length / 1024 / 1024) });
+  if (text.length > MOST.bytes) fail("file_too_large", { size: Math.ceil(text.length / 1024 / 1024) });
   let value;
   try {
     value = JSON.parse(text);
@@ -124,7 +114,7 @@ export function readTraceFile(text) {
     fail("not_trace_json");
   }
   const { branches = [], shown = 0 } = value || {};
-  if (!Array.isArray(branches) || branches.length > MOST_TRACES) unfit(`“branches” is no list of at most ${MOST_TRACES}`);
+  if (!Array.isArray(branches) || branches.length > MOST.traces) unfit(`“branches” is no list of at most ${MOST.traces}`);
   if (branches.length && !branches[shown]) unfit("“shown” is no place in “branches”");
   return { ...recordingIn(value), branches: branches.map((one) => recordingIn(one).traces), shown };
 }
@@ -133,7 +123,7 @@ function recordingIn(value) {
   if (!isObject(value)) unfit("expected an object");
   if (isObject(value.traces) && Object.keys(value.traces).length) {
     const entries = Object.entries(value.traces);
-    if (entries.length > MOST_TRACES) unfit(`${entries.length} traces, expected at most ${MOST_TRACES}`);
+    if (entries.length > MOST.traces) unfit(`${entries.length} traces, expected at most ${MOST.traces}`);
     const traces = entries.map(([name, trace]) => [name, checkedTrace(trace)]);
     return { title: isText(value.title) ? value.title : null, traces: Object.fromEntries(traces) };
   }
@@ -141,4 +131,4 @@ function recordingIn(value) {
   return { title: null, traces: { [trace.header.method]: trace } };
 }
 
-export const LARGEST_TRACE_BYTES = LARGEST_BYTES;
+export const LARGEST_TRACE_BYTES = MOST.bytes;

@@ -8,7 +8,7 @@ import { isFromPair, weightsOf } from "../tree/evidence.js";
 const MOST_RANKED = 5;
 
 // {device, pairs: {name: {plain, drafted, lanes}}} from the text of the shipped file
-function readLesson(text) {
+export function readLesson(text) {
   const { device, recordings } = JSON.parse(text);
   const pairs = Object.fromEntries(Object.entries(recordings).map(([name, events]) => {
     const run = new Run(name, "recording");
@@ -31,7 +31,7 @@ function judge(nodes) {
 }
 
 // The step with only some of its nodes (indices in `keep`, parents included), judged again
-function stepWith(step, keep) {
+export function stepWith(step, keep) {
   const order = [...keep].sort((a, b) => a - b);
   const place = new Map(order.map((i, at) => [i, at]));
   const nodes = order.map((i) => ({ ...step.nodes[i], parent: i ? place.get(step.nodes[i].parent) : -1, source: i }));
@@ -42,35 +42,35 @@ function stepWith(step, keep) {
 }
 
 // Candidates from the likeliest path on: by score, smaller depth first among equals, as the tree itself is chosen
-function byScore(step) {
+export function byScore(step) {
   const { nodes } = step;
   return nodes.map((_, i) => i).slice(1)
     .sort((a, b) => nodes[b].score - nodes[a].score || nodes[a].depth - nodes[b].depth || a - b);
 }
 
-const pruned = (step, candidates) => stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
-const withoutContrastive = (step) => stepWith(step, step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])));
-const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
+export const pruned = (step, candidates) => stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
+export const withoutContrastive = (step) => stepWith(step, step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])));
+export const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
 
 // A lane that shows `step` in place of its own at `index`
-function laneWith(lane, index, step) {
+export function laneWith(lane, index, step) {
   const other = Object.create(lane);
   other.steps = lane.steps.slice();
   other.steps[index] = step;
   return other;
 }
 
-const drafted = (lane) => lane.steps.filter((step) => step.nodes.length > 1);
+export const drafted = (lane) => lane.steps.filter((step) => step.nodes.length > 1);
 // The steps to show: all but one that the end of the answer cut
-const whole = (lane) => drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
+export const whole = (lane) => drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
 
 const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);
 
 // Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
-const tokensAt = (lane, candidates) => mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
+export const tokensAt = (lane, candidates) => mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
 
 // The draft's favourite continuation: the best child again and again
-function favourite(step) {
+export function favourite(step) {
   const chain = [];
   for (let at = 0; ;) {
     let best = -1;
@@ -83,7 +83,7 @@ function favourite(step) {
   }
 }
 
-const edgeChance = (step, i) => Math.exp(step.nodes[i].score - step.nodes[step.nodes[i].parent].score);
+export const edgeChance = (step, i) => Math.exp(step.nodes[i].score - step.nodes[step.nodes[i].parent].score);
 
 // ---- experts -----------------------------------------------------------------------------------------------
 // A candidate's score if the router had given expert 2 the weight `second`: linear, so recorded parts are enough
@@ -97,14 +97,14 @@ function mixScore(node, second) {
 // The likeliest candidates of the first level
 const isMixed = (node) => node.depth === 1 && node.evidence.expert_contributions && node.evidence.residual_contribution
   && weightsOf(node)?.length === 2;
-const firstLevel = (step) => step.nodes.map((_, i) => i).filter((i) => isMixed(step.nodes[i]))
+export const firstLevel = (step) => step.nodes.map((_, i) => i).filter((i) => isMixed(step.nodes[i]))
   .sort((a, b) => step.nodes[b].score - step.nodes[a].score || a - b).slice(0, MOST_RANKED);
 
-const ranked = (step, second) => firstLevel(step).map((i) => [i, mixScore(step.nodes[i], second)])
+export const ranked = (step, second) => firstLevel(step).map((i) => [i, mixScore(step.nodes[i], second)])
   .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
 
 // Pairs of candidates that the two experts alone would put in opposite order, as a share of all pairs
-function disagreement(step) {
+export function disagreement(step) {
   const members = firstLevel(step).map((i) => step.nodes[i]);
   const pairs = members.flatMap((a, at) => members.slice(at + 1).map((b) => [a, b]));
   const gap = ([a, b], second) => mixScore(a, second) - mixScore(b, second);
@@ -112,17 +112,17 @@ function disagreement(step) {
 }
 
 // How many candidates rank differently with either expert alone than with the router's own weights
-function moved(step) {
+export function moved(step) {
   const places = (second) => ranked(step, second).map(([i]) => i);
   const own = places(ownWeight(step));
   return [0, 1].reduce((sum, second) => sum + places(second).filter((i, at) => own[at] !== i).length, 0);
 }
 
-const ownWeight = (step) => step.nodes[firstLevel(step)[0]].evidence.router_weights[1];
+export const ownWeight = (step) => step.nodes[firstLevel(step)[0]].evidence.router_weights[1];
 
 // ---- costs -------------------------------------------------------------------------------------------------
 // Piecewise linear through ascending [x, y] points; beyond the last one its last slope goes on
-function interpolate(points, x) {
+export function interpolate(points, x) {
   if (points.length === 1 || x <= points[0][0]) return points[0][1];
   let right = points.findIndex((point) => point[0] >= x);
   if (right < 0) right = points.length - 1;
@@ -130,11 +130,11 @@ function interpolate(points, x) {
   return y0 + ((y1 - y0) * (x - x0)) / (x1 - x0);
 }
 
-const checkMs = (profile, nodes) => interpolate(profile.verify_ms, nodes);
-const draftMs = (profile, levels) => (levels ? interpolate(profile.draft_ms, levels) : 0);
+export const checkMs = (profile, nodes) => interpolate(profile.verify_ms, nodes);
+export const draftMs = (profile, levels) => (levels ? interpolate(profile.draft_ms, levels) : 0);
 
 // Means over the recorded steps: plain pass, draft, check, the rest, and both ways to the speedup
-function measured(pair) {
+export function measured(pair) {
   const steps = drafted(pair.drafted);
   const of = (name) => mean(steps.map((step) => step[name]));
   return { steps: steps.length, tau: metrics.tau(steps), plain: mean(pair.plain.steps.map((step) => step.verify_ms)),
@@ -143,9 +143,5 @@ function measured(pair) {
 }
 
 // The item worth most
-const pick = (items, worth) =>
+export const pick = (items, worth) =>
   items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
-
-export const lessonData = { readLesson, stepWith, byScore, pruned, withoutContrastive, expectedTokens, laneWith,
-    drafted, whole, tokensAt, favourite, edgeChance, firstLevel, ranked, disagreement, moved, ownWeight, interpolate,
-    checkMs, draftMs, measured, pick };

@@ -6,9 +6,8 @@ import { bringBack, onScreen } from "../base/frame.js";
 import { orRetry } from "../base/server.js";
 import { armQuestion } from "../chat/asking.js";
 import { questionsOf } from "../data/history.js";
-import { lessonControls } from "./controls.js";
-import { lessonData } from "./data.js";
-import { lessonFormula } from "./math.js";
+import { button, drawAll, elementsOf, question } from "./controls.js";
+import { laneWith, readLesson } from "./data.js";
 import { chainStop } from "./stops/chain.js";
 import { diceStop } from "./stops/dice.js";
 import { contrastiveStop, expertsStop } from "./stops/experts.js";
@@ -18,7 +17,6 @@ import { passesStop } from "./stops/passes.js";
 import { speedStop } from "./stops/speed.js";
 import { treesStop } from "./stops/trees.js";
 import { verdictStop } from "./stops/verdict.js";
-import { chip } from "../page/chip.js";
 import { inProjector, pages, setTab } from "../page/machine.js";
 import { setAddress } from "../share/address.js";
 import { linkedStop } from "../share/link.js";
@@ -31,8 +29,9 @@ const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
 const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // what a lecture goes through
 const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are for who wants more
 
-// A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
-function treeBox({ onPick } = {}) {
+// A draft tree with its card, arrow keys and a list of the same content. `of()` gives {lane, step, phase, mark: the node that the keys
+// stand at}; `onPick` takes the place of the card's pin
+function treeBox(of, onPick) {
   const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
   const box = h("div", { class: "tree-pane lesson-tree-pane" }, h("div", { class: "tree-room" }, host));
   const card = new Card(box);
@@ -41,55 +40,41 @@ function treeBox({ onPick } = {}) {
   const listHost = h("div");
   const list = h("details", { class: "lesson-table", ontoggle: () => drawList() }, h("summary", null, say("read_as_list")), listHost);
   let shown = null;
-  const drawList = () => shown && listHost.replaceChildren(...(list.open ? [treeList(shown.lane, shown.index, shown.phase)] : []));
+  const drawList = () => shown && listHost.replaceChildren(...(list.open ? [treeList(...shown)] : []));
 
   host.addEventListener("keydown", (event) => {
     if (event.key === "Escape") card.close();
     if (view.onKey(event)) event.preventDefault();
   });
 
-  function draw(lane, index, step, { phase }) {
-    const own = lessonData.laneWith(lane, index, step);
-    shown = { lane: own, index, phase };
+  function draw() {
+    const { lane, step, phase = 3, mark = null } = of();
+    const { index } = step;
+    const own = laneWith(lane, index, step);
+    shown = [own, index, phase];
     card.about(own, index, phase);
     card.close();
     view.draw({ lane: own, index, phase, choices: phase === 2, showAll: false, sentence: stepSentence(own, index, phase) });
+    if (mark !== null) view.focus(mark);
     drawList();
   }
-  return { element: h("div", null, box, list), draw, mark: (i) => view.focus(i), light: (members) => view.light(members) };
+  return { element: h("div", null, box, list), draw, light: (members) => view.light(members) };
 }
 
 // What a stop gets to work with
 function lessonOf({ device, pairs }) {
-  const state = { here: null, useHere: true, lines: [] };
-  const recordedWords = () => say("lesson_source_recorded", { device: device.name, date: device.date });
   return {
     device, pairs, greedy: pairs.greedy,
     lanes: (name) => pairs[name].lanes,
     tree: treeBox,
-    profile: () => (state.here && state.useHere ? state.here.profile : device.profile),
     stepLine: (lane, step) => h("p", { class: "muted small" },
         say("lesson_step_from", { step: step.index + 1, question: questionsOf(lane.header).at(-1) ?? "" })),
-    recordedLine: () => h("p", { class: "muted small source" }, recordedWords()),
-    // Whose costs are used: this device's where they are known, else the recording's; with a switch between both
-    sourceLine() {
-      const host = h("div", { class: "source muted small" });
-      state.lines.push(() => {
-        const here = state.here && state.useHere;
-        const value = here ? "here" : "recording";
-        const options = { here: say("lesson_use_device"), recording: say("lesson_use_recording") };
-        const choice = state.here && lessonControls.choice({ name: "source", label: say("lesson_source_choice"), options, value,
-          onPick: (picked) => (state.useHere = picked === "here") });
-        host.replaceChildren(h("span", { "data-source": value }, here ? say("lesson_source_here", { device: state.here.name })
-          : recordedWords()), ...(choice ? [choice.element] : []));
-      });
-      return host;
-    },
-    drawLines: () => state.lines.forEach((line) => line()),
-    // Costs of this device have arrived
-    use: (here) => (state.here = here),
+    sourceLine: () => h("p", { class: "muted small source" }, say("lesson_source_recorded", { device: device.name, date: device.date })),
   };
 }
+
+// A formula of ours, not of a model: the one markup that comes as text
+const drawnFormula = (mathml) => new DOMParser().parseFromString(`<math display="block">${mathml}</math>`, "text/html").body.firstChild;
 
 function textColumn(n) {
   const text = given.lessonTexts[n];
@@ -97,9 +82,10 @@ function textColumn(n) {
   return h("div", { class: "stop-text" },
     h("h2", { tabindex: -1 }, text.title),
     h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
-    h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), lessonFormula(n)),
+    h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), drawnFormula(text.formula),
+      text.letters && h("p", { class: "muted small" }, text.letters)),
     text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
-    lessonControls.question(n, text));
+    question(n, text));
 }
 
 const stopNow = () => linkedStop(location);
@@ -115,8 +101,8 @@ export function mountLesson(element, server) {
   const strip = h("div", { class: "stop-titles" }, CORE.map((n) => titles[n]));
   const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
   const more = popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
-  const back = lessonControls.button("back", say("lesson_back"), () => go(beside(-1)));
-  const next = lessonControls.button("next", say("lesson_next"), () => forward());
+  const back = button("back", say("lesson_back"), () => go(beside(-1)));
+  const next = button("next", say("lesson_next"), () => forward());
   next.classList.add("primary");
   root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
     h("div", { class: "lesson-turn" }, back, next), voice);
@@ -147,11 +133,11 @@ export function mountLesson(element, server) {
   function show() {
     if (!lesson) return;
     if (!built.has(current)) {
-      const { screen, draw, demo = [] } = STOPS[current](lesson);
+      const { screen, demo = [] } = STOPS[current](lesson);
       const used = (event) => event.target.closest(event.type === "click" ? "button[data-control]" : "[data-control]") && redraw();
-      built.set(current, { draw, demo, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
+      built.set(current, { draw: () => drawAll(screen), demo, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
         h("section", { class: "pane stop-pane", "aria-label": texts[current].title, oninput: used, onclick: used },
-          h("div", { class: "stop-screen" }, screen))) });
+          h("div", { class: "stop-screen" }, elementsOf(screen)))) });
     }
     const { page } = built.get(current);
     body.replaceChildren(page);
@@ -163,11 +149,8 @@ export function mountLesson(element, server) {
     fit(page);
   }
 
-  // One state, one draw: what a stop shows follows from its controls and from whose costs are used
-  function redraw() {
-    lesson.drawLines();
-    built.get(current).draw();
-  }
+  // One state, one draw: what a stop shows follows from its controls
+  const redraw = () => built.get(current).draw();
 
   // In a hall a stop is made to fit the screen: nothing of it below the fold
   function fit(page) {
@@ -198,19 +181,8 @@ export function mountLesson(element, server) {
       body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
       return;
     }
-    lesson = lessonOf(lessonData.readLesson(text));
+    lesson = lessonOf(readLesson(text));
     show();
-    useDevice();
-  }
-
-  // This device's own costs, once a model is loaded
-  async function useDevice() {
-    await chip.ready;
-    const here = await server.lesson_device().catch(() => null);
-    if (here) {
-      lesson.use(here);
-      if (visible()) show();
-    }
   }
 
   function tabChanged() {

@@ -5,7 +5,6 @@ import { memory, reducedMotion, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { giveBack } from "../chat/box.js";
 import { Run, deliveredPath, runFromTraces } from "../data/history.js";
-import { baseline } from "../data/metrics.js";
 
 export const PACES = ["slow", "normal", "real"];
 // Milliseconds for which guesses, checks and kept words are shown where steps are played, not seconds
@@ -17,6 +16,7 @@ const EVERY_MS = 60;
 const SPARE = 4;
 const IN_TIME_MS = 30;
 const FIRST_PLAY_MS = 800;
+const MOST_UNKNOWN = 10; // how often the server may not know a question that was sent
 
 export const state = {
   tab: "watch", run: null, waiting: null, index: 0, follow: true, phase: 3, guess: false, playing: false, replay: false, time: null,
@@ -188,7 +188,7 @@ export function endWriting() {
 export function begin(id, { from, typed, form, joins } = {}) {
   const run = new Run(id, "live");
   const at = state.turns.indexOf(from);
-  Object.assign(run, { ticks: 0, newest: -1, heard: performance.now(), from, form, typed, joins, replaced: at < 0 ? [] : state.turns.splice(at) });
+  Object.assign(run, { ticks: 0, newest: -1, unknown: 0, heard: performance.now(), from, form, typed, joins, replaced: at < 0 ? [] : state.turns.splice(at) });
   state.seen.add(id);
   state.turns.push(run);
   if (state.tab === "recordings") setTab("watch");
@@ -236,7 +236,6 @@ function grow(value) {
     Object.assign(run, { replaced: [], from: null });
     show(run);
   } else if (run.finished && !run.main) fail(run);
-  if (run.finished) baseline.remember(run);
   if (run === state.run && state.follow) {
     state.index = lastStep(run.main);
     // An answer that has ended rests where there is most to see
@@ -252,8 +251,10 @@ export async function fetchMissed(run) {
   const first = run.ticks;
   const missed = await screen.server.missed({ run: run.id, first }).catch(() => []);
   run.fetching = false;
-  if (!missed) receive({ run: run.id, gone: true });
-  else if (missed.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
+  // Before its first word the question may be on its way: browsers hold it back while all their connections are in use
+  if (!missed) run.unknown += 1;
+  if (!missed && (run.newest >= 0 || run.unknown > MOST_UNKNOWN)) receive({ run: run.id, gone: true });
+  else if (missed?.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
 }
 
 export function showRecording(id, recording, { playNow, source = "recording", step } = {}) {

@@ -105,7 +105,7 @@ const SAVERS = {
     "text/csv"),
   save_html: async (run) => saveReplay(run, await asJson(run)),
   save_png: async (run) => {
-    const file = treePicture(run, state.index);
+    const file = treePicture();
     if (file) (await canvasOf(file)).toBlob((blob) => download(fileName(run, "tree.png"), blob));
   },
 };

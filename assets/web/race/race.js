@@ -6,7 +6,7 @@ import { trainedWords } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { moves, screen } from "../page/machine.js";
 import { openSetting } from "../page/top.js";
-import { fillResultCard, lanesTable, verdict } from "./result_card.js";
+import { fillResultCard, verdict } from "./result_card.js";
 import { showLarge } from "../tree/dialog.js";
 import { AnswerView } from "../watch/answer.js";
 
@@ -60,29 +60,17 @@ class LaneView {
     this.answer = new AnswerView(this.host, {});
   }
 
-  draw(lane, time, other, { selected, withTree, total, over, formatted }) {
+  draw(lane, time, { selected, withTree, total, over, formatted }) {
     const steps = lane.stepsAt(time);
     const count = lane.countAfter(steps - 1);
     this.bar.draw(lane, time, total);
     const speed = metrics.speed(lane, steps);
     this.rate.textContent = speed === null ? (over ? "" : say("measuring")) : `${rate(speed)} tokens/s`;
     this.answer.draw(lane, count, { live: !lane.endReason || count < lane.tokens.length, selected, formatted });
-    this.mark(lane, count, over ? count : other);
     this.tree.hidden = !withTree || lane.isPlain || !steps;
     this.tree.textContent = say("lane_tree", { step: steps });
     if (over !== this.over || count !== this.count) this.scroll.scrollTop = over ? 0 : this.scroll.scrollHeight;
     Object.assign(this, { lane, step: steps - 1, count, over });
-  }
-
-  // In the leading lane: where the slower one is now
-  mark(lane, count, other) {
-    this.host.querySelectorAll(".plain-here").forEach((token) => token.classList.remove("plain-here"));
-    if (!other || other >= count || lane.isPlain) return;
-    const unit = this.answer.units.find((one) => one.last >= other - 1);
-    const element = unit && this.host.querySelector(`[data-token="${unit.first}"]:not(.sign)`);
-    if (!element) return;
-    element.classList.add("plain-here");
-    element.dataset.here = say("plain_is_here");
   }
 }
 
@@ -100,10 +88,9 @@ export class RaceView {
     this.add = screen.server && h("div", { class: "race-add" }, settingButton("race_add", "further-lanes"), settingButton("race_tree", "tree"));
     this.empty = h("p", { class: "muted empty" }, say("race_empty"));
     this.card = h("section", { class: "result-card", "aria-label": say("card_title") });
-    this.table = h("div", { class: "lanes-table-host" });
     this.unequal = h("p", { class: "unequal-heads" });
     this.more = h("details", { class: "question-line race-more" }, h("summary", null, say("race_more")), h("p", { class: "muted race-note" },
-      say("race_note")), this.table, this.card);
+      say("race_note")), this.card);
     this.element = h("div", { class: "race race-only" }, this.empty, waiting, this.title, h("div", { class: "lead-line" }, this.lead, this.replay),
       this.bars, this.add || "", this.unequal, this.choice, this.lanes, plotPane, this.more);
     this.views = [];
@@ -132,10 +119,9 @@ export class RaceView {
     this.unequal.textContent = run ? [run.unequalHeads, idleWords(run)].filter(Boolean).join(" ") : "";
     this.unequal.hidden = !this.unequal.textContent;
     const plain = run && run.plain;
-    const plainCount = plain ? plain.countAfter(plain.stepsAt(time) - 1) : null;
     const over = Boolean(run && run.finished && present.every((lane) => time >= lane.clock));
     const total = tokensOf(present);
-    present.forEach((lane, i) => this.views[i].draw(lane, time, plainCount, { selected: lane === run.main ? state.index : -1,
+    present.forEach((lane, i) => this.views[i].draw(lane, time, { selected: lane === run.main ? state.index : -1,
       withTree: present.length > 2, total, over, formatted: state.formatted }));
     this.lead.textContent = over && plain && plain !== run.main ? finalWords(run) : this.leadWords(run, time);
     this.bars.setAttribute("aria-label", present.map((lane) =>
@@ -168,6 +154,5 @@ export class RaceView {
     if (key === this.result) return;
     this.result = key;
     fillResultCard(this.card, over);
-    this.table.replaceChildren(...[lanesTable(over)].filter(Boolean));
   }
 }

@@ -7,7 +7,7 @@ import { freshChat } from "../chat/chat.js";
 import { chip } from "../page/chip.js";
 import { fieldsChosen, formDefaults } from "../page/form.js";
 import { onTab, screen, setTab, state } from "../page/machine.js";
-import { LinkError, quoted, readLink, tabHash, tabOf } from "./link.js";
+import { LinkError, askingOf, quoted, readLink, tabHash, tabOf } from "./link.js";
 
 const OWN = ["recording", "step", "stop"];
 let linked = null; // the form's values that a link brings, by name
@@ -46,20 +46,22 @@ export function copyButton(linkOf) {
 
 export const refuseLink = (sentence) => notify("error", say("link_refused", { sentence }));
 
-// What the address says; a link that does not read gives one sentence, and the page is as without it
-export function addressed() {
+// What of a link reads; what does not gives one sentence, and the page is as without it
+function orRefuse(reading) {
   try {
-    return readLink(location);
+    return reading();
   } catch (error) {
     if (!(error instanceof LinkError)) throw error;
     refuseLink(error.message);
     setAddress("");
-    return {};
+    return null;
   }
 }
 
+export const addressed = () => orRefuse(() => readLink(location)) || {};
+
 // Another model, or other arithmetic, writes another text; said once it is known which one answers here
-async function compareModels({ target, dtype }) {
+async function compareModels([target, dtype]) {
   const turns = state.turns.length;
   const here = await chip.ready;
   const same = !target || (target === here.target && (!dtype || dtype === here.dtype));
@@ -68,27 +70,25 @@ async function compareModels({ target, dtype }) {
   notify("notice", `${say("link_ready")} ${say("link_other_model", { there: named({ target, dtype }), here: named(here) })}`);
 }
 
-async function openAsking(link, server) {
-  const values = { ...formDefaults(), ...link.asking };
+async function open(link, server) {
+  const asking = link.fields && orRefuse(() => askingOf(link.fields));
+  if (link.fields && !asking) return;
+  if (link.tab && link.tab !== state.tab) setTab(link.tab);
+  if (!asking) return;
+  setAddress(tabHash(state.tab)); // the question stands in the form from here on
+  const values = { ...formDefaults(), ...asking };
   const trouble = await server.link_trouble(values).catch(() => null);
   if (trouble) {
     refuseLink(trouble.replace(/\p{C}/gu, "�"));
     return;
   }
   linked = values;
-  state.linked = { question: values.question, prefix: link.asking["answer-prefix"] || null };
-  fieldsChosen(Object.keys(link.asking));
+  state.linked = { question: values.question, prefix: asking["answer-prefix"] || null };
+  fieldsChosen(Object.keys(asking));
   screen.form.openLink();
   freshChat();
   notify("notice", say(state.linked.prefix ? "link_ready_fork" : "link_ready"));
-  compareModels(link);
-}
-
-function open(link, server) {
-  if (link.tab && link.tab !== state.tab) setTab(link.tab);
-  if (!link.asking) return;
-  setAddress(tabHash(state.tab)); // the question stands in the form from here on
-  openAsking(link, server);
+  compareModels(["target", "dtype"].map((name) => link.fields.get(name)));
 }
 
 // Opens the link with which the page came, once the form is there, and every other one put into the address

@@ -1,29 +1,18 @@
 // Links: what an address says, and the addresses of what is on screen. A question and its settings stand in the part after
 // "#", which browsers never send, so that no server's log holds them. Earlier turns of a chat are in no link.
 
-import { given, number, say } from "../base/dom.js";
+import { attempt, given, number, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import { questionsOf } from "../data/history.js";
+import { formDefaults } from "../page/form.js";
 
 const LONGEST = 8000; // characters after "#"
 const LONGEST_VALUE = 40; // of what a sentence repeats
 const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
-const NUMBER = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i;
-// Numbers of the settings, some of them in a link only where they are not as usual
-const NUMBERS = { temperature: null, "top-p": null, "top-k": null, seed: null, "min-p": 0, "repetition-penalty": 1, "presence-penalty": 0,
-  "frequency-penalty": 0, "no-repeat-ngram-size": 0 };
-// The form's fields that a link may fill, each with the way from words in an address to a value; what does not fit stays
-// as it came, and the form's own rules refuse it
-const asNumber = (text) => (NUMBER.test(text) ? Number(text) : text);
-const asNumerics = (text) => ({ exact: say("exact"), fast: say("fast") })[text] || text;
-const asPrefix = (text) => text.split("!").map((part) => part.split(".").filter(Boolean).map(asNumber));
-const prefixText = ({ prefix_ids: ids, forced }) => `${ids.join(".")}!${forced.map(([place]) => place).join(".")}`;
-const FIELDS = new Map([
-  ["question", String], ["system-prompt", String], ["method", String], ["numerics", asNumerics],
-  ["further-lanes", (text) => text.split(",").filter(Boolean)], ["alongside", (text) => ({ yes: true, no: false })[text] ?? text],
-  ["answer-as", String], ["answer-form", String], ["answer-prefix", asPrefix], ["logit-bias", String], ["suppress-tokens", String], ["template-arguments", String],
-  ...["length", "candidates", "levels", ...Object.keys(NUMBERS)].map((name) => [name, asNumber]),
-]);
+// Fields with which another page may begin otherwise; the rest stand in a link where they are not as usual
+const ALWAYS = ["temperature", "seed", "length", "method", "numerics"];
+const SIZES = ["candidates", "levels"]; // named for a fixed tree alone, so that they say what the tree is
+const PREFIX = "answer-prefix"; // the beginning of an answer that was forked
 const OTHERS = ["tab", "target", "dtype"];
 
 export class LinkError extends Error {}
@@ -40,33 +29,19 @@ function recordingLink(name, step, tab = "watch") {
   return `${base()}?${new URLSearchParams({ recording: name, step })}${tabHash(tab)}`;
 }
 
-// The settings of an answer by the form's names, as its header tells them
-function settingsOf(run) {
-  const { sampling, tree, numerics, messages, template_arguments: told } = run.main.header;
-  const drafting = run.ordered.filter((lane) => !lane.isPlain).map((lane) => lane.method);
-  const numbers = Object.entries(NUMBERS).map(([name, usual]) => [name, sampling[name.replaceAll("-", "_")] ?? usual, usual])
-    .filter(([, value, usual]) => value !== usual);
-  const { kind, source } = sampling.grammar || {};
-  const lists = { "logit-bias": (sampling.logit_bias || []).map((pair) => pair.join("=")), "suppress-tokens": sampling.suppress_tokens || [] };
-  const system = messages.filter((message) => message.role === "system").map((message) => message.content).join("\n");
-  return {
-    ...Object.fromEntries(numbers), length: sampling.max_new_tokens,
-    ...(tree.policy === "fixed" && tree.nodes > 1 ? { candidates: tree.nodes - 1, levels: tree.depth } : {}),
-    ...(drafting.length ? { method: drafting[0] } : {}), alongside: run.plain ? "yes" : "no",
-    "further-lanes": drafting.slice(1).join(","), numerics, ...(system ? { "system-prompt": system } : {}),
-    ...(run.main.header.prefix_ids?.length ? { "answer-prefix": prefixText(run.main.header) } : {}),
-    ...Object.fromEntries(Object.entries(lists).filter(([, list]) => list.length).map(([name, list]) => [name, list.join(",")])),
-    ...(kind ? { "answer-as": kind, "answer-form": [source].flat().join("\n") } : {}),
-    ...(told ? { "template-arguments": JSON.stringify(told) } : {}),
-  };
-}
+// A field's value as words of an address, and back; what does not read stays as it came, and the form's own rules refuse it
+const written = (value) => (typeof value === "string" ? value : Array.isArray(value) && !Array.isArray(value[0]) ? value.join(",") : JSON.stringify(value));
+const read = (text, usual) => (typeof usual === "string" ? text : Array.isArray(usual) ? text.split(",").filter(Boolean)
+  : attempt(() => JSON.parse(text), text));
 
-// Throws LinkError where the answer has no question that the form could hold, or one too long for a link
+// Throws LinkError where it is too long for a link
 function askingLink(run, tab) {
-  const { header } = run.main;
-  if (!questionsOf(header).length) fail("link_no_question");
-  const text = new URLSearchParams({ tab, question: run.question, ...settingsOf(run), target: header.target.name,
-    dtype: header.dtype }).toString();
+  const { target, dtype } = run.main.header;
+  const usual = { ...formDefaults(), [PREFIX]: null };
+  const isSaid = (name) => (SIZES.includes(name) ? run.form.tree === say("fixed") : ALWAYS.includes(name)
+    || JSON.stringify(run.form[name] ?? null) !== JSON.stringify(usual[name]));
+  const fields = Object.keys(usual).filter((name) => name !== "tree" && isSaid(name)).map((name) => [name, written(run.form[name])]);
+  const text = new URLSearchParams([["tab", tab], ...fields, ["target", target.name], ["dtype", dtype]]).toString();
   if (text.length > LONGEST) fail("link_too_long", { size: number(text.length, 0), most: number(LONGEST, 0) });
   return `${base()}#${text}`;
 }
@@ -75,24 +50,25 @@ function askingLink(run, tab) {
 export function linkTo({ tab, run, index }) {
   const stop = tab === "lesson" && linkedStop(location);
   if (Number.isInteger(stop)) return { link: `${base()}#stop-${stop + 1}`, note: say("link_copied_stop", { n: stop + 1 }) };
-  if (!run || !run.main || !["watch", "race"].includes(tab)) return { link: base() + tabHash(tab), note: say("link_copied") };
-  const recording = /^recording-(.+)$/.exec(run.id);
-  if (run.source === "recording" && recording) {
+  const recording = /^recording-(.+)$/.exec(run?.id);
+  if (!run?.main || !(run.form || recording) || !["watch", "race"].includes(tab)) return { link: base() + tabHash(tab), note: say("link_copied") };
+  if (recording) {
     return { link: recordingLink(recording[1], index + 1, tab), note: say("link_copied_step", { step: index + 1 }) };
   }
   return { link: askingLink(run, tab), note: say(questionsOf(run.main.header).length > 1 ? "link_copied_last" : "link_copied_question") };
 }
 
-// A question with its settings; `tree` follows from whether sizes are named
-function askingOf(given) {
+// A question with its settings out of what stands in a link; `tree` follows from whether sizes are named
+export function askingOf(fields) {
+  const usual = { ...formDefaults(), [PREFIX]: null };
   const asking = {};
-  for (const [name, text] of given) {
-    if (FIELDS.has(name) && !Object.hasOwn(asking, name)) asking[name] = FIELDS.get(name)(text);
+  for (const [name, text] of fields) {
+    if (OTHERS.includes(name)) continue;
+    if (!Object.hasOwn(usual, name) || name === "tree") fail("link_unknown", { name: quoted(name) });
+    asking[name] ??= read(text, usual[name]);
   }
-  if (!Object.keys(asking).length) return null;
   if (!asking.question) fail("link_without_question");
-  const sized = "candidates" in asking || "levels" in asking;
-  return { ...asking, tree: say(sized ? "fixed" : "automatic") };
+  return { ...asking, tree: say(SIZES.some((name) => name in asking) ? "fixed" : "automatic") };
 }
 
 function stepOf(text) {
@@ -119,7 +95,7 @@ export function tabOf({ hash }) {
   return TABS.includes(tab) ? tab : "watch";
 }
 
-// {tab, recording, step, asking, target, dtype} of an address, each undefined or null where it does not say
+// {tab, recording, step, fields} of an address, each undefined or null where it does not say; `fields` are those of a question
 export function readLink({ search, hash }) {
   const query = new URLSearchParams(search);
   const stop = stopText({ search, hash });
@@ -130,10 +106,7 @@ export function readLink({ search, hash }) {
   if (!hash.includes("=")) return found; // a place on the page, or a stop, which the lesson reads
   if (hash.length > LONGEST + 1) fail("link_longer", { size: number(hash.length - 1, 0), most: number(LONGEST, 0) });
   const fields = new URLSearchParams(hash.slice(1));
-  for (const name of fields.keys()) {
-    if (!FIELDS.has(name) && !OTHERS.includes(name)) fail("link_unknown", { name: quoted(name) });
-  }
   const tab = fields.get("tab");
   if (tab !== null && !TABS.includes(tab)) fail("link_tab", { tab: quoted(tab) });
-  return { ...found, tab, asking: askingOf(fields), target: fields.get("target"), dtype: fields.get("dtype") };
+  return { ...found, tab, fields: [...fields.keys()].some((name) => !OTHERS.includes(name)) ? fields : null };
 }

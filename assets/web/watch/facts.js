@@ -2,7 +2,7 @@
 // and a dash where something was not measured.
 
 import { counted, h, number, rate, say, setText, wholePercent } from "../base/dom.js";
-import { baseline, metrics } from "../data/metrics.js";
+import { metrics } from "../data/metrics.js";
 
 const NEAR_TIE = 0.5;
 
@@ -31,16 +31,10 @@ export function tauNote(steps) {
   return delivered === drafted ? say("metric_tau_note") : say("metric_tau_note_cut", { drafted: number(drafted, 2) });
 }
 
-// Against the plain lane beside it; without one, against the last plain decoding measured here
-function speedupOf(run, steps, waiting) {
-  if (run.plain) {
-    const speedup = metrics.speedup(run.main, run.plain, steps);
-    return { value: speedupWords(speedup) || waiting, note: say("metric_speedup_note") };
-  }
-  const earlier = baseline.against(run, steps);
-  return earlier ? { value: `≈ ${number(earlier.speedup, 1)}×`, note: say("baseline_note", { minutes: earlier.minutes }) }
-    : { value: say("not_measured"), note: say("same_alone") };
-}
+// Against the plain lane beside it
+const speedupOf = ({ main, plain }, steps, waiting) => (plain
+  ? { value: speedupWords(metrics.speedup(main, plain, steps)) || waiting, note: say("metric_speedup_note") }
+  : { value: say("not_measured"), note: say("same_alone") });
 
 // The five numbers as they stood after `steps` of the main lane, all of it when undefined: {name: {value, note}}
 function numbersOf(run, steps) {

@@ -2,7 +2,6 @@
 
 import pytest
 
-from app.words import page as words
 from tests.app import lesson_tab as of
 from tests.app.conftest import ask, wait_for_frames, wait_until_finished
 from tests.faults import ROOT
@@ -118,58 +117,6 @@ def test_at_double_zoom_no_tab_and_no_stop_scrolls_sideways(open_tab, fake_addre
     for stop in range(1, 11):
         of.go(tab, stop)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 720, stop
-
-
-def test_on_narrow_screens_status_result_and_menu_are_whole(open_tab, fake_address):
-    tab = answered(open_tab, fake_address, viewport={"width": 390, "height": 844})
-    whole = """selector => { const one = document.querySelector(selector);
-      return one.scrollWidth <= one.clientWidth && one.scrollHeight <= one.clientHeight; }"""
-    for state in (words.CHIP_STEPS["compile"], "SmolLM2-135M-Instruct · CPU · exact"):
-        tab.evaluate("text => { document.querySelector('#jk-chip').textContent = text; }", state)
-        assert tab.evaluate(whole, "#jk-chip"), state
-    tab.set_viewport_size({"width": 320, "height": 640})
-    tab.click(".page-menu > summary")
-    assert tab.evaluate("document.querySelector('.menu-list').getBoundingClientRect().left") >= 0
-    tab.click(".page-menu > summary")
-    show(tab, "race")
-    assert tab.evaluate("document.querySelector('.start-race').getBoundingClientRect().right") <= 304
-
-
-COLOURS = """selector => [...document.querySelectorAll(selector)].map(e => {
-  const s = getComputedStyle(e), outline = e.getAttribute("points") || e.getAttribute("d") || "";
-  const hue = e.closest("[class*=hue-]")?.getAttribute("class").match(/hue-(\\w+)/)?.[1];
-  return { hue, fill: s.fill, stroke: s.stroke, line: s.textDecorationLine,
-    background: s.backgroundColor, image: s.backgroundImage, underline: s.textDecorationStyle, outline: s.outlineStyle,
-    shape: e.tagName + outline };
-})"""
-
-
-def test_in_forced_colours_shapes_and_patterns_carry_the_meaning(open_tab, fake_address):
-    tab = answered(open_tab, fake_address, forced_colors="active", reduced_motion="reduce")
-    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-    for marker in tab.evaluate(COLOURS, ".legend .marker, .tree .marker"):
-        assert marker["stroke"] not in (paper, "none", "rgba(0, 0, 0, 0)")
-    shapes = {marker["hue"]: marker["shape"] for marker in tab.evaluate(COLOURS, ".legend .marker")}
-    assert len(set(shapes.values())) == len(shapes) >= 2
-    patterns = {token["hue"]: (token["line"], token["underline"], token["outline"])
-                for token in tab.evaluate(COLOURS, ".answer-text .token[class*=hue-] u")}  # fmt: skip
-    assert len(set(patterns.values())) == len(patterns) >= 3
-    pressed, other = (tab.evaluate(COLOURS, f'.phase[data-phase="{phase}"]')[0]["background"] for phase in (3, 1))
-    assert pressed != other
-    show(tab, "race")
-    bars = {bar["background"] for bar in tab.evaluate(COLOURS, ".race-fill")}
-    assert len({*bars, paper}) == 3
-    show(tab, "lesson")
-    (fill,) = tab.evaluate(COLOURS, '[data-bar="pass"] .bar-fill')
-    assert fill["background"] != paper
-    of.go(tab, 6)
-    of.press(tab, "mask-show")
-    cells = [tab.evaluate(COLOURS, f".mask-table .{kind}")[0]["background"] for kind in ("seen", "self")]
-    assert len({*cells, paper}) == 3
-    show(tab, "benchmark")
-    tab.wait_for_selector(".bench-plot-host .points path")
-    marks = tab.evaluate(COLOURS, ".bench-plot-host .points path:not([style*='opacity: 0.4'])")
-    assert len(marks) > 2 and all(mark["stroke"] not in (paper, "none") for mark in marks)
 
 
 def test_with_reduced_motion_nothing_plays_or_fades(open_tab, fake_address):

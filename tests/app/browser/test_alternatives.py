@@ -1,7 +1,5 @@
 """A word's card, going on from another word, and the branches that this makes: by mouse, keys, phone and projector."""
 
-import json
-
 import pytest
 
 from tests.app.conftest import ask, wait_until_finished
@@ -95,13 +93,6 @@ def test_a_fork_keeps_what_came_before_and_branches_are_switched_and_undone(tab)
     assert tab.locator(f"{CARD} .alternative").nth(2).inner_text().split()[-1] == "came"
 
 
-def test_the_token_that_came_writes_the_same_text(tab):
-    whole = text(tab)
-    fork(tab, 7, 1007)
-    shows(tab, "Branch 2 of 2")
-    assert text(tab) == whole
-
-
 def test_a_fork_of_an_earlier_turn_puts_later_ones_away_until_its_branch_is_shown_again(tab):
     ask(tab, "And at night?")
     wait_until_finished(tab)
@@ -125,11 +116,11 @@ def test_by_keys_alone(tab):
     tab.keyboard.press("Home")
     tab.keyboard.press("a")
     head = tab.locator(f"{CARD} .card-head")
-    assert head.inner_text() == "␣sky"
+    head.filter(has_text="␣sky").wait_for()
     tab.keyboard.press("ArrowRight")
-    assert head.inner_text() == "␣is"
+    head.filter(has_text="␣is").wait_for()
     tab.keyboard.press("ArrowDown")
-    assert tab.evaluate("document.activeElement.dataset.id") == "2000"
+    tab.wait_for_selector('[data-id="2000"]:focus')
     tab.keyboard.press("Enter")
     tab.wait_for_selector(BAR)
     wait_until_finished(tab)
@@ -156,13 +147,14 @@ def test_on_a_phone_the_card_lies_at_the_lower_edge_with_targets_for_fingers(ope
 def test_in_a_hall_a_clicker_goes_on_and_the_bar_is_there(tab):
     tab.evaluate("Jakiro.projector(true)")
     fork(tab, 3, 2000)
-    assert tab.locator(BAR).is_visible()
+    tab.wait_for_selector(BAR)
     tab.keyboard.press("Home")
     tab.keyboard.press("a")
     box = tab.locator(CARD).bounding_box()
     assert box["x"] >= 0 and box["y"] >= 0 and box["y"] + box["height"] <= 900
     tab.keyboard.press("PageDown")
-    assert not tab.locator(CARD).is_visible() and tab.evaluate("Jakiro.state.index") == 1
+    tab.wait_for_selector(CARD, state="hidden")
+    assert tab.evaluate("Jakiro.state.index") == 1
 
 
 def test_a_reload_keeps_branches_and_what_followed_them(tab):
@@ -177,22 +169,6 @@ def test_a_reload_keeps_branches_and_what_followed_them(tab):
     assert text(tab) == forked(5)
     tab.click('[data-action="branch_before"]')
     assert text(tab) == whole and tab.evaluate("Jakiro.state.turns.length") == 2
-
-
-def test_stop_ends_a_fork_and_the_branch_before_is_there(tab, fake_generator):
-    whole = text(tab)
-    fake_generator.pace, before = 3, fake_generator.pace
-    try:
-        tab.click(word(5))
-        tab.click(f'{CARD} [data-id="2000"]')
-        tab.wait_for_function("Jakiro.state.run.main?.header.forced?.length && Jakiro.state.run.main.steps.length > 1")
-        tab.click("#stop")
-        wait_until_finished(tab)
-    finally:
-        fake_generator.pace = before
-    assert tab.evaluate("Jakiro.state.run.main.endReason") == "stopped" and len(text(tab)) < len(whole)
-    tab.click('[data-action="branch_before"]')
-    assert text(tab) == whole
 
 
 def test_what_the_server_refuses_leaves_the_answer_as_it_was(tab):
@@ -232,12 +208,3 @@ def test_a_saved_replay_keeps_branches_and_shows_alternatives(tab, open_tab, tmp
     assert (
         replay.locator(f"{CARD} div.alternative").count() == 6 and not replay.locator(f"{CARD} button[data-id]").count()
     )
-
-
-def test_files_say_what_else_could_have_come(tab):
-    fork(tab, 6, 2000)
-    file = json.loads(tab.evaluate("Jakiro.asJson(Jakiro.state.run)"))
-    assert file["shown"] == 1 and len(file["branches"]) == 2
-    rows = tab.evaluate("Jakiro.asCsv(Jakiro.state.run)").splitlines()
-    alternatives = [row for row in rows if ",alternative," in row]
-    assert alternatives and all(len(row.split(",")) >= 16 for row in alternatives[:1])

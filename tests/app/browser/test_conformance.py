@@ -5,7 +5,8 @@ import functools
 import pytest
 
 from jakiro.methods import METHODS, PLAIN
-from tests.app.browser.test_methods import show, texts
+from tests.app.browser.test_methods import texts
+from tests.app.conftest import show
 from tests.methods.test_conformance import FIXED, QUESTION, SAMPLINGS
 from tests.support import heads_of, tiny_generator
 
@@ -23,7 +24,8 @@ def test_a_method_s_trees_are_drawn_with_every_proposer_named(method, generators
     generator = generators(heads_of(METHODS[method])[0])
     traces = {name: generator.run(QUESTION, SAMPLINGS["nucleus"], name, FIXED) for name in (PLAIN.name, method)}
     drawn = [step for step in traces[method].steps if len(step.nodes) > 1]
-    show(modules, {name: trace.to_dict() for name, trace in traces.items()}, drawn[0].index)
+    shown = {name: trace.to_dict() for name, trace in traces.items()}
+    show(modules, shown, source="opened", step=drawn[0].index)
     labels = [proposer["label"] for proposer in traces[method].header.proposers]
     assert texts(modules, ".legend-entry .token") == labels
     nodes = modules.evaluate("document.querySelectorAll('svg.tree .node:not(.root, .bonus)').length")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.app.conftest import wait_until_finished
+from tests.app.conftest import wait_for_count, wait_until_finished
 
 pytestmark = pytest.mark.browser
 MOST_TABS = 90
@@ -30,10 +30,6 @@ def tab_to(tab, selector: str, key: str = "Tab") -> list[dict]:
     raise AssertionError(f"{selector} was not reached: {[one['name'] for one in passed]}")
 
 
-def focused(tab) -> str:
-    return tab.evaluate("document.activeElement.dataset.node ?? document.activeElement.id")
-
-
 def test_the_skip_link_comes_first_and_leads_to_the_answer(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
@@ -41,12 +37,12 @@ def test_the_skip_link_comes_first_and_leads_to_the_answer(open_tab, fake_addres
     (stop,) = tab_to(tab, ".skip")
     assert stop["seen"] and stop["ring"]
     tab.keyboard.press("Enter")
-    assert focused(tab) == "jk-answer"
+    tab.wait_for_selector("#jk-answer:focus")
 
 
 def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     tab = open_tab(fake_address)
-    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    tab.wait_for_selector("#jk-chip.ready")
     passed = tab_to(tab, "#question textarea")
     tab.keyboard.type("Why is the sky blue?")
     tab.keyboard.press("Enter")
@@ -59,7 +55,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
         tab.wait_for_selector(f'svg.tree[data-step="{step}"]')
     passed += tab_to(tab, ".tree-host")
     tab.keyboard.press("ArrowRight")
-    assert tab.locator(".node.focused").count() == 1
+    wait_for_count(tab, ".node.focused", 1)
     card = tab.inner_text(".jk-card")
     tab.keyboard.press("Enter")
 
@@ -71,7 +67,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     tab.wait_for_selector(".tree-list")
     tab_to(tab, ".list-host", "Shift+Tab")
     tab.keyboard.press("Escape")
-    assert tab.is_hidden(".jk-card")
+    tab.wait_for_selector(".jk-card", state="hidden")
 
     passed += tab_to(tab, ".page-menu > summary")
     tab.keyboard.press("Enter")
@@ -92,7 +88,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
 
 def test_tabs_and_stops_are_walked_with_keys(open_tab, fake_address):
     tab = open_tab(fake_address)
-    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    tab.wait_for_selector("#jk-chip.ready")
     tab_to(tab, '[role="tab"]')
     names = []
     for _ in range(5):
@@ -112,5 +108,5 @@ def test_tabs_and_stops_are_walked_with_keys(open_tab, fake_address):
     tab.wait_for_selector('#lesson .stop[data-stop="2"]')
     passed += tab_to(tab, '[data-control="more"]')
     tab.keyboard.press("Space")
-    assert tab.locator(".chain-link").count() == 2
+    wait_for_count(tab, ".chain-link", 2)
     assert all(one["seen"] and one["ring"] for one in passed), passed

@@ -120,7 +120,7 @@ def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
 
 def test_a_question_is_typed_on_a_key_and_its_row_goes_again(tab):
     tab.evaluate("Jakiro.setTab('recordings')")
-    assert tab.is_hidden(".keys-hint"), "keys do nothing there"
+    tab.wait_for_selector(".keys-hint", state="hidden")  # keys do nothing there
     tab.click('[data-tab="watch"]')
     height = "document.querySelector('#question-row').getBoundingClientRect().height"
     assert tab.evaluate(height) <= 1

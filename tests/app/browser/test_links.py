@@ -11,7 +11,8 @@ import pytest
 from app.page import web
 from app.serving.limits import Limits
 from app.words import page as words
-from tests.app.conftest import ask, serve, wait_until_finished
+from tests.api.served import PATIENCE
+from tests.app.conftest import FORM_DRAWN, ask, serve, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -63,8 +64,9 @@ def said(tab) -> str:
 
 
 def settle(tab) -> None:
-    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    tab.wait_for_selector("#jk-chip.ready")
     tab.wait_for_selector("svg.tree")
+    tab.wait_for_function(FORM_DRAWN)
 
 
 def opened(open_tab, address: str, link: str, **options):
@@ -105,15 +107,17 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     form = tab.evaluate(FORM)
 
     there, asked = opened(open_tab, other_address, link)
-    there.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    there.wait_for_selector("#jk-chip.ready")
+    there.wait_for_function(FORM_DRAWN)
     filled = "question => document.querySelector('#question textarea')?.value === question"
     there.wait_for_function(filled, arg=QUESTION)
-    there.wait_for_function("() => document.querySelector('#seed input')?.value === '7'")
-    assert there.evaluate(FORM) == form | {"question": QUESTION}
+    holds = f"wanted => Object.entries(({FORM})()).every(([name, value]) => value === wanted[name])"
+    there.wait_for_function(holds, arg=form | {"question": QUESTION})
     there.wait_for_selector('.jk-view[data-tab="race"]')
+    there.wait_for_selector("#jk-notice:visible")
     notice = there.inner_text("#jk-notice")
     assert words.BROWSER["link_ready"] in notice and "Other-1B" in notice and "Fake-135M" in notice
-    assert urlsplit(there.url).fragment == "tab=race"
+    there.wait_for_function("location.hash === '#tab=race'")
     assert not any("Be brief" in (body or "") for body in asked)
     there.click("#ask")
     there.wait_for_selector('.jk-view[data-run]:not([data-run^="recording"])')
@@ -159,7 +163,7 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
     settle(tab)
     for name in ("race", "recordings", "benchmark"):
         tab.click(f'[role="tab"][data-tab="{name}"]')
-        assert urlsplit(tab.url).fragment == f"tab={name}"
+        tab.wait_for_function("hash => location.hash === hash", arg=f"#tab={name}")
     again, _ = opened(open_tab, fake_address, tab.url)
     for name in ("benchmark", "race", "recordings"):
         # The first opens the page, the others are followed on it
@@ -236,7 +240,7 @@ def refused(tab, sentence: str) -> None:
     form = tab.evaluate(FORM)
     assert form["question"] == "" and form["temperature"] == "0" and form["tree"] == words.AUTOMATIC
     assert tab.get_attribute("body", "data-jakiro-tab") == "watch"
-    assert tab.get_attribute(".jk-view", "data-run").startswith("recording-")
+    tab.wait_for_selector('.jk-view[data-run^="recording-"]')
 
 
 @pytest.mark.parametrize(("link", "sentence"), OPENED, ids=[link[:60] for link, _ in OPENED])
@@ -326,7 +330,7 @@ def below_a_path():
 
         def forward(self, method: str, body: bytes | None) -> None:
             parts = urlsplit(address)
-            line = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+            line = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE)
             headers = {"X-Forwarded-Host": self.headers["host"], "Content-Type": self.headers.get("content-type", "")}
             line.request(method, "/" + self.path.removeprefix("/jakiro").lstrip("/"), body, headers)
             answer = line.getresponse()

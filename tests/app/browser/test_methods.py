@@ -7,25 +7,20 @@ import json
 import pytest
 
 from app.page import lesson
-from jakiro.config import SamplingParams, TreeConfig
 from jakiro.methods import DEFAULT, METHODS, PLAIN
-from tests.app.conftest import given, plotted, set_option
-from tests.app.fake import FakeGenerator
+from tests.app.conftest import plotted, set_option, show
+from tests.app.fake import traces_of
 
 pytestmark = pytest.mark.browser
-QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
-SHOW = """([traces, step]) => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
-           Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, source: 'opened', step}); }"""
 PLACES = """[...document.querySelectorAll('svg.tree .node:not(.root, .bonus)')].map(node => [node.dataset.node,
             node.querySelector('.marker').classList[1], node.querySelector('.marker-number')?.textContent || ''])"""
 LABELS = ("First", "Second", "Third", "Fourth <b>", "Fifth & last")
 
 
-def race_of(method: str, proposers: int, experts: int, nodes: int = 24) -> dict:
+def race_of(method: str, proposers: int, experts: int) -> dict:
     """A race of plain decoding against a made-up method, whose candidates come from each proposer in turn."""
-    race = FakeGenerator().race(QUESTION, SamplingParams(max_new_tokens=60), tree=TreeConfig(nodes=nodes))
-    list(race)
-    plain, drafted = (race.traces[name].to_dict() for name in (PLAIN.name, DEFAULT.name))
+    traces = traces_of(length=60)
+    plain, drafted = traces[PLAIN.name], traces[DEFAULT.name]
     ids = [f"source-{number}" for number in range(proposers)]
     drafted["header"] |= {
         "method": method,
@@ -52,16 +47,11 @@ def texts(tab, selector: str) -> list[str]:
     return tab.evaluate("selector => [...document.querySelectorAll(selector)].map(one => one.textContent)", selector)
 
 
-def show(modules, traces: dict, step: int = 0) -> None:
-    given(modules, SHOW, [traces, step])
-    modules.wait_for_selector("svg.tree")
-
-
 @pytest.fixture
 def five(modules):
     """An unknown method of five proposers and three experts, on screen."""
     traces = race_of("magic+mirror", 5, 3)
-    show(modules, traces)
+    show(modules, traces, source="opened", step=0)
     return modules, traces
 
 
@@ -125,18 +115,6 @@ def test_card_and_router_draw_as_many_experts_as_there_are(five):
     assert all(text == "16.7\u00a0% · 33.3\u00a0% · 50.0\u00a0%" for text in texts(tab, ".router-row .tabular"))
 
 
-def test_one_expert_is_no_special_case(modules):
-    show(modules, race_of("lonely", 1, 1))
-    assert texts(modules, ".legend-entry .token") == ["First"]
-    modules.hover('.tree .node[data-node="1"] .reach')
-    assert "router: First 100.0\u00a0%" in modules.inner_text(".jk-card")
-    assert modules.locator(".jk-card .expert-bar span").count() == 1
-    modules.click(".panels > summary")
-    modules.click(".panel-router summary")
-    modules.wait_for_selector(".router-row")
-    assert set(texts(modules, ".router-row .tabular")) == {"100.0\u00a0%"}
-
-
 def test_an_unknown_method_is_titled_by_its_name_in_race_plot_tables_and_result(five):
     tab, traces = five
     tab.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
@@ -145,7 +123,6 @@ def test_an_unknown_method_is_titled_by_its_name_in_race_plot_tables_and_result(
     assert [line["name"] for line in plotted(tab, ".race")] == [PLAIN.title, "magic+mirror"]
     card = tab.text_content(".result-card")
     assert "magic+mirror finished " in card or "Level: " in card or "Plain decoding finished" in card
-    assert all(label in card for label in LABELS)
     tab.evaluate("Jakiro.setTab('watch')")
     tab.click('.columns [data-toggle="read_as_table"]')
     tab.wait_for_selector(".columns .plot-host table")
@@ -182,34 +159,12 @@ def test_a_candidate_of_somebody_whom_the_header_lacks_takes_the_next_place(modu
     for step in traces["careless"]["steps"]:
         step["nodes"][-1]["proposer"] = "constructor"
         step["nodes"][-1]["also_proposed_by"] = ["__proto__"]
-    show(modules, traces)
+    show(modules, traces, source="opened", step=0)
     assert texts(modules, ".legend-entry .token") == ["First", "Second", "constructor"]
     last = len(traces["careless"]["steps"][0]["nodes"]) - 1
     modules.evaluate("Jakiro.moves.state.showAll = true; Jakiro.redrawNow()")
     modules.hover(f'.tree .node[data-node="{last}"] .reach')
     assert "also guessed by __proto__" in modules.inner_text(".jk-card")
-
-
-def test_live_steps_of_an_unknown_method_arrive_as_they_are_saved(modules):
-    from app.serving.packing import Packer, to_json
-    from jakiro.trace import Trace
-
-    traces = {name: Trace.from_dict(trace) for name, trace in race_of("magic", 5, 3).items()}
-    packer = Packer()
-    events = [("header", name, trace.header) for name, trace in traces.items()]
-    events += [("step", name, step) for name, trace in traces.items() for step in trace.steps]
-    events += [("end", name, trace.end_reason) for name, trace in traces.items()] + [("done", None, None)]
-    ticks = {number: to_json([packer.pack(event)]) for number, event in enumerate(events)}
-    modules.evaluate(
-        """ticks => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
-           Jakiro.receive({run: 'a'.repeat(32), ticks}); }""",
-        ticks,
-    )
-    modules.click(".panels > summary")
-    modules.click(".panel-router summary")
-    modules.wait_for_selector(".router-row")
-    assert texts(modules, ".legend-entry .token") == [*LABELS]
-    assert all(text == "16.7\u00a0% · 33.3\u00a0% · 50.0\u00a0%" for text in texts(modules, ".router-row .tabular"))
 
 
 def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(modules):
@@ -221,7 +176,7 @@ def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(mo
 def test_the_lessons_recordings_are_read_with_the_proposers_of_their_nodes(modules):
     modules.add_script_tag(content=lesson.script())
     found = modules.evaluate(
-        """text => Object.values(Jakiro.lessonData.readLesson(text).pairs).map(({ drafted }) =>
+        """text => Object.values(Jakiro.readLesson(text).pairs).map(({ drafted }) =>
              [drafted.header.schema_version, drafted.proposers.all.map(one => one.id), drafted.method])""",
         lesson.RECORDINGS.read_text(encoding="utf-8"),
     )

@@ -8,29 +8,16 @@ from app.serving.packing import Packer, to_json
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import acceptance_by_depth
-from tests.app.conftest import given, plotted, set_option
-from tests.app.fake import FakeGenerator
+from tests.app.conftest import plotted, set_option, show
+from tests.app.fake import QUESTION, FakeGenerator, finished_race, traces_of
 
 pytestmark = pytest.mark.browser
-QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
-
-
-def traces_of(pieces=None, nodes=24, length=256) -> dict:
-    race = FakeGenerator(pieces).race(QUESTION, SamplingParams(max_new_tokens=length), tree=TreeConfig(nodes=nodes))
-    list(race)
-    return {method: trace.to_dict() for method, trace in race.traces.items()}
 
 
 @pytest.fixture
 def shown(modules):
     """The view showing a finished fake race, without a server."""
-    given(
-        modules,
-        "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
-        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0}); }",
-        traces_of(),
-    )
-    modules.wait_for_selector("svg.tree")
+    show(modules, traces_of(), step=0)
     return modules
 
 
@@ -98,50 +85,6 @@ def test_an_answer_that_grows_or_shrinks_looks_like_one_drawn_at_once(functions,
     assert grown == fresh
 
 
-def test_the_space_before_a_word_is_not_underlined_and_one_that_is_a_token_is(functions):
-    traces = traces_of([b"Hi", b" there", b"    ", b"x", b" two words", b"\n"], nodes=8)
-    marked, text = functions.evaluate(
-        """traces => {
-          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
-          const view = new Jakiro.AnswerView(document.createElement('div'), { onPick() {}, onPreview() {} });
-          view.draw(lane, lane.tokens.length, { live: false, selected: -1, tail: '' });
-          return [[...view.text.querySelectorAll('u')].map((one) => one.textContent), view.text.textContent]; }""",
-        traces,
-    )
-    assert marked == ["Hi", "there", *"    ", "x", "two", "words"]
-    assert text == "Hi there    x two words\n"
-
-
-LONG_NAMES = """(traces) => {
-  const { main: lane } = Jakiro.runFromTraces("x", "opened", traces);
-  const hex = (text) => Jakiro.toHex(Jakiro.fromText(text));
-  const names = [" a", " of", " incomprehensible", ",", " and", " the", " so", " it"];
-  const [step] = lane.steps;
-  const node = (name, i) => ({ ...step.nodes[1], parent: i, depth: i + 1, piece: hex(name) });
-  step.nodes = [step.nodes[0], ...names.map(node)];
-  step.accepted_path = [1, 2];
-  step.committed_ids = [1, 2, 3];
-  const host = document.createElement("div");
-  host.style.cssText = "width: 900px; height: 300px";
-  document.body.append(host);
-  const drawn = [1, 2, 3].map((phase) => {
-    new Jakiro.TreeView(host, {}).draw({ lane, index: 0, phase, sentence: "" });
-    const nodes = [...host.querySelectorAll(".node:not(.root, .bonus) text:nth-of-type(1)")];
-    return { names: nodes.map((node) => node.textContent), places: nodes.map((node) => node.getAttribute("x")),
-      width: host.firstChild.clientWidth };
-  });
-  host.remove();
-  return [names, drawn];
-}"""
-
-
-def test_a_long_name_in_a_deep_tree_is_whole_where_its_level_can_have_the_room(functions):
-    names, drawn = given(functions, LONG_NAMES, traces_of(nodes=24))
-    for phase in drawn:
-        assert phase["names"] == names and phase["width"] <= 900
-    assert drawn[0]["places"] == drawn[1]["places"] == drawn[2]["places"], "nothing moves sideways with the verdict"
-
-
 @pytest.mark.parametrize("nodes", [1, 2, 8, 24, 40, 64])
 def test_layouts_give_every_visible_node_its_own_place_and_fold_to_fit(functions, nodes):
     steps = traces_of(nodes=nodes)["jakiro"]["steps"]
@@ -165,19 +108,6 @@ def test_layouts_give_every_visible_node_its_own_place_and_fold_to_fit(functions
             assert (plan["bonus"] is not None) == (phase == 3)
 
 
-def test_a_branch_that_somebody_opens_stays_in_sight(functions):
-    lost = functions.evaluate(
-        """steps => steps.flatMap(step => [1, 2, 3].flatMap(phase => {
-             const opens = { phase, most: 18 };
-             return Jakiro.layoutTree(step, opens).pills.filter(({ parent, members }) => {
-               const { places } = Jakiro.layoutTree(step, { ...opens, opened: new Set([parent]) });
-               return !members.every((i) => places.has(i));
-             }).map(({ parent }) => [step.index, phase, parent]); }))""",
-        traces_of(nodes=64)["jakiro"]["steps"],
-    )
-    assert not lost
-
-
 def test_the_first_layout_does_not_depend_on_the_verdict(functions):
     step = traces_of(nodes=40)["jakiro"]["steps"][3]
     layout = "step => JSON.stringify([...Jakiro.layoutTree(step, {phase: 1, most: 12}).places])"
@@ -186,8 +116,7 @@ def test_the_first_layout_does_not_depend_on_the_verdict(functions):
 
 
 def test_metrics_equal_those_of_the_library(functions):
-    race = FakeGenerator().race(QUESTION, SamplingParams(), tree=TreeConfig())
-    list(race)
+    race = finished_race()
     plain, drafted = race.traces["autoregressive"], race.traces["jakiro"]
     traces = {method: trace.to_dict() for method, trace in race.traces.items()}
     found = functions.evaluate(
@@ -233,10 +162,9 @@ def test_speeds_and_places_of_two_answers_counted_by_hand(functions):
             countAt: (time) => counts.findLast((_, step) => seconds[step] <= time) || 1 });
           const main = lane([4, 8, 12], [0.5, 1, 4], (count) => [0.5, 1, 4][count / 4 - 1]);
           const plain = lane([16], [16], (count) => count ** 2 / 16);
-          const times = [1, 3].map((ms) => ({ draft_ms: ms, verify_ms: 2 * ms, other_ms: ms }));
           return { smooth: [0, 2].map((step) => metrics.smoothSpeed(main, step)),
             parts: metrics.partsAt({ main, plain }), speed: [1, 2, 3].map((count) => metrics.speed(main, count)),
-            median: metrics.stepTimes(times), speedup: [1, 2, 3].map((steps) => metrics.speedup(main, plain, steps)),
+            speedup: [1, 2, 3].map((steps) => metrics.speedup(main, plain, steps)),
             waited: metrics.speedup(main, plain, 2, 1) };
         }"""
     )
@@ -244,7 +172,6 @@ def test_speeds_and_places_of_two_answers_counted_by_hand(functions):
         "smooth": [6, 2],
         "parts": 12,
         "speed": [None, 7, 2.75],
-        "median": [2, 4, 2],
         "speedup": [None, 4, 9 / 4],
         "waited": 5 / 2,
     }
@@ -276,26 +203,6 @@ def test_packed_steps_unpack_to_those_of_the_trace(functions, nodes):
             assert node["score"] == pytest.approx(wanted["score"], abs=0.0006)
             for name in ("draft_prob", "target_prob"):
                 assert node[name] == pytest.approx(wanted[name], abs=0.000006)
-
-
-def test_the_first_steps_of_a_new_answer_are_drawn_at_once(shown):
-    """Tree and plot wait for their turn while an answer is written, but not with nothing on them."""
-    stream = FakeGenerator().stream(QUESTION, SamplingParams(), tree=TreeConfig())
-    packer = Packer()
-    header = packer.pack(("header", "jakiro", stream.trace.header))
-    events = [json.loads(to_json(packer.pack(("step", "jakiro", step)))) for step in stream][:2]
-    tree = shown.evaluate(
-        """async ([header, ...steps]) => {
-          const frames = () => new Promise((tell) => requestAnimationFrame(() => requestAnimationFrame(tell)));
-          const tick = (number, event) => Jakiro.receive({ run: "a", ticks: { [number]: JSON.stringify([event]) } });
-          tick(0, header);
-          await frames();
-          tick(1, steps[0]);
-          await frames();
-          return document.querySelector(".tree-host:not([hidden]) svg.tree")?.dataset.step; }""",
-        [json.loads(to_json(header)), *events],
-    )
-    assert tree == "0"
 
 
 def test_every_refusal_has_its_reason(shown):
@@ -338,48 +245,6 @@ def test_keys_move_the_view(shown):
         shown.wait_for_selector(f'svg.tree[data-step="{step}"]')
     shown.keyboard.press("1")
     shown.wait_for_selector("svg.tree.phase-1")
-
-
-HOSTILE = [
-    b"<script>window.ran = 1</script>",
-    b"<img src=x onerror='window.ran = 2'>",
-    b"${window.ran = 3}",
-    b"{{window.ran}}",
-    b" </script></style><h1>",
-    "مرحبا ".encode(),
-    "🌍".encode()[:2],
-    "🌍".encode()[2:],
-    b"**bold** [link](javascript:window.ran=4)\n",
-]
-
-
-def test_hostile_text_stays_text_in_every_view_and_in_the_saved_page(modules, open_tab, tmp_path):
-    traces = traces_of(HOSTILE * 3)
-    for trace in traces.values():
-        trace["header"]["messages"] = [{"role": "user", "content": HOSTILE[0].decode()}]
-    modules.evaluate(
-        """traces => { document.head.querySelector('style').id = 'jakiro-style';
-           document.querySelector('script').id = 'jakiro-code';
-           Jakiro.mountView(document.querySelector('#host'), {}, null, null);
-           Jakiro.showRecording('test', {title: '<b>', traces}, {playNow: false, step: 0}); }""",
-        traces,
-    )
-    modules.wait_for_selector("svg.tree")
-    text = b"".join(HOSTILE * 3).decode()
-    assert modules.evaluate("document.querySelector('.answer-text').textContent") == text
-    set_option(modules, "as_written", "read_as_list")
-    modules.wait_for_selector(".tree-list")
-    modules.evaluate("Jakiro.setTab('race')")
-    modules.wait_for_selector(".lane .token")
-    replay = tmp_path / "replay.html"
-    replay.write_text(modules.evaluate("async () => Jakiro.asReplay(await Jakiro.asJson(Jakiro.moves.state.run), 'x')"))
-    assert modules.evaluate("window.ran") is None
-
-    tab = open_tab(replay.as_uri())
-    tab.wait_for_selector("svg.tree")
-    assert tab.evaluate("document.querySelector('.answer-text').textContent") == text
-    assert tab.evaluate("window.ran") is None
-    assert tab.evaluate("document.querySelectorAll('.jk-view script, .jk-view img, .jk-view h1').length") == 0
 
 
 def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate(shown):
@@ -452,26 +317,8 @@ def test_mask_and_plot_read_as_tables(shown):
     assert len(plotted(shown, ".columns")) == 2
 
 
-def test_the_tree_on_screen_becomes_a_picture(shown):
-    drawn = shown.evaluate(
-        """async () => { const canvas = await Jakiro.canvasOf(Jakiro.treePicture(Jakiro.moves.state.run, 0));
-           const data = canvas.getContext('2d').getImageData(0, 150, canvas.width, canvas.height - 220).data;
-           const colours = new Set();
-           for (let i = 0; i < data.length; i += 4) colours.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
-           return {width: canvas.width, colours: [...colours]}; }"""
-    )
-    assert drawn["width"] == 1920
-    assert 0x0A7CE0 in drawn["colours"] and 0xB03A06 in drawn["colours"]
-
-
 def test_a_long_answer_is_whole_in_both_views(modules):
-    traces = traces_of([b" word"] * 1600, nodes=8, length=1700)
-    given(
-        modules,
-        "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
-        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0}); }",
-        traces,
-    )
+    show(modules, traces_of([b" word"] * 1600, nodes=8, length=1700), step=0)
     for _ in range(2):
         modules.wait_for_function("() => document.querySelector('.answer-text').textContent === ' word'.repeat(1600)")
         set_option(modules, "as_written")
@@ -490,24 +337,3 @@ def test_a_page_without_storage_still_watches_its_connection(modules):
         }"""
     )
     assert modules.evaluate("window.waiting") == 1
-
-
-def test_a_step_that_begins_with_a_sign_of_the_format_is_brought_into_sight(modules):
-    """A fence is hidden where code is formatted; what stands behind it is of the same step."""
-    pieces = [b"```", b"python", b"\n", b"def", b" f", b"():", b"\n", *120 * [b"    x = 1", b"\n"], b"```", b"\n"]
-    given(
-        modules,
-        "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
-        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 60}); }",
-        traces_of(pieces, length=400),
-    )
-    modules.wait_for_selector("svg.tree[data-step='60']")
-    modules.wait_for_function("() => document.querySelector('.answer-scroll').scrollTop > 100")
-    index = modules.evaluate("Jakiro.lane().steps.findIndex((step) => step.committed_ids.length > 2)")
-    assert index >= 0 and modules.evaluate("index => Jakiro.lane().countAfter(index - 1) < 7", index)
-    modules.evaluate("index => Jakiro.show(Jakiro.moves.state.run, index)", index)
-    modules.wait_for_function(
-        """() => { const room = document.querySelector('.answer-scroll').getBoundingClientRect();
-          return [...document.querySelectorAll('.answer-text .selected')].map((token) => token.getBoundingClientRect())
-            .some(({ top, bottom, height }) => height && top >= room.top && bottom <= room.bottom); }"""
-    )

@@ -3,26 +3,18 @@
 import pytest
 
 from app.words import page as words
-from jakiro.config import SamplingParams, TreeConfig
 from tests.app.browser.test_faithful import DRAWN
 from tests.app.conftest import ask, run_until, wait_for_frames, wait_until_finished
-from tests.app.fake import FakeGenerator
+from tests.app.fake import traces_of
 
 pytestmark = pytest.mark.browser
 
 
-def traces_of(pieces=None, length=60, nodes=24) -> dict:
-    messages = [{"role": "user", "content": "Why?"}]
-    race = FakeGenerator(pieces).race(messages, SamplingParams(max_new_tokens=length), tree=TreeConfig(nodes=nodes))
-    list(race)
-    return {method: trace.to_dict() for method, trace in race.traces.items()}
-
-
-def opening(tab, **options) -> None:
+def opening(tab) -> None:
     tab.evaluate(
-        "([traces, options]) => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
-        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: true, ...options}); }",
-        [traces_of(), options],
+        "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
+        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: true}); }",
+        traces_of(length=60),
     )
 
 
@@ -77,31 +69,12 @@ def test_small_trees_of_a_processor_are_explained_and_a_big_one_is_a_click_away(
     tab.evaluate(
         "([traces]) => { const run = Jakiro.runFromTraces('live', 'live', traces);"
         " run.main.header.tree.policy = 'auto'; Jakiro.screen.state.run = run; Jakiro.redraw(); }",
-        [traces_of(nodes=5)],
+        [traces_of(length=60, nodes=5)],
     )
     tab.wait_for_selector(".small-trees:visible")
     assert words.BROWSER["small_trees"] in tab.inner_text(".small-trees")
     tab.click('[data-action="big_tree"]')
     tab.wait_for_function("() => Jakiro.moves.state.run.main.header.tree.nodes === 41")
-
-
-def test_two_tokens_are_not_judged_and_marks_stay_in_their_line(functions):
-    short = "traces => Jakiro.resultOf(Jakiro.runFromTraces('x', 'opened', traces)).verdict"
-    assert functions.evaluate(short, traces_of(length=2)) == words.BROWSER["verdict_short"]
-    piled = ("a" + "\u0301" * 30).encode()
-    assert functions.evaluate("hex => Jakiro.label(Jakiro.fromHex(hex))", piled.hex()) == "a" + "\u0301" * 3
-    high = functions.evaluate(
-        """piece => { const host = document.querySelector('#host').appendChild(document.createElement('div'));
-             const view = new Jakiro.AnswerView(host, {});
-             const token_of = (text, step) => ({bytes: Jakiro.fromText(text), step, special: null,
-               proposer: Jakiro.TARGET});
-             const lane = {tokens: ['plain ', piece].map(token_of)};
-             view.draw(lane, 2, {live: false, selected: -1});
-             const token = host.querySelector('[data-token="1"]'), style = getComputedStyle(token);
-             return [style.overflow, token.getBoundingClientRect().height <= 30.5]; }""",
-        piled.decode(),
-    )
-    assert high == ["hidden", True]
 
 
 def test_text_at_200_per_cent_does_not_overflow(open_tab, fake_address):

@@ -16,7 +16,8 @@ from app.words import page as words
 from jakiro import starting
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.zoo import table as zoo
-from tests.app.conftest import ask, serve, wait_until_finished
+from tests.api.served import PATIENCE, wait_until
+from tests.app.conftest import ask, ready_service, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 from tests.stand_in_hub import BYTES, FILE, stand_in_hub
 
@@ -27,20 +28,6 @@ class Another(FakeGenerator):
     @property
     def status(self) -> dict:
         return super().status | {"target": "Another-1B"}
-
-
-def service_of(generator) -> ModelService:
-    service = ModelService(LocalDevice(lambda: generator))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, 30)
-    return service
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def asking(methods=("jakiro",)) -> Asking:
@@ -106,15 +93,15 @@ def test_weights_that_are_larger_than_the_free_memory_are_refused_with_both_numb
 
 def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next():
     generator = FakeGenerator(pace=0.5)
-    service = service_of(generator)
+    service = ready_service(generator)
     first = AnswerRun(service, asking())
     first.start()
-    wait_for(lambda: first.traces)
+    wait_until(lambda: first.traces)
     may_load = threading.Event()
 
     def load():
         assert not generator.active
-        may_load.wait(30)
+        may_load.wait(PATIENCE)
         return Another()
 
     assert service.swap(load, "another")
@@ -122,9 +109,9 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     assert not service.swap(load, "a third")
     second = AnswerRun(service, asking())
     second.start()
-    assert second.events.get(timeout=30) == ("wait", None, words.WAITING_FOR_MODEL)
-    wait_for(lambda: service.chip()["text"] == words.CHIP_LOADING)
-    assert first.finished.wait(30)
+    assert second.events.get(timeout=PATIENCE) == ("wait", None, words.WAITING_FOR_MODEL)
+    wait_until(lambda: service.chip()["text"] == words.CHIP_LOADING)
+    assert first.finished.wait(PATIENCE)
     may_load.set()
     kinds = [event[0] for batch in batches(second.events, 0.01) for event in batch]
     assert kinds[-1] == "done" and "step" in kinds
@@ -133,13 +120,13 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
 
 
 def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
-    service = service_of(FakeGenerator())
+    service = ready_service(FakeGenerator())
 
     def load():
         raise ValueError("The draft head has hidden size 64, the target 128.")
 
     assert service.swap(load, "another")
-    wait_for(lambda: service.stage is None)
+    wait_until(lambda: service.stage is None)
     chip = service.chip()
     assert (chip["state"], chip["text"]) == ("ready", "Fake-135M · CPU · exact")
     assert chip["trouble"] == words.SWAP_FAILED.format(
@@ -156,14 +143,14 @@ def test_after_a_failed_start_another_pair_can_be_loaded():
 
     service = ModelService(LocalDevice(fail))
     service.start()
-    assert service.turns.wait_for(lambda: service.settled, 30) and service.chip()["state"] == "failed"
+    assert service.turns.wait_for(lambda: service.settled, PATIENCE) and service.chip()["state"] == "failed"
     assert service.swap(Another, "another")
-    wait_for(lambda: service.stage is None)
+    wait_until(lambda: service.stage is None)
     assert service.chip()["text"].startswith("Another-1B")
 
 
 def test_the_chip_tells_the_share_that_the_loader_tells():
-    service = service_of(FakeGenerator())
+    service = ready_service(FakeGenerator())
     service._tell_stage("loading", 0.627)
     assert service.chip()["text"] == "Loading model · 62 %"
 
@@ -172,7 +159,7 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
     """The pair before stays, and what is fetched next is not cancelled with it."""
     clock, told = [100.0], []
     monkeypatch.setattr("app.serving.worker.time.monotonic", lambda: clock[0])
-    service = service_of(FakeGenerator())
+    service = ready_service(FakeGenerator())
     picker = Picker(service, lambda *_: Another)
     assert not picker.cancel() and not Picker(service, None).cancel()
 
@@ -185,7 +172,7 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
         raise AssertionError
 
     assert service.swap(fetch, "another")
-    wait_for(lambda: service.stage is None)
+    wait_until(lambda: service.stage is None)
     assert [chip["text"] for chip in told] == [
         "Fetching the model: 123 of 491 MB",
         "Fetching the model: 246 of 491 MB, about 20 s left",
@@ -194,7 +181,7 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
     chip = service.chip()
     assert chip["text"].startswith("Fake-135M") and chip["trouble"].endswith(words.FETCH_CANCELLED)
     assert not picker.cancel() and service.swap(Another, "another")
-    wait_for(lambda: service.stage is None)
+    wait_until(lambda: service.stage is None)
     assert service.chip()["text"].startswith("Another-1B")
 
 
@@ -222,18 +209,18 @@ def lay_down() -> None:
 
 def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_can_be_chosen_after_it(hub, monkeypatch):
     monkeypatch.setattr("app.page.picker.LOOK_SECONDS", 0.05)
-    service = service_of(FakeGenerator())
+    service = ready_service(FakeGenerator())
     picker = Picker(service, lambda target, head: fetched(target, head) if target == "better" else FakeGenerator)
     looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
     looking.start()
     time.sleep(0.2)
     assert service.chip()["text"].startswith("Fake-135M") and looking.is_alive()
     lay_down()
-    looking.join(30)
-    wait_for(lambda: service.stage is None)
+    looking.join(PATIENCE)
+    wait_until(lambda: service.stage is None)
     assert service.chip()["text"].startswith("Another-1B") and not hub.asked
     assert picker.choose(zoo.DEFAULT_HEAD) == ""
-    wait_for(lambda: service.stage is None)
+    wait_until(lambda: service.stage is None)
     assert service.chip()["text"].startswith("Fake-135M")
 
 
@@ -243,7 +230,7 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
     monkeypatch.setattr("app.page.picker.LOOK_SECONDS", 0.05)
     if why == "no head":
         monkeypatch.setitem(zoo.ENTRIES, "better", replace(zoo.ENTRIES["better"], head=None))
-    loads, service = [], service_of(FakeGenerator())
+    loads, service = [], ready_service(FakeGenerator())
 
     def loader_of(target, head):
         loads.append(target)
@@ -261,8 +248,8 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
         assert picker.choose(zoo.DEFAULT_HEAD) == ""
     looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
     looking.start()
-    looking.join(1 if why == "no head" else 30)
-    wait_for(lambda: service.stage is None)
+    looking.join(1 if why == "no head" else PATIENCE)
+    wait_until(lambda: service.stage is None)
     assert loads == {"no head": [], "chosen": [DEFAULT], "fails": ["better"]}[why]
     assert looking.is_alive() == (why == "no head")
     assert service.chip()["text"].startswith("Fake-135M")
@@ -271,7 +258,7 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
 
 @pytest.mark.parametrize("name", ["../../etc", "", "None"])
 def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name, models):
-    service = service_of(FakeGenerator())
+    service = ready_service(FakeGenerator())
     assert Picker(service, lambda *_: FakeGenerator, models).choose(name) == words.PICKER_UNKNOWN
     assert Picker(service, None, models).choose("small + fits") == words.PICKER_FIXED
     assert Picker(service, None, models).listing()["locked"] == words.PICKER_FIXED
@@ -387,24 +374,6 @@ def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stay
         ask(tab, "Why?")
         wait_until_finished(tab)
         assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "exact"
-    finally:
-        blocks.close()
-
-
-@pytest.mark.browser
-def test_numerics_are_no_choice_where_compiled_passes_are_exact_anyway(open_tab):
-    class Compiled(FakeGenerator):
-        @property
-        def status(self):
-            return super().status | {"compiled": True}
-
-    blocks, address = serve(Compiled)
-    try:
-        tab = open_tab(address)
-        tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · exact")')
-        tab.click("#jk-settings")
-        tab.get_by_label(words.SYSTEM_PROMPT).wait_for(state="visible")
-        assert not tab.get_by_label(words.FAST, exact=True).is_visible()
     finally:
         blocks.close()
 

@@ -4,7 +4,6 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.conftest import given
 from tests.app.fake import FakeGenerator
@@ -54,7 +53,7 @@ def race(pieces=None, question="Why is the sky blue?", methods=("autoregressive"
 def tree(tab, step: int) -> str:
     tab.evaluate("step => Jakiro.moves.seek(step)", step)
     tab.wait_for_selector(f'svg.tree[data-step="{step}"]')
-    return tab.evaluate("step => Jakiro.treePicture(Jakiro.moves.state.run, step)", step)
+    return tab.evaluate("Jakiro.treePicture()")
 
 
 def texts(file: str) -> list[str]:
@@ -70,32 +69,20 @@ def stands_alone(file: str) -> None:
         assert "url(" not in element.get("style", ""), element.get("style")
 
 
-def test_the_tree_picture_is_the_tree_on_screen_with_its_legend(modules):
+def test_the_tree_picture_is_the_tree_on_screen(modules):
     shown(modules, race(nodes=16, depth=4))
     file = tree(modules, 1)
     stands_alone(file)
     said = texts(file)
-    assert "Why is the sky blue?" in said and any("step 2 of " in words for words in said)
     labels = modules.evaluate("[...document.querySelectorAll('.tree-host .node text')].map(label => label.textContent)")
-    assert set(labels) <= set(said)
-    assert {"Expert 1", "Expert 2", words.BROWSER["target"]} <= set(said)
+    assert labels and set(labels) <= set(said)
     assert modules.evaluate(PNG, file)["width"] == 1920
 
 
-def test_nothing_of_a_picture_stays_on_the_page(modules):
-    shown(modules, race())
-    trees = "document.querySelector('.tree-host').innerHTML"
-    before = modules.evaluate(trees)
-    modules.evaluate("Jakiro.treePicture(Jakiro.moves.state.run, Jakiro.moves.state.index)")
-    assert modules.evaluate(trees) == before
-    assert modules.evaluate("document.querySelectorAll('.jk-stage, .stage-text, .picture').length") == 0
-
-
 def test_characters_that_no_xml_may_hold_are_replaced(modules):
-    shown(modules, race([b"a\x00b\x07c\x1b", "\ufffe\uffff".encode(), b" end"], question="one \x01 two"))
+    shown(modules, race([b"a\x00b\x07c\x1b", "\ufffe\uffff".encode(), b" end"]))
     file = tree(modules, 0)
     stands_alone(file)
-    assert "one \ufffd two" in texts(file)
     assert modules.evaluate(PNG, file)["width"] == 1920
 
 
@@ -114,7 +101,7 @@ def test_a_saved_picture_opens_alone_and_hostile_text_in_it_is_text(open_tab, mo
     shown(modules, recording)
     file = tree(modules, 0)
     stands_alone(file)
-    assert any(hostile[0] in words for words in texts(file))
+    assert any("<script>" in words for words in texts(file))
     path = tmp_path / "tree.svg"
     path.write_text(file, encoding="utf-8")
     alone = open_tab(None)
@@ -123,16 +110,3 @@ def test_a_saved_picture_opens_alone_and_hostile_text_in_it_is_text(open_tab, mo
     alone.goto(path.as_uri())
     assert alone.evaluate("window.ran") is None
     assert loaded == [path.as_uri()]
-
-
-def test_no_line_of_a_picture_is_wider_than_the_picture(modules):
-    """Letters of other scripts are as wide as they are high."""
-    shown(modules, race(question="為什麼天空是藍色的" * 40))
-    file = tree(modules, 0)
-    wide = modules.evaluate(
-        """file => { const host = document.body.appendChild(document.createElement('div'));
-      host.innerHTML = file; const [question] = host.querySelectorAll('text');
-      const box = question.getBBox(); host.remove(); return box.x + box.width; }""",
-        file,
-    )
-    assert 1200 < wide < 1920

@@ -13,19 +13,16 @@ import pytest
 
 from app.page import web
 from app.tools import replay
-from tests.app import lesson_tab
-from tests.app.browser.test_modules import traces_of
-from tests.app.conftest import given, load_scripts, outside, plotted
+from tests.app.conftest import load_scripts, outside, plotted, show
+from tests.app.fake import traces_of
 
 pytestmark = pytest.mark.browser
 WATCH = ".columns .plot-host"
-OPEN = """traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
-  Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0}); }"""
 HOSTILE = "<a href='javascript:window.ran=1'>x</a><b>&lt;img src=x onerror='window.ran=2'&gt;\u202e\n%{meta[0]}$x$"
 
 
 def opened(tab, traces: dict) -> None:
-    given(tab, OPEN, traces)
+    show(tab, traces, step=0)
     tab.wait_for_function("() => document.querySelector('.columns .plot')?.data?.length")
 
 
@@ -149,18 +146,6 @@ def test_the_readout_says_what_every_lane_had_written(shown, traces):
     shown.wait_for_selector(".columns .hoverlayer text", state="detached")
 
 
-def test_who_walks_with_keys_zooms_and_sees_the_buttons(shown):
-    low, high = axis(shown)
-    shown.focus(button("Zoom in"))
-    assert shown.evaluate("getComputedStyle(document.querySelector('.columns .modebar')).opacity") == "1"
-    shown.keyboard.press("Enter")
-    shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] > 0")
-    assert axis(shown)[1] - axis(shown)[0] == pytest.approx((high - low) / 2)
-    shown.focus(button("Reset axes"))
-    shown.keyboard.press("Enter")
-    shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] === 0")
-
-
 def test_a_click_goes_to_the_step_and_a_drag_zooms(shown, traces):
     seconds = over(shown, 0.1)
     shown.mouse.down()
@@ -175,59 +160,6 @@ def test_a_click_goes_to_the_step_and_a_drag_zooms(shown, traces):
     shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] > 0")
     assert axis(shown) == pytest.approx([first, last], rel=0.02)
     assert shown.get_attribute("svg.tree", "data-step") == str(step)
-
-
-def test_zoom_stays_while_the_step_changes_and_ends_at_the_whole_axis(shown):
-    full = axis(shown)
-    shown.hover(".columns .plot")
-    shown.click(button("Zoom in"))
-    shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] > 0")
-    zoomed, drawn = axis(shown), shown.get_attribute(WATCH, "data-drawn")
-    shown.evaluate("Jakiro.moves.seek(2)")
-    shown.wait_for_function(f"before => document.querySelector('{WATCH}').dataset.drawn > before", arg=drawn)
-    assert axis(shown) == zoomed
-    shown.click(button("Reset axes"))
-    shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] === 0")
-    assert axis(shown) == full
-
-
-def test_a_hidden_line_of_three_stays_hidden(modules, traces):
-    third = copy.deepcopy(traces["jakiro"])
-    third["header"]["method"] = "mcsd"
-    opened(modules, traces | {"mcsd": third})
-    modules.locator(".columns .legendtoggle").first.click()
-    hidden = "() => document.querySelector('.columns .plot').data.map((line) => line.visible === 'legendonly').join()"
-    modules.wait_for_function(f"() => ({hidden})() === 'true,false,false'")
-    drawn = modules.get_attribute(WATCH, "data-drawn")
-    modules.evaluate("Jakiro.moves.seek(2)")
-    modules.wait_for_function(f"before => document.querySelector('{WATCH}').dataset.drawn > before", arg=drawn)
-    over(modules, 0.5)
-    assert "Plain" not in hover(modules)
-
-
-def test_two_lines_are_named_at_their_ends_and_need_no_legend(shown):
-    notes = " ".join(one["text"] for one in drawing(shown)["layout"]["annotations"])
-    assert "Plain decoding" in notes and "Jakiro" in notes and "tokens/s" in notes
-    assert shown.locator(".columns .plot .legend").count() == 0
-    # In mid-race, too, the name of the lane that leads stands above its line, whichever wrote last; no name leaves the
-    # plot, not even where lines have just begun
-    shown.evaluate("Jakiro.setTab('race')")
-    where = """time => new Promise((tell) => { Jakiro.moves.state.time = time; Jakiro.redrawNow();
-      requestAnimationFrame(() => requestAnimationFrame(() => {
-        const plot = document.querySelector(".race .plot");
-        const area = plot.querySelector(".nsewdrag").getBoundingClientRect();
-        const names = [...plot.querySelectorAll(".annotation")].filter((one) => one.textContent.includes("tokens/s"));
-        const boxes = names.map((one) => one.querySelector(".annotation-text").getBoundingClientRect());
-        tell([plot.layout.annotations.filter(({ text }) => text.includes("tokens/s")).map((one) => one.yanchor),
-          boxes.every((box) => box.left >= area.left && box.bottom <= area.bottom + 4)]);
-      })); })"""
-    shown.wait_for_selector(".race .plot .main-svg")
-    clock = shown.evaluate("Jakiro.lane().clock")
-    seen = [shown.evaluate(where, clock * part / 9) for part in range(1, 9)]
-    # Too few tokens for a speed have no name yet
-    named = [places for places, _ in seen if places]
-    assert len(named) >= 6 and all(leader == "bottom" != plain for plain, leader in named)
-    assert all(inside for _, inside in seen)
 
 
 def test_tokens_or_speed_is_one_choice_for_both_tabs(shown):
@@ -294,12 +226,6 @@ def test_a_handout_draws_its_plots_from_disk_and_is_small(open_tab, tmp_path):
     assert again == web.plotly_element()
 
 
-def test_a_live_page_saves_the_library_with_its_replay(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    plotted(tab, ".columns")
-    assert tab.evaluate("async () => await Jakiro.plotly.asElement()") == web.plotly_element()
-
-
 def test_an_idle_plot_asks_for_nothing(open_tab):
     tab = open_tab(None, clock=True)
     load_scripts(tab)
@@ -315,14 +241,3 @@ def test_an_idle_plot_asks_for_nothing(open_tab):
     assert not [
         url for url in tab.evaluate("performance.getEntriesByType('resource').map(one => one.name)") if outside(url)
     ]
-
-
-def test_in_a_hall_every_word_of_a_plot_is_larger(modules):
-    lesson_tab.mount(modules)
-    plotted(modules, ".chart-host")
-    text = "[...document.querySelectorAll('.chart-host .plot text')]"
-    sizes = f"{text}.map(one => parseFloat(getComputedStyle(one).fontSize))"
-    assert set(modules.evaluate(sizes)) == {12}
-    modules.evaluate("document.documentElement.classList.add('projector')")
-    lesson_tab.go(modules, 1)
-    modules.wait_for_function(f"() => {sizes}.every((size) => size >= 18)")

@@ -9,7 +9,7 @@ NEW_ANSWER = """() => { const view = document.querySelector('.jk-view');
 
 def test_with_a_new_answer_s_first_words_the_bar_is_its_own(open_tab, fake_address):
     tab = open_tab(fake_address)
-    tab.wait_for_selector("#jk-chip.ready", timeout=30_000)
+    tab.wait_for_selector("#jk-chip.ready")
     tab.wait_for_function("() => Number(document.querySelector('#jk-step')?.max) > 10")
     tab.fill("#question textarea", "Why?")
     tab.click("#ask")

@@ -24,7 +24,7 @@ def real_address():
 
 def set_up(tab, length: int) -> None:
     """Opens the settings, fixes the tree and limits the answer."""
-    tab.wait_for_selector("#jk-chip.ready", timeout=120_000)
+    tab.wait_for_selector("#jk-chip.ready")
     tab.click("#jk-settings")
     tab.fill("#length input", str(length))
     tab.get_by_label("Fixed").check()
@@ -44,7 +44,7 @@ def test_a_link_opened_elsewhere_writes_the_same_text_when_asked(open_tab, real_
             value,
         )
     ask(tab, "Name a colour and say why you like it.")
-    wait_until_finished(tab, 90)
+    wait_until_finished(tab)
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.evaluate("document.querySelector('.page-menu').open = true")
     tab.click('[data-action="copy_link"]:visible')
@@ -52,10 +52,10 @@ def test_a_link_opened_elsewhere_writes_the_same_text_when_asked(open_tab, real_
     link = tab.evaluate("navigator.clipboard.readText()")
     there = open_tab(link)
     there.wait_for_function("() => document.querySelector('#question textarea')?.value.startsWith('Name a colour')")
-    there.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    there.wait_for_selector("#jk-chip.ready")
     there.click("#ask")
     there.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
-    wait_until_finished(there, 90)
+    wait_until_finished(there)
     texts = [one.evaluate("document.querySelector('.answer-text').textContent") for one in (tab, there)]
     assert texts[0] == texts[1] and len(texts[0]) > 20
     assert there.evaluate("Jakiro.moves.state.run.main.header.sampling.temperature") == 1
@@ -66,7 +66,7 @@ def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_t
     set_up(tab, 24)
     nonce = secrets.token_hex(4)
     ask(tab, f"What could the code {nonce} mean?")
-    wait_until_finished(tab, 90)
+    wait_until_finished(tab)
     run = tab.get_attribute(".jk-view", "data-run")
     traces = connect(real_address).predict(run, api_name="/trace")
     plain, drafted = (Trace.from_dict(traces[method]) for method in ("autoregressive", "jakiro"))
@@ -95,7 +95,7 @@ def test_stop_stops_the_real_model_and_the_next_question_is_answered(open_tab, r
     tab = open_tab(real_address)
     set_up(tab, 1000)
     ask(tab, "Write a haiku about autumn.")  # which repeats itself for ever
-    tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) > 3", timeout=60_000)
+    tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) > 3")
     tab.click("#stop")
     wait_until_finished(tab)
     assert tab.inner_text(".answer-end").startswith("Stopped after ")

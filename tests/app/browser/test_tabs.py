@@ -1,11 +1,13 @@
 """Many tabs of one browser, which has six connections to a server for all: who holds one, and what waits says."""
 
 import re
+import time
 
 import pytest
 
 from app.words import page as words
-from tests.app.conftest import DESKTOP, serve, wait_until_finished
+from tests.api.served import PATIENCE
+from tests.app.conftest import DESKTOP, FORM_DRAWN, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
@@ -34,9 +36,10 @@ def new_tab(browser):
         tab.on("request", lambda request: STREAMS.search(request.url) and tab_streams.add(request))
         for end in ("requestfinished", "requestfailed"):
             tab.on(end, lambda request: tab_streams.discard(request))
-        tab.set_default_timeout(30_000)
+        tab.set_default_timeout(1000 * PATIENCE)
         tab.goto(address)
         tab.wait_for_selector("#jk-chip.ready")
+        tab.wait_for_function(FORM_DRAWN)
         return tab
 
     yield open_at
@@ -45,11 +48,12 @@ def new_tab(browser):
 
 @pytest.fixture
 def slow():
-    """A page with room for all of them, whose answers take some ten seconds."""
-    generator = FakeGenerator(default_answer() * 4, pace=1.0)
+    """A page whose answers take longer than any test."""
+    generator = FakeGenerator(default_answer() * 4, pace=10.0)
     blocks, address = serve(lambda: generator)
     yield blocks, address, generator
     generator.gate.set()
+    generator.pace = 0
     blocks.close()
 
 
@@ -58,18 +62,24 @@ def send(tab, question: str) -> None:
     tab.click("#ask")
 
 
+def wait_in(tab, condition) -> None:
+    """Waits while the tab's events are told."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        tab.wait_for_timeout(50)
+
+
 def stop_all(runs, tabs) -> None:
     """Ends tabs' answers on the server: Stop would need a connection."""
     for tab in tabs:
-        runs.stop(runs.visitor(tab.evaluate("Jakiro.moves.state.turns[0].id")).session)
+        run_id = tab.evaluate("Jakiro.moves.state.turns[0].id")
+        wait_in(tab, lambda run_id=run_id: runs.visitor(run_id))
+        runs.stop(runs.visitor(run_id).session)
 
 
 def wait_for_streams(tab, count: int) -> None:
-    for _ in range(200):
-        if len(tab.streams) == count:
-            return
-        tab.wait_for_timeout(50)
-    raise AssertionError(f"{len(tab.streams)} streams, and not {count}")
+    wait_in(tab, lambda: len(tab.streams) == count)
 
 
 def test_seven_tabs_open_beside_each_other(new_tab, fake_address):
@@ -88,15 +98,15 @@ def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_
     known = tab.evaluate(LENGTH)
     run = slow[0].runs.find(tab.evaluate("Jakiro.moves.state.run.id"))
     steps = len(run.traces["jakiro"].steps)
-    while len(run.traces["jakiro"].steps) < steps + 4:
-        tab.wait_for_timeout(50)
+    wait_in(tab, lambda: len(run.traces["jakiro"].steps) >= steps + 4)
     assert tab.evaluate(LENGTH) == known and not tab.streams and not run.finished.is_set(), "it goes on unseen"
     tab.evaluate(SHOWN, True)
     tab.wait_for_function(f"({LENGTH}) > {known + 4}")
     assert tab.is_hidden("#jk-notice") and len(tab.streams) == 1
     tab.evaluate(SHOWN, False)
     wait_for_streams(tab, 0)
-    assert run.finished.wait(60)
+    slow[2].pace = 0.1
+    assert run.finished.wait(PATIENCE)
     tab.evaluate(SHOWN, True)
     wait_until_finished(tab)
     texts = tab.evaluate("Object.entries(Jakiro.moves.state.run.lanes).map(([name, lane]) =>"
@@ -152,8 +162,4 @@ def test_a_closed_tab_tells_the_server_without_a_stream(new_tab, slow):
     wait_for_streams(tab, 0)
     assert run.seconds_alone == 0
     tab.goto("about:blank")
-    for _ in range(100):
-        if run.seconds_alone > 0:
-            return
-        tab.wait_for_timeout(50)
-    raise AssertionError("the server was not told")
+    wait_in(tab, lambda: run.seconds_alone > 0)

@@ -8,37 +8,24 @@ import json
 
 import pytest
 
-from app.page import web
 from app.page.offered import offered_questions
 from app.words import page as words
-from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
 from tests.app.conftest import ask, given, number_of, seek, wait_until_finished
-from tests.app.fake import FakeGenerator
+from tests.app.fake import finished_race, traces_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
-QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 SHOW = "traces => Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0})"
-
-
-def race(length: int) -> dict[str, Trace]:
-    race = FakeGenerator().race(QUESTION, SamplingParams(max_new_tokens=length), tree=TreeConfig(nodes=24))
-    list(race)
-    return race.traces
 
 
 def cut_race(by: int) -> dict[str, Trace]:
     """A race whose length limit kept the last `by` tokens of a step out of the answer."""
     for length in range(12, 90):
-        traces = race(length)
+        traces = finished_race(length=length).traces
         last = traces["jakiro"].steps[-1]
         if len(last.accepted_path) + 1 - len(last.committed_ids) == by and len(last.committed_ids) > 1:
             return traces
     raise AssertionError("no length cuts so much")
-
-
-def as_data(traces: dict[str, Trace]) -> dict:
-    return {method: trace.to_dict() for method, trace in traces.items()}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +42,7 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     drafted = traces["jakiro"]
     last = drafted.steps[-1]
     kept = len(last.committed_ids)
-    given(tab, SHOW, as_data(traces))
+    given(tab, SHOW, {method: trace.to_dict() for method, trace in traces.items()})
     seek(tab, len(drafted.steps) - 1)
     drawn = "state => [...document.querySelectorAll(`svg.tree .node.${state}`)].map(node => node.dataset.node)"
     assert tab.evaluate(drawn, "accepted") == [str(node) for node in last.accepted_path[:kept]]
@@ -174,7 +161,7 @@ def opened(tab, traces: dict) -> str:
 
 
 def test_files_that_lie_are_refused_in_one_sentence_and_the_view_stays(tab):
-    traces = as_data(race(40))
+    traces = traces_of(length=40)
     given(tab, SHOW, traces)
     tab.evaluate("Jakiro.notify(null)")
     chain = copy.deepcopy(traces)
@@ -214,19 +201,6 @@ def test_files_that_lie_are_refused_in_one_sentence_and_the_view_stays(tab):
     assert opened(tab, traces) == ""
 
 
-def test_the_step_of_an_address_is_one_of_the_recordings(open_tab, fake_address):
-    name, visit = web.recording_names()[0], open_tab(None, reduced_motion="reduce")
-    for asked, said in {
-        "999999": "; the recording has ",
-        **dict.fromkeys(("-3", "NaN", "1e400"), "A step is a whole number"),
-    }.items():
-        visit.goto(f"{fake_address}?recording={name}&step={asked}")
-        visit.wait_for_selector("svg.tree")
-        where = visit.inner_text(".where").split()
-        assert where[0] == "step" and where[1].isdigit()
-        visit.wait_for_function("said => document.body.innerText.includes(said)", arg=said)
-
-
 def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):
     tab.goto(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
@@ -258,6 +232,7 @@ def test_asking_without_a_connection_says_so_and_keeps_the_question(tab):
     before = tab.get_attribute(".jk-view", "data-run")
     tab.fill("#question textarea", "Are you there?")
     tab.context.set_offline(True)
+    tab.wait_for_function("!navigator.onLine")
     for key in (None, "Enter"):
         tab.evaluate("Jakiro.notify(null)")
         tab.press("#question textarea", key) if key else tab.click("#ask")

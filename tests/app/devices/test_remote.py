@@ -1,13 +1,12 @@
 """Events from another process: failures cross as sentences, and nobody waits for a side that is silent."""
 
 import threading
-import time
 
 import pytest
 
 from app.devices.remote import FAILED, follow, with_failures
 from app.words import page as words
-from tests.api.served import wait_until
+from tests.api.served import PATIENCE, wait_until
 
 
 def events_then(error: Exception):
@@ -39,7 +38,7 @@ def test_a_silent_other_side_is_not_waited_for_after_stop():
             yield "header", "autoregressive", None
             yield "header", "jakiro", None
             yield "end", "autoregressive", "eos"
-            may_end.wait(30)
+            may_end.wait(PATIENCE)
             yield "step", "jakiro", None
             yield "step", "jakiro", None
         finally:
@@ -50,11 +49,10 @@ def test_a_silent_other_side_is_not_waited_for_after_stop():
         seen.append(event)
         if event[0] == "end" and not halt.is_set():
             halt.set()
-            stopped_at = time.monotonic()
-    assert time.monotonic() - stopped_at < 5  # of the thirty seconds' silence
+    assert not closed.is_set(), "the silence lasts on"
     assert seen[-1] == ("end", "jakiro", "stopped")
     may_end.set()
-    assert closed.wait(10)
+    assert closed.wait(PATIENCE)
 
 
 def test_a_reader_that_leaves_is_told_to_the_other_side():

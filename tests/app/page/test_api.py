@@ -8,7 +8,7 @@ from gradio_client.exceptions import AppError
 from app.words import page as words
 from jakiro.methods import METHODS
 from jakiro.trace import Trace
-from tests.api.served import wait_until
+from tests.api.served import PATIENCE, wait_until
 from tests.app import conftest
 from tests.app.fake import FakeGenerator, default_answer
 from tests.faults import ROOT
@@ -57,11 +57,11 @@ def test_an_answer_stopped_while_it_waits_says_that_it_was_stopped(served, conne
     waiting = client.submit("Why?", 400, api_name="/generate")
     wait_until(lambda: any(update["message"] for update in waiting.outputs()))
     assert client.predict(api_name="/stop") == {"stopped": 1}
-    answer = waiting.result(timeout=20)
+    answer = waiting.result(timeout=PATIENCE)
     told = {name: answer[name] for name in ("state", "message", "end_reason", "text", "num_tokens")}
     assert told == {"state": "done", "message": "", "end_reason": "stopped", "text": "", "num_tokens": 0}
     first.predict(api_name="/stop")
-    running.result(timeout=20)
+    running.result(timeout=PATIENCE)
 
 
 def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkeypatch):
@@ -73,7 +73,7 @@ def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkey
     with pytest.raises(AppError, match="At most 1 of your questions"):
         client.predict("Another?", api_name="/generate")
     assert client.predict(api_name="/stop") == {"stopped": 1}
-    assert job.result(timeout=20)["end_reason"] == "stopped"
+    assert job.result(timeout=PATIENCE)["end_reason"] == "stopped"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from app.words import benchmark as benchmark_words
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Lane, Run
 from jakiro.engine.costs import DeviceProfile
+from tests.api.served import PATIENCE
 from tests.app.conftest import plotted, ready_service, serve
 from tests.app.fake import FakeGenerator
 from tests.support import tiny_generator
@@ -108,7 +109,7 @@ def test_a_benchmark_runs_in_its_visitors_context(monkeypatch):
     finally:
         LocalContext.request.reset(visitor)
     Benchmarks().start("tab", run)
-    while run.events.get(timeout=60)[0] != "done":
+    while run.events.get(timeout=PATIENCE)[0] != "done":
         pass
     assert set(seen) == {"this visitor"}
 
@@ -120,7 +121,7 @@ def test_a_closed_tab_ends_its_benchmark():
     first = next(updates)
     updates.close()
     (run,) = [run for run in benchmarks._kept() if run.id == first["run"]]
-    while (event := run.events.get(timeout=20))[0] == "state" and event[2]["state"] != "stopped":
+    while (event := run.events.get(timeout=PATIENCE))[0] == "state" and event[2]["state"] != "stopped":
         continue
     assert event[0] == "state"
 
@@ -156,7 +157,7 @@ def test_an_answer_comes_between_two_prompts():
     service = ready_service(FakeGenerator(pace=0.02))
     run = BenchmarkRun(service, *benchmark.read_request({"count": 6}))
     run.start()
-    while run.events.get(timeout=10)[2]["done"] < 1:
+    while run.events.get(timeout=PATIENCE)[2]["done"] < 1:
         pass
     with service.turns.take(threading.Event(), lambda _: None) as may_run:
         assert may_run
@@ -292,7 +293,6 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
 def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, recorded):
     blocks, address = serve(lambda: FakeGenerator(pace=1), limits=Limits(max_new_tokens=10))
     tab = open_tab(address)
-    tab.set_default_timeout(60_000)
     tab.wait_for_selector("#jk-chip.ready")
     open_benchmark(tab)
     tab.wait_for_function("words => document.querySelector('.bench-estimate').textContent === words",

@@ -1,4 +1,4 @@
-"""The leaderboard in the tab "Benchmark": its numbers are the raw data's, it sorts with keys and fills the form."""
+"""The leaderboard in the tab "Benchmark": its numbers are the raw data's, and it sorts with keys."""
 
 import json
 
@@ -8,7 +8,7 @@ from app.page import benchmark, lesson
 from app.words import benchmark as words
 from jakiro.methods import METHODS
 from lab import raw
-from lab.arena import counts, standings
+from lab.arena import standings
 from lab.tests.arena.test_standings import bench_of
 from tests.app.browser.test_accessibility import PHONE, SMALL_CONTROLS, serious
 
@@ -20,8 +20,7 @@ def boards(tmp_path_factory):
     """A leaderboard in the place of the shipped one, so that no test depends on what was measured."""
     folder = tmp_path_factory.mktemp("arena")
     (folder / standings.OWN_SIZE).write_text(raw.compact(bench_of(("auto",), faster=1.25)), encoding="utf-8")
-    (folder / standings.SAME_NODES).write_text(counts.compact(bench_of((8, 14))), encoding="utf-8")
-    return standings.boards(folder)
+    return standings.boards(folder)["own_size"]
 
 
 # The tab by itself: no run is recorded, and the leaderboard is what the server gives
@@ -34,12 +33,12 @@ MOUNT = """board => {
 }"""
 
 
-def mounted(tab, boards: dict | None):
+def mounted(tab, boards: dict):
     """The leaderboard of these results, chosen in the tab "Benchmark"."""
     tab.add_style_tag(content=benchmark.style())
     tab.add_script_tag(content=lesson.script())
     tab.add_script_tag(content=benchmark.script())
-    tab.evaluate(MOUNT, boards and json.dumps(boards))
+    tab.evaluate(MOUNT, json.dumps(boards))
     tab.click('[data-control="bench-which"][data-value="board"]')
     return tab
 
@@ -72,7 +71,7 @@ def test_speeds_are_those_of_the_raw_data_the_fastest_first(board):
     assert methods(tab) == ["mcsd", "jakiro", "autoregressive"]
     assert cells(tab, "mcsd") == {
         "speed": "313", "speedup": "3.13× 3.13–3.13", "against": "1.25× 1.25–1.25", "tau": "2.00 2.00–2.00",
-        "draft_ms": "2.0", "verify_ms": "5.0", "other_ms": "1.0", "same": "100 %",
+        "draft_ms": "2.0", "verify_ms": "5.0", "other_ms": "1.0", "identical": "100 %",
     }  # fmt: skip
     verdict = words.BROWSER["board_ahead"].format(
         temperature=0, method="MCSD", others="Jakiro", times="1.25", interval="1.25–1.25"
@@ -98,33 +97,10 @@ def test_columns_sort_with_keys_and_say_how(board):
     assert titles == sorted(titles)
 
 
-def test_equal_trees_have_a_pair_of_columns_for_each_size(board):
-    tab = board()
-    tab.click('[data-control="board-discipline"][data-value="same_nodes"]')
-    assert sorted(methods(tab)) == ["jakiro", "mcsd"]
-    found = cells(tab, "jakiro")
-    assert found == {
-        "tau_8": "2.00 2.00–2.00", "kept_8": "50.0 %", "tau_14": "2.00 2.00–2.00", "kept_14": "50.0 %", "same": "100 %",
-    }  # fmt: skip
-    assert tab.inner_text('[data-result="verdict"]') == words.BROWSER["board_no_speed"]
-
-
-def test_chosen_methods_fill_the_form(board):
-    tab = board()
-    tab.click('[data-choose="mcsd"]')
-    tab.click('[data-choose="jakiro"]')
-    tab.click('[data-control="board-run"]')
-    ticked = "[...document.querySelectorAll('[name=\"{}\"]:checked')].map(one => one.value)"
-    assert tab.evaluate(ticked.format("bench-method")) == ["mcsd"]
-    assert tab.evaluate(ticked.format("bench-temperature")) == ["0"]
-    assert tab.evaluate("document.activeElement.dataset.control") == "bench-run"
-    assert tab.evaluate("Jakiro.benchmarkRequest().methods") == ["mcsd"]
-
-
 def test_names_of_methods_stay_text(modules, boards):
     hostile = "<img src=x onerror='window.ran=1'>"
-    rows = [row | {"method": hostile} if row["method"] == "mcsd" else row for row in boards["own_size"]["rows"]]
-    tab = mounted(modules, {"own_size": boards["own_size"] | {"rows": rows}})
+    rows = [row | {"method": hostile} if row["method"] == "mcsd" else row for row in boards["rows"]]
+    tab = mounted(modules, boards | {"rows": rows})
     tab.wait_for_selector(".board-table")
     assert hostile in tab.inner_text(".board-table")
     assert tab.locator("#benchmark img").count() == 0 and tab.evaluate("window.ran") is None

@@ -16,7 +16,7 @@ from app.devices.local import LocalDevice
 from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.config import SamplingParams
-from tests.api.served import run_apart, wait_until
+from tests.api.served import PATIENCE, run_apart, wait_until
 from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 from tests.faults import ROOT
@@ -52,7 +52,7 @@ def asked(model: str = "Fake-135M", **further) -> dict:
 
 
 def post(address: str, body: dict, **headers: str) -> httpx.Response:
-    return httpx.post(f"{address}/v1/chat/completions", json=body, headers=headers, timeout=20)
+    return httpx.post(f"{address}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE)
 
 
 def answers_of(service) -> int:
@@ -177,7 +177,9 @@ def test_an_end_of_the_server_is_told_inside_a_stream():
     generator = FakeGenerator(pace=0.2)
     with page(generator) as (blocks, address):
         lines = []
-        with httpx.stream("POST", f"{address}/v1/chat/completions", json=asked(stream=True), timeout=20) as answer:
+        with httpx.stream(
+            "POST", f"{address}/v1/chat/completions", json=asked(stream=True), timeout=PATIENCE
+        ) as answer:
             for line in filter(None, answer.iter_lines()):
                 lines.append(line)
                 if len(lines) == 3:
@@ -194,7 +196,7 @@ def test_who_asks_while_the_model_is_loaded_is_told_when_to_come_back():
     begin = threading.Event()
 
     def load():
-        begin.wait(20)
+        begin.wait(PATIENCE)
         return FakeGenerator()
 
     with served(load) as (_, address):

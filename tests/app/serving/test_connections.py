@@ -8,7 +8,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.serving import connections
-from tests.api.served import run_apart
+from tests.api.served import PATIENCE, run_apart
 
 try:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -41,7 +41,7 @@ def asked(request, monkeypatch):
             while not server.started:
                 await asyncio.sleep(0.01)
             try:
-                return await asyncio.wait_for(talk(lambda: asyncio.open_connection(*listening.getsockname())), 20)
+                return await asyncio.wait_for(talk(lambda: asyncio.open_connection(*listening.getsockname())), PATIENCE)
             finally:
                 server.should_exit = True
                 await running

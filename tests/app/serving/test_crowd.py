@@ -23,7 +23,7 @@ from app.serving.limits import Limits
 from app.serving.runs import Runs, trace_bytes
 from app.tools.load import Call, Reply, ask, crowd
 from app.words import page as words
-from tests.api.served import any_port, wait_until
+from tests.api.served import PATIENCE, any_port, wait_until
 from tests.app import conftest
 from tests.app.conftest import ask as ask_page
 from tests.app.conftest import wait_until_finished
@@ -98,7 +98,7 @@ def test_memory_stays_flat_over_many_answers(echo, count):
         assert len(blocks.app.state_holder.session_data) <= 20
         # The queue forgets an answer a moment after its last message has gone out
         for kept in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):
-            wait_until(lambda kept=kept: not kept, 20)
+            wait_until(lambda kept=kept: not kept)
         resident.append(resident_megabytes())
     assert least_growth(resident) < 12, resident
 
@@ -145,8 +145,8 @@ def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothi
 
     def used() -> tuple[float, int]:
         for kept in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):
-            wait_until(lambda kept=kept: not kept, 60)
-        wait_until(lambda: not generator.active, 60)
+            wait_until(lambda kept=kept: not kept)
+        wait_until(lambda: not generator.active)
         return resident_megabytes(), len(os.listdir("/proc/self/fd"))
 
     after = []
@@ -168,7 +168,7 @@ def test_a_program_that_hangs_up_in_the_middle_frees_the_place():
     assert next(iter(stream))[0] == "generating"
     wait_until(lambda: generator.active)
     stream.close()
-    wait_until(lambda: not generator.active, 20)
+    wait_until(lambda: not generator.active)
     blocks.close()
 
 
@@ -185,7 +185,7 @@ def readers_of(address: str) -> tuple[list[Reply], list[threading.Thread]]:
 
 
 def status(address: str) -> dict:
-    return json.loads(urllib.request.urlopen(f"{address.rstrip('/')}/status", timeout=20).read())
+    return json.loads(urllib.request.urlopen(f"{address.rstrip('/')}/status", timeout=PATIENCE).read())
 
 
 def test_a_server_that_ends_tells_its_readers():
@@ -193,7 +193,7 @@ def test_a_server_that_ends_tells_its_readers():
     replies, readers = readers_of(address)
     serving.end(blocks, blocks.service, blocks.runs, blocks.benchmarks)
     for reader in readers:
-        reader.join(20)
+        reader.join(PATIENCE)
     assert [reply.error for reply in replies] == [words.SERVER_ENDING] * 3
 
 
@@ -229,7 +229,7 @@ def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_t
         server, _ = start(port, pace=0)
         wait_until(lambda: is_ready(address))
         said = "() => /no longer kept: [1-9][0-9]* tokens of it are here/.test(document.body.textContent)"
-        tab.wait_for_function(said, timeout=60_000)
+        tab.wait_for_function(said)
         tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Why?'")
         ask_page(tab, "Why?")
         wait_until_finished(tab)

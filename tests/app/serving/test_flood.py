@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from app.tools.load import Call
+from tests.api.served import PATIENCE
 from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 
@@ -48,7 +49,7 @@ class Flood:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
 
     def _ask(self, address, endpoint, values):
         call = Call(address, endpoint, values, seconds=60)

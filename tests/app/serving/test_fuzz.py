@@ -14,7 +14,7 @@ from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 from tests.faults import ROOT
 
-SECONDS = 30
+SECONDS = 180
 OPEN = {"answers_per_minute": 100_000, "answers_per_minute_address": 100_000, "max_request_kilobytes": 64}
 FOLDERS = (str(ROOT / "app"), str(ROOT / "jakiro"), sys.prefix, "site-packages", "Traceback (most recent")
 DIRECT = (

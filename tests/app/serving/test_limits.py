@@ -20,6 +20,7 @@ from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.cli.fields import filled, options_from
 from jakiro.config import SamplingParams, TreeConfig
+from tests.api.served import PATIENCE
 from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -33,7 +34,7 @@ def asking(text="Why?", length=8, methods=("jakiro",)) -> Asking:
 def finished(service, text="Why?", **options) -> AnswerRun:
     run = AnswerRun(service, asking(text, **options))
     run.start()
-    assert run.finished.wait(30)
+    assert run.finished.wait(PATIENCE)
     return run
 
 
@@ -141,7 +142,7 @@ def test_everybodys_first_answer_comes_before_anybodys_second():
         threads[-1].start()
     gate.__exit__()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert order == ["a", "b", "c", "a", "b", "a"]
     assert turns.numbers()["waiting"] == turns.numbers()["running"] == 0
 
@@ -168,7 +169,7 @@ def test_a_full_queue_refuses_and_a_place_left_is_free_again():
     with pytest.raises(ValueError, match=words.QUEUE_FULL):
         AnswerRun(service, asking())
     second.stop()
-    assert second.finished.wait(10)
+    assert second.finished.wait(PATIENCE)
     AnswerRun(service, asking()).stop()
     first.stop()
 
@@ -184,7 +185,7 @@ def test_a_new_question_takes_the_place_of_the_old_one_and_a_program_is_told():
         runs.admit(visitor, replace=False)
     assert not run.finished.is_set()
     runs.admit(visitor)
-    assert run.finished.wait(10)
+    assert run.finished.wait(PATIENCE)
 
 
 def test_finished_answers_are_forgotten_by_size_and_age_but_running_ones_stay():
@@ -299,7 +300,7 @@ def test_one_more_than_the_device_has_places_for_waits():
     assert thread.is_alive() and turns.numbers()["running"] == 2
     halt.set()
     turns.wake()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert devices == [None]
 
 

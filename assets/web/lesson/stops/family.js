@@ -3,8 +3,8 @@
 import { counted, h, number, say, table } from "../../base/dom.js";
 import { passesOf, rootName } from "../../data/history.js";
 import { metrics } from "../../data/metrics.js";
-import { lessonControls } from "../controls.js";
-import { lessonData } from "../data.js";
+import { buttons, choice, line, filled, raceButton, result, row, slider } from "../controls.js";
+import { pick } from "../data.js";
 
 const stepAt = (lane, count) => lane.steps.findIndex((_, i) => lane.countAfter(i - 1) === count);
 
@@ -26,37 +26,23 @@ export function familyStop(lesson) {
   const places = commonPlaces(lanes);
   const stepsAt = ({ indices }) => lanes.map((lane, i) => lane.steps[indices[i]]);
   // To begin with, a place where all of them draft and keep most
-  const worth = (place) =>
-    stepsAt(place).reduce((sum, step) => sum + (candidates(step) ? 10 : 0) + step.accepted_path.length, 0);
-  const tree = lesson.tree();
-  const line = lessonControls.result("family");
-  const where = h("p", { class: "muted small", "data-result": "place" });
-  const tableHost = h("div", { class: "family-table" });
-  const source = h("div");
-  const slider = lessonControls.slider({ name: "place", label: say("family_place"), min: 1, max: places.length,
-    value: places.indexOf(lessonData.pick(places, worth)) + 1, format: (n) => say("family_place_value", { n, of: places.length }) });
-  const methods = lessonControls.choice({ name: "method", label: say("family_method"),
+  const worth = (place) => stepsAt(place).reduce((sum, step) => sum + (candidates(step) ? 10 : 0) + step.accepted_path.length, 0);
+  const slide = slider({ name: "place", label: say("family_place"), min: 1, max: places.length,
+    value: places.indexOf(pick(places, worth)) + 1, format: (n) => say("family_place_value", { n, of: places.length }) });
+  const methods = choice({ name: "method", label: say("family_method"),
     options: Object.fromEntries(lanes.map((lane, i) => [i, lane.title])), value: 0 });
+  const place = () => places[slide.value - 1];
+  const lane = () => lanes[methods.value];
+  const step = () => lane().steps[place().indices[methods.value]];
+  const HEADS = ["family_method", "family_candidates", "family_passes", "family_kept", "family_tau"];
 
-  function draw() {
-    const place = places[slider.value - 1];
-    const shown = Number(methods.value);
-    const steps = stepsAt(place);
-    const lane = lanes[shown];
-    const step = steps[shown];
-    tree.draw(lane, place.indices[shown], step, { phase: 3 });
-    line.textContent = candidates(step)
-      ? say("family_line", { method: lane.title, candidates: counted("candidate", candidates(step)),
-          kept: step.accepted_path.length }) : say("family_none", { method: lane.title });
-    where.textContent = say("family_after", { text: rootName(lane, place.indices[shown], 8), n: place.count });
-    source.replaceChildren(lesson.stepLine(lane, step));
-    tableHost.replaceChildren(table(say("family_table"),
-      ["family_method", "family_candidates", "family_passes", "family_kept", "family_tau"].map((key) => say(key)),
-      lanes.map((one, i) => [one.title, number(candidates(steps[i]), 0), number(passesOf(steps[i]), 0),
-        number(steps[i].accepted_path.length, 0), number(metrics.tau(one.steps), 2)])));
-  }
-
-  return { screen: [h("div", { class: "lesson-controls" }, methods.element),
-    h("div", { class: "lesson-controls" }, slider.element), where, tree.element, line, tableHost, source,
-    h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw };
+  return { screen: [row(methods), row(slide),
+    line("place", () => say("family_after", { text: rootName(lane(), step().index, 8), n: place().count }), "muted small"),
+    lesson.tree(() => ({ lane: lane(), step: step() })),
+    result("family", () => (candidates(step()) ? say("family_line", { method: lane().title,
+      candidates: counted("candidate", candidates(step())), kept: step().accepted_path.length }) : say("family_none", { method: lane().title }))),
+    filled(h("div", { class: "family-table" }), () => table(say("family_table"), HEADS.map((key) => say(key)),
+      stepsAt(place()).map((one, i) => [lanes[i].title, number(candidates(one), 0), number(passesOf(one), 0),
+        number(one.accepted_path.length, 0), number(metrics.tau(lanes[i].steps), 2)]))),
+    filled(h("div"), () => lesson.stepLine(lane(), step())), buttons(raceButton())] };
 }

@@ -2,15 +2,15 @@
 
 import { h, say } from "../../base/dom.js";
 import { depthOf, nameOf, pathTo, rootName } from "../../data/history.js";
-import { lessonControls } from "../controls.js";
-import { lessonData } from "../data.js";
+import { button, buttons, result } from "../controls.js";
+import { pick, pruned, whole } from "../data.js";
 
 const CANDIDATES = 6;
 
 // A small tree with siblings, a path of three, and as few repeated tokens as can be
 function chooseStep(lane) {
   const worth = (step) => {
-    const cut = lessonData.pruned(step, CANDIDATES);
+    const cut = pruned(step, CANDIDATES);
     const branching = new Set(cut.nodes
       .filter((node, i) => i && cut.nodes.filter((other) => other.parent === node.parent).length > 1)
       .map((node) => node.parent)).size;
@@ -18,36 +18,30 @@ function chooseStep(lane) {
     return (3 - Math.abs(depthOf(cut) - 3)) * 4 + Math.min(branching, 2) * 3 + names / 2
       + (cut.nodes.length === CANDIDATES + 1 ? 5 : 0);
   };
-  return lessonData.pick(lessonData.whole(lane), worth);
+  return pick(whole(lane), worth);
 }
 
 export function maskStop(lesson) {
   const lane = lesson.greedy.drafted;
   const step = chooseStep(lane);
-  const cut = lessonData.pruned(step, CANDIDATES);
+  const cut = pruned(step, CANDIDATES);
   const { nodes } = cut;
   const names = nodes.map((node, i) => (i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, step.index)));
   const ancestors = nodes.map((_, i) => new Set([0, ...pathTo(nodes, i)]));
   // The row to fill: deepest of those with a sibling
-  const asked = lessonData.pick(nodes.map((_, i) => i).slice(1),
+  const asked = pick(nodes.map((_, i) => i).slice(1),
     (i) => nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100);
   let filled = new Set(); // as it was when the row was checked last
   let full = false;
+  let said = "";
 
-  const tree = lesson.tree();
+  const tree = lesson.tree(() => ({ lane, step: cut, phase: 1, mark: full ? null : asked }));
   const host = h("div", { class: "mask-table-host" });
   const task = h("p", { "data-result": "mask-task" }, say("mask_fill", { token: `“${names[asked]}”` }));
-  const result = lessonControls.result("mask");
-  const check = lessonControls.button("mask-check", say("mask_check_row"), judge);
-  const show = lessonControls.button("mask-show", say("mask_show"), () => {
-    full = true;
-    result.textContent = say("mask_full");
-  });
-  const restart = lessonControls.button("mask-restart", say("mask_restart"), () => {
-    full = false;
-    filled = new Set();
-    result.textContent = "";
-  });
+  const sentence = result("mask", () => said);
+  const check = button("mask-check", say("mask_check_row"), judge, () => full);
+  const show = button("mask-show", say("mask_show"), () => ([full, said] = [true, say("mask_full")]), () => full);
+  const restart = button("mask-restart", say("mask_restart"), () => ([full, filled, said] = [false, new Set(), ""]));
 
   const quoted = (members) => members.map((i) => `“${names[i]}”`).join(", ");
 
@@ -56,12 +50,9 @@ export function maskStop(lesson) {
     filled = new Set([...host.querySelectorAll(":checked")].map((box) => Number(box.dataset.cell)));
     const missing = [...wanted].filter((i) => !filled.has(i));
     const extra = [...filled].filter((i) => !wanted.has(i));
-    if (extra.length) result.textContent = say("mask_extra", { tokens: quoted(extra) });
-    else if (missing.length) result.textContent = say("mask_missing", { tokens: quoted(missing) });
-    else {
-      full = true;
-      result.textContent = `✓ ${say("mask_right")} ${say("mask_full")}`;
-    }
+    full = !extra.length && !missing.length;
+    said = full ? `✓ ${say("mask_right")} ${say("mask_full")}` : extra.length ? say("mask_extra", { tokens: quoted(extra) })
+      : say("mask_missing", { tokens: quoted(missing) });
   }
 
   function light(i) {
@@ -70,9 +61,10 @@ export function maskStop(lesson) {
     if (!full || i === null) return;
     const siblings = nodes.map((_, j) => j).filter((j) => j !== i && nodes[j].depth === nodes[i].depth);
     const columns = [...ancestors[i]].map((j) => (j === i ? say("mask_self") : `“${names[j]}”`)).join(", ");
-    result.textContent = `${say("mask_lit", { row: `“${names[i]}”`, position: nodes[i].depth, columns })} ${
+    said = `${say("mask_lit", { row: `“${names[i]}”`, position: nodes[i].depth, columns })} ${
       siblings.length ? say("mask_siblings", { tokens: quoted(siblings) }) : ""
     }`;
+    sentence.draw();
   }
 
   function cell(i, j) {
@@ -85,22 +77,16 @@ export function maskStop(lesson) {
       h("span", { class: "hidden-words" }, seen ? "✓" : full ? "–" : ""));
   }
 
-  function draw() {
-    const rows = nodes.map((_, i) =>
-      h("tr", { "data-row": i, class: i === asked && !full ? "asked" : null, tabindex: full ? 0 : null,
-        onpointerenter: () => light(i), onfocus: () => light(i) },
-        h("th", { scope: "row" }, h("bdi", { class: "mono" }, names[i])), nodes.map((_node, j) => cell(i, j))),
-    );
-    host.replaceChildren(h("table", { class: full ? "mask-table full" : "mask-table", onpointerleave: () => light(null) },
-      h("thead", null, h("tr", null, h("th", { scope: "col", class: "muted small" }, say("mask_column")),
-        names.map((name) => h("th", { scope: "col" }, h("bdi", { class: "mono" }, name))))), h("tbody", null, rows)));
-    check.disabled = full;
-    show.disabled = full;
-    task.hidden = full;
-    tree.draw(lane, step.index, cut, { phase: 1 });
-    if (!full) tree.mark(asked);
-  }
+  const table = () => h("table", { class: full ? "mask-table full" : "mask-table", onpointerleave: () => light(null) },
+    h("thead", null, h("tr", null, h("th", { scope: "col", class: "muted small" }, say("mask_column")),
+      names.map((name) => h("th", { scope: "col" }, h("bdi", { class: "mono" }, name))))),
+    h("tbody", null, nodes.map((_, i) => h("tr", { "data-row": i, class: i === asked && !full ? "asked" : null, tabindex: full ? 0 : null,
+      onpointerenter: () => light(i), onfocus: () => light(i) },
+    h("th", { scope: "row" }, h("bdi", { class: "mono" }, names[i])), nodes.map((_node, j) => cell(i, j))))));
 
-  return { screen: [task, h("div", { class: "mask-columns" }, host, tree.element),
-    h("div", { class: "lesson-buttons" }, check, show, restart), result, lesson.stepLine(lane, step)], draw, demo: [() => show.click()] };
+  return { screen: [{ element: task, draw: () => (task.hidden = full) }, { element: h("div", { class: "mask-columns" }, host, tree.element),
+    draw() {
+      host.replaceChildren(table());
+      tree.draw();
+    } }, buttons(check, show, restart), sentence, lesson.stepLine(lane, step)], demo: [show.click] };
 }

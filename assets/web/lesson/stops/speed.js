@@ -1,8 +1,8 @@
 // Stop 9: speedup = τ · T ÷ (draft + check). Four sliders set to the recording; the measured speed stays where it was.
 
 import { h, number, say } from "../../base/dom.js";
-import { lessonControls } from "../controls.js";
-import { lessonData } from "../data.js";
+import { bars, button, buttons, choice, line, raceButton, result, row, slider } from "../controls.js";
+import { measured } from "../data.js";
 
 const TOP = 4; // the least end of the scale
 
@@ -18,66 +18,41 @@ function ruler(speedups) {
 export function speedStop(lesson) {
   const sizes = Object.fromEntries(["small", "greedy"].map((name) => {
     const { nodes, depth } = lesson.pairs[name].drafted.header.tree;
-    return [name, { nodes, depth, ...lessonData.measured(lesson.pairs[name]) }];
+    return [name, { nodes, depth, ...measured(lesson.pairs[name]) }];
   }));
-  let recorded = sizes.small;
-  const longest = Math.max(100, Math.ceil((Math.max(...Object.values(sizes).map((size) => size.check)) * 1.5) / 10) * 10);
-  const ms = (value) => say("speed_ms", { n: number(value, 1) });
-  const make = (name, options) =>
-    lessonControls.slider({ name, label: say(`speed_${name}`), onInput: () => moved(name), ...options });
-  const time = { min: 0.1, max: longest, step: 0.1, format: ms };
-  const tau = { min: 1, max: sizes.greedy.depth + 1, step: 0.01, value: recorded.tau, format: (value) => number(value, 2) };
-  const sliders = { tau: make("tau", tau), plain: make("plain", { ...time, value: recorded.plain }),
-    draft: make("draft", { ...time, min: 0, value: recorded.draft }), check: make("check", { ...time, value: recorded.check }) };
-  const tasks = { slow: false, ways: [] };
-  const host = h("div", { class: "pass-bars ruler" });
-  const sentence = lessonControls.result("prediction", "tabular");
-  const even = h("p", { "data-result": "even" });
-  const other = h("p", { class: "muted", "data-result": "other" });
-  const from = h("p", { class: "muted small", "data-result": "from" });
-  const list = h("ul", { class: "tasks" });
+  const size = choice({ name: "speed-size", label: say("speed_size"), options: Object.fromEntries(
+    Object.entries(sizes).map(([name, one]) => [name, say("many_candidates", { n: one.nodes - 1 })])), value: "small", onPick: () => reset() });
+  const recorded = () => sizes[size.value];
+  const longest = Math.max(100, Math.ceil((Math.max(...Object.values(sizes).map((one) => one.check)) * 1.5) / 10) * 10);
+  const time = { min: 0, max: longest, step: 0.1, format: (value) => say("speed_ms", { n: number(value, 1) }) };
+  const rules = { tau: { min: 1, max: sizes.greedy.depth + 1, step: 0.01, format: (value) => number(value, 2) },
+    plain: { ...time, min: 0.1 }, draft: time, check: { ...time, min: 0.1 } };
+  const sliders = Object.fromEntries(Object.entries(rules).map(([name, rule]) =>
+    [name, slider({ name, label: say(`speed_${name}`), value: recorded()[name], ...rule })]));
+  const reset = () => Object.entries(sliders).forEach(([name, one]) => one.set(recorded()[name]));
   const values = () => Object.fromEntries(Object.entries(sliders).map(([name, one]) => [name, one.value]));
-  const predict = (v) => (v.tau * v.plain) / (v.draft + v.check);
+  const predicted = ({ tau, plain, draft, check } = values()) => (tau * plain) / (draft + check);
 
-  // Slower than plain, then faster again by one slider: that slider counts as a way to fix it
-  let below = predict(values()) < 1;
-  function moved(name) {
-    const faster = predict(values()) >= 1;
-    if (!faster) tasks.slow = true;
-    if (faster && below && !tasks.ways.includes(name)) tasks.ways.push(name);
-    below = !faster;
+  function sentence() {
+    const { tau, plain, draft, check } = values();
+    const x = predicted();
+    const shown = { tau: number(tau, 2), plain: number(plain, 1), draft: number(draft, 1), check: number(check, 1), x: number(x, 2) };
+    return `${say("speed_sentence", shown)}${x < 1 ? ` · ${say("speed_slower")}` : ""}`;
   }
 
-  function draw() {
-    const v = values();
-    const x = predict(v);
-    host.replaceChildren(...ruler({ predicted: x, measured: recorded.speedup }), h("p", { class: "muted small" }, say("speed_line")));
-    const shown = { tau: number(v.tau, 2), plain: number(v.plain, 1), draft: number(v.draft, 1), check: number(v.check, 1), x: number(x, 2) };
-    sentence.textContent = `${say("speed_sentence", shown)}${x < 1 ? ` · ${say("speed_slower")}` : ""}`;
-    even.textContent = say("speed_even", { now: number(v.tau, 2), tau: number((v.draft + v.check) / v.plain, 2) });
-    other.textContent = say("speed_other", { other: number(recorded.other, 1), measured: number(recorded.speedup, 2) });
-    from.textContent = say("speed_from_recorded", { n: recorded.steps });
-    const ways = ["speed_task_open", "speed_task_second"].map((open, i) => {
-      const way = tasks.ways[i];
-      return [Boolean(way), way ? say("speed_task_first", { name: say(`speed_${way}`) }) : say(open)];
-    });
-    list.replaceChildren(...[[tasks.slow, say("speed_task_slow")], ...ways].map(([yes, words], i) =>
-      h("li", { "data-task": i + 1, "data-done": String(yes) }, `${yes ? "☑" : "☐"} ${words}`)));
+  function even() {
+    const { tau, plain, draft, check } = values();
+    return say("speed_even", { now: number(tau, 2), tau: number((draft + check) / plain, 2) });
   }
 
-  function reset() {
-    Object.entries(sliders).forEach(([name, one]) => one.set(recorded[name]));
-    below = predict(values()) < 1;
-  }
-
-  const size = lessonControls.choice({ name: "speed-size", label: say("speed_size"), options: Object.fromEntries(
-    Object.entries(sizes).map(([name, one]) => [name, say("many_candidates", { n: one.nodes - 1 })])), value: "small",
-    onPick: (value) => {
-      recorded = sizes[value];
-      reset();
-    } });
-  return { screen: [h("div", { class: "lesson-controls grid" }, Object.values(sliders).map((one) => one.element)),
-    h("div", { class: "lesson-buttons" }, size.element, lessonControls.button("speed-reset", say("speed_reset"), reset)), from, host,
-    sentence, even, other, list, lesson.recordedLine(), h("div", { class: "lesson-buttons" }, lessonControls.raceButton())], draw,
-    demo: [() => sliders.draft.move(longest), () => sliders.draft.move(recorded.draft)] };
+  const grid = row(...Object.values(sliders));
+  grid.element.classList.add("grid");
+  const rulers = bars(() => [...ruler({ predicted: predicted(), measured: recorded().speedup }), h("p", { class: "muted small" }, say("speed_line"))]);
+  rulers.element.classList.add("ruler");
+  return { screen: [grid, buttons(size, button("speed-reset", say("speed_reset"), reset)),
+    line("from", () => say("speed_from_recorded", { n: recorded().steps }), "muted small"), rulers,
+    result("prediction", sentence, "tabular"), line("even", even),
+    line("other", () => say("speed_other", { other: number(recorded().other, 1), measured: number(recorded().speedup, 2) }), "muted"),
+    lesson.sourceLine(), buttons(raceButton())],
+  demo: [() => sliders.draft.move(longest), () => sliders.draft.move(recorded().draft)] };
 }

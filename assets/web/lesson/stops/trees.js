@@ -2,8 +2,8 @@
 
 import { h, milliseconds, number, say } from "../../base/dom.js";
 import { depthOf } from "../../data/history.js";
-import { lessonControls } from "../controls.js";
-import { lessonData } from "../data.js";
+import { chart, elementsOf, drawAll, figure, result, row, slider } from "../controls.js";
+import { checkMs, draftMs, expectedTokens, pick, pruned, tokensAt, whole } from "../data.js";
 
 const TICKS = [4, 8, 16, 24, 32, 48, 63];
 
@@ -11,56 +11,37 @@ const TICKS = [4, 8, 16, 24, 32, 48, 63];
 function chooseStep(lane) {
   const worth = (step) => {
     const full = step.accepted_path.length;
-    const small = lessonData.pruned(step, 4).accepted_path.length;
+    const small = pruned(step, 4).accepted_path.length;
     return Math.min(full, 4) + (full > small ? 3 : 0) + step.nodes.length / 64;
   };
-  return lessonData.pick(lessonData.whole(lane), worth);
+  return pick(whole(lane), worth);
 }
 
 export function treesStop(lesson) {
-  const lane = lesson.greedy.drafted;
+  const { greedy: { drafted: lane }, device: { profile } } = lesson;
   const step = chooseStep(lane);
   const most = step.nodes.length - 1;
-  const tree = lesson.tree();
-  const chartHost = h("div", { class: "chart-host plot-host small-chart" });
-  const chart = lessonControls.chart(chartHost, "tree-sizes", (n) => slider.move(n));
-  const kept = lessonControls.result("kept");
-  const tokens = lessonControls.figure("tokens", say("prune_tokens"), say("prune_tokens_note"));
-  const check = lessonControls.figure("check", say("prune_check"));
-  const rate = lessonControls.figure("rate", say("prune_rate"), say("prune_rate_note"));
-  const tau = lessonControls.figure("tau", say("prune_mean"), say("prune_mean_note"));
-  const slider = lessonControls.slider({ name: "candidates", label: say("candidates_slider"), min: 4, max: most,
-    value: Math.min(24, most), format: String });
+  const size = slider({ name: "candidates", label: say("candidates_slider"), min: 4, max: most, value: Math.min(24, most), format: String });
   const means = new Map();
-  const meanAt = (n) => {
-    if (!means.has(n)) means.set(n, lessonData.tokensAt(lane, n));
-    return means.get(n);
-  };
+  const meanAt = (n) => means.get(n) ?? means.set(n, tokensAt(lane, n)).get(n);
 
   function costs(n) {
-    const profile = lesson.profile();
-    const cut = lessonData.pruned(step, n);
-    const ms = { check: lessonData.checkMs(profile, n + 1), draft: lessonData.draftMs(profile, depthOf(cut)) };
-    return { ...ms, cut, tokens: lessonData.expectedTokens(cut), rate: (1000 * lessonData.expectedTokens(cut)) / (ms.check + ms.draft) };
+    const cut = pruned(step, n);
+    const [check, draft, tokens] = [checkMs(profile, n + 1), draftMs(profile, depthOf(cut)), expectedTokens(cut)];
+    return { check, cut, tokens, rate: (1000 * tokens) / (check + draft) };
   }
 
-  function draw() {
-    const n = slider.value;
-    const now = costs(n);
-    tree.draw(lane, step.index, now.cut, { phase: 3 });
-    tokens.set(number(now.tokens, 2));
-    check.set(say("speed_ms", { n: milliseconds(now.check) }), say("prune_check_note", { n: n + 1 }));
-    rate.set(number(now.rate, 1));
-    tau.set(number(meanAt(n), 2));
-    kept.textContent = say("prune_kept", { kept: now.cut.accepted_path.length });
-    const sizes = Array.from({ length: most - 3 }, (_, i) => i + 4);
-    chart.draw({ label: say("prune_chart"), xName: say("prune_axis"), yName: say("prune_curve"),
-      xTicks: TICKS.filter((tick) => tick <= most), mark: [n, now.rate],
-      points: sizes.map((size) => [size, costs(size).rate]) });
-  }
-
-  return { screen: [h("div", { class: "lesson-controls" }, slider.element),
-    h("div", { class: "figures" }, [tokens, check, rate, tau].map((one) => one.element)), tree.element,
-    h("div", { class: "prune-below" }, h("div", null, kept, lesson.stepLine(lane, step)), chartHost),
-    lesson.sourceLine()], draw, demo: [() => slider.move(4), () => slider.move(Math.min(24, most))] };
+  const now = () => costs(size.value);
+  const all = Array.from({ length: most - 3 }, (_, i) => i + 4);
+  const figures = [figure("tokens", say("prune_tokens"), () => number(now().tokens, 2), () => say("prune_tokens_note")),
+    figure("check", say("prune_check"), () => say("speed_ms", { n: milliseconds(now().check) }), () => say("prune_check_note", { n: size.value + 1 })),
+    figure("rate", say("prune_rate"), () => number(now().rate, 1), () => say("prune_rate_note")),
+    figure("tau", say("prune_mean"), () => number(meanAt(size.value), 2), () => say("prune_mean_note"))];
+  const kept = result("kept", () => say("prune_kept", { kept: now().cut.accepted_path.length }));
+  const curve = chart("tree-sizes", "small-chart", () => ({ label: say("prune_chart"), xName: say("prune_axis"), yName: say("prune_curve"),
+    xTicks: TICKS.filter((tick) => tick <= most), mark: [size.value, now().rate], points: all.map((n) => [n, costs(n).rate]) }), (n) => size.move(n));
+  const below = h("div", { class: "prune-below" }, h("div", null, kept.element, lesson.stepLine(lane, step)), curve.element);
+  return { screen: [row(size), { element: h("div", { class: "figures" }, elementsOf(figures)), draw: () => drawAll(figures) },
+    lesson.tree(() => ({ lane, step: now().cut })), { element: below, draw: () => drawAll([kept, curve]) }, lesson.sourceLine()],
+  demo: [() => size.move(4), () => size.move(Math.min(24, most))] };
 }

@@ -2,8 +2,8 @@
 
 import { counted, h, number, say } from "../../base/dom.js";
 import { endOf, nameOf, pathTo } from "../../data/history.js";
-import { lessonControls } from "../controls.js";
-import { lessonData } from "../data.js";
+import { button, drawAll, filled, result, row } from "../controls.js";
+import { favourite, pick, pruned, whole } from "../data.js";
 
 const CANDIDATES = 12;
 const ROUNDS = 3;
@@ -11,42 +11,41 @@ const START = { round: 0, phase: 1, guess: null, score: 0, tokens: 0, done: fals
 
 // Three steps: one that keeps a little, one that keeps nothing, one that keeps much (where there are such)
 function chooseSteps(lane) {
-  const steps = lessonData.whole(lane);
-  const kept = (step) => lessonData.pruned(step, CANDIDATES).accepted_path.length;
+  const steps = whole(lane);
+  const kept = (step) => pruned(step, CANDIDATES).accepted_path.length;
   const wanted = [2, 0, 4];
   const chosen = [];
   for (const length of wanted) {
     const left = steps.filter((step) => !chosen.includes(step));
-    if (left.length) chosen.push(lessonData.pick(left, (step) => -Math.abs(kept(step) - length) - step.index / 1000));
+    if (left.length) chosen.push(pick(left, (step) => -Math.abs(kept(step) - length) - step.index / 1000));
   }
   return chosen;
 }
 
 export function verdictStop(lesson) {
   const lane = lesson.greedy.drafted;
-  const steps = chooseSteps(lane).map((step) => ({ index: step.index, cut: lessonData.pruned(step, CANDIDATES) }));
+  const steps = chooseSteps(lane).map((step) => pruned(step, CANDIDATES));
   const rounds = Math.min(ROUNDS, steps.length);
   const state = { ...START };
 
-  const title = h("h3", { "data-result": "round" });
-  const score = h("span", { class: "score tabular", "data-result": "score" });
-  const words = lessonControls.result("verdict");
+  const title = filled(h("h3", { "data-result": "round" }), () => say("verdict_round", { n: state.round + 1 }));
+  const score = filled(h("span", { class: "score tabular", "data-result": "score" }), () => say("verdict_score", { score: number(state.score, 0), rounds }));
   const select = h("select", { id: "lesson-path", "data-control": "path",
-    oninput: () => pick(select.value === "" ? null : Number(select.value)) });
-  const act = lessonControls.button("reveal", say("verdict_reveal"), advance);
-  const tree = lesson.tree({ onPick: (i) => pick(i) });
+    oninput: () => choose(select.value === "" ? null : Number(select.value)) });
+  const act = button("reveal", say("verdict_reveal"), advance);
+  const tree = lesson.tree(() => ({ lane, step: now(), phase: state.phase, mark: state.guess }), (i) => choose(i));
   const now = () => steps[state.round];
 
   function pathWords(i) {
-    const { nodes } = now().cut;
+    const { nodes } = now();
     const path = pathTo(nodes, i).map((at) => nameOf(lane, nodes[at].token_id, nodes[at].piece));
     return path.length ? path.join(" ") : say("verdict_none");
   }
 
-  function pick(i) {
+  function choose(i) {
     if (state.phase > 1 || i === "bonus") return;
     state.guess = i;
-    draw();
+    drawAll(screen);
   }
 
   function advance() {
@@ -54,20 +53,20 @@ export function verdictStop(lesson) {
     else if (state.phase === 1) state.phase = state.guess === null ? 1 : 2;
     else if (state.phase === 2) {
       state.phase = 3;
-      state.tokens += now().cut.accepted_path.length + 1;
-      if (state.guess === endOf(now().cut)) state.score += 1;
+      state.tokens += now().accepted_path.length + 1;
+      if (state.guess === endOf(now())) state.score += 1;
       if (state.round === rounds - 1) state.done = true;
     } else Object.assign(state, { round: state.round + 1, phase: 1, guess: null });
   }
 
   // A clicker's turn: the draft's favourite path stands for the guess
   function play() {
-    if (state.phase === 1 && state.guess === null) pick(lessonData.favourite(now().cut).at(-1) ?? 0);
+    if (state.phase === 1 && state.guess === null) choose(favourite(now()).at(-1) ?? 0);
     act.click();
   }
 
   function sentence() {
-    const { cut } = now();
+    const cut = now();
     if (state.phase === 1)
       return state.guess === null ? say("verdict_pick") : say("verdict_picked", { path: pathWords(state.guess) });
     if (state.phase === 2) return say("verdict_checked");
@@ -77,22 +76,16 @@ export function verdictStop(lesson) {
     return state.done ? `${found} ${say("verdict_end", { score: state.score, tokens: state.tokens })}` : found;
   }
 
-  function draw() {
-    const { index, cut } = now();
-    title.textContent = say("verdict_round", { n: state.round + 1 });
-    score.textContent = say("verdict_score", { score: number(state.score, 0), rounds });
-    tree.draw(lane, index, cut, { phase: state.phase });
-    if (state.guess !== null) tree.mark(state.guess);
-    select.replaceChildren(h("option", { value: "" }, "…"),
-      ...cut.nodes.map((_, i) => h("option", { value: i }, pathWords(i))));
+  function drawControls() {
+    select.replaceChildren(h("option", { value: "" }, "…"), ...now().nodes.map((_, i) => h("option", { value: i }, pathWords(i))));
     select.value = state.guess === null ? "" : String(state.guess);
     select.disabled = state.phase > 1;
     act.textContent = say(
       state.done ? "verdict_restart" : ["verdict_reveal", "verdict_keep", "verdict_next"][state.phase - 1]);
-    words.textContent = sentence();
   }
 
-  return { screen: [h("div", { class: "verdict-head" }, title, score), h("div", { class: "lesson-controls" },
-    h("div", { class: "lesson-choice" }, h("label", { for: "lesson-path" }, say("verdict_select")), select), act),
-    tree.element, words], draw, demo: Array.from({ length: 3 * rounds - 1 }, () => play) };
+  const controls = row(h("div", { class: "lesson-choice" }, h("label", { for: "lesson-path" }, say("verdict_select")), select), act);
+  const screen = [{ element: h("div", { class: "verdict-head" }, title.element, score.element), draw: () => drawAll([title, score]) },
+    { element: controls.element, draw: drawControls }, tree, result("verdict", sentence)];
+  return { screen, demo: Array.from({ length: 3 * rounds - 1 }, () => play) };
 }
