@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jakiro.proxies import check_proxies
+from app.proxies import check_proxies
 from jakiro.starting import importing
 from jakiro.system import errors_as_one_sentence
 

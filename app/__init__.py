@@ -2,7 +2,7 @@
 
 import os
 
-from jakiro.proxies import ask_directly
+from app.proxies import ask_directly
 from jakiro.system import bound_waiting
 
 bound_waiting()

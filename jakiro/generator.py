@@ -94,7 +94,7 @@ class JakiroGenerator:
         Args:
             target: a known name (`jakiro.zoo.table`), a folder, a GGUF file or a Hub id.
             head: a known name, a folder or a Hub id; "none" loads no head; None takes the target's own.
-            device: "cpu", "cuda", or "auto" for all devices together; None takes a GPU if there is one.
+            device: "cpu" or "cuda"; None takes a GPU if there is one.
             dtype: "float32", "bfloat16", "float16", "8bit" or "4bit"; None takes what suits the device.
             numerics: "exact" makes plain and drafted passes round alike, "fast" does not; None takes exact, but fast on
                 a GPU with slow float64.

@@ -214,13 +214,11 @@ class Trace:
     Attributes:
         end_reason: None while it runs, then "eos", "length", "context" (no positions left), "stop" (a stop text came:
             its last token is committed, the text ends before it) or "stopped" (by `close`).
-        recording_ms: how much of the steps' `other_ms` went into recording their nodes; only of a live run.
     """
 
     header: Header
     steps: list[Step] = field(default_factory=list)
     end_reason: str | None = None
-    recording_ms: float = field(default=0.0, compare=False)
 
     @property
     def token_ids(self) -> list[int]:

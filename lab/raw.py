@@ -10,9 +10,9 @@ from jakiro.bench.runner import AUTO, Lane, Run
 
 COLUMNS = (
     "question_id", "category", "turn", "lane", "temperature", "seed", "tokens", "checksum", "seconds", "num_steps",
-    "num_accepted", "draft_ms", "verify_ms", "other_ms", "recording_ms", "prefill_ms", "comparable",
+    "num_accepted", "draft_ms", "verify_ms", "other_ms", "prefill_ms", "comparable",
 )  # fmt: skip
-_DIGITS = {"seconds": 5} | dict.fromkeys(("draft_ms", "verify_ms", "other_ms", "recording_ms", "prefill_ms"), 2)
+_DIGITS = {"seconds": 5} | dict.fromkeys(("draft_ms", "verify_ms", "other_ms", "prefill_ms"), 2)
 
 
 @dataclass(frozen=True, slots=True)

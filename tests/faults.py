@@ -318,12 +318,6 @@ FAULTS = (
     ),
     *(Fault(name, "app.page.web:_function", script(file, old, new), (MODULES,)) for name, file, old, new in SCRIPTS),
     Fault(
-        "a-server-gets-the-same-seeds",
-        "jakiro.training.endpoint:_short_seed",
-        value(lambda seed: seed % 2**31),
-        ("tests/training/test_endpoint.py",),
-    ),
-    Fault(
         "a-run-is-judged-on-what-it-learned",
         "jakiro.training.split:refuse_rows_that_were_learned",
         nothing,

@@ -26,7 +26,6 @@ from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
 from jakiro.methods import METHODS, Methods
-from jakiro.plots import LIBRARY
 from jakiro.starting import process_seconds
 
 # Events of the view are named here in quotes, as Gradio wants them
@@ -186,7 +185,7 @@ def launch(
     host = serving.listening_host(host or named_host)
     known = page.service.methods
     name, packed = benchmark.packed_script(known)
-    files = {name: packed, LIBRARY.name: LIBRARY.read_bytes()}
+    files = {name: packed, web.PLOT_LIBRARY.name: web.PLOT_LIBRARY.read_bytes()}
     _, address, _ = page.launch(
         server_name=host,
         server_port=port,

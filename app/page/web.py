@@ -4,6 +4,7 @@ The files in `assets/web/` are ES modules; they are joined in the order of their
 request is faster than eighty and a saved replay page is one file. Gradio calls what they export on `window.Jakiro`.
 """
 
+import base64
 import graphlib
 import json
 import posixpath
@@ -13,7 +14,6 @@ from pathlib import Path
 
 from app.words import page as words
 from jakiro.methods import METHODS, Methods
-from jakiro.plots import LIBRARY, packed_library
 from jakiro.trace import Trace
 from jakiro.zoo import table as zoo
 
@@ -28,6 +28,8 @@ _EXPORTS = re.compile(r"export ?\{([^}]*)\};?\s*$")
 # What the browser gets of a method
 SHOWN_OF_METHODS = ("name", "title", "aliases", "proposers")
 PLOT_TEMPLATE = ASSETS / "plots" / "template.json"
+# Draws the plots. Its name holds its version, so that browsers may keep it
+PLOT_LIBRARY = ASSETS / "plots" / "plotly-basic-4.1.1.min.js.gz"
 STYLES = (
     "base/base.css",
     "page/page.css",
@@ -50,7 +52,7 @@ def script(known: Methods = METHODS) -> str:
         "methods": [{name: method.to_dict()[name] for name in SHOWN_OF_METHODS} for method in known.values()],
         "headMinutes": zoo.minutes_of_heads(),
         "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
-        "plotlyFile": LIBRARY.name,
+        "plotlyFile": PLOT_LIBRARY.name,
     }
     own = [name for name in module_names() if name.split("/")[0] not in APART]
     return f"window.Jakiro = {for_script(given)};\n{joined(own)}"
@@ -58,7 +60,8 @@ def script(known: Methods = METHODS) -> str:
 
 def plotly_element() -> str:
     """Plotly as a saved page carries it, see `assets/web/plots/library.js`."""
-    return f'<script type="text/plain" id="jakiro-plotly">{packed_library()}</script>'
+    packed = base64.b64encode(PLOT_LIBRARY.read_bytes()).decode()
+    return f'<script type="text/plain" id="jakiro-plotly">{packed}</script>'
 
 
 def style() -> str:

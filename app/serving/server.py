@@ -15,6 +15,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from app.proxies import ask_directly
 from app.serving.benchmark_run import MOST_SESSIONS, Benchmarks
 from app.serving.compressed import CompressedUpdates
 from app.serving.guard import Guard
@@ -22,7 +23,6 @@ from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
 from app.words.errors import for_visitors
-from jakiro.proxies import ask_directly
 from jakiro.starting import most_memory
 from jakiro.system import package_versions, reason_of
 

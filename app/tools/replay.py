@@ -6,14 +6,16 @@ The page is the same that *Save…* and the tab Recordings make in the browser (
 """
 
 import argparse
+import html
 import json
 from pathlib import Path
 
 from app.page import web
 from app.words import page as words
-from jakiro.plots import opening
 
 FOLDER = Path("runs/handouts")
+# A handout may load nothing from elsewhere
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
 
 def replay_page(recording: str, title: str) -> str:
@@ -25,7 +27,10 @@ def replay_page(recording: str, title: str) -> str:
     """
     data = recording.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return (
-        f'{opening(f"{title} · {words.TITLE}")}<style id="jakiro-style">\n{web.style()}</style></head>'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f"<title>{html.escape(title, quote=False)} · {words.TITLE}</title>"
+        f'<style id="jakiro-style">\n{web.style()}</style></head>'
         '<body><div id="replay"><div class="jk-top"></div>'
         '<div class="jk-view"></div></div>'
         f'<script type="application/json" id="jakiro-recording">{data}</script>{web.plotly_element()}'

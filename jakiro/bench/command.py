@@ -9,11 +9,9 @@ from rich.progress import Progress
 
 from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
-from jakiro.bench.plots import figures
-from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts
+from jakiro.bench.render import DEFINITIONS, as_json, tables
 from jakiro.bench.report import summarise
-from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
-from jakiro.plots import MISSING, write_report
+from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK, Bench, BenchSettings
 from jakiro.prompts import Question
 from jakiro.system import write_atomically
 
@@ -26,7 +24,7 @@ def measure(
     console: Console,
     further_stamp: Mapping[str, object] | None = None,
 ) -> None:
-    """Runs the benchmark, prints its tables and writes bench.json and bench.html, after an interruption too.
+    """Runs the benchmark, prints its tables and writes bench.json, after an interruption too.
 
     Args:
         further_stamp: what else is to be written down about this run.
@@ -52,25 +50,10 @@ def measure(
     groups = summarise(runs)
     for table in tables(groups):
         console.print(table)
-    for sentence in verdicts(groups):
-        console.print(sentence, highlight=False)
     console.print(DEFINITIONS, style="dim")
     stamp = environment(generator.status) | dict(further_stamp or {})
     write_atomically(folder / "bench.json", as_json(stamp, settings, groups, runs))
-    written = ["bench.json"]
-    try:
-        notes = (_measured_on(stamp), *verdicts(groups), DEFINITIONS)
-        title = f"Benchmark of {stamp['target']}"
-        written.append(write_report(folder / "bench.html", title, notes, lambda look: figures(groups, look)).name)
-    except ModuleNotFoundError:
-        console.print(MISSING, markup=False)
-    console.print(f"Written to {folder}: {', '.join(written)}.", markup=False)
-
-
-def _measured_on(stamp: dict) -> str:
-    device = "gpu" if str(stamp["device"]).startswith("cuda") else "cpu"
-    shown = ("head", device, "dtype", "numerics", "date")
-    return " · ".join(str(stamp[name]) for name in shown if stamp.get(name))
+    console.print(f"Written: {folder / 'bench.json'}.", markup=False)
 
 
 def compare(
@@ -130,11 +113,10 @@ def _divergence(comparison: Comparison) -> str:
 def _peers(generator, settings: BenchSettings) -> dict[str, Callable]:
     """A runner for each program that takes part beside ours."""
     target, peers = generator.status["target"], {}
-    stock = [name for name in settings.methods if name in STOCK_METHODS]
-    if stock:
+    if STOCK in settings.methods:
         from jakiro.bench.peers.stock import StockRunner
 
-        peers |= dict.fromkeys(stock, StockRunner(target, generator.status["device"], generator.status["dtype"]))
+        peers[STOCK] = StockRunner(target, generator.status["device"], generator.status["dtype"])
     for name in settings.methods:
         if name in LLAMA_METHODS:
             import torch

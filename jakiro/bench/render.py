@@ -14,8 +14,7 @@ DEFINITIONS = (
     "tau: accepted draft tokens per step + 1, pooled, before any cut. Speedup: plain ÷ this lane, decode seconds for "
     "the same tokens, prefill excluded, the head included, against the faster plain lane; 95 % bootstrap over prompts, "
     f"from {FEWEST_PROMPTS} prompts on. End to end: the same with each lane's prefill. Tokens/s: all tokens ÷ all "
-    "seconds; median and middle half are over answers. Predicted: tau · T₁ ÷ (T_draft + T_verify + T_other), in "
-    "brackets without T_other."
+    "seconds; median and middle half are over answers. Predicted: tau · T₁ ÷ (T_draft + T_verify + T_other)."
 )
 
 
@@ -27,24 +26,6 @@ def tables(groups: Sequence[Group]) -> list[Table]:
         result.append(_overall_table(temperature, [group for group in here if group.category == OVERALL]))
         result.append(_category_table(temperature, [group for group in here if group.category != OVERALL]))
     return result
-
-
-def verdicts(groups: Sequence[Group]) -> list[str]:
-    """A sentence per temperature and lane: pooled speedup with its lower bound, its prediction, shares of a step."""
-    sentences = []
-    for group in groups:
-        if group.category != OVERALL or group.other_share is None:
-            continue
-        parts = []
-        if group.speedup_interval is not None:
-            parts.append(f"pooled speedup {group.speedup:.3f}×, 95 % lower bound {group.speedup_interval[0]:.3f}")
-        if group.end_to_end is not None and group.speedup_interval is not None:
-            parts.append(f"{group.end_to_end:.3f}× with reading the prompts")
-        if group.off_prediction is not None:
-            parts.append(f"{100 * group.off_prediction:+.1f} % off its predicted speedup")
-        parts.append(f"other {100 * group.other_share:.1f} % of a step, recording {100 * group.recording_share:.1f} %")
-        sentences.append(f"{group.label}: {'; '.join(parts)}.")
-    return sentences
 
 
 def as_json(environment: dict, settings: BenchSettings, groups: Sequence[Group], runs: Sequence[Run]) -> str:
@@ -90,7 +71,7 @@ def _overall_table(temperature: float, groups: Sequence[Group]) -> Table:
             _number(group.speedup, ".2f", "×"),
             _range(group.speedup_interval, ".2f"),
             _number(group.end_to_end, ".2f", "×"),
-            "–" if group.predicted is None else f"{group.predicted:.2f} ({group.predicted_without_other:.2f})",
+            _number(group.predicted, ".2f"),
             "–" if group.identical is None else f"{100 * group.identical:.1f} %",
         )
     return table

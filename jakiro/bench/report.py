@@ -28,11 +28,11 @@ class Group:
         speed: tokens of all runs ÷ their seconds; speedups are ratios of these where texts are equal.
         tokens_per_second: 25 %, 50 % and 75 % of the runs' speeds. Both None where no run decoded anything.
         acceptance_by_depth: (kept, tested) steps for depth 1, 2, …
-        draft_ms, verify_ms, other_ms, recording_ms: means over steps; recording is a part of other.
+        draft_ms, verify_ms, other_ms: means over steps.
         speedup, speedup_interval: against the plain lane named `baseline`, with a 95 % bootstrap interval over prompts;
             None below `FEWEST_PROMPTS`.
         end_to_end: the speedup with the prompts' reading included; None where that was not measured.
-        predicted, predicted_without_other: what tau and the step's parts promise; None for lanes without own steps.
+        predicted: the speedup that tau and the step's parts promise; None for lanes without own steps.
         prompt_speedups: the speedup of each prompt by itself, in the order of the runs.
         identical: share of runs whose token ids equal plain decoding's; None where they need not.
     """
@@ -50,37 +50,12 @@ class Group:
     draft_ms: float | None
     verify_ms: float | None
     other_ms: float | None
-    recording_ms: float | None
     speedup: float | None
     speedup_interval: tuple[float, float] | None
     end_to_end: float | None
     predicted: float | None
-    predicted_without_other: float | None
     identical: float | None
     prompt_speedups: tuple[float, ...]
-
-    @property
-    def label(self) -> str:
-        return f"{self.lane}, T = {self.temperature:g}"
-
-    @property
-    def off_prediction(self) -> float | None:
-        """By which share the measured speedup misses the predicted one: +0.03 is 3 % more than predicted."""
-        return None if self.speedup is None or self.predicted is None else self.speedup / self.predicted - 1
-
-    @property
-    def other_share(self) -> float | None:
-        """Which share of a step is neither drafting nor the target's pass."""
-        return self._share(self.other_ms)
-
-    @property
-    def recording_share(self) -> float | None:
-        """Which share of a step makes its record."""
-        return self._share(self.recording_ms)
-
-    def _share(self, part: float | None) -> float | None:
-        whole = None if part is None else self.draft_ms + self.verify_ms + self.other_ms
-        return part / whole if whole else None
 
 
 def summarise(runs: Sequence[Run]) -> list[Group]:
@@ -146,17 +121,16 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
     speedup = _pooled_speedup(pairs)
     steps = sum(run.num_steps for run in own)
     has_parts = steps > 0 and lane.method not in PEER_METHODS
-    draft, verify, other, recording = (
+    draft, verify, other = (
         sum(getattr(run, name) for run in own) / steps if has_parts else None
-        for name in ("draft_ms", "verify_ms", "other_ms", "recording_ms")
+        for name in ("draft_ms", "verify_ms", "other_ms")
     )
     tau = sum(run.num_accepted for run in own) / steps + 1 if steps else None
     plain_steps = sum(run.num_steps for run in plain)
-    predicted = predicted_without_other = None
+    predicted = None
     if has_parts and plain_steps:
         plain_ms = 1000 * sum(run.seconds for run in plain) / plain_steps
         predicted = tau * plain_ms / (draft + verify + other)
-        predicted_without_other = tau * plain_ms / (draft + verify)
     speeds = [run.tokens_per_second for run in own if run.tokens_per_second is not None]
     seconds_per_token = _seconds_per_token(own)
     read = [pair for pair in matched if all(run.prefill_ms is not None for run in pair)]
@@ -175,12 +149,10 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         draft_ms=draft,
         verify_ms=verify,
         other_ms=other,
-        recording_ms=recording,
         speedup=speedup,
         speedup_interval=bootstrap_interval(pairs) if lane != baseline else None,
         end_to_end=_pooled_speedup(_by_prompt(read, True)),
         predicted=predicted if lane != baseline else None,
-        predicted_without_other=predicted_without_other if lane != baseline else None,
         identical=sum(compared) / len(compared) if compared else None,
         prompt_speedups=tuple(_pooled_speedup([pair]) for pair in pairs) if lane != baseline else (),
     )

@@ -13,10 +13,10 @@ from jakiro.prompts import Question
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN_FAST = f"{PLAIN.name}-fast"
-STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
+STOCK = "hf-generate"
 LLAMA_METHODS = ("llama-cpp", "llama-cpp-lookup")
 # Other programs: their steps have no parts, and their runs come from runners of their own
-PEER_METHODS = (*STOCK_METHODS, *LLAMA_METHODS)
+PEER_METHODS = (STOCK, *LLAMA_METHODS)
 # What takes part beside the drafting methods
 FURTHER_LANES = (PLAIN_FAST, *PEER_METHODS)
 WARM_UP_TOKENS = 16
@@ -50,9 +50,7 @@ class BenchSettings:
         known: the drafting methods that there are.
     """
 
-    methods: tuple[str, ...] = setting(
-        "Comma list, see `methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
-    )
+    methods: tuple[str, ...] = setting("Comma list, see `methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK))
     temperatures: tuple[float, ...] = setting(About.TEMPERATURES, (0.0, 1.0))
     seeds: tuple[int, ...] = setting("Comma list; 0-9 is a range.", (0,))
     nodes: tuple[int | str, ...] = setting(
@@ -131,7 +129,6 @@ class Run:
     Attributes:
         seconds: own decode clock, prefill excluded, the head's part included.
         kept, tested: per depth from 1 on, steps that accepted there and steps that had a candidate to try there.
-        recording_ms: the part of other_ms that makes the trace's nodes.
         comparable: whether equal settings must give equal ids (not so for transformers' own sampling).
         prefill_ms: reading the prompt; None where it was not measured.
     """
@@ -151,7 +148,6 @@ class Run:
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
-    recording_ms: float = 0.0
     comparable: bool = True
     prefill_ms: float | None = None
 
@@ -193,7 +189,6 @@ def run_of(trace: Trace, *asked) -> Run:
         draft_ms=sum(step.draft_ms for step in trace.steps),
         verify_ms=sum(step.verify_ms for step in trace.steps),
         other_ms=sum(step.other_ms for step in trace.steps),
-        recording_ms=trace.recording_ms,
         prefill_ms=trace.header.prefill_ms,
     )
 

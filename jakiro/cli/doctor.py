@@ -1,45 +1,37 @@
 """What is installed, cached and found on this machine, and whether a target and a head belong together.
 
-`findings` loads no model and fetches nothing. `examine` asks the cheapest questions first, so that a wrong pair is
-named before a large target is read, and ends with a short run.
+`findings` loads no model and fetches nothing. `examine` asks the cheapest questions first and reads no weights of the
+target; whether a pair that fits writes plain decoding's text is seen by running it, with `race`.
 """
 
 import json
 import platform
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 
 import torch
 
-from jakiro.bench.environment import weights_in_words
 from jakiro.cli.finding import Finding
 from jakiro.cli.plan import planned
 from jakiro.cli.verify import verified
-from jakiro.config import SamplingParams, TreeConfig
-from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.kernels.compiled.library import why_not
-from jakiro.methods import PLAIN
 from jakiro.prompts import load_questions, own_prompts
 from jakiro.system import assets_folder, cache_folder, num_cores, write_atomically
 from jakiro.target.families import num_kv_heads
-from jakiro.trace import Trace, first_difference
 from jakiro.zoo import placement
 from jakiro.zoo import table as zoo
 from jakiro.zoo.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
 from jakiro.zoo.loading import LoadOptions, choose_dtype, described, device_and_dtype, place_target
 
 
-def report(
-    options: LoadOptions, smoke_run: bool, plan: str | None, card: str | None, verify: bool
-) -> Iterable[Finding]:
+def report(options: LoadOptions, plan: str | None, card: str | None, verify: bool) -> Iterable[Finding]:
     """What the command prints: of a planned target, of files, of a pair where one is named, else of the machine."""
     if verify:
         return verified()
     if plan is not None:
         return planned(plan, card)
-    return findings() if options.target is None and options.head is None else examine(options, smoke_run)
+    return findings() if options.target is None and options.head is None else examine(options)
 
 
 def findings() -> list[Finding]:
@@ -106,15 +98,8 @@ def _prompts() -> Finding:
     return Finding("prompts", f"{len(load_questions())} of our own")
 
 
-SMOKE_PROMPT, SMOKE_TOKENS, SMOKE_SECONDS, SMOKE_TREE = "Why is the sky blue?", 32, 5.0, TreeConfig(nodes=16)
-
-
-def examine(options: LoadOptions, smoke_run: bool = True) -> Iterator[Finding]:
-    """Whether a target and a head belong together; stops at the first thing that makes further questions pointless.
-
-    Args:
-        smoke_run: load both and compare some tokens of plain and drafted decoding, five seconds each at most.
-    """
+def examine(options: LoadOptions) -> Iterator[Finding]:
+    """Whether a target and a head belong together; stops at the first thing that makes further questions pointless."""
     asking = "names"
     try:
         pair = zoo.resolve(options.target, options.head)
@@ -135,12 +120,10 @@ def examine(options: LoadOptions, smoke_run: bool = True) -> Iterator[Finding]:
                 return
             yield Finding(asking, "sizes, vocabulary and rotary embedding agree")
         asking = "memory"
-        place = place_target(options, pair.target_name, config, *device_and_dtype(options))
-        free = placement.gigabytes(placement.free_memory(place.device))
-        yield Finding(asking, f"about {place.needed} needed, {free} free on {place.device}")
-        if smoke_run:
-            asking = "run"
-            yield from _smoke_run(options)
+        device, dtype = device_and_dtype(options)
+        needed = place_target(options, pair.target_name, config, device, dtype).needed
+        free = placement.gigabytes(placement.free_memory(device))
+        yield Finding(asking, f"about {needed} needed, {free} free on {device}")
     except (ValueError, OSError) as error:
         yield Finding(asking, str(error), ok=False)
 
@@ -151,76 +134,3 @@ def _sizes(config) -> str:
         f"{family + ', ' if family else ''}hidden size {config.hidden_size:,}, {config.num_attention_heads} query and "
         f"{num_kv_heads(config)} key/value heads, vocabulary {config.vocab_size:,}"
     )
-
-
-def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
-    """Loads the pair, repeats its notices, and compares drafted with plain decoding.
-
-    A tree of fixed size always drafts, and costs what it costs; how fast answers are, one whose trees size themselves
-    says.
-    """
-    generator = JakiroGenerator.load(options)
-    yield from (Finding("notice", notice) for notice in generator.status["notices"])
-    yield Finding("start", _start(generator.status))
-    yield Finding("decoded", weights_in_words(generator.status))
-    plain = _smoke(generator, PLAIN.name, None)
-    yield Finding("run", f"{PLAIN.title}: {_tokens(len(plain.token_ids))}{_speed(plain)}")
-    drafted = []
-    if generator.head:
-        for title, tree in ((f"trees of {SMOKE_TREE.nodes} nodes", SMOKE_TREE), ("trees that size themselves", None)):
-            trace = _smoke(generator, generator.usual.name, tree)
-            drafted.append(trace.token_ids)
-            tau = f", τ {trace.tau:.2f}" if trace.steps else ""
-            speed = _speed(trace) if tree is None else ""
-            yield Finding("run", f"{generator.usual.title}, {title}: {_tokens(len(trace.token_ids))}{speed}{tau}")
-    yield Finding("memory", _most(generator.status))
-    if drafted:
-        yield _same_text(plain.token_ids, drafted)
-
-
-def _smoke(generator: JakiroGenerator, method: str, tree: TreeConfig | None) -> Trace:
-    """The beginning of an answer, stopped after some seconds."""
-    stream = generator.stream(SMOKE_PROMPT, SamplingParams(max_new_tokens=SMOKE_TOKENS), method=method, tree=tree)
-    deadline = time.monotonic() + SMOKE_SECONDS
-    for _ in stream:
-        if time.monotonic() > deadline:
-            stream.close()
-    return stream.trace
-
-
-def _tokens(count: int) -> str:
-    return f"{count} token{'' if count == 1 else 's'}"
-
-
-def _speed(trace: Trace) -> str:
-    return f", {trace.tokens_per_second:.1f} tokens/s" if trace.steps else ""
-
-
-def _start(status: dict) -> str:
-    """How long loading took, and what is captured."""
-    found, graphs = f"loaded in {status['seconds']['load']:.1f} s", status["graphs"]
-    if graphs is None:
-        return found
-    return (
-        f"{found}, {graphs['capture_seconds']:.1f} s of them for {graphs['captured']} graphs in {graphs['slots']} "
-        f"slots, {placement.gigabytes(graphs['bytes'])}"
-    )
-
-
-def _most(status: dict) -> str:
-    """How soon the first answer began, and the most memory until its end."""
-    found = [f"first token after {status['seconds']['first_prompt']:.1f} s"]
-    for name, where in (("most_memory", "of this process"), ("most_gpu_memory", "on the GPU")):
-        if status[name] is not None:
-            found.append(f"{placement.gigabytes(status[name])} {where} at most")
-    return ", ".join(found)
-
-
-def _same_text(plain: list[int], drafted: Sequence[list[int]]) -> Finding:
-    """Whether all begin alike, as far as both of two got."""
-    for token_ids in drafted:
-        count = min(len(plain), len(token_ids))
-        place = first_difference(plain[:count], token_ids[:count])
-        if place is not None:
-            return Finding("text", f"differs from plain decoding at token {place}; rounding differs here", ok=False)
-    return Finding("text", f"the same as plain decoding's over {_tokens(min(len(plain), *map(len, drafted)))}")

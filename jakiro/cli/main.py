@@ -117,7 +117,7 @@ def race(
     ] = None,
     **given,
 ) -> None:
-    """Run several methods side by side on one prompt, and compare them in a table."""
+    """Run several methods in turns on one prompt, write the answer, and compare them in a table."""
     from jakiro.cli.race_view import show_race
 
     raced = None if methods is None else tuple(comma_list("--methods", methods, str))
@@ -168,7 +168,6 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
 @app.command()
 @options_from(LoadOptions)
 def doctor(
-    run: Annotated[bool, typer.Option(help="End with a short run; --no-run loads no weights.")] = True,
     plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
     card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
     verify: Annotated[
@@ -180,7 +179,7 @@ def doctor(
     from jakiro.cli.doctor import report
 
     healthy = True
-    for finding in report(filled(LoadOptions, given), run, plan, card, verify):
+    for finding in report(filled(LoadOptions, given), plan, card, verify):
         healthy = healthy and finding.ok
         mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
         Console().print(mark, end=" ")
@@ -194,11 +193,11 @@ def export(
     head: Annotated[str, typer.Option(help="Draft head: a known name, a folder, or a Hub id.")],
     form: Annotated[
         str,
-        typer.Option("--format", help="eagle; hub: a folder that is ready to upload; int8: the same, half as large."),
+        typer.Option("--format", help="hub: a folder that is ready to upload; int8: the same, half as large."),
     ],
     out: Annotated[Path, typer.Option(help="A folder that does not exist yet.")],
 ) -> None:
-    """Write a draft head in EAGLE's form, or as a folder for the Hub."""
+    """Write a draft head as a folder for the Hub."""
     from jakiro.heads.export import export_head
     from jakiro.zoo import table as zoo
 

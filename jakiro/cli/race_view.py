@@ -1,60 +1,37 @@
-"""A race in the terminal: the answers as they grow, then a table of times. Drawing is on no method's clock."""
+"""A race in the terminal: the first lane's answer as it grows, then a table of all lanes."""
 
-import time
+import sys
 
 from rich import box
-from rich.columns import Columns
 from rich.console import Console
-from rich.live import Live
-from rich.panel import Panel
 from rich.table import Table
-from rich.text import Text
 
 from jakiro.methods import METHODS, Methods
 from jakiro.trace import Trace, first_difference
 from jakiro.zoo.table import unequal_training
 
-REDRAW_SECONDS = 0.15
-
 
 def show_race(race, known: Methods = METHODS) -> None:
-    """Draws the lanes of a race until it ends or is interrupted, then prints the table and what makes it unfair.
+    """Writes the first lane's text until the race ends or is interrupted, then the table and what makes it unfair.
 
     Args:
         known: the drafting methods that there are.
     """
-    console, traces, drawn = Console(), race.traces, 0.0
-    with Live(_lanes(traces, known, console), console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        try:
-            for _ in race:
-                if time.monotonic() - drawn > REDRAW_SECONDS:
-                    live.update(_lanes(traces, known, console), refresh=True)
-                    drawn = time.monotonic()
-        except KeyboardInterrupt:
-            race.close()
-        live.update(_lanes(traces, known, console, whole=True), refresh=True)
-    if not console.is_terminal:
-        # There Live leaves the last line open, and the table would go on in it
-        console.line()
+    console, traces = Console(), race.traces
+    first = next(iter(traces))
+    try:
+        for method, step in race:
+            if method == first:
+                sys.stdout.write(step.text)
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        race.close()
+    sys.stdout.write("\n" if traces[first].steps else f"{traces[first].text}\n")
     console.print(race_table(traces, known))
     drafters = {method: trace.header.drafter or {} for method, trace in traces.items()}
     unequal = unequal_training({known.named(method).title: drafter.get("name") for method, drafter in drafters.items()})
     if unequal is not None:
         console.print(unequal, style="yellow", highlight=False, soft_wrap=True)
-
-
-def _lanes(traces: dict[str, Trace], known: Methods, console: Console, whole: bool = False) -> Columns:
-    width = max(24, console.width // len(traces) - 1)
-    panels = []
-    for method, trace in traces.items():
-        text = trace.text
-        if not whole:
-            # The end of a long answer is what moves; the terminal shows no more than a screen of it.
-            text = text[-(width - 4) * max(4, console.height - 6) :]
-        speed = trace.tokens_per_second
-        subtitle = f"{speed:.1f} tokens/s · τ {trace.tau:.2f}" if speed else "…"
-        panels.append(Panel(Text(text), title=known.named(method).title, subtitle=subtitle, width=width))
-    return Columns(panels, padding=(0, 1))
 
 
 def race_table(traces: dict[str, Trace], known: Methods = METHODS) -> Table:

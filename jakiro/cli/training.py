@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +19,13 @@ from jakiro.training import train as trains
 from jakiro.training.calibrate import CalibrateConfig
 from jakiro.training.corpus import CorpusConfig, CorpusOptions, write_corpus
 from jakiro.training.evaluate import ALL, EvaluateConfig, Score
-from jakiro.training.schedule import LOSSES, OFFICIAL_OPTIMIZER, TrainingOptions
+from jakiro.training.losses import LossWeights
+from jakiro.training.schedule import TrainingOptions
 from jakiro.training.train import TrainConfig
 from jakiro.training.trigrams import count_trigrams
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the target's own token), pooled over steps, before any cut."
+WEIGHTS = LossWeights()
 log = logging.getLogger("jakiro")
 
 
@@ -38,29 +39,16 @@ def corpus(threads: Threads = None, **given) -> None:
 
 @options_from(TrainConfig, TrainingOptions)
 def train(
-    loss: Annotated[str, option("ours or official: the defaults of the next three weights.")] = "ours",
-    token_weight: Annotated[float | None, option("Weight of the cross-entropy.")] = None,
-    feature_weight: Annotated[float | None, option("Weight of the feature regression.")] = None,
-    contrastive_weight: Annotated[float | None, option("Weight of the contrastive branch.")] = None,
-    optimizer: Annotated[str, option("muon, adamw, or official (adamw as in the paper's code).")] = "muon",
-    learning_rate: Annotated[float | None, option("Peak of the cosine schedule.")] = None,
-    warmup_steps: Annotated[int | None, option("Steps of linear warm-up.")] = None,
+    token_weight: Annotated[float, option("Weight of the cross-entropy.")] = WEIGHTS.token,
+    feature_weight: Annotated[float, option("Weight of the feature regression.")] = WEIGHTS.feature,
+    contrastive_weight: Annotated[float, option("Weight of the contrastive branch.")] = WEIGHTS.contrastive,
     threads: Threads = None,
     **given,
 ) -> None:
     """Train a draft head for a target: features, training, calibration, report."""
     set_up(threads)
-    if loss not in LOSSES:
-        raise ValueError(f"Loss must be one of {', '.join(LOSSES)}; you gave {loss!r}.")
-    weights = _given(token=token_weight, feature=feature_weight, contrastive=contrastive_weight)
-    preset = OFFICIAL_OPTIMIZER if optimizer == "official" else {"optimizer": optimizer}
-    preset = preset | _given(learning_rate=learning_rate, warmup_steps=warmup_steps)
-    options = filled(TrainingOptions, given, weights=replace(LOSSES[loss], **weights), **preset)
-    trains.train(filled(TrainConfig, given, options=options))
-
-
-def _given(**values) -> dict:
-    return {name: value for name, value in values.items() if value is not None}
+    weights = LossWeights(token_weight, feature_weight, contrastive_weight)
+    trains.train(filled(TrainConfig, given, options=filled(TrainingOptions, given, weights=weights)))
 
 
 @options_from(CalibrateConfig)

@@ -105,13 +105,10 @@ class Stream(Answer):
         shown = shown_plan(plan, outcome, proposal.note, reread, drafts=self._session is not None)
         if self._runner.note:
             shown = replace(shown, why=f"{shown.why} {self._runner.note}")
-        clock.end("other")
-        before = clock.ms["other"]
         proposers, rule = [proposer["id"] for proposer in header.proposers], self._rule
         forbidden = rule and rule.forbidden(outcome.token_ids)
         nodes = nodes_from(outcome, self._setup.token_text, proposers, forbidden)
         clock.end("other")
-        self.trace.recording_ms += clock.ms["other"] - before
         if not ahead:
             self._learn(plan, proposal, outcome, clock)
         return Step(

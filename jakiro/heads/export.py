@@ -1,17 +1,14 @@
-"""A trained head in another format: EAGLE's for servers, or a folder to upload to the Hub, in 16 or 8 bits."""
+"""A trained head as a folder to upload to the Hub, in 16 or 8 bits."""
 
 import json
 import shutil
 from pathlib import Path
 
-from jakiro.heads.base import DraftHead
 from jakiro.heads.card import CARD_NAME, model_card
-from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head, write_tensors
-from jakiro.heads.kinds import kind_named
+from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head
 from jakiro.system import file_sha256
 
-FORMATS = ("eagle", "hub", "int8")
-EAGLE_WEIGHTS_NAME = "model.safetensors"
+FORMATS = ("hub", "int8")
 # What a head learned from, which training writes beside it; an exported one also has the hash of its weights
 MANIFEST_NAME = "manifest.json"
 
@@ -22,13 +19,13 @@ def export_head(head_folder: str | Path, out: str | Path, form: str) -> list[Pat
     Args:
         head_folder: a folder that `load_head` reads.
         out: a folder that does not exist yet, or is empty.
-        form: "eagle", "hub", or "int8": as "hub", with large matrices in 8 bits.
+        form: "hub", or "int8": with large matrices in 8 bits.
 
     Returns:
         The files that were written.
 
     Raises:
-        ValueError: an unknown form, a folder with something in it, or a head that EAGLE's form cannot hold.
+        ValueError: an unknown form, or a folder with something in it.
     """
     if form not in FORMATS:
         raise ValueError(f"Unknown format {form!r}; choose one of {', '.join(FORMATS)}.")
@@ -36,12 +33,6 @@ def export_head(head_folder: str | Path, out: str | Path, form: str) -> list[Pat
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} is not empty; give a folder that does not exist yet.")
     head = load_head(head_folder)
-    if form == "eagle":
-        config, tensors = _in_eagles_form(head)
-        out.mkdir(parents=True, exist_ok=True)
-        write_tensors(tensors, out / EAGLE_WEIGHTS_NAME, metadata={"format": "pt"})
-        (out / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        return [out / CONFIG_NAME, out / EAGLE_WEIGHTS_NAME]
     save_head(head, out, bits=8 if form == "int8" else 16)
     card = head_folder / CARD_NAME
     if card.is_file():
@@ -55,18 +46,3 @@ def export_head(head_folder: str | Path, out: str | Path, form: str) -> list[Pat
         (out / MANIFEST_NAME).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         written.append(out / MANIFEST_NAME)
     return written
-
-
-def _in_eagles_form(head: DraftHead) -> tuple[dict, dict]:
-    """Config and tensors.
-
-    Raises:
-        ValueError: EAGLE's format cannot hold them.
-    """
-    export = kind_named(head.config.kind).export
-    if export is None:
-        raise ValueError(
-            f"This head is {head.config.describe()}: EAGLE's format holds one dense layer alone, and no server reads "
-            "others yet. Export it with --format hub, or train a head with one dense layer."
-        )
-    return export(head)

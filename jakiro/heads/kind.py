@@ -31,7 +31,6 @@ class HeadKind:
             Raises:
                 ValueError: something in them is not supported.
         speculators: the `speculators_model_type` of such heads; `convert` reads them, too.
-        export: the config.json and tensors of EAGLE's format. None: that format cannot hold such heads.
         levels: from a head, (batch, length) ids and (batch, length − 1, feature_size) features yields what each level
             predicts, (batch, length − 1, hidden): row s the feature at s + 1. Row s of level d comes from a tree whose
             root's row is s − d + 1; where there is none, it is not to be used. None: the head goes on with its own
@@ -42,7 +41,6 @@ class HeadKind:
                 head, texts: the head, and texts that it may read.
                 seed: the same seed gives the same weights.
                 source: a trained head of another shape to take over from what fits; None for none.
-                how: one of `STARTS`.
         whitening: by parameter name, what whitens the inputs of each matrix that reads features; Muon learns in those
             coordinates.
     """
@@ -52,9 +50,8 @@ class HeadKind:
     recognise: Callable[[dict, Tensors], bool] | None = None
     convert: Callable[[dict, Tensors], tuple[DraftConfig, Tensors]] | None = None
     speculators: str | None = None
-    export: Callable[[DraftHead], tuple[dict, Tensors]] | None = None
     levels: Callable[[DraftHead, Tensor, Tensor], Iterator[Tensor]] | None = None
-    start: Callable[[DraftHead, Texts, int, DraftHead | None, str], None] | None = None
+    start: Callable[[DraftHead, Texts, int, DraftHead | None], None] | None = None
     whitening: Callable[[DraftHead, Texts], Tensors] = lambda head, texts: {}
 
     @classmethod
@@ -62,7 +59,7 @@ class HeadKind:
         cls, config: type[DraftConfig], network: Callable[[DraftConfig], DraftHead], *modules: ModuleType, **fields
     ) -> "HeadKind":
         """The kind whose functions stand in modules, each by the name of its field; a later module's count."""
-        names = ("recognise", "convert", "export", "levels", "start", "whitening")
+        names = ("recognise", "convert", "levels", "start", "whitening")
         found = {name: vars(module)[name] for module in modules for name in names if hasattr(module, name)}
         return cls(config=config, network=network, **found, **fields)
 

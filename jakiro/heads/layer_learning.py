@@ -8,34 +8,32 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import Texts
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layer_head import LayerHead
-from jakiro.heads.learning import STARTS, Rows, fit, randomise, ridge, sample_rows, whitening_matrix
+from jakiro.heads.learning import Rows, fit, randomise, ridge, sample_rows, whitening_matrix
 
 
 @torch.no_grad()
-def start(head: LayerHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
+def start(head: LayerHead, texts: Texts, seed: int, source: DraftHead | None) -> None:
     """Initialises the first layer of a bound head, as well as is possible without gradients.
 
     Args:
         source: a trained head, from which all before the experts is taken over, and experts are fitted behind it.
-        how: without a source, "least-squares" makes `fc` the best linear guess of h_{t+1} from [E[x_{t+1}]; h_t] and
-            the experts' last matrices the best correction of it that their random inner features allow, for both
-            branches at once; attention adds nothing. "identity" passes h_t through, adds the embedding at the
-            features' scale and leaves the experts random.
+            Without one `fc` becomes the best linear guess of h_{t+1} from [E[x_{t+1}]; h_t], and the experts' last
+            matrices the best correction of it that their random inner features allow, for both branches at once;
+            attention adds nothing.
 
     Raises:
-        ValueError: an unknown start, or a source that has no such layer.
+        ValueError: a source that has no such layer.
     """
-    require(how in STARTS, f"Start must be one of {', '.join(STARTS)}; you gave {how!r}.")
     torch.manual_seed(seed)
     if source is not None:
         adopt_stream(head, texts, source)
         return
     randomise(head)
-    start_from_rows(head, sample_rows(head, texts), how)
+    start_from_rows(head, sample_rows(head, texts))
 
 
 @torch.no_grad()
-def start_from_rows(head: LayerHead, rows: Rows, how: str) -> None:
+def start_from_rows(head: LayerHead, rows: Rows) -> None:
     """`start` of a head whose layers are random, from what `sample_rows` found."""
     inputs, now, ahead = rows
     attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
@@ -44,14 +42,6 @@ def start_from_rows(head: LayerHead, rows: Rows, how: str) -> None:
         projection.weight.copy_(projection.weight @ stream)
     attention.o_proj.weight.zero_()
     mixture.gate.weight.mul_(0.1)
-    hidden = head.config.hidden_size
-    if how == "identity":
-        scale = float(now.std() / inputs[:, :hidden].std())
-        head.fc.weight[:, :hidden].normal_(std=0.3 * scale * hidden**-0.5)
-        head.fc.weight[:, hidden:].copy_(torch.eye(hidden))
-        for expert in mixture.experts:
-            list(expert.children())[-1].weight.mul_(0.3 * now.std())
-        return
     fit(head.fc, inputs, now)
     _start_experts(head, head.fc(inputs), now, ahead)
 

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import Texts
 
-STARTS = ("least-squares", "identity")
 # [E[x_{t+1}]; h_t], h_{t+1} and h_{t+2} at all texts' positions, one after another
 Rows = tuple[Tensor, Tensor, Tensor]
 

@@ -41,10 +41,9 @@ class PassCache(Protocol):
 class RowStore:
     """Keys and values of all layers in one tensor, so that rows of all of them move at once.
 
-    It is made when the first layer writes. A layer of another shape, or on another device, has tensors of its own.
+    It is made when the first layer writes. A layer of another shape has tensors of its own.
 
     Args:
-        num_layers: 0 gives every layer tensors of its own.
         dtype: None stores what the layers write.
         rows: (layers, 2, kv_heads, capacity, head_dim), storage that exists already.
     """
@@ -55,14 +54,14 @@ class RowStore:
 
     def shared(self, index: int, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor] | None:
         """A layer's part, keys and values (1, kv_heads, capacity, head_dim), for what it writes; None if it differs."""
-        if key_states.shape != value_states.shape or not self.num_layers:
+        if key_states.shape != value_states.shape:
             return None
         if self.rows is None:
             shape = (self.num_layers, 2, key_states.shape[1], self.capacity, key_states.shape[3])
             self.rows = torch.zeros(shape, dtype=self.dtype or key_states.dtype, device=key_states.device)
         heads, width = self.rows.shape[2], self.rows.shape[4]
         fits = (heads, width) == (key_states.shape[1], key_states.shape[3])
-        fits = fits and self.rows.dtype == (self.dtype or key_states.dtype) and self.rows.device == key_states.device
+        fits = fits and self.rows.dtype == (self.dtype or key_states.dtype)
         return (self.rows[index, 0][None], self.rows[index, 1][None]) if fits else None
 
     def check(self, rows: int) -> None:
@@ -129,7 +128,6 @@ class RowCache(Cache):
         capacity: rows to allocate: prompt, answer and the widest tree together.
         storage_dtype: None stores what the model writes; float64 keeps an exact copy for order-independent attention.
         rows: storage that exists already, see `RowStore`.
-        together: whether all layers' rows may lie in one tensor; not where layers lie on several devices.
     """
 
     def __init__(
@@ -138,9 +136,8 @@ class RowCache(Cache):
         capacity: int,
         storage_dtype: torch.dtype | None = None,
         rows: Tensor | None = None,
-        together: bool = True,
     ) -> None:
-        self.store = RowStore(num_layers if together else 0, capacity, storage_dtype, rows)
+        self.store = RowStore(num_layers, capacity, storage_dtype, rows)
         super().__init__(layers=[RowLayer(index, self.store) for index in range(num_layers)])
         self.capacity = capacity
         if rows is not None:

@@ -152,20 +152,6 @@ def unapplied(generation_config) -> list[str]:
     return [f"{name} {value}" for name, value in found.items() if value is not None and value != _UNAPPLIED[name]]
 
 
-def is_split(model: nn.Module) -> bool:
-    """Whether accelerate spread the model over devices, or keeps some of it in memory or on disk between passes."""
-    return len({str(device) for device in (getattr(model, "hf_device_map", None) or {}).values()}) > 1
-
-
-def weight_of(module: nn.Module) -> Tensor:
-    """A module's weight on the device where it computes, also where accelerate keeps it elsewhere between passes."""
-    weight = module.weight.detach()
-    if weight.device.type != "meta":
-        return weight
-    hook = module._hf_hook
-    return hook.weights_map["weight"].detach().to(hook.execution_device)
-
-
 def output_function(model: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
     """Features → logits as the family defines them: scaled, capped, or the output layer alone where that is all.
 

@@ -259,9 +259,6 @@ def _has_llama_shape(base: nn.Module, config) -> bool:
     """Whether embeddings, layers and norms are exactly the modules that `FusedLlama` computes."""
     if {name for name, _ in base.named_children()} != {"embed_tokens", "layers", "norm", "rotary_emb"}:
         return False
-    if len({parameter.device for parameter in base.parameters()}) > 1:
-        # accelerate moves the stock modules' inputs and weights between devices; here nothing would.
-        return False
     if getattr(config, "layer_types", None) and len(set(config.layer_types)) > 1:
         return False
     for layer in base.layers:

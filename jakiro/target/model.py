@@ -23,14 +23,12 @@ from jakiro.target.families import (
     STOCK,
     Attending,
     additive,
-    is_split,
     makers_settings,
     output_function,
     readable_positions,
     refuse_what_cannot_work,
     stop_ids,
     takes_positions,
-    weight_of,
 )
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.target.llama import FusedLlama
@@ -124,8 +122,8 @@ class TargetModel:
         if isinstance(model, StoredModel):
             self.embedding, self.output_weight = model.embedding, model.output_weight
         else:
-            self.embedding = weight_of(model.get_input_embeddings())
-            self.output_weight = weight_of(model.get_output_embeddings())
+            self.embedding = model.get_input_embeddings().weight.detach()
+            self.output_weight = model.get_output_embeddings().weight.detach()
         self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
         self.bucketed = self.device.type == "cuda"
         self.quantized = getattr(model, "quantization_method", None) is not None
@@ -135,7 +133,7 @@ class TargetModel:
             self.lean, self.logits, self.weight_itemsize = model.lean, model.output, model.output.itemsize
         else:
             trial = Trial(model, self.vocab_size, self.device)
-            packed = packing_works(self.device, self.dtype) and not is_split(model)
+            packed = packing_works(self.device, self.dtype)
             packing = BlockLinear.rounded if getattr(model, ROUNDED, False) else packed_linear
             self.lean = FusedLlama.build(model, packing if packed else None)
             if self.lean is not None:
@@ -292,7 +290,7 @@ class TargetModel:
             layers, kv_heads, head_dim = self.lean.cache_shape
             return RowCache(layers, capacity, rows=torch.zeros(layers, 2, kv_heads, capacity, head_dim, device="cpu"))
         storage = None if self.cache_dtype == self.dtype else self.cache_dtype
-        return RowCache(self.config.num_hidden_layers, capacity, storage, together=not is_split(self.model))
+        return RowCache(self.config.num_hidden_layers, capacity, storage)
 
     def row_bucket(self, num_nodes: int) -> int:
         """Rows a pass over `num_nodes` runs with, so that in exact numerics plain and tree passes round alike.

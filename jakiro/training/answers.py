@@ -60,7 +60,7 @@ class AnswerFolder:
         settings = sampling.seed, sampling.temperature, sampling.max_new_tokens
         queue = deque(TextRequest(number, prompts[number], *settings, overhang=OVERHANG) for number in missing)
         texts = write_texts(self.model, queue, self.batch_size, self.stop_ids)
-        for done, (request, ids, _) in enumerate(texts, start=1):
+        for done, (request, ids) in enumerate(texts, start=1):
             self._store(paths[request.number], request.ids + ids, len(request.ids), sampling)
             found[request.number] = _read(paths[request.number])
             log.info("Answer %d of %d at temperature %g written.", done, len(missing), sampling.temperature)

@@ -32,7 +32,7 @@ from jakiro.methods import METHODS, Methods, methods_from
 from jakiro.training.bound import BoundHead
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.extract import extract, target_dtype
-from jakiro.training.features import Batch, FeatureCache, KeptFeatures
+from jakiro.training.features import Batch, FeatureCache
 from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions
 from jakiro.training.parallel import objective_for
 from jakiro.training.replay import Answer, ReplayedStep, replay
@@ -74,7 +74,7 @@ class CalibrateConfig:
 
 
 def calibrate(config: CalibrateConfig) -> dict[str, float]:
-    """Fits weights on rows of a corpus and shares on the target's answers, and writes both into the head's config.
+    """Fits weights on texts of a corpus and shares on the target's answers, and writes both into the head's config.
 
     Returns:
         The shares.
@@ -97,7 +97,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
 
 
 def _read(config: CalibrateConfig, known: Methods) -> tuple[BoundHead, list[Row]]:
-    """The head with its target, and rows that it has not learned from.
+    """The head with its target, and texts that it has not learned from.
 
     Raises:
         ValueError: the head is in another project's form, or names no target and none is given.
@@ -119,16 +119,15 @@ def _read(config: CalibrateConfig, known: Methods) -> tuple[BoundHead, list[Row]
 
 
 def _held_out(config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row], work: Path) -> HeldOut:
-    """The rows with the target's features and choices."""
-    kept = KeptFeatures(list(map(Path, config.corpora)), bound.source)
-    extract(bound.model, rows, work, bound.layers, kept)
+    """The texts with the target's features and choices."""
+    extract(bound.model, rows, work, bound.layers, bound.source)
     return held_out(FeatureCache(work), range(len(rows)), bound.tables[1].float())
 
 
 def _written(
     config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row]
 ) -> list[tuple[SamplingParams, list[Answer]]]:
-    """At every temperature, the target's answers to the rows' messages."""
+    """At every temperature, the target's answers to the texts' messages."""
     answers, prompts = bound.answers(config.texts), [row.ids[: row.a0] for row in rows[: config.texts]]
     samplings = [SamplingParams(each, seed=config.seed, max_new_tokens=config.max_new_tokens) for each in REGIMES]
     return [(sampling, answers.answers_to_ids(prompts, sampling)) for sampling in samplings]
@@ -166,8 +165,8 @@ def fit_weights(terms: Sequence[Tensor], chosen: Tensor, start: Sequence[float] 
     """The weights w in `BOUNDS` that maximise Σ log softmax(Σ_i w_i · terms_i)[chosen]; the sum is concave in w.
 
     Args:
-        terms: each (rows, choices), finite.
-        chosen: (rows,) int64, −1 leaves a row out.
+        terms: each (positions, choices), finite.
+        chosen: (positions,) int64, −1 leaves one out.
         start: a first guess, 1 each if not given.
     """
     weights = torch.tensor(start or [1.0] * len(terms), dtype=torch.float64)

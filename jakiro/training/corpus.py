@@ -1,9 +1,8 @@
 """A corpus that the target writes: answers to prompts, or to messages that it wrote too (Magpie, arXiv 2406.08464).
 
-Rows are JSON lines with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made.
-Features that were computed on the way lie beside their part, see `features.py`. The text itself comes from
-`writing.py` or `endpoint.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings both
-together.
+A text is a JSON line with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made. It
+comes from `writing.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings
+both together.
 """
 
 import gzip
@@ -17,9 +16,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-
-from torch import Tensor
 
 from jakiro.config import About, SamplingParams, is_count, is_number, require, setting
 from jakiro.kernels.linear import pack_linears, packing_works, packs_bfloat16
@@ -28,11 +24,9 @@ from jakiro.system import atomic_file, write_atomically
 from jakiro.target.families import stop_ids
 from jakiro.text import all_arguments, read_arguments, tell_template
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
-from jakiro.training.features import Text, features_path, write_file
 from jakiro.training.messages import made_messages
 from jakiro.training.writing import TextRequest, Written, write_texts
 from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from jakiro.zoo.loading import choose_device, choose_dtype, read_target
 
 MANIFEST_NAME = "manifest.json"
@@ -52,7 +46,7 @@ class CorpusOptions:
     """How text is sampled.
 
     Attributes:
-        part_rows: rows in one part; a stopped run loses unfinished parts. A corpus keeps the size it began with.
+        part_rows: texts in one part; a stopped run loses unfinished parts. A corpus keeps the size it began with.
     """
 
     seed: int = setting("The same seed writes the same texts.", 0)
@@ -98,14 +92,6 @@ class CorpusConfig:
         (),
         repeated=True,
     )
-    keep_features: bool = setting(
-        "On a CPU store the target's features beside the texts, so that train need not compute them: 2 bytes × hidden "
-        "size per token, 1.2 GB per million tokens for the default target.",
-        True,
-        "--features/--no-features",
-    )
-    endpoint: str | None = setting("URL of an OpenAI-compatible server that runs the target.", None)
-    api_key_file: str | None = setting("File with the endpoint's API key; if not given, OPENAI_API_KEY has it.", None)
     device: str | None = setting(About.DEVICE, None)
     dtype: str | None = setting(About.DTYPE, None)
     template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)
@@ -149,14 +135,14 @@ class Row:
 
 
 def read_corpus(paths: Sequence[Path], vocab_size: int | None = None) -> list[Row]:
-    """The rows of corpus files, and of all parts in corpus folders.
+    """The texts of corpus files, and of all parts in corpus folders.
 
     Args:
         vocab_size: of the target; None where it is not known.
 
     Raises:
         FileNotFoundError: a path does not exist, or no file was found.
-        ValueError: a file is damaged, a line is no corpus row, or a folder lacks rows that its manifest counts.
+        ValueError: a file is damaged, a line is no text, or a folder lacks texts that its manifest counts.
     """
     files = []
     for path in paths:
@@ -179,10 +165,10 @@ def read_corpus(paths: Sequence[Path], vocab_size: int | None = None) -> list[Ro
 
 
 def read_part(file: Path, vocab_size: int | None = None) -> list[Row]:
-    """The rows of one corpus file.
+    """The texts of one corpus file.
 
     Raises:
-        DamagedPart: it is empty or cut off, or a line is no corpus row.
+        DamagedPart: it is empty or cut off, or a line is no text.
         ValueError: a token is not in a vocabulary of this size.
     """
     rows = []
@@ -204,7 +190,7 @@ def read_part(file: Path, vocab_size: int | None = None) -> list[Row]:
                 f"{row.place}: token {max(row.ids)} is not among the target's {vocab_size:,}; give the target that "
                 "wrote this corpus."
             )
-    # A part of which no row was kept has gzip's header at least
+    # A part of which no text was kept has gzip's header at least
     if not file.stat().st_size:
         raise DamagedPart(f"{file} is empty; run corpus again, which writes it again.")
     return rows
@@ -242,7 +228,7 @@ _MANIFEST = {
 
 
 def write_corpus(config: CorpusConfig) -> int:
-    """Lets a target, or a server that runs it, write the text that a head is trained on.
+    """Lets a target write the text that a head is trained on.
 
     Returns:
         How many tokens this call kept.
@@ -254,28 +240,18 @@ def write_corpus(config: CorpusConfig) -> int:
     if config.prompts is not None:
         prompts = [question.turns[0] for question in load_questions(Path(config.prompts))]
     excluded = evaluation_runs(map(Path, config.exclude))
-    target, sha256, features_of = config.target or zoo.DEFAULT_TARGET, None, None
-    if config.endpoint is None:
-        device = choose_device(config.device)
-        model, tokenizer, sha256 = read_target(config.target, device, choose_dtype(config.dtype, device))
-        ends = stop_ids(model, tokenizer)
-        if packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype):
-            pack_linears(model)
-        features_of = (sha256 or target) if config.keep_features and device.type == "cpu" else None
-        write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends)
-    else:
-        from jakiro.training.endpoint import Endpoint, read_api_key
-
-        tokenizer = weights.load_tokenizer(config.target)
-        ends = stop_ids(SimpleNamespace(config=weights.load_config(config.target)), tokenizer)
-        key = read_api_key(config.api_key_file)
-        write = Endpoint(config.endpoint, tokenizer, config.batch_size, api_key=key).write_texts
+    target, device = config.target or zoo.DEFAULT_TARGET, choose_device(config.device)
+    model, tokenizer, sha256 = read_target(config.target, device, choose_dtype(config.dtype, device))
+    ends = stop_ids(model, tokenizer)
+    if packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype):
+        pack_linears(model)
+    write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends)
     tell_template(tokenizer, read_arguments(config.template_arguments))
     if config.made:
         passages = [] if config.passages is None else _passages(Path(config.passages), tokenizer)
         prompts = made_messages(config.rows, config.options.seed, passages)
     out, options = Path(config.out), config.options
-    writer = CorpusWriter(write, ends, tokenizer, out, options, prompts, target, sha256, excluded, features_of)
+    writer = CorpusWriter(write, ends, tokenizer, out, options, prompts, target, sha256, excluded)
     return writer.write(config.rows)
 
 
@@ -295,8 +271,7 @@ class CorpusWriter:
         folder: made if missing; an unfinished corpus with the same settings is continued.
         prompts: user messages to answer, or None to let the target write them too.
         target, target_sha256: the target's name and the hash of its weights, None where it is not known.
-        excluded: runs of words that no row may contain, see `exclusion.py`; rows of an earlier call are checked too.
-        features_of: hash of the target's weights under which its features are kept; None keeps none.
+        excluded: runs of words that no text may contain, see `exclusion.py`; those of an earlier call are checked too.
 
     Raises:
         ValueError: the folder holds a corpus made with other settings, or the tokenizer has no chat template.
@@ -313,14 +288,13 @@ class CorpusWriter:
         target: str = "",
         target_sha256: str | None = None,
         excluded: Collection[str] = (),
-        features_of: str | None = None,
     ) -> None:
         if not tokenizer.chat_template:
             raise ValueError("The target's tokenizer has no chat template, so there is no user turn to write from.")
         self._write, self.stop_ids, self.tokenizer = write, stop_ids, tokenizer
         self.folder, self.options = folder, options
         self.prompts, self.kind = prompts, "prompts" if prompts else SELF_WRITTEN
-        self.excluded, self.features_of = frozenset(excluded), features_of
+        self.excluded = frozenset(excluded)
         self.before, self.after = turn_ids(tokenizer)
         asked = prompts and hashlib.sha256("\0".join(prompts).encode()).hexdigest()
         settings = {
@@ -362,7 +336,7 @@ class CorpusWriter:
         self._write_manifest()
 
     def write(self, num_rows: int) -> int:
-        """Writes the missing ones of rows 0 … num_rows − 1; returns the number of tokens that this call kept."""
+        """Writes the missing ones of texts 0 … num_rows − 1; returns the number of tokens that this call kept."""
         num_rows = min(num_rows, len(self.prompts)) if self.prompts else num_rows
         size = self.settings["part_rows"]
         missing = deque(
@@ -373,30 +347,25 @@ class CorpusWriter:
         queue = deque(self._first_request(number) for _, numbers in missing for number in numbers)
         before, done = self.counts["tokens"], {}
         progress = _Progress(len(queue))
-        for row_number, row, features in self._rows(queue):
-            done[row_number] = row, features
+        for row_number, row in self._rows(queue):
+            done[row_number] = row
             progress.add(len(row.ids) - row.l0)
-            # Parts are closed in order, so that the first of two equal rows stays, whichever was finished first.
+            # Parts are closed in order, so that the first of two equal texts stays, whichever was finished first.
             while missing and all(number in done for number in missing[0][1]):
                 path, numbers = missing.popleft()
-                kept = [pair for number in numbers if self._worth_keeping((pair := done.pop(number))[0])]
-                texts = [Text(row.ids, features) for row, features in kept if features is not None]
-                if texts:
-                    write_file(features_path(path), texts, {"target": self.features_of})
-                write_part(path, [row for row, _ in kept])
-                self._count([row for row, _ in kept])
+                kept = [row for number in numbers if self._worth_keeping(row := done.pop(number))]
+                write_part(path, kept)
+                self._count(kept)
                 self._write_manifest()
         return self.counts["tokens"] - before
 
-    def _rows(self, queue: deque[TextRequest]) -> Iterator[tuple[int, Row, Tensor | None]]:
-        """Finished rows with number and features. Text request 2n writes row n's message, 2n + 1 its answer."""
-        for request, written, features in self._write(queue):
+    def _rows(self, queue: deque[TextRequest]) -> Iterator[tuple[int, Row]]:
+        """Finished texts with their numbers. Request 2n writes the message of text n, 2n + 1 its answer."""
+        for request, written in self._write(queue):
             number, is_answer = divmod(request.number, 2)
             if is_answer:
                 start = len(self.before) if self.prompts is None else len(request.ids)
-                temperature = request.temperature
-                row = Row(request.ids + written, self.kind, temperature, len(request.ids), start)
-                yield number, row, features
+                yield number, Row(request.ids + written, self.kind, request.temperature, len(request.ids), start)
             else:
                 message = [token for token in written if token not in self.stop_ids]
                 queue.appendleft(self._answer_request(number, message))
@@ -414,8 +383,7 @@ class CorpusWriter:
         temperature = options.temperatures[number % len(options.temperatures)]
         seed = (options.seed << _NUMBER_BITS) + 2 * number + 1
         ids = self.before + message + self.after
-        limits = options.max_new_tokens, options.top_k
-        return TextRequest(2 * number + 1, ids, seed, temperature, *limits, keep_features=self.features_of is not None)
+        return TextRequest(2 * number + 1, ids, seed, temperature, options.max_new_tokens, options.top_k)
 
     def _worth_keeping(self, row: Row) -> bool:
         key = tuple(row.ids)
@@ -433,7 +401,7 @@ class CorpusWriter:
         return found
 
     def _count(self, rows: Sequence[Row]) -> None:
-        """Adds rows that are kept to the counts."""
+        """Adds texts that are kept to the counts."""
         self.seen.update(tuple(row.ids) for row in rows)
         self.counts["rows"] += len(rows)
         self.counts["tokens"] += sum(len(row.ids) for row in rows)

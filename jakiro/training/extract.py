@@ -1,4 +1,4 @@
-"""The target's features of a corpus: those that were kept when it was written, the others computed."""
+"""The target's features of a corpus."""
 
 import logging
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import torch
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.target.features import features_of
 from jakiro.training.corpus import Row
-from jakiro.training.features import KeptFeatures, write_features
+from jakiro.training.features import write_features
 from jakiro.zoo.loading import gpu_computes_bfloat16
 
 log = logging.getLogger("jakiro")
@@ -24,10 +24,9 @@ def target_dtype(device: torch.device) -> torch.dtype:
 
 
 def extract(
-    model, rows: Sequence[Row], folder: Path, feature_layers: Sequence[int], kept: KeptFeatures,
-    precision: str = "float32",
-) -> None:  # fmt: skip
-    """Fills a cache with features, those kept with the corpus and computed ones; continues where it stopped.
+    model, rows: Sequence[Row], folder: Path, feature_layers: Sequence[int], target: str, precision: str = "float32"
+) -> None:
+    """Fills a cache with features; continues where it stopped. `target` is the hash of its weights, or its name.
 
     With precision "bfloat16" a CPU that multiplies it in hardware does so: for the default target the features then
     differ by 0.7 % of their size, less than the noise that training adds to them.
@@ -45,8 +44,6 @@ def extract(
         with torch.autocast(model.device.type, torch.bfloat16, enabled=is_half):
             return features_of(model.get_decoder(), feature_layers, input_ids=ids.to(model.device), use_cache=False)
 
-    # Kept features are those of the last layer alone.
-    known = (lambda ids: None) if feature_layers else kept.of
-    about = {"places": [row.place for row in rows], "target": kept.target}
-    for done in write_features(folder, sequences, hidden_size, run, feature_layers, known, **about):
+    about = {"places": [row.place for row in rows], "target": target}
+    for done in write_features(folder, sequences, hidden_size, run, feature_layers, **about):
         log.info("Features of %d of %d sequences.", done, len(sequences))

@@ -1,4 +1,4 @@
-"""The target's features of texts, in files: beside a corpus as it is written, as a cache for training, with an answer.
+"""The target's features of texts, in files: as a cache for training, and with an answer.
 
 A file holds texts one after the other: `ids`, `features`, the `lengths` of the texts, their `marks` (numbers such as
 where learning begins), and `sums`, a checksum of each text with its features; its metadata says whose features they
@@ -118,49 +118,6 @@ class FeatureFile:
         return text
 
 
-def features_path(part: Path) -> Path:
-    """The file of features that belongs to a corpus' file of rows."""
-    return part.with_name(part.name.removesuffix(".jsonl.gz") + SUFFIX)
-
-
-class KeptFeatures:
-    """Finds the features that were kept when a corpus was written, by a row's ids.
-
-    So parts may be filtered, shuffled and merged; a row that is not found, or is damaged, is read by the target again.
-
-    Args:
-        corpora: corpus files or folders; other files in the folders are not looked at.
-        target: the hash of the target's weights, or its name where that is unknown; features of other weights are left
-            aside, as are files that can't be read.
-    """
-
-    def __init__(self, corpora: Sequence[Path], target: str) -> None:
-        self.target = target
-        self._places: dict[bytes, tuple[FeatureFile, int]] = {}
-        for corpus in corpora:
-            parts = sorted(corpus.glob("*.jsonl.gz")) if corpus.is_dir() else [corpus]
-            for path in filter(Path.is_file, map(features_path, parts)):
-                try:
-                    file = FeatureFile(path)
-                except DamagedFeatures as error:
-                    log.warning("%s They are computed again.", error)
-                    continue
-                if file.source.get("target") == target:
-                    self._places |= {file.ids(index).tobytes(): (file, index) for index in range(len(file))}
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def of(self, ids: Sequence[int]) -> Tensor | None:
-        """The (ids, hidden) features of a row, or None where none were kept."""
-        file, index = self._places.get(np.asarray(ids, dtype=np.int32).tobytes(), (None, 0))
-        try:
-            return None if file is None else file.text(index).features
-        except DamagedFeatures as error:
-            log.warning("%s It is computed again.", error)
-            return None
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Sequences padded on the right.
@@ -244,7 +201,6 @@ def write_features(
     hidden_size: int,
     features_of: Callable[[Tensor], Tensor],
     feature_layers: Sequence[int] = (),
-    kept: Callable[[Sequence[int]], Tensor | None] = lambda ids: None,
     *,
     places: Sequence[str] = (),
     target: str = "",
@@ -259,7 +215,6 @@ def write_features(
         hidden_size: the target's.
         features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
         feature_layers: the further layers whose hidden states these features hold.
-        kept: features of a sequence that are known already, (length, feature_size), or None.
         places: what each sequence is called in errors; its number if not given.
         target: the hash of the target's weights, or its name where that is unknown.
         batch_tokens: padded tokens in one pass of the target.
@@ -284,7 +239,7 @@ def write_features(
     if shutil.disk_usage(folder).free < num_bytes:
         raise OSError(_no_room(folder, num_bytes))
     for path, own in missing.items():
-        features = dict(_rows_of(sequences, own, features_of, kept, batch_tokens))
+        features = dict(_rows_of(sequences, own, features_of, batch_tokens))
         for index, rows in features.items():
             place = places[index] if places else f"sequence {index + 1}"
             require(
@@ -347,18 +302,10 @@ def _rows_of(
     sequences: Sequence[tuple[Sequence[int], int]],
     indices: Sequence[int],
     features_of: Callable[[Tensor], Tensor],
-    kept: Callable[[Sequence[int]], Tensor | None],
     batch_tokens: int,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Index and (length, feature_size) float16 features of these sequences, the known ones first."""
-    missing = []
-    for index in indices:
-        known = kept(sequences[index][0])
-        if known is None:
-            missing.append(index)
-        else:
-            yield index, known
-    for bucket in length_buckets(np.array([len(ids) for ids, _ in sequences]), missing, batch_tokens):
+    """Index and (length, feature_size) float16 features of these sequences."""
+    for bucket in length_buckets(np.array([len(ids) for ids, _ in sequences]), indices, batch_tokens):
         ids = pad_sequence([torch.tensor(sequences[index][0]) for index in bucket], batch_first=True)
         rows = features_of(ids).to(device="cpu", dtype=torch.float16)
         for index, own in zip(bucket, rows, strict=True):

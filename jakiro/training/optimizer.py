@@ -86,13 +86,9 @@ def muon_and_adamw(
         found.append(Muon(matrices.values(), lr, weight_decay, whitening=white, dtype=dtype))
     groups = [{"params": others, "rate": 1.0}, {"params": gentle, "rate": ROUTER_RATE}]
     if others or gentle:
-        found.append(adamw([group for group in groups if group["params"]], lr, weight_decay))
+        named = [group for group in groups if group["params"]]
+        found.append(torch.optim.AdamW(named, lr, betas=(0.9, 0.95), weight_decay=weight_decay))
     return found
-
-
-def adamw(parameters: Iterable, lr: float, weight_decay: float) -> torch.optim.AdamW:
-    """torch's, with the recipe's betas."""
-    return torch.optim.AdamW(parameters, lr, betas=(0.9, 0.95), weight_decay=weight_decay)
 
 
 def orthogonalised(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

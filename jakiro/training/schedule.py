@@ -10,18 +10,14 @@ import torch
 from jakiro.config import require, setting
 from jakiro.training.losses import LossWeights
 
-OPTIMIZERS = ("muon", "adamw")
 PRECISIONS = ("float32", "bfloat16")
 CLOCKS = ("wall", "processor")
-# Named choices; "official" is the recipe that the paper's code published
-LOSSES = {"ours": LossWeights(), "official": LossWeights(token=0.1, feature=1.0, contrastive=0.5)}
-OFFICIAL_OPTIMIZER = {"optimizer": "adamw", "learning_rate": 9e-5, "warmup_steps": 2000, "clip_value": 0.5}
 # Noise is seeded with a million times as much and the number of the batch, in 64 bits
 MAX_SEED = 2**40
 # Held-out texts among them: calibration is fitted on them when the run ends
 _ABOVE_ZERO = (
-    "batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
-    "num_validation", "checkpoint_minutes", "clip_norm", "clip_value",
+    "batch_tokens", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
+    "num_validation", "checkpoint_minutes", "clip_norm",
 )  # fmt: skip
 
 
@@ -30,13 +26,9 @@ class TrainingOptions:
     """How a head is trained.
 
     Attributes:
-        accumulate: a step learns from processes × accumulate batches.
         precision: weights, the target's distribution and the losses stay float32.
-        optimizer: "muon" (Muon for matrices, AdamW for the rest) or "adamw".
-        learning_rate: peak of a cosine that ends at zero, after `warmup_steps` of linear warm-up.
         weight_decay: decoupled.
         clip_norm: largest norm of the gradient.
-        clip_value: if given, every number of the gradient is clipped to ± this value instead.
         weights: how the loss terms add up.
         feature_noise: uniform, on the features read in single-step training.
         unroll_from: the number of steps then grows evenly to `unroll`.
@@ -45,17 +37,14 @@ class TrainingOptions:
     """
 
     seed: int = setting("The same seed gives the same first weights, order of data and noise.", 0)
-    batch_tokens: int = setting("Tokens per batch and process, padding included.", 2048)
-    accumulate: int = setting("Batches per step and process.", 1)
+    batch_tokens: int = setting("Tokens that a step learns from, padding included.", 2048)
     precision: str = setting(
         "float32 or bfloat16 for the head's passes; on a CPU that has it also for the target's features.", "float32"
     )
-    optimizer: str = "muon"
-    learning_rate: float = 1.2e-3
-    warmup_steps: int = 20
+    learning_rate: float = setting("Peak of the cosine schedule, which ends at zero.", 1.2e-3)
+    warmup_steps: int = setting("Steps of linear warm-up.", 20)
     weight_decay: float = 1e-3
     clip_norm: float = 1.0
-    clip_value: float | None = None
     weights: LossWeights = field(default_factory=LossWeights)
     feature_noise: float = setting("Noise on the features, in standard deviations.", 0.25, "--noise")
     unroll: int = setting("Successive steps on the head's own features; 1 never unrolls.", 2)
@@ -77,7 +66,6 @@ class TrainingOptions:
         if (self.time_budget is None) == (self.max_steps is None):
             raise ValueError("Give either --time-budget, in minutes, or --max-steps.")
         for label, value, known in (
-            ("Optimizer", self.optimizer, OPTIMIZERS),
             ("Precision", self.precision, PRECISIONS),
             ("The budget's clock", self.time_budget_clock, CLOCKS),
         ):

@@ -1,4 +1,4 @@
-"""Which rows of a corpus are held out, and the manifest that says so beside a head."""
+"""Which texts of a corpus are held out, and the manifest that says so beside a head."""
 
 import hashlib
 import json
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 
 def in_order_of_content(rows: Sequence[Row], max_tokens: int | None = None) -> list[Row]:
-    """The rows by the hash of their ids, as many from the first on as the tokens allow.
+    """The texts by the hash of their ids, as many from the first on as the tokens allow.
 
     The first are held out, so the split depends on neither seed nor number of tokens. Where a corpus grows, some new
-    rows are held out instead of old ones, and no row is that an earlier run learned from.
+    texts are held out instead of old ones, and none is that an earlier run learned from.
     """
     kept, total = [], 0
     for row in sorted(rows, key=row_hash):
@@ -31,15 +31,15 @@ def in_order_of_content(rows: Sequence[Row], max_tokens: int | None = None) -> l
 
 
 def row_hash(row: Row) -> str:
-    """SHA-256 of a row's ids as 32-bit numbers, as hex."""
+    """SHA-256 of a text's ids as 32-bit numbers, as hex."""
     return hashlib.sha256(np.asarray(row.ids, dtype="<i4").tobytes()).hexdigest()
 
 
 def held_out_rows(folder: Path, rows: Sequence[Row], most: int) -> list[Row]:
-    """Rows that a head hasn't learned from: those that its manifest names, at most so many.
+    """Texts that a head hasn't learned from: those that its manifest names, at most so many.
 
     Raises:
-        ValueError: the manifest names none of the rows.
+        ValueError: the manifest names none of them.
     """
     path, named = folder / MANIFEST_NAME, read_manifest(folder).get("held_out", ())
     found = [row for row in in_order_of_content(rows) if row_hash(row)[:16] in set(named)]
@@ -52,9 +52,9 @@ def held_out_rows(folder: Path, rows: Sequence[Row], most: int) -> list[Row]:
 
 
 def refuse_rows_that_were_learned(folder: Path, rows: Sequence[Row], num_held_out: int) -> None:
-    """Makes sure that a head to start from has not read the rows that are to be held out, the first ones.
+    """Makes sure that a head to start from has not read the texts that are to be held out, the first ones.
 
-    It has held out the first rows of its own text by their hash, so of any text it can only know those after them.
+    It has held out the first texts of its own corpus by their hash, so of any corpus it can only know those after them.
 
     Args:
         folder: of that head; one without a manifest is let pass with a warning.
@@ -76,7 +76,7 @@ def refuse_rows_that_were_learned(folder: Path, rows: Sequence[Row], num_held_ou
 
 
 def write_manifest(folder: Path, rows: Sequence[Row], num_held_out: int, target: str) -> None:
-    """What a head learns from: rows and tokens by kind, answers by temperature, and which rows are held out."""
+    """What a head learns from: texts and tokens by kind, answers by temperature, and which texts are held out."""
     hashes, kinds = [row_hash(row) for row in rows], {}
     for row in rows:
         counts = kinds.setdefault(row.kind, {"rows": 0, "tokens": 0, "learned_tokens": 0})

@@ -7,11 +7,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from accelerate import PartialState
 from torch import Tensor
 
 from jakiro.config import About, require, setting
@@ -23,12 +21,10 @@ from jakiro.heads.kind import HeadKind
 from jakiro.heads.kinds import make_head
 from jakiro.methods import DEFAULT, METHODS, Methods
 from jakiro.methods import methods_from as methods_of
-from jakiro.plots import MISSING
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import Row, read_corpus, read_manifest
-from jakiro.training.curves import write_curves
 from jakiro.training.extract import extract, target_dtype
-from jakiro.training.features import FeatureCache, KeptFeatures
+from jakiro.training.features import FeatureCache
 from jakiro.training.losses import Objective
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import (
@@ -50,7 +46,6 @@ from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, read_target
 from jakiro.zoo.weights import load_config
 
-LONGEST_WAIT = timedelta(days=2)
 # Held-out texts that every checkpoint is judged on
 NUM_CHECKED = 16
 # Texts that first weights are fitted on
@@ -63,7 +58,7 @@ class TrainConfig:
     """All that a training is, as plain data.
 
     Attributes:
-        options: how the head learns; its seed also draws the first weights, its held-out rows are the corpus' first.
+        options: how the head learns; its seed also draws the first weights, its held-out texts are the corpus' first.
         fusion, expert_width, draft_vocab: the head's shape, see its kind's config.
     """
 
@@ -84,11 +79,10 @@ class TrainConfig:
         "Inner width of an expert; default: as many parameters as --init has, else the hidden size.", None
     )
     draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
-    start: str = setting("Initial weights: least-squares or identity.", "least-squares")
     max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
     features: str | None = setting("Folder of features, if several runs share them; if not given, in --work.", None)
     final_report: bool = setting("End with numbers on held-out rows.", True, "--report/--no-report")
-    logdir: str | None = setting("Folder for tensorboard and training.html.", None)
+    logdir: str | None = setting("Folder for tensorboard.", None)
     device: str | None = setting(About.DEVICE, None)
     resume: bool = setting("Continue from the last checkpoint in --work.", False, "--resume")
 
@@ -102,9 +96,7 @@ def train(config: TrainConfig) -> DraftHead:
     plan = planned(config)
     material = read_features(plan)
     head = started(plan, material)
-    trainer = learn(plan, material, head)
-    if trainer.accelerator.is_main_process:
-        finish(plan, material, trainer)
+    finish(plan, material, learn(plan, material, head))
     return head
 
 
@@ -113,7 +105,7 @@ class Plan:
     """What is trained on which text.
 
     Attributes:
-        rows: of the corpus, the first of them held out.
+        rows: the corpus' texts, the first of them held out.
         known: methods, and the kinds of heads that they bring.
         kind: of the head; fields: of its config that the method sets.
         source: a head to start from and its folder; None where there is none.
@@ -166,22 +158,16 @@ def planned(config: TrainConfig) -> Plan:
 
 
 def read_features(plan: Plan) -> Material:
-    """Has the target read the text; of several processes the main one does, and the others wait."""
-    config = plan.config
-    process = _process(config.device)
-    model, _, sha256 = read_target(config.target, process.device, target_dtype(process.device))
+    """Has the target read the text."""
+    config, device = plan.config, choose_device(plan.config.device)
+    model, _, sha256 = read_target(config.target, device, target_dtype(device))
     check_output_function(model)
     target, text = config.target or zoo.DEFAULT_TARGET, model.config.get_text_config()
     shape = _head_config(plan, text, {"target_name": target, "target_sha256": sha256 or ""})
     folder = Path(config.features) if config.features else Path(config.work) / "features"
-    if process.is_main_process:
-        write_manifest(Path(config.out), plan.rows, config.options.num_validation, target)
-    with process.main_process_first():
-        layers, kept = (
-            shape.layers_of(text.num_hidden_layers),
-            KeptFeatures(list(map(Path, config.corpora)), sha256 or target),
-        )
-        extract(model, plan.rows, folder, layers, kept, config.options.precision)
+    write_manifest(Path(config.out), plan.rows, config.options.num_validation, target)
+    layers = shape.layers_of(text.num_hidden_layers)
+    extract(model, plan.rows, folder, layers, sha256 or target, config.options.precision)
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
     return Material(shape, FeatureCache(folder), *(each.weight.detach().float() for each in tables))
 
@@ -200,7 +186,7 @@ def started(plan: Plan, material: Material) -> DraftHead:
     if source is not None and is_continued(source.config, shape):
         continue_weights(head, source)
     else:
-        plan.kind.start(head, cache.texts(first, START_TEXTS, device), config.options.seed, source, config.start)
+        plan.kind.start(head, cache.texts(first, START_TEXTS, device), config.options.seed, source)
     return head
 
 
@@ -217,7 +203,7 @@ def learn(plan: Plan, material: Material, head: DraftHead) -> Trainer:
 
 
 def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
-    """Calibrates the head on the held-out rows, saves it with its card and its minutes, and logs a report."""
+    """Calibrates the head on the held-out texts, saves it with its card and its minutes, and logs a report."""
     config, out, rows = plan.config, Path(plan.config.out), plan.held_out
     log.info("Calibrating on %d held-out rows.", len(rows))
     data = held_out(material.cache, range(len(rows)), material.output_weight)
@@ -234,12 +220,10 @@ def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
     if plan.source is not None and is_continued(plan.source[0].config, material.shape):
         earlier = read_manifest(plan.source[1]).get("minutes", 0.0)
     add_minutes(out, earlier + trainer.elapsed / 60)
-    if config.logdir:
-        draw_curves(Path(config.logdir))
 
 
 def calibrated(objective: Objective, data: HeldOut, seed: int, out: Path) -> None:
-    """Fits the calibration on held-out rows and saves the head with it."""
+    """Fits the calibration on held-out texts and saves the head with it."""
     head = objective.head.eval()
     head.config = replace(head.config, calibration=fit_calibration(objective, data, seed))
     save_head(head, out)
@@ -276,20 +260,6 @@ def _keeps_vocabulary(plan: Plan) -> bool:
     return plan.config.draft_vocab is None and plan.source is not None and bool(plan.source[0].config.draft_vocab_size)
 
 
-def _process(wanted: str | None) -> PartialState:
-    """This process among those that train together.
-
-    Raises:
-        ValueError: accelerate is set to another device than was asked for.
-    """
-    chosen = choose_device(wanted)
-    # The others wait while the main process extracts features; NCCL alone gives up after ten minutes
-    process = PartialState(cpu=chosen.type == "cpu", timeout=LONGEST_WAIT)
-    if wanted is not None and process.device.type != chosen.type:
-        raise ValueError(f"Device {wanted} was asked for, but accelerate is set to {process.device.type}; change one.")
-    return process
-
-
 def is_continued(source: DraftConfig, shape: DraftConfig) -> bool:
     """Whether the weights of a head to start from are of the same kind, and so are all taken over."""
     return (source.kind, source.num_experts, source.fusion) == (shape.kind, shape.num_experts, shape.fusion)
@@ -305,13 +275,6 @@ def _refuse_short_rows(held_out: Sequence[Row]) -> None:
         )
 
 
-def draw_curves(logdir: Path) -> None:
-    try:
-        log.info("Curves in %s.", write_curves(logdir))
-    except ModuleNotFoundError:
-        log.info(MISSING)
-
-
 def _recipe(trainer: Trainer, config: TrainConfig, rows: Sequence[Row]) -> dict[str, object]:
     """How a head was trained, for its card."""
     given = {"method": config.method or "not named", "start from": config.init or "least squares"}
@@ -320,8 +283,8 @@ def _recipe(trainer: Trainer, config: TrainConfig, rows: Sequence[Row]) -> dict[
     return given | {
         "minutes, steps": f"{trainer.elapsed / 60:.1f}{of_what}, {trainer.step:,}",
         "text": f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)",
-        "optimizer": f"{options.optimizer}, peak rate {options.learning_rate:g}",
-        "batches": f"{options.accumulate} × {options.batch_tokens:,} tokens",
+        "optimizer": f"Muon and AdamW, peak rate {options.learning_rate:g}",
+        "batches": f"{options.batch_tokens:,} tokens",
         "precision": options.precision,
         "loss": f"cross-entropy × {options.weights.token:g} + feature × {options.weights.feature:g}",
         "noise": options.feature_noise,

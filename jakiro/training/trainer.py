@@ -5,14 +5,11 @@ import math
 import pickle
 import zlib
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict
 from functools import reduce
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import DistributedType, GradientAccumulationPlugin, broadcast_object_list
 from torch import Tensor
 
 from jakiro.config import require
@@ -24,7 +21,7 @@ from jakiro.kernels.linear import packs_bfloat16
 from jakiro.system import atomic_file
 from jakiro.training.features import Batch, FeatureCache, epoch_batches
 from jakiro.training.losses import Objective, draft_index, sample_vocabulary
-from jakiro.training.optimizer import adamw, muon_and_adamw
+from jakiro.training.optimizer import muon_and_adamw
 from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions, clock_named, learning_rate_at, unroll_steps_at
 from jakiro.zoo.loading import gpu_computes_bfloat16
@@ -34,8 +31,8 @@ ROUTER = "mlp_moe.gate.weight"
 REPORT_STEPS = 20
 AVERAGE_DECAY = 0.99
 WHITENING_TEXTS, NOISE_TEXTS = 100, 16
-# What decides which texts a batch holds, so where a run stands among them, and what the optimizer remembers
-KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation", "optimizer")
+# What decides which texts a batch holds, so where a run stands among them
+KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation")
 log = logging.getLogger(__name__)
 
 
@@ -90,24 +87,22 @@ class Trainer:
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
         self.validate, self.clock = validate, clock or clock_named(options.time_budget_clock)
         self.device = next(head.parameters()).device
-        self.accelerator = _accelerator(self.device)
         self.uses_bfloat16 = options.precision == "bfloat16"
         if self.uses_bfloat16 and self.device.type == "cuda" and not gpu_computes_bfloat16(self.device):
             # Nor in float16, where small gradients become zero.
             log.warning("This GPU does not compute bfloat16 in hardware; the head's passes run in float32.")
             self.uses_bfloat16 = False
         for name, parameter in head.named_parameters():
-            # A router over one expert always says 1; without a gradient, other processes would wait for it
+            # A router over one expert always says 1, whatever it learns
             if name.endswith(ROUTER) and len(parameter) == 1:
                 parameter.requires_grad_(False)
         self.objective = objective or objective_for(head, options.weights, kinds)
-        self.prepared, *self.optimizers = self.accelerator.prepare(self.objective, *self._optimizers())
+        self.optimizers = self._optimizers()
         self.frequent, self.draft_index = self._vocabulary()
         texts = cache.texts(options.num_validation, NOISE_TEXTS)
         self.noise_width = options.feature_noise * float(torch.cat([features for _, features in texts]).std())
-        self.writer = _summary_writer(logdir) if logdir and self.accelerator.is_main_process else None
-        # Batches of the run, and of the epoch, counted over all processes
-        self.step = self.epoch = self.batches = self.next_batch = 0
+        self.writer = _summary_writer(logdir) if logdir else None
+        self.step = self.epoch = self.next_batch = 0
         self.elapsed = 0.0
         self.window: list[dict[str, float]] = []
         self.average: dict[str, Tensor] = {}
@@ -119,15 +114,13 @@ class Trainer:
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         rate, decay = self.options.learning_rate, self.options.weight_decay
-        if self.options.optimizer == "adamw":
-            return [adamw([each for each in self.head.parameters() if each.requires_grad], rate, decay)]
         routers = [name for name, _ in self.head.named_parameters() if name.endswith(ROUTER)]
         is_half = self.uses_bfloat16 and (self.device.type == "cuda" or packs_bfloat16(self.device, torch.bfloat16))
         dtype = torch.bfloat16 if is_half else torch.float32
         return muon_and_adamw(self.head.named_parameters(), rate, decay, self.whitening(), routers, dtype)
 
     def _vocabulary(self) -> tuple[Tensor, Tensor]:
-        """Which draft rows are frequent in the corpus, and the draft index of every target token (−1 without one)."""
+        """Which draft tokens are frequent in the corpus, and the draft index of every target token (−1 without one)."""
         draft_ids, vocab_size = self.head.draft_token_ids, self.head.config.vocab_size
         ids = torch.from_numpy(self.cache.learned_ids(self.options.num_validation).astype("int64"))
         counts = torch.bincount(ids, minlength=vocab_size).to(draft_ids)
@@ -145,18 +138,15 @@ class Trainer:
         """Trains to the end of the schedule and saves the head.
 
         Raises:
-            ValueError: the loss is not finite, or there are fewer batches than a step takes.
+            ValueError: the loss is not finite.
         """
         last = self.clock()
         last_checkpoint = self.elapsed
         while self.progress < 1:
-            for group in self._remaining_groups():
-                parts = self._train_on(group)
-                self.step += 1
-                self.batches, self.next_batch = self.batches + self.step_batches, self.next_batch + self.step_batches
-                now = self.clock()
-                # The main process' clock alone decides, so that all end, and save, after the same step.
-                self.elapsed, last = self._agreed(self.elapsed + now - last), now
+            for indices in self._remaining_batches():
+                parts = self._train_on(indices)
+                self.step, self.next_batch, now = self.step + 1, self.next_batch + 1, self.clock()
+                self.elapsed, last = self.elapsed + now - last, now
                 self._follow()
                 self._report_step(parts | {"seconds": self.elapsed})
                 if self.elapsed - last_checkpoint >= 60 * self.options.checkpoint_minutes:
@@ -182,57 +172,24 @@ class Trainer:
         else:
             self.average = {name: parameter.clone() for name, parameter in parameters.items()}
 
-    def _agreed(self, value):
-        """The main process' value, for every process."""
-        if self.accelerator.num_processes == 1:
-            return value
-        return broadcast_object_list([value])[0]
-
-    def _remaining_groups(self) -> list[list[list[int]]]:
-        """This process' batches for every step that is left in the epoch.
-
-        A step takes the next processes × accumulate batches; a rest that fills no step is left out of this epoch.
-        """
-        options, share = self.options, self.options.accumulate
+    def _remaining_batches(self) -> list[list[int]]:
+        """The batches that are left in the epoch."""
+        options = self.options
         batches = epoch_batches(
             self.cache.lengths, options.num_validation, len(self.cache), options.batch_tokens, options.seed, self.epoch
         )
-        size, first = self.step_batches, self.accelerator.process_index * share
-        if len(batches) < size:
-            raise ValueError(
-                f"There are {len(batches)} batches and a step takes {size}; use fewer processes, a smaller "
-                "--batch-tokens or --accumulate, or more text."
-            )
-        starts = range(self.next_batch, len(batches) - size + 1, size)
-        return [batches[start + first : start + first + share] for start in starts]
+        return batches[self.next_batch :]
 
-    @property
-    def step_batches(self) -> int:
-        """Batches that one step learns from, over all processes."""
-        return self.accelerator.num_processes * self.options.accumulate
-
-    def _train_on(self, group: list[list[int]]) -> dict[str, float]:
-        """One optimizer step; returns the loss' parts, averaged over this process' batches."""
-        options, accelerator = self.options, self.accelerator
+    def _train_on(self, indices: list[int]) -> dict[str, float]:
+        """One optimizer step over a batch; returns the loss' parts."""
+        options = self.options
         rate = learning_rate_at(self.progress, self.step, options)
         for parameters in (each for optimizer in self.optimizers for each in optimizer.param_groups):
             parameters["lr"] = rate * parameters.get("rate", 1.0)
         num_steps = unroll_steps_at(self.progress, options)
-        self.prepared.train()
-        found = []
-        first = self.batches + accelerator.process_index * options.accumulate
-        for place, indices in enumerate(group):
-            last = place == len(group) - 1
-            with nullcontext() if last else accelerator.no_sync(self.prepared):
-                batch = self.cache.batch(indices).to(accelerator.device)
-                found.append(self._backward(batch, num_steps, first + place))
-        parameters = list(self.head.parameters())
-        if options.clip_value is None:
-            norm = float(accelerator.clip_grad_norm_(parameters, options.clip_norm))
-        else:
-            norm = float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
-            accelerator.clip_grad_value_(parameters, options.clip_value)
-        # Processes share their gradients, so each of them sees what is wrong in one.
+        self.objective.train()
+        parts = self._backward(self.cache.batch(indices).to(self.device), num_steps)
+        norm = float(torch.nn.utils.clip_grad_norm_(self.head.parameters(), options.clip_norm))
         if not math.isfinite(norm):
             raise ValueError(
                 f"Loss or gradient is not finite at step {self.step}; resume from the last checkpoint with a lower "
@@ -241,14 +198,12 @@ class Trainer:
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        parts = {name: sum(own[name] for own in found) / len(found) for name in found[0]}
-        parts["positions"] *= len(found)
         return parts | {"learning_rate": rate, "gradient_norm": norm, "unroll": num_steps}
 
-    def _backward(self, batch: Batch, num_steps: int, number: int) -> dict[str, float]:
-        """Adds a batch's gradient; noise and sampled vocabulary depend only on the batch's number in the run."""
+    def _backward(self, batch: Batch, num_steps: int) -> dict[str, float]:
+        """Computes a batch's gradient; noise and sampled vocabulary depend only on its number in the run."""
         options = self.options
-        generator = torch.Generator().manual_seed(options.seed * 1_000_003 + number)
+        generator = torch.Generator().manual_seed(options.seed * 1_000_003 + self.step)
         labels = self.draft_index[batch.ids.flatten()].unique()
         vocabulary = sample_vocabulary(
             self.head.output_weight, self.frequent, labels[labels >= 0], options.sampled_rows, generator
@@ -258,8 +213,8 @@ class Trainer:
             noise = (torch.rand(batch.inputs.shape, generator=generator) - 0.5) * self.noise_width
             noise = noise.to(batch.features.device)
         with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=self.uses_bfloat16):
-            loss, parts = self.prepared(batch, vocabulary, num_steps, noise)
-        self.accelerator.backward(loss / options.accumulate)
+            loss, parts = self.objective(batch, vocabulary, num_steps, noise)
+        loss.backward()
         return parts | {"loss": loss.item()}
 
     def _report_step(self, parts: dict[str, float]) -> None:
@@ -277,20 +232,15 @@ class Trainer:
         self.window = []
         losses = sorted(name for name in means if name.endswith("/token"))
         gaps = (f"{name.removesuffix('/token')} {means[name] - means['target_entropy']:.3f}" for name in losses)
-        if self.accelerator.is_main_process:
-            log.info(
-                "step %d epoch %d.%d %.1f min | gap to target: %s | feature %.4f | lr %.2e | norm %.2f "
-                "| %.0f positions/s",
-                self.step, self.epoch, self.next_batch, self.elapsed / 60, " ".join(gaps),
-                means["main_1/feature"], means["learning_rate"], means["gradient_norm"],
-                means["positions_per_second"],
-            )  # fmt: skip
+        log.info(
+            "step %d epoch %d.%d %.1f min | gap to target: %s | feature %.4f | lr %.2e | norm %.2f | %.0f positions/s",
+            self.step, self.epoch, self.next_batch, self.elapsed / 60, " ".join(gaps), means["main_1/feature"],
+            means["learning_rate"], means["gradient_norm"], means["positions_per_second"],
+        )  # fmt: skip
         self._plot("", means)
 
     def save(self) -> None:
         """Writes the head and the training state, each file whole or not at all, and logs what `validate` returns."""
-        if not self.accelerator.is_main_process:
-            return
         save_head(self.head, self.out)
         if self.state_folder:
             with atomic_file(self.state_folder / STATE_NAME) as unfinished:
@@ -309,15 +259,12 @@ class Trainer:
         state = {
             "head": self.head.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "options": self._options(),
-            "position": [self.step, self.epoch, self.batches, self.next_batch],
+            "options": asdict(self.options),
+            "position": [self.step, self.epoch, self.next_batch],
             "elapsed": self.elapsed,
             "average": self.average,
         }
         return state | {"checksum": checksum(state)}
-
-    def _options(self) -> dict:
-        return asdict(self.options) | {"processes": self.accelerator.num_processes}
 
     def resume(self) -> None:
         """Continues from the last checkpoint in `state_folder`; logs which options differ from those it started with.
@@ -332,7 +279,7 @@ class Trainer:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
             old, position = state["options"], [int(number) for number in state["position"]]
-            self.step, self.epoch, self.batches, self.next_batch = position
+            self.step, self.epoch, self.next_batch = position
             self.elapsed, average = float(state["elapsed"]), dict(state["average"])
             tensors, kept = dict(state["head"]), list(state["optimizers"])
             require(state.pop("checksum") == checksum(state), "it is not what was written")
@@ -341,7 +288,7 @@ class Trainer:
                 f"{path} is not a readable training state; start without --resume, and with --init FOLDER to "
                 "continue from a head's weights."
             ) from error
-        given = self._options()
+        given = asdict(self.options)
         changed = [name for name, value in given.items() if old.get(name) != value]
         said = ", ".join(f"{name} {old.get(name)} → {given[name]}" for name in changed)
         if set(changed) & set(KEPT_OPTIONS):
@@ -360,27 +307,6 @@ class Trainer:
         for optimizer, own in zip(self.optimizers, kept, strict=True):
             optimizer.load_state_dict(own)
         self.average = {name: tensor.to(self.device) for name, tensor in average.items()}
-
-
-def _accelerator(device: torch.device) -> Accelerator:
-    """One with nothing from the user's `accelerate config`: precision, accumulation and compilation are options here.
-
-    Raises:
-        ValueError: that asks for another kind of distribution than copies of the head.
-    """
-    accelerator = Accelerator(
-        cpu=device.type == "cpu",
-        mixed_precision="no",
-        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
-        dynamo_backend="no",
-    )
-    kind = accelerator.distributed_type
-    if kind in (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM):
-        raise ValueError(
-            f"accelerate is set to {kind.value}, but each process trains a whole copy of the head; remove it from "
-            "`accelerate config`, or launch with --multi_gpu."
-        )
-    return accelerator
 
 
 def checksum(value: object, before: int = 0) -> int:

@@ -135,7 +135,7 @@ def report(
     """Agreement, expert facts, and τ by node budget along up to 12 texts that the target wrote greedily.
 
     Args:
-        rows: the held-out corpus rows, the first of the cache.
+        rows: the held-out texts, the first of the cache.
         known: methods, among them the one that drafts with such heads.
     """
     head = objective.head

@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers.cache_utils import Cache, DynamicLayer
 
 from jakiro.core.noise import KeyedNoise
-from jakiro.target.families import output_function, weight_of
+from jakiro.target.families import output_function
 
 # A pass that reads texts waits until this part of a large batch is free, so that it reads several
 _JOINING_SHARE = 16
@@ -35,7 +35,6 @@ class TextRequest:
         max_new_tokens: longest continuation.
         top_k: sample from so many tokens; 0 means all.
         overhang: tokens to write after the end, which a stop id or the limit sets.
-        keep_features: return the target's features too.
     """
 
     number: int
@@ -45,7 +44,6 @@ class TextRequest:
     max_new_tokens: int
     top_k: int = 0
     overhang: int = 0
-    keep_features: bool = False
 
 
 class Written(NamedTuple):
@@ -53,25 +51,17 @@ class Written(NamedTuple):
 
     Attributes:
         ids: the new ids, stop id and overhang included.
-        features: (old and new ids, hidden) float16, the target's after the final norm; None where they are not kept.
     """
 
     request: TextRequest
     ids: list[int]
-    features: Tensor | None = None
 
 
 @dataclass(slots=True)
-class _Row:
+class _Text:
     request: TextRequest
     written: list[int] = field(default_factory=list)
     end: int | None = None
-    features: list[Tensor] = field(default_factory=list)
-
-    def read(self, features: Tensor) -> None:
-        """Keeps, if asked to, the (rows, hidden) features of the ids that were read last."""
-        if self.request.keep_features:
-            self.features.append(features.half())
 
     def take(self, token: int, stop_ids: Collection[int]) -> None:
         self.written.append(token)
@@ -80,14 +70,7 @@ class _Row:
 
     @property
     def finished(self) -> bool:
-        # The last token's features come with the pass that writes one more.
-        after = self.request.overhang + self.request.keep_features
-        return self.end is not None and len(self.written) == self.end + after
-
-    @property
-    def result(self) -> Written:
-        ids = self.written[: self.end + self.request.overhang]
-        return Written(self.request, ids, torch.cat(self.features) if self.features else None)
+        return self.end is not None and len(self.written) == self.end + self.request.overhang
 
 
 @torch.inference_mode()
@@ -101,16 +84,16 @@ def write_texts(model, queue: deque[TextRequest], batch_size: int, stop_ids: Col
     """
     batch = _Batch(model, stop_ids)
     together = max(batch_size // _JOINING_SHARE, 1)
-    while queue or batch.rows:
+    while queue or batch.texts:
         joining = []
-        if not batch.rows or batch_size - len(batch.rows) >= together:
-            joining = [queue.popleft() for _ in range(min(len(queue), batch_size - len(batch.rows)))]
+        if not batch.texts or batch_size - len(batch.texts) >= together:
+            joining = [queue.popleft() for _ in range(min(len(queue), batch_size - len(batch.texts)))]
         if joining:
             batch.join(joining)
         else:
             batch.advance()
-        for row in batch.leave():
-            yield row.result
+        for text in batch.leave():
+            yield Written(text.request, text.written)
 
 
 class _Layer(DynamicLayer):
@@ -131,7 +114,7 @@ class _Layer(DynamicLayer):
 
 
 def _cache(pairs: Iterable[tuple[Tensor, Tensor]] = ()) -> Cache:
-    """A cache with these keys and values of each layer, (rows, kv_heads, columns, head_dim)."""
+    """A cache with these keys and values of each layer, (texts, kv_heads, columns, head_dim)."""
     cache = Cache(layer_class_to_replicate=_Layer)
     for index, pair in enumerate(pairs):
         cache.update(*pair, index)
@@ -139,12 +122,12 @@ def _cache(pairs: Iterable[tuple[Tensor, Tensor]] = ()) -> Cache:
 
 
 class _Batch:
-    """Rows being written, padded on the left, with their keys and values."""
+    """Texts being written, padded on the left, with their keys and values."""
 
     def __init__(self, model, stop_ids: Collection[int]) -> None:
         self.model, self.stop_ids, self.device = model, stop_ids, model.device
-        self.output = output_function(model, weight_of(model.get_input_embeddings()))
-        self.rows: list[_Row] = []
+        self.output = output_function(model, model.get_input_embeddings().weight.detach())
+        self.texts: list[_Text] = []
         self.mask = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
         self.cache = _cache()
 
@@ -155,27 +138,27 @@ class _Batch:
         padded = [[0] * count + request.ids for count, request in zip(padding, requests, strict=True)]
         ids, counts = torch.tensor(padded, device=self.device), torch.tensor(padding, device=self.device)
         mask = (torch.arange(longest, device=self.device) >= counts[:, None]).long()
-        cache, rows = _cache(), [_Row(request) for request in requests]
-        self._run(rows, ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
+        cache, texts = _cache(), [_Text(request) for request in requests]
+        self._run(texts, ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
         width = max(longest, self.mask.shape[1])
         self.mask = torch.cat([functional.pad(each, (width - each.shape[1], 0)) for each in (self.mask, mask)])
-        self.cache = _stacked(self.cache, cache, width) if self.rows else cache
-        self.rows += rows
+        self.cache = _stacked(self.cache, cache, width) if self.texts else cache
+        self.texts += texts
 
     def advance(self) -> None:
-        """Writes one more token of every row."""
+        """Writes one more token of every text."""
         positions = self.mask.sum(-1, keepdim=True)
-        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.rows), 1)], dim=1)
-        ids = torch.tensor([[row.written[-1]] for row in self.rows], device=self.device)
-        self._run(self.rows, ids, self.mask, positions, self.cache)
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.texts), 1)], dim=1)
+        ids = torch.tensor([[text.written[-1]] for text in self.texts], device=self.device)
+        self._run(self.texts, ids, self.mask, positions, self.cache)
 
-    def leave(self) -> list[_Row]:
-        """Removes and returns the finished rows, and removes padding that no other row needs."""
-        finished = [row for row in self.rows if row.finished]
+    def leave(self) -> list[_Text]:
+        """Removes and returns the finished texts, and removes padding that no other text needs."""
+        finished = [text for text in self.texts if text.finished]
         if not finished:
             return []
-        going = [place for place, row in enumerate(self.rows) if not row.finished]
-        self.rows = [self.rows[place] for place in going]
+        going = [place for place, text in enumerate(self.texts) if not text.finished]
+        self.texts = [self.texts[place] for place in going]
         self.mask = self.mask[going]
         if not going:
             self.mask, self.cache = self.mask[:, :0], _cache()
@@ -187,30 +170,29 @@ class _Batch:
         )
         return finished
 
-    def _run(self, rows: list[_Row], ids: Tensor, mask: Tensor, positions: Tensor, cache: Cache) -> None:
+    def _run(self, texts: list[_Text], ids: Tensor, mask: Tensor, positions: Tensor, cache: Cache) -> None:
         features = self.model.base_model(
             input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache
         ).last_hidden_state
-        tokens = _choices(rows, self.output(features[:, -1]).float())
-        for row, own, seen, token in zip(rows, features, mask[:, -ids.shape[1] :].bool(), tokens, strict=True):
-            row.read(own[seen])
-            row.take(token, self.stop_ids)
+        tokens = _choices(texts, self.output(features[:, -1]).float())
+        for text, token in zip(texts, tokens, strict=True):
+            text.take(token, self.stop_ids)
 
 
-def _choices(rows: Sequence[_Row], logits: Tensor) -> list[int]:
-    """The next token of every row; logits are (rows, vocab_size) float32."""
+def _choices(texts: Sequence[_Text], logits: Tensor) -> list[int]:
+    """The next token of every text; logits are (texts, vocab_size) float32."""
     tokens = logits.argmax(-1)
     sampled: dict[int, list[int]] = {}
-    for place, row in enumerate(rows):
-        if row.request.temperature > 0:
-            sampled.setdefault(row.request.top_k, []).append(place)
+    for place, text in enumerate(texts):
+        if text.request.temperature > 0:
+            sampled.setdefault(text.request.top_k, []).append(place)
     for top_k, places in sampled.items():
-        tokens[places] = _sample(logits[places], [rows[place] for place in places], top_k)
+        tokens[places] = _sample(logits[places], [texts[place] for place in places], top_k)
     return tokens.tolist()
 
 
-def _sample(logits: Tensor, rows: Sequence[_Row], top_k: int) -> Tensor:
-    """(rows,) sampled tokens, each with the noise of its own seed and position."""
+def _sample(logits: Tensor, texts: Sequence[_Text], top_k: int) -> Tensor:
+    """(texts,) sampled tokens, each with the noise of its own seed and position."""
 
     def column(values: list, dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=logits.device)[:, None]
@@ -218,15 +200,15 @@ def _sample(logits: Tensor, rows: Sequence[_Row], top_k: int) -> Tensor:
     candidates = torch.arange(logits.shape[1], device=logits.device).expand_as(logits)
     if 0 < top_k < logits.shape[1]:
         logits, candidates = logits.topk(top_k)
-    seeds = column([row.request.seed for row in rows], torch.int64)
-    positions = column([len(row.request.ids) + len(row.written) for row in rows], torch.int64)
-    temperatures = column([row.request.temperature for row in rows], torch.float32)
+    seeds = column([text.request.seed for text in texts], torch.int64)
+    positions = column([len(text.request.ids) + len(text.written) for text in texts], torch.int64)
+    temperatures = column([text.request.temperature for text in texts], torch.float32)
     best = (logits / temperatures + KeyedNoise(seeds).at(positions, candidates)).argmax(-1, keepdim=True)
     return candidates.gather(1, best)[:, 0]
 
 
 def _stacked(first: Cache, second: Cache, width: int) -> Cache:
-    """Both caches' rows, padded on the left to `width` columns."""
+    """Both caches' texts, padded on the left to `width` columns."""
 
     def joined(*parts: Tensor) -> Tensor:
         return torch.cat([functional.pad(part, (0, 0, width - part.shape[2], 0)) for part in parts])

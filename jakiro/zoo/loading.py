@@ -24,7 +24,7 @@ from jakiro.heads.model_head import ModelHead, refuse_other_tokens
 from jakiro.kernels.compiled.library import begin_building
 from jakiro.kernels.linear import native_works, packing_works, round_linears
 from jakiro.methods import METHODS, PLAIN, Methods
-from jakiro.system import cache_folder, within_memory
+from jakiro.system import within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
 from jakiro.target.model import ROUNDED, TargetModel
 from jakiro.target.stored import SHAPES, StoredModel
@@ -166,7 +166,7 @@ def _read_model(pair: zoo.Pair, options: LoadOptions, config, device: torch.devi
         in_blocks = options.dtype == "8bit" and packing_works(device, dtype) and native_works()
         placed = replace(options, dtype=None) if in_blocks else options
         place = place_target(placed, pair.target_name, config, device, dtype)
-        model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
+        model, sha256 = weights.load_model(pair.target_name, device, dtype, hashing=hashed_aside, **place.options)
         if in_blocks:
             round_linears(model)
             setattr(model, ROUNDED, True)
@@ -351,9 +351,6 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
             "The file's weights are rounded to bfloat16 here: its own bits are read on a CPU in float32, by compiled "
             f"code, for {' and '.join(SHAPES)}."
         )
-    spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
-    if spread:
-        notices.append(spread)
     if len(read.tokenizer) > target.vocab_size:
         notices.append(
             f"The tokenizer has {len(read.tokenizer):,} tokens, the model knows {target.vocab_size:,}: prompts that "
@@ -375,21 +372,20 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
 
 
 def device_and_dtype(options: LoadOptions) -> tuple[torch.device, torch.dtype]:
-    """Where and in what the model computes: with device "auto" the first one, with 4 or 8 bits the dtype around them.
+    """Where and in what the model computes: with 4 or 8 bits the dtype around them.
 
     Raises:
         ValueError: no such device here, or an unknown dtype.
     """
-    device = choose_device(None if options.device == placement.AUTO else options.device)
+    device = choose_device(options.device)
     return device, choose_dtype(None if options.dtype in placement.BITS else options.dtype, device)
 
 
 def place_target(
     options: LoadOptions, name: str, config, device: torch.device, dtype: torch.dtype
 ) -> placement.Placement:
-    """Where a target goes, by its transformers config; errors are `placement.place`'s."""
-    bits, offload = placement.BITS.get(options.dtype), cache_folder() / "offload"
-    return placement.place(name, config, None if options.device == placement.AUTO else device, dtype, bits, offload)
+    """How a target gets there, by its transformers config; errors are `placement.place`'s."""
+    return placement.place(name, config, device, dtype, placement.BITS.get(options.dtype))
 
 
 def read_target(name: str | None, device: torch.device, dtype: torch.dtype):
@@ -399,8 +395,8 @@ def read_target(name: str | None, device: torch.device, dtype: torch.dtype):
         ValueError: unknown name, it can't be fetched, or it does not fit there.
     """
     name = zoo.resolve(name, zoo.NO_HEAD).target_name
-    place = placement.place(name, weights.load_config(name), device, dtype, None, cache_folder() / "offload")
-    return weights.load_target(name, place.device, dtype, **place.options)
+    place = placement.place(name, weights.load_config(name), device, dtype)
+    return weights.load_target(name, device, dtype, **place.options)
 
 
 _DEVICES = ("cpu", "cuda")
@@ -417,7 +413,7 @@ def choose_device(device: str | None) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError as error:
-        raise ValueError(f"Unknown device {device!r}; use “cpu”, “cuda” or “auto”.") from error
+        raise ValueError(f"Unknown device {device!r}; use “cpu” or “cuda”.") from error
     if chosen.type not in _DEVICES:
         raise ValueError(
             f"Device “{device}” is not supported: exact numerics needs float64, and kernels are tested on CPUs "

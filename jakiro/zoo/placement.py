@@ -1,7 +1,6 @@
-"""Where a target's weights go: how much memory they need, what is free, one device or several, 4 or 8 bits.
+"""Whether a target's weights have room: how much memory they need, what is free, 4 or 8 bits.
 
-Everything is decided from the config, before a byte of the weights is read. Spreading a model over GPUs, memory and
-disk is accelerate's work.
+Everything is decided from the config, before a byte of the weights is read.
 """
 
 import importlib.util
@@ -14,7 +13,6 @@ from jakiro.target.families import num_kv_heads
 from jakiro.zoo.refusals import one_sentence
 
 BITS = {"4bit": 4, "8bit": 8}
-AUTO = "auto"
 CACHE_TOKENS = 2048
 # Of what is free, for weights and cache; the rest is for what a pass needs.
 USABLE_SHARE = 0.9
@@ -62,12 +60,10 @@ class Placement:
     """What to hand to transformers.
 
     Attributes:
-        device: where the model goes as a whole; with a device map, where its output function will be.
         needed: memory of the target.
         options: for `from_pretrained`: device map and quantisation.
     """
 
-    device: torch.device
     needed: MemoryNeeded
     options: dict = field(default_factory=dict)
 
@@ -128,46 +124,30 @@ def most_gpu_memory(device: torch.device) -> int | None:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
-def place(
-    name: str, config, device: torch.device | None, dtype: torch.dtype, bits: int | None, offload_folder: Path
-) -> Placement:
-    """Decides where a target goes.
+def place(name: str, config, device: torch.device, dtype: torch.dtype, bits: int | None = None) -> Placement:
+    """Whether a target has room on a device, and how its weights get there.
 
     Args:
         name: what the target is called in errors.
         config: its transformers config.
-        device: one device, or None for all there are: GPUs first, then memory, then the disk.
         dtype, bits: what its weights are loaded as; 4 or 8 bits need bitsandbytes.
-        offload_folder: where accelerate may put what fits nowhere else.
 
     Raises:
         NoRoom: too large for the device, with both numbers.
         ValueError: bits without bitsandbytes.
     """
     options = {} if bits is None else {"quantization_config": _quantisation(bits, dtype)}
-    needed = memory_needed(config, dtype, bits)
-    if device is None:
-        memory = {index: free_memory(torch.device("cuda", index)) for index in range(torch.cuda.device_count())}
-        memory["cpu"] = free_memory(torch.device("cpu"))
-        usable = {where: int(USABLE_SHARE * free) for where, free in memory.items()}
-        first = torch.device("cuda", 0) if torch.cuda.device_count() else torch.device("cpu")
-        return Placement(
-            first, needed, options | {"device_map": AUTO, "max_memory": usable, "offload_folder": str(offload_folder)}
-        )
-    free = free_memory(device)
+    needed, free = memory_needed(config, dtype, bits), free_memory(device)
     if needed.total > USABLE_SHARE * free:
-        if device.type == "cuda" and torch.cuda.device_count() > 1:
-            return place(name, config, None, dtype, bits, offload_folder)
         held = torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
         raise NoRoom(
             f"{name} needs about {needed}, and {device} has {gigabytes(free)} free; "
-            f"{_way_out(config, device, dtype, bits)}choose a smaller model or dtype, or device “auto”, which also "
-            "uses other devices and the disk.",
+            f"{_way_out(config, device, dtype, bits)}choose a smaller model or dtype.",
             fits_alone=needed.total <= USABLE_SHARE * (free + held),
         )
     # Straight to a GPU, file by file: a machine with little memory of its own can load what the GPU holds
     straight = {"device_map": {"": str(device)}} if bits or device.type == "cuda" else {}
-    return Placement(device, needed, options | straight)
+    return Placement(needed, options | straight)
 
 
 def check_room(name: str, needed: float) -> None:
@@ -190,22 +170,6 @@ def _way_out(config, device: torch.device, dtype: torch.dtype, bits: int | None)
         if needed.total <= USABLE_SHARE * free_memory(device):
             return f"with --dtype {name} it needs {gigabytes(needed.total)} and fits; else "
     return ""
-
-
-def where_layers_lie(device_map: dict | None) -> str | None:
-    """A notice where a model is spread over devices, from accelerate's map of its modules; else None."""
-    places = [str(place) for place in (device_map or {}).values()]
-    if len(set(places)) < 2:
-        return None
-    shares = [f"{places.count(place)} on {_place_name(place)}" for place in dict.fromkeys(places)]
-    sentence = f"The target's {len(places)} parts are spread: {', '.join(shares)}."
-    if "disk" in places or ("cpu" in places and len(set(places) - {"cpu", "disk"}) > 0):
-        sentence += " Parts in memory or on disk are fetched again for every pass, which is slow."
-    return sentence
-
-
-def _place_name(place: str) -> str:
-    return f"GPU {place}" if place.isdigit() else {"cpu": "the CPU", "disk": "the disk"}.get(place, place)
 
 
 def _quantisation(bits: int, dtype: torch.dtype):

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from jakiro.plots import Look, plain, write_report
 from jakiro.system import errors_as_one_sentence, write_atomically
+from lab.charts import Look, plain, write_charts
 
 # What `evaluate` calls all prompts together
 ALL = "all"
@@ -70,21 +70,16 @@ def tau_chart(
     names = sorted(found, key=first.get)
     temperatures = sorted({temperature for values in found.values() for temperature in values})
 
-    def figures(look: Look) -> list[Figure]:
-        return [
-            Figure(
-                [
-                    Scatter(
-                        x=[found[name].get(temperature) for name in names], y=[plain(name) for name in names],
-                        mode="markers", name=f"temperature {temperature:g}", marker=look.marker(place),
-                    )
-                    for place, temperature in enumerate(temperatures)
-                ],
-                look.layout("Tokens a step", f"τ with {nodes} nodes", height=120 + 24 * len(names)),
-            ).update_xaxes(range=[1, None])
-        ]  # fmt: skip
-
-    write_report(out, "What we tried", (), figures)
+    look = Look()
+    marks = [
+        Scatter(
+            x=[found[name].get(temperature) for name in names], y=[plain(name) for name in names],
+            mode="markers", name=f"temperature {temperature:g}", marker=look.marker(place),
+        )
+        for place, temperature in enumerate(temperatures)
+    ]  # fmt: skip
+    layout = look.layout("Tokens a step", f"τ with {nodes} nodes", height=120 + 24 * len(names))
+    write_charts(out, "What we tried", [Figure(marks, layout).update_xaxes(range=[1, None])])
 
 
 if __name__ == "__main__":

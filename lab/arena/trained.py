@@ -16,11 +16,10 @@ from jakiro.bench.report import resampled_interval
 from jakiro.engine import costs
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
-from jakiro.plots import Look, plain, write_report
 from jakiro.system import write_atomically
 from lab import raw
 from lab.arena.tables import speed_tables
-from lab.charts import share_lines
+from lab.charts import Look, plain, share_lines, write_charts
 from lab.figures import brackets, folder, markdown, put, table_options
 
 SCORES, TIMES, SPEEDS = "heads-equal-minutes.json", "heads-draft-ms.json", "heads-equal-minutes-speed.json"
@@ -158,11 +157,11 @@ def blocks() -> dict[str, str]:
     }
 
 
-def figures(rows: Sequence[Replayed], times: Mapping, look: Look) -> list:
+def figures(rows: Sequence[Replayed], times: Mapping) -> list:
     """Passes a step, milliseconds by levels, and kept levels by depth."""
     from plotly.graph_objects import Bar, Figure, Scatter
 
-    here = _of_one_tree(rows)
+    look, here = Look(), _of_one_tree(rows)
     names = [plain(row.method) for row in here]
     about = f"temperature {TEMPERATURE:g}, {NODES} nodes"
     passes = Figure(
@@ -181,7 +180,6 @@ def figures(rows: Sequence[Replayed], times: Mapping, look: Look) -> list:
         look.layout("Milliseconds of a draft", "levels", "ms"),
     ).update_yaxes(rangemode="tozero").update_xaxes(dtick=1)  # fmt: skip
     depth = share_lines(
-        look,
         "Steps that keep a draft token at each depth",
         f"depth, {about}",
         "share",
@@ -222,7 +220,7 @@ def main() -> None:
     if chosen.time:
         time_drafts(JakiroGenerator.from_pretrained())
     if chosen.chart is not None:
-        write_report(chosen.chart, "Trained drafters", (), lambda look: figures(read(), _times(), look))
+        write_charts(chosen.chart, "Trained drafters", figures(read(), _times()))
     put(blocks(), chosen.write)
 
 

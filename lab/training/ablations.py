@@ -22,7 +22,7 @@ from jakiro.methods.eagle2 import METHOD as DENSE
 from jakiro.system import comma_list, errors_as_one_sentence, write_atomically
 from jakiro.training.evaluate import EvaluateConfig, evaluate
 from jakiro.training.losses import LossWeights
-from jakiro.training.schedule import LOSSES, OFFICIAL_OPTIMIZER, TrainingOptions
+from jakiro.training.schedule import TrainingOptions
 from jakiro.training.train import TrainConfig, train
 from jakiro.training.trainer import STATE_NAME
 
@@ -42,8 +42,7 @@ def variants(width: int, vocabulary: int, tokens: int | None) -> dict[str, dict]
     """
     return {
         BASE: {"expert_width": width, "draft_vocab": vocabulary},
-        "official loss": {"weights": LOSSES["official"]},
-        "official loss and optimizer": {"weights": LOSSES["official"], **OFFICIAL_OPTIMIZER},
+        "official loss": {"weights": LossWeights(token=0.1, feature=1.0, contrastive=0.5)},
         "cross-entropy only": {"weights": LossWeights(feature=0.0)},
         "unroll 1": {"unroll": 1},
         "unroll 3": {"unroll": 3},

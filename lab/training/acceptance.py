@@ -5,8 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from jakiro.plots import Look, write_report
-from lab.charts import share_lines
+from lab.charts import share_lines, write_charts
 
 COUNTS = (1, 2, 4, 8)
 RULES = ("p ÷ q, without replacement", "keyed, the k best", "keyed, independent draws", "the k best of q")
@@ -66,10 +65,5 @@ def _tested(p: Tensor, q: Tensor, count: int, candidates: Tensor, generator: tor
 def write_chart(path: Path, tables: dict[str, dict[str, list[float]]]) -> None:
     """A report with one plot for each pair and a line for each rule."""
     x = [str(count) for count in COUNTS]
-
-    def figures(look: Look) -> list:
-        return [
-            share_lines(look, title, "candidates", "one of them is kept", x, shares) for title, shares in tables.items()
-        ]
-
-    write_report(path, "Acceptance against the number of candidates", (), figures)
+    figures = [share_lines(title, "candidates", "one of them is kept", x, shares) for title, shares in tables.items()]
+    write_charts(path, "Acceptance against the number of candidates", figures)

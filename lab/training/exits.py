@@ -31,7 +31,7 @@ from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import read_corpus
 from jakiro.training.cross_entropy import SoftCrossEntropy, VocabularySlice
 from jakiro.training.extract import extract
-from jakiro.training.features import Batch, FeatureCache, KeptFeatures
+from jakiro.training.features import Batch, FeatureCache
 from jakiro.training.losses import LossWeights, draft_index, learnable_positions, target_of
 from jakiro.training.parallel import ParallelObjective
 from jakiro.training.schedule import TrainingOptions
@@ -225,7 +225,7 @@ def train_exit(
     named = {"target_name": name, "target_sha256": sha256 or ""}
     config = head_config(KNOWN[method].kind, text, expert_width, draft_vocab, **shape, **named)
     write_manifest(out, rows, validation_rows, name)
-    extract(model, rows, work / "features", config.exit_layers, KeptFeatures((), sha256 or name), precision)
+    extract(model, rows, work / "features", config.exit_layers, sha256 or name, precision)
     cache, head = FeatureCache(work / "features"), make_head(config, KNOWN.kinds)
     if config.draft_vocab_size:
         kept = frequent_token_ids(cache.learned_ids(validation_rows), config.vocab_size, config.draft_vocab_size)

@@ -17,7 +17,6 @@ from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Target, Threads, option
 from jakiro.core.tree import DraftTree
 from jakiro.kernels.linear import packs_bfloat16
-from jakiro.plots import Look, write_report
 from jakiro.system import errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.training.calibrate import fit_weights
@@ -25,7 +24,7 @@ from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.split import in_order_of_content
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
-from lab.charts import share_lines
+from lab.charts import share_lines, write_charts
 from lab.layers.plan import LayerPlan, plan_path
 from lab.methods.skip import DRAFT_VOCABULARY, SkippingHead
 from lab.training.layer_search import LayerStack, Subset, best_speed, break_even, leave_out
@@ -144,11 +143,8 @@ def write_chart(path: Path, found: Sequence[Subset], drafts: Sequence[float], pa
         "agreement with the whole target": [each.agreement for each in found],
         "break-even": [break_even(draft, passes[0], passes[1]) for draft in drafts],
     }
-
-    def figures(look: Look) -> list:
-        return [share_lines(look, "Skipped layers", "layers kept", "share of tokens", counts, lines)]
-
-    write_report(path, "Agreement against layers kept", (), figures)
+    figure = share_lines("Skipped layers", "layers kept", "share of tokens", counts, lines)
+    write_charts(path, "Agreement against layers kept", [figure])
 
 
 if __name__ == "__main__":

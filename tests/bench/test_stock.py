@@ -14,13 +14,13 @@ QUESTION = Question("1", "math", ("Count from 1 to 5.",))
 
 
 def test_the_clock_starts_at_the_first_token(monkeypatch):
-    """The first call comes after the prefill, with one token; two steps follow, of one token and of three."""
+    """The first call comes after the prefill, with one token; two steps follow."""
     moments = iter([7.0, 8.0, 10.5])
     monkeypatch.setattr(stock, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
     clock = stock._TokenTimes(torch.device("cpu"))
-    for length in (21, 22, 25):
+    for length in (21, 22, 23):
         clock(torch.zeros((1, length)), None)
-    assert (clock.seconds, clock.num_steps, clock.num_tokens) == (3.5, 2, 4)
+    assert (clock.seconds, clock.num_steps) == (3.5, 2)
 
 
 def test_generate_counts_each_token_once():
@@ -30,11 +30,5 @@ def test_generate_counts_each_token_once():
     assert len(plain.token_ids) <= 6 and text
     assert (plain.num_steps, plain.num_accepted) == (plain.decoded, 0)
     assert plain.seconds > 0 and plain.comparable
-    lookup, same = runner(Lane("hf-prompt-lookup"), messages, SamplingParams(max_new_tokens=6), QUESTION, 0)
-    assert lookup.token_ids == plain.token_ids and same == text
-    assert lookup.num_steps + lookup.num_accepted == lookup.decoded
-    again = [{"role": "user", "content": "Say it again: the cat sat on the mat, the cat sat on the mat, the cat sat."}]
-    copied, _ = runner(Lane("hf-prompt-lookup"), again, SamplingParams(max_new_tokens=16), QUESTION, 0)
-    assert copied.num_accepted > 0 and copied.num_steps < copied.decoded
     sampled, _ = runner(Lane("hf-generate"), messages, SamplingParams(1.0, max_new_tokens=3), QUESTION, 0)
     assert not sampled.comparable

@@ -1,4 +1,4 @@
-"""The doctor for pairs: a good one runs, and the cause of every broken one is named before a large model is read."""
+"""The doctor for pairs: a good one is described, and the cause of every broken one is named; no target is read."""
 
 import hashlib
 import json
@@ -29,24 +29,17 @@ def pair(tmp_path, monkeypatch):
     return tmp_path
 
 
-def report(pair, **options):
-    return list(examine(LoadOptions(str(pair / "target"), str(pair / "head"), "cpu", "float32"), **options))
+def report(pair):
+    return list(examine(LoadOptions(str(pair / "target"), str(pair / "head"), "cpu", "float32")))
 
 
-def test_a_good_pair_is_described_and_run(pair):
+def test_a_good_pair_is_described(pair):
     found = report(pair)
     assert all(finding.ok for finding in found)
     text = "\n".join(f"{finding.what}: {finding.found}" for finding in found)
     assert "target: llama, hidden size 64, 4 query and 2 key/value heads, vocabulary 260" in text
     assert "head: Jakiro, summed fusion, 2 experts of inner width" in text and "from head.safetensors" in text
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
-    assert re.search(r"run: Plain decoding: 32 tokens, \d+\.\d tokens/s$", text, re.M)
-    assert re.search(r"run: Jakiro, trees of 16 nodes: 32 tokens, τ \d\.\d\d$", text, re.M), (
-        "what no answer does has no speed"
-    )
-    assert re.search(r"run: Jakiro, trees that size themselves: 32 tokens, \d+\.\d tokens/s, τ \d\.\d\d$", text, re.M)
-    assert "the same as plain decoding's over 32 tokens" in text
-    assert re.search(r"memory: first token after \d+\.\d s, \d+\.\d [GM]B of this process at most$", text, re.M)
 
 
 def test_a_cache_that_takes_nothing_is_not_called_good(tmp_path, monkeypatch, capsys):

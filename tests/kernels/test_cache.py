@@ -78,18 +78,17 @@ def in_one_tensor(cache) -> list[bool]:
 
 
 @pytest.mark.parametrize(
-    ("shapes", "together", "shared"),
+    ("shapes", "shared"),
     [
-        ([(2, 4, 4)] * 3, True, [True, True, True]),
-        ([(2, 4, 4)] * 3, False, [False, False, False]),
-        ([(2, 4, 4), (1, 4, 4), (2, 8, 8)], True, [True, False, False]),
-        ([(2, 4, 6), (2, 4, 4), (2, 4, 4)], True, [False, True, True]),
+        ([(2, 4, 4)] * 3, [True, True, True]),
+        ([(2, 4, 4), (1, 4, 4), (2, 8, 8)], [True, False, False]),
+        ([(2, 4, 6), (2, 4, 4), (2, 4, 4)], [False, True, True]),
     ],
 )
-def test_rows_move_alike_in_one_tensor_and_apart(shapes, together, shared):
+def test_rows_move_alike_in_one_tensor_and_apart(shapes, shared):
     """Shapes are (heads, width of keys, width of values); layers that differ from the first keep their own rows."""
     torch.manual_seed(0)
-    cache = RowCache(len(shapes), 20, together=together)
+    cache = RowCache(len(shapes), 20)
     written = []
     for layer, (heads, key_width, value_width) in enumerate(shapes):
         states = [torch.randn((1, heads, 12, width), device=DEVICE) for width in (key_width, value_width)]

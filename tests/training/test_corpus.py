@@ -3,7 +3,6 @@ import json
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,7 +11,6 @@ from jakiro.prompts import load_questions
 from jakiro.target.families import stop_ids
 from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, read_corpus, write_part
 from jakiro.training.exclusion import evaluation_runs, word_runs
-from jakiro.training.features import KeptFeatures, Text, features_path, write_file
 from jakiro.training.messages import made_messages
 from jakiro.training.writing import write_texts
 from tests.support import byte_tokenizer
@@ -88,28 +86,6 @@ def test_a_short_prompt_is_excluded_as_a_whole_alone():
     assert word_runs("?!") == set()
     short = [turn for question in load_questions() for turn in question.turns if len(turn.split()) < 10]
     assert short and all(not word_runs(turn).isdisjoint(evaluation_runs()) for turn in short)
-
-
-def test_kept_features_are_those_of_the_stock_target(writer_of_text, tmp_path):
-    model, _ = writer_of_text
-    for rows in (6, 12):
-        writer(writer_of_text, tmp_path, features_of="some weights").write(rows)
-    assert sorted(path.name for path in tmp_path.glob("*.safetensors")) == [
-        "part-00000.safetensors",
-        "part-00001.safetensors",
-    ]
-    rows = read_corpus([tmp_path])
-    kept = KeptFeatures([tmp_path], "some weights")
-    assert len(kept) == len(rows) > 8
-    for row in rows:
-        with torch.inference_mode():
-            stock = model.model(input_ids=torch.tensor([row.ids]), use_cache=False).last_hidden_state[0]
-        found = kept.of(row.ids)
-        assert found.dtype == torch.float16
-        np.testing.assert_allclose(found.numpy(), stock.half().numpy(), rtol=2e-3, atol=2e-3)
-    assert kept.of([*rows[0].ids, 5]) is None
-    assert len(KeptFeatures([tmp_path], "other weights")) == 0
-    assert len(KeptFeatures([tmp_path / "part-00001.jsonl.gz"], "some weights")) < len(rows)
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"rubbish"])
@@ -205,35 +181,15 @@ def test_a_manifest_of_wrong_values_is_named(values, tmp_path):
         read_corpus([tmp_path])
 
 
-def test_a_corpus_that_was_killed_has_the_same_rows_and_features_that_differ_by_rounding_alone(
-    writer_of_text, tmp_path
-):
-    """What docs/training.md promises: texts do not depend on their batch; features do, in their last bits."""
-    given = {"features_of": "some weights"}
-    writer(writer_of_text, tmp_path / "whole", **given).write(12)
-    writer(writer_of_text, tmp_path / "killed", **given).write(12)
+def test_a_corpus_that_was_killed_has_the_same_rows(writer_of_text, tmp_path):
+    """What docs/training.md promises: texts do not depend on their batch."""
+    writer(writer_of_text, tmp_path / "whole").write(12)
+    writer(writer_of_text, tmp_path / "killed").write(12)
     for path in (tmp_path / "killed").glob("part-00001.*"):
         path.unlink()
-    writer(writer_of_text, tmp_path / "killed", **given).write(12)
+    writer(writer_of_text, tmp_path / "killed").write(12)
     whole, killed = (read_corpus([tmp_path / name]) for name in ("whole", "killed"))
     assert [row.ids for row in whole] == [row.ids for row in killed]
-    ours, theirs = (KeptFeatures([tmp_path / name], "some weights") for name in ("killed", "whole"))
-    for row in whole:
-        torch.testing.assert_close(ours.of(row.ids), theirs.of(row.ids), atol=4e-3, rtol=4e-3)
-
-
-def test_kept_features_in_which_a_bit_is_flipped_are_computed_again(tmp_path, caplog):
-    part = tmp_path / "part-00000.jsonl.gz"
-    texts = [Text([1, 2, 3], torch.ones(3, 4).half()), Text([4, 5], torch.ones(2, 4).half())]
-    write_file(features_path(part), texts, {"target": "w"})
-    assert torch.equal(KeptFeatures([part], "w").of([1, 2, 3]), texts[0].features)
-    data = bytearray(features_path(part).read_bytes())
-    place = data.index(texts[1].features.numpy().tobytes() + b"", len(data) // 4)
-    data[place + 3] ^= 1
-    features_path(part).unlink()
-    features_path(part).write_bytes(data)
-    kept = KeptFeatures([part], "w")
-    assert [kept.of(ids) is None for ids in ([1, 2, 3], [4, 5])].count(True) == 1 and "is damaged: text" in caplog.text
 
 
 PASSAGE = "An owl watched the harbour until the last lamp went out. " * 40

@@ -4,7 +4,6 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.training import bound
@@ -80,8 +79,7 @@ def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monk
 
 
 @FUSIONS
-def test_device_tag_training_reaches_its_checkpoint(cache, fusion, tmp_path, monkeypatch):
-    monkeypatch.setattr(Accelerator, "device", property(lambda self: PRETENDED))
+def test_device_tag_training_reaches_its_checkpoint(cache, fusion, tmp_path):
     options = TrainingOptions(max_steps=2, batch_tokens=64, num_validation=4, unroll_from=0.5)
     seen = []
 
@@ -99,8 +97,7 @@ def test_device_tag_training_reaches_its_checkpoint(cache, fusion, tmp_path, mon
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
-def test_device_tag_a_run_is_resumed_with_its_average_where_its_weights_are(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(Accelerator, "device", property(lambda self: PRETENDED))
+def test_device_tag_a_run_is_resumed_with_its_average_where_its_weights_are(cache, tmp_path):
     options = TrainingOptions(max_steps=3, batch_tokens=64, num_validation=4, average_from=0.0)
 
     def trainer():

@@ -42,23 +42,6 @@ def test_an_interrupted_extraction_is_continued_not_repeated(tmp_path):
     assert_equal_features(FeatureCache(tmp_path), whole)
 
 
-def test_features_that_are_known_are_not_computed(tmp_path):
-    target, seen = tiny_target(), []
-
-    def watched(ids):
-        seen.append(len(ids))
-        return features_of(target)(ids)
-
-    known = {tuple(ids): torch.full((len(ids), HIDDEN), 3, dtype=torch.float16) for ids, _ in tiny_sequences()[::2]}
-    list(write_features(tmp_path, tiny_sequences(), HIDDEN, watched, kept=lambda ids: known.get(tuple(ids))))
-    cache = FeatureCache(tmp_path)
-    assert sum(seen) == len(tiny_sequences()) - len(known)
-    for index, (ids, _) in enumerate(tiny_sequences()):
-        features = cache.batch([index]).features[0]
-        expected = torch.full_like(features, 3) if tuple(ids) in known else features_of(target)(torch.tensor([ids]))[0]
-        torch.testing.assert_close(features, expected, atol=2e-3, rtol=2e-3)
-
-
 def layered(target, feature_layers):
     return lambda ids: stock_features(target.model, feature_layers, input_ids=ids, use_cache=False)
 

@@ -3,7 +3,6 @@
 import copy
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,8 +16,6 @@ from jakiro.zoo.loading import LoadOptions, load_parts
 from tests.support import (
     DEVICE,
     byte_tokenizer,
-    prompt_ids,
-    reference_answer,
     save_pair,
     save_target,
     tiny_head,
@@ -53,9 +50,9 @@ def test_weights_go_straight_to_a_gpu(monkeypatch):
     """Through memory a machine with 12 GB could not load a 7B model."""
     monkeypatch.setattr(placement, "free_memory", lambda device: 10**9)
     config = tiny_model().config
-    placed = placement.place("tiny", config, torch.device("cuda"), torch.bfloat16, None, Path("offload"))
+    placed = placement.place("tiny", config, torch.device("cuda"), torch.bfloat16)
     assert placed.options == {"device_map": {"": "cuda"}}
-    assert not placement.place("tiny", config, torch.device("cpu"), torch.float32, None, Path("offload")).options
+    assert not placement.place("tiny", config, torch.device("cpu"), torch.float32).options
 
 
 def test_files_are_hashed_before_a_gpu_is_borrowed(tmp_path, monkeypatch):
@@ -107,21 +104,6 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("free", [350_000, 700_000])
-def test_a_model_split_between_memory_and_disk_writes_the_same_text(saved, free, own_cache, monkeypatch):
-    model, folder = saved
-    monkeypatch.setattr(placement, "free_memory", lambda device: free)
-    options = LoadOptions(str(folder / "target"), str(folder / "head"), "auto", "float32")
-    generator = JakiroGenerator.load(options)
-    places = set(generator.target.model.hf_device_map.values())
-    assert places == {"cpu", "disk"} and generator.target.lean is None
-    assert any("on the disk" in notice for notice in generator.notices)
-    sampling = SamplingParams(max_new_tokens=12)
-    expected = reference_answer(model, prompt_ids("Hello"), sampling, generator.target.stop_ids)
-    assert generator.run("Hello", sampling, method="autoregressive").token_ids == expected
-    assert generator.run("Hello", sampling, tree=TREE).token_ids == expected
-
-
 def test_a_model_too_large_for_its_device_is_refused_with_both_numbers(saved, own_cache, monkeypatch):
     monkeypatch.setattr(placement, "free_memory", lambda device: 500_000)
     monkeypatch.setattr(weights, "load_model", lambda *a, **k: pytest.fail("weights were read"))
@@ -134,12 +116,11 @@ def test_a_gpu_that_holds_a_target_only_in_fewer_bits_names_that_dtype(saved, he
     config, cuda = saved[0].config, torch.device("cuda", 0)
     in_8_bits = placement.memory_needed(config, torch.float16, 8)
     monkeypatch.setattr(placement, "free_memory", lambda device: in_8_bits.total / placement.USABLE_SHARE + 1)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: held)
     with pytest.raises(
         placement.NoRoom, match=r"free; with --dtype 8bit it needs [\d.]+ MB and fits; else choose"
     ) as no:
-        placement.place("it", config, cuda, torch.float16, None, None)
+        placement.place("it", config, cuda, torch.float16)
     assert no.value.fits_alone == fits_alone
 
 

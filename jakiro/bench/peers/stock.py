@@ -1,4 +1,4 @@
-"""The usual comparison: `transformers.generate`, plain or with prompt lookup, on a stock copy of the target.
+"""The usual comparison: `transformers.generate` on a stock copy of the target.
 
 A copy, because ours runs with another attention; the weights are the same.
 """
@@ -10,8 +10,6 @@ from jakiro.config import SamplingParams
 from jakiro.prompts import Question
 from jakiro.text import TokenText, encode_messages
 from jakiro.zoo import weights
-
-LOOKUP_TOKENS = 8
 
 
 class StockRunner:
@@ -31,15 +29,13 @@ class StockRunner:
         if not sampling.greedy:
             options |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
             torch.manual_seed(sampling.seed)
-        if lane.method == "hf-prompt-lookup":
-            options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
         clock = _TokenTimes(self._model.device)
         with torch.inference_mode():
             output = self._model.generate(
                 input_ids, attention_mask=torch.ones_like(input_ids), stopping_criteria=[clock], **options
             )
         token_ids = output[0, len(prompt) :].tolist()
-        counts = {"num_steps": clock.num_steps, "num_accepted": clock.num_tokens - clock.num_steps}
+        counts = {"num_steps": clock.num_steps, "num_accepted": 0}
         about = counts | {"token_ids": token_ids, "seconds": clock.seconds, "comparable": sampling.greedy}
         run = run_of_peer(lane, sampling, question, turn, **about)
         return run, self._text.decode(token_ids)
@@ -49,7 +45,7 @@ class _TokenTimes:
     """A stopping criterion that never stops, only notes the time: `generate` calls it after every step."""
 
     def __init__(self, device):
-        self._device, self._times, self._lengths = device, [], []
+        self._device, self._times = device, []
 
     def __call__(self, input_ids, scores, **kwargs):
         import torch
@@ -57,17 +53,11 @@ class _TokenTimes:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self._times.append(time.perf_counter())
-        self._lengths.append(input_ids.shape[1])
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
     @property
     def seconds(self) -> float:
         return self._times[-1] - self._times[0]
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that the timed steps added."""
-        return self._lengths[-1] - self._lengths[0]
 
     @property
     def num_steps(self) -> int:

@@ -35,11 +35,11 @@ def levels(head: GumihoHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
 
 
 @torch.no_grad()
-def start(head: GumihoHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
+def start(head: GumihoHead, texts: Texts, seed: int, source: DraftHead | None) -> None:
     """The first layer as any head's; those after it add nothing; MLPs correct their second row by what their random
     readers allow.
     """
-    layer_learning.start(head, texts, seed, source, how)
+    layer_learning.start(head, texts, seed, source)
     torch.manual_seed(seed)
     texts = texts[:MLP_TEXTS]
     features = sample_rows(head, texts)[1]

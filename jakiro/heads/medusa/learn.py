@@ -18,10 +18,10 @@ def levels(head: MedusaHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
 
 
 @torch.no_grad()
-def start(head: MedusaHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
+def start(head: MedusaHead, texts: Texts, seed: int, source: DraftHead | None) -> None:
     """Residual blocks begin at zero, as in the paper; last matrices map a feature to the one of their level.
 
-    There is nothing to draw, nothing to take over, and one way to start.
+    There is nothing to draw and nothing to take over.
     """
     count = head.config.num_mlps
     known = [features for _, features in texts if len(features) > count]

@@ -27,9 +27,9 @@ def levels(head: MaskedHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
 
 
 @torch.no_grad()
-def start(head: MaskedHead, texts: Texts, seed: int, source: DraftHead | None, how: str) -> None:
+def start(head: MaskedHead, texts: Texts, seed: int, source: DraftHead | None) -> None:
     """The layer as any head's; every mask as the mean token and feature, with a little noise that tells them apart."""
-    layer_learning.start(head, texts, seed, source, how)
+    layer_learning.start(head, texts, seed, source)
     torch.manual_seed(seed)
     inputs, _, _ = sample_rows(head, texts)
     for parameter, rows in zip((head.mask_embeddings, head.mask_features), inputs.chunk(2, dim=-1), strict=True):

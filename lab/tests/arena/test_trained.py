@@ -8,7 +8,6 @@ from rich.console import Console
 
 from jakiro.bench.command import measure
 from jakiro.bench.runner import BenchSettings
-from jakiro.plots import Look
 from jakiro.prompts import Question
 from lab.arena import trained
 from lab.figures import between
@@ -60,7 +59,7 @@ def test_drafts_are_timed_and_stand_beside_the_passes(measured):
     times["draft_ms"] = [[name, [[level, 1.5 * level] for level in range(1, 9)]] for name in ("jakiro", "eagle2")]
     (measured / trained.TIMES).write_text(json.dumps(times), encoding="utf-8")
     assert "| `eagle2` | 4.50 | 1.5 | 3.0 | 4.5 | 6.0 | 7.5 |" in trained.blocks()["serial-passes"]
-    passes, drafts, depth = trained.figures(trained.read(), times, Look("light"))
+    passes, drafts, depth = trained.figures(trained.read(), times)
     assert list(passes.data[0].x) == [4.5, 4.5] and list(drafts.data[1].y) == [1.5, 3.0, 4.5, 6.0, 7.5]
     assert list(depth.data[0].y) == [0.8, 0.0]
 

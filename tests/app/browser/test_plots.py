@@ -13,7 +13,6 @@ import pytest
 
 from app.page import web
 from app.tools import replay
-from jakiro.plots import LIBRARY
 from tests.app.conftest import load_scripts, outside, plotted, show
 from tests.app.fake import traces_of
 
@@ -79,12 +78,12 @@ def ends(trace: dict) -> list[float]:
 
 
 def test_the_library_is_the_one_that_its_readme_names_and_python_has():
-    text = gzip.decompress(LIBRARY.read_bytes())
-    readme = (LIBRARY.parent / "README.md").read_text(encoding="utf-8")
+    text = gzip.decompress(web.PLOT_LIBRARY.read_bytes())
+    readme = (web.PLOT_LIBRARY.parent / "README.md").read_text(encoding="utf-8")
     assert hashlib.sha256(text).hexdigest() in readme
     version = re.search(rb"plotly\.js \(basic - minified\) v([\d.]+)", text[:200])[1].decode()
-    assert version in LIBRARY.name and f"plotly.js-basic-dist-min {version}" in readme
-    assert "MIT License" in (LIBRARY.parent / "LICENSE").read_text(encoding="utf-8")
+    assert version in web.PLOT_LIBRARY.name and f"plotly.js-basic-dist-min {version}" in readme
+    assert "MIT License" in (web.PLOT_LIBRARY.parent / "LICENSE").read_text(encoding="utf-8")
 
 
 def test_plots_have_the_colours_of_the_page():
@@ -101,23 +100,23 @@ def test_the_library_comes_after_the_first_paint_from_here_alone(open_tab, fake_
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto(fake_address)
     plotted(tab, ".columns")
-    (at,) = [url for url in asked if LIBRARY.name in url]
-    assert at == f"{fake_address}{LIBRARY.name}"
+    (at,) = [url for url in asked if web.PLOT_LIBRARY.name in url]
+    assert at == f"{fake_address}{web.PLOT_LIBRARY.name}"
     tab.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
     painted, started = tab.evaluate(
         """name => [performance.getEntriesByName('first-contentful-paint')[0].startTime,
                     performance.getEntriesByType('resource').find((one) => one.name.includes(name)).startTime]""",
-        LIBRARY.name,
+        web.PLOT_LIBRARY.name,
     )
     assert painted < started
     answer = tab.request.get(at)
-    assert answer.body() == LIBRARY.read_bytes() and "immutable" in answer.headers["cache-control"]
+    assert answer.body() == web.PLOT_LIBRARY.read_bytes() and "immutable" in answer.headers["cache-control"]
     assert "default-src 'self'" in answer.headers["content-security-policy"]
 
 
 def test_a_page_without_the_library_shows_its_numbers_and_says_why(open_tab, fake_address):
     tab = open_tab(None)
-    tab.route(f"**/{LIBRARY.name}", lambda route: route.abort())
+    tab.route(f"**/{web.PLOT_LIBRARY.name}", lambda route: route.abort())
     tab.goto(fake_address)
     tab.wait_for_selector(f"{WATCH} table")
     assert "could not be loaded" in tab.inner_text(WATCH)

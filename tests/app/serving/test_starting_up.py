@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
+from app import proxies
 from app.serving.server import listening_host
-from jakiro import proxies
 from tests.api.served import PATIENCE
 from tests.app.conftest import served
 from tests.app.fake import FakeGenerator

@@ -1,6 +1,6 @@
 """Proxies that the environment names: one's own machine is never asked through them; an unusable one is a sentence.
 
-httpx, which Gradio, the Hub's client and `training/endpoint.py` use, reads the same variables. Imports no torch.
+httpx, which Gradio and the Hub's client use, reads the same variables. Imports no torch.
 """
 
 import os
