@@ -150,8 +150,16 @@ export function keepingFocus(root, draw) {
   }
 }
 
-// How much larger than usual the page's text stands, as in a hall
-export const pageScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+// How much larger than usual the page's text stands, as in a hall; asked for once in a draw, since the browser works out all
+// styles that have changed before it answers
+let scale = null;
+export function pageScale() {
+  if (scale === null) {
+    scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+    queueMicrotask(() => (scale = null));
+  }
+  return scale;
+}
 
 export const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 

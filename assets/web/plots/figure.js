@@ -1,7 +1,7 @@
 // One plot, drawn by Plotly with its legend, hover, zoom and buttons; and the same numbers as a table. No name that a model or
 // a file brought is read as markup.
 
-import { h, pageScale, say } from "../base/dom.js";
+import { h, pageScale, s, say } from "../base/dom.js";
 import { csvOf, download } from "../page/save.js";
 import { plotly } from "./library.js";
 import { plotStyle } from "./template.js";
@@ -11,6 +11,8 @@ const { template, plotText } = plotStyle;
 const BUTTONS = ["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"];
 const SAVED = { format: "png", width: 960, height: 540, scale: 2 };
 const LEGEND = 26; // pixels
+// To hide labels that reach over an end Plotly measures each of them in each draw, which is a third of a draw
+const TICKS = { ticklabeloverflow: "allow" };
 
 const coarse = () => matchMedia("(pointer: coarse)").matches;
 const CSV = { width: 16, height: 16, path: "M1 1h14v14h-14zM3 5v2h10v-2zM3 9v2h10v-2z" };
@@ -21,7 +23,8 @@ export class Figure {
     this.host = host;
     this.redraw = redraw;
     this.plot = h("div", { class: "plot", role: "group" });
-    this.room = h("div", { class: "plot-room" }, this.plot);
+    this.grown = s("svg", { class: "plot-grown", "aria-hidden": true });
+    this.room = h("div", { class: "plot-room" }, this.plot, this.grown);
     this.table = h("div", { class: "plot-table", hidden: true });
     host.append(this.room, this.table);
     // While somebody drags, nothing is drawn anew
@@ -44,6 +47,7 @@ export class Figure {
   //   labelled: its notes name the lines, so that no legend does
   //   x, y: {title, full: [low, high], ticks}; margin; notes, shapes: Plotly's annotations and shapes
   //   hover: Plotly's mode, and its title; pick(x): a click
+  //   growing: whether more comes soon: see `grow`
   draw(view) {
     this.view = view;
     this.plot.setAttribute("aria-label", view.sentence);
@@ -60,7 +64,13 @@ export class Figure {
     if (!drawn || this.stale || !this.room.clientWidth) return;
     this.box = [this.room.clientWidth, this.room.clientHeight];
     const first = !this.plot.data;
-    window.Plotly.react(this.plot, this.data(), this.layout(), this.config());
+    const around = view.growing && JSON.stringify([view.id, this.box, view.x, view.y, view.series.map(({ name }) => name), template().key]);
+    if (around && around === this.around && !this.touched()) this.grow();
+    else {
+      window.Plotly.react(this.plot, this.data(), this.layout(), this.config());
+      this.grown.replaceChildren();
+      this.around = around;
+    }
     if (first) this.plot.on("plotly_click", ({ points }) => this.view.pick?.(points[0].x));
     this.host.dataset.drawn = Number(this.host.dataset.drawn || 0) + 1;
   }
@@ -71,19 +81,46 @@ export class Figure {
       ...(one.name ? {} : { hoverinfo: "skip" }), name: plotText(one.name), ...trace })));
   }
 
+  // Whether somebody points at it, has zoomed in or hidden a line
+  touched() {
+    const { plot, view } = this;
+    return plot.matches(":hover") || plot.layout.xaxis.range[1] !== view.x.full[1] || plot.data.some(({ visible }) => visible === "legendonly");
+  }
+
+  // While lines grow over axes that stay, they are drawn over those that Plotly drew, which are their beginnings: to draw its
+  // axes anew Plotly takes half of the time that all else on the page takes
+  grow() {
+    const { view, box: [width, height] } = this;
+    const { l, r, t, b } = this.margins();
+    const at = (x, y) => [l + (x / view.x.full[1]) * (width - l - r), height - b - (y / view.y.full[1]) * (height - t - b)];
+    this.grown.replaceChildren(...this.data().map(({ name, x, y, line }) => {
+      const path = x.map((value, i) => {
+        const [across, up] = at(value, y[i]).map((pixels) => pixels.toFixed(1));
+        return !i ? `M${across},${up}` : line.shape === "hv" ? `H${across}V${up}` : `L${across},${up}`;
+      }).join("");
+      return s("path", { d: path, fill: "none", stroke: line.color, "stroke-width": line.width, "data-name": name, "data-to": y.at(-1),
+        "stroke-dasharray": line.dash === "solid" ? null : line.dash.replaceAll("px", "") });
+    }));
+  }
+
+  margins() {
+    const { margin: { left, right = 14, top = 20, bottom = 36 }, labelled } = this.view;
+    const [l, r, t, b] = [left, right, top + (labelled ? 0 : LEGEND), bottom].map((value) => value * pageScale());
+    return { l, r, t, b };
+  }
+
   layout() {
     const { view, box: [width, height] } = this;
     const { layout, colours } = template();
-    const { left, right = 14, top = 20, bottom = 36 } = view.margin;
-    const [l, r, t, b] = [left, right, top + (view.labelled ? 0 : LEGEND), bottom].map((value) => value * pageScale());
+    const { l, r, t, b } = this.margins();
     const name = view.y.title && { text: plotText(view.y.title), showarrow: false, xref: "paper", yref: "paper", x: 0, xanchor: "left",
       xshift: 4 - l, y: 1, yanchor: "bottom", yshift: 4 };
     return {
       template: { layout }, width, height: Math.max(80, height), uirevision: view.id, margin: { l, r, t, b, pad: 0, autoexpand: false },
       paper_bgcolor: colours.page, plot_bgcolor: colours.page,
       hovermode: view.hover || "x unified", hoverdistance: -1, dragmode: coarse() ? false : "zoom",
-      xaxis: { range: view.x.full, title: { text: plotText(view.x.title) }, nticks: 8, ...view.x.ticks },
-      yaxis: { range: view.y.full, fixedrange: true, nticks: 5, ...view.y.ticks },
+      xaxis: { range: view.x.full, title: { text: plotText(view.x.title) }, nticks: 8, ...TICKS, ...view.x.ticks },
+      yaxis: { range: view.y.full, fixedrange: true, nticks: 5, ...TICKS, ...view.y.ticks },
       legend: { orientation: "h", x: 0, xanchor: "left", y: 1, yref: "container", yanchor: "top" },
       modebar: { bgcolor: colours.page, color: colours.muted, activecolor: colours.ink },
       shapes: view.shapes || [], annotations: [...(view.notes || []), name].filter(Boolean),

@@ -9,6 +9,7 @@ import { plotStyle } from "../plots/template.js";
 
 const MOST_POINTS = 500;
 const GROWING_POINTS = 150; // while the answer is written, beside the model
+const ROOM = 1.5; // times as long an axis becomes
 const FIRST_SECONDS = 0.25; // before that a speed says little
 const MOST_ROWS = 12; // of each lane, in the table
 const MODES = { tokens: "plot_y", speed: "plot_rate" };
@@ -30,10 +31,16 @@ function points(lane, steps, { mode, growing }) {
   return found;
 }
 
+// Where an axis ends. While lines grow it leaves room for what comes, so that it seldom changes
+function axisTo(least, highest, { growing }) {
+  const end = Math.max(least, highest);
+  return growing ? least * ROOM ** Math.ceil(Math.log(end / least) / Math.log(ROOM)) : end;
+}
+
 // The highest value of the y axis
 function topOf(lines, shown) {
   const highest = ({ lane, steps }) => (shown.mode === "tokens" ? lane.tokens.length : Math.max(0, ...points(lane, steps, shown).y));
-  return 1.1 * Math.max(8, ...lines.map(highest));
+  return axisTo(8.8, 1.1 * Math.max(...lines.map(highest)), shown);
 }
 
 // Tokens and speed of each lane at a few moments of its own clock; `lines` holds {lane, steps}
@@ -72,9 +79,10 @@ export class Plot {
       table: () => plotTable(lines, this.sentence(lines)),
       rows: () => this.rows(lines),
       series: lines.map((line) => this.series(line, shown)),
-      labelled: lines.length < 3,
+      growing: shown.growing,
+      labelled: lines.length < 3 && !shown.growing,
       margin: { left: 44 },
-      x: { title: say("plot_x"), full: [0, Math.max(0.5, ...lanes.map((lane) => lane.clock))],
+      x: { title: say("plot_x"), full: [0, axisTo(0.5, Math.max(...lanes.map((lane) => lane.clock)), shown)],
         ticks: { unifiedhovertitle: { text: "%{x:.2f} s" } } },
       y: { title: say(MODES[mode]), full: [0, topOf(lines, shown)] },
       ...this.marks(run, lines, shown),
@@ -102,7 +110,8 @@ export class Plot {
   }
 
   // The step on screen, and in the race the gap between the lanes at the last token both have
-  marks(run, lines, { playhead, bracket, mode }) {
+  marks(run, lines, { playhead, bracket, mode, growing }) {
+    if (growing) return {};
     const { colours, scale } = plotStyle.template();
     const shapes = playhead === null ? [] : [{ type: "line", x0: playhead, x1: playhead, y0: 0, y1: 1, yref: "paper",
       line: { color: colours.ink, width: 1 } }];

@@ -17,7 +17,8 @@ MOUNT = "Jakiro.mountView(document.querySelector('#host'), {}, null, null)"
 DRAWN = """() => [Number(document.querySelector('svg.tree').dataset.step),
   Number(/step (\\d+)/.exec(document.querySelector('.where').textContent)[1]) - 1,
   new Set([...document.querySelectorAll('.answer-text [data-token]')].map((one) => one.dataset.token)).size,
-  document.querySelector('.columns .plot').data?.find((one) => one.name === 'Jakiro').y.at(-1)]"""
+  Number(document.querySelector('.columns .plot-grown [data-name="Jakiro"]')?.dataset.to
+    ?? document.querySelector('.columns .plot').data?.find((one) => one.name === 'Jakiro').y.at(-1))]"""
 # Draws steps × phases and reads the tree back from the document
 READ = """async ([indices, unfolded]) => {
   const drawn = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -277,6 +278,36 @@ def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
     assert len({step for step, *_ in moments}) >= 3
     for step, drawn, written in moments:
         assert drawn == [step, written, written]
+
+
+def test_a_growing_plot_is_drawn_with_all_the_rest_while_it_is_seen(modules):
+    made, pairs = race(nodes=8)
+    ticks = [tick for tick in ticks_of(made, pairs) if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
+    modules.evaluate(MOUNT)
+    modules.wait_for_function("window.Plotly")
+    grow = """async ([ticks, first]) => {
+      const plot = document.querySelector('.columns .plot-host');
+      const view = document.querySelector('.jk-view');
+      const drawn = () => [plot, view].map((one) => Number(one.dataset.drawn || 0));
+      const tick = async (i) => {
+        const [, before] = drawn();
+        Jakiro.receive({ run: 'd'.repeat(32), ticks: { [i]: ticks[i] } });
+        while (drawn()[1] === before) await new Promise((done) => setTimeout(done, 20));
+      };
+      await tick(first); // which may build the answer's parts
+      const before = drawn();
+      for (let i = first + 1; i < first + 8; i += 1) await tick(i);
+      return drawn().map((count, i) => count - before[i]);
+    }"""
+    plots, views = modules.evaluate(grow, [ticks, 0])
+    assert views >= 7 and views - 1 <= plots <= views + 1
+    modules.evaluate("document.querySelector('.columns .plot-host').style.display = 'none'")
+    modules.wait_for_function("() => !Jakiro.screen.parts.plot.seen")
+    assert modules.evaluate(grow, [ticks, 8])[0] == 0
+    modules.evaluate("document.querySelector('.columns .plot-host').style.display = ''")
+    steps = "Jakiro.moves.state.run.main.steps.length"
+    modules.wait_for_function(f"() => document.querySelector('.columns .plot').data[0].y.length === {steps} + 1")
+    assert modules.evaluate(f"{steps} < 150")
 
 
 @pytest.mark.parametrize("key", ["Enter", " "])

@@ -214,13 +214,3 @@ def test_in_a_hall_a_stop_fits_the_window_around_the_frame(framed):
     assert (
         page.evaluate("document.querySelector('.stop').getBoundingClientRect().bottom") <= tab.viewport_size["height"]
     )
-
-
-def test_on_a_laptop_s_short_screen_the_play_bar_is_in_view(tabs, hub):
-    tab = tabs.open(hub, [], viewport={"width": 1200, "height": 700})
-    page = tab.wait_for_selector("#space").content_frame()
-    page.wait_for_selector(".jk-view[data-finished=true] svg.tree")
-    tab.wait_for_function("said.includes('pageInfo')")
-    assert seen(page, ".scrubber")
-    assert seen(page, ".tree-pane")
-    tab.close()
