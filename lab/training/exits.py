@@ -150,7 +150,7 @@ def start_exits(head: ExitHead, rows: Rows, lower: Tensor, seed: int) -> None:
     """The own layer starts as any head's, every further exit as the best linear guess of the last feature."""
     torch.manual_seed(seed)
     randomise(head)
-    start_from_rows(head, rows, "least-squares")
+    start_from_rows(head, rows)
     if isinstance(head, NestedHead):
         for leave, own in zip(head.exits, lower.split(head.config.hidden_size, dim=-1), strict=True):
             fit(leave, own, rows[1])
