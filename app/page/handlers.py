@@ -23,7 +23,7 @@ from jakiro.methods import PLAIN
 
 UPDATE_SECONDS = 0.085
 # Where the model computes on a processor, server and browser mostly run on the same one: fewer updates, quicker answers
-UPDATE_SECONDS_BESIDE_MODEL = 0.185
+UPDATE_SECONDS_BESIDE_MODEL = 0.24
 # Gradio's page copies the whole value and compares it as text a few times with each update
 KEPT_TICKS = 3
 _RUN_ID = re.compile("[0-9a-f]{32}")

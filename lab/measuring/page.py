@@ -25,7 +25,7 @@ from jakiro.methods import DEFAULT
 from tests.app.conftest import BROWSERS, FLAGS
 
 GOALS = {
-    "drawn updates/s": (operator.ge, 5, "≥ 5"),
+    "drawn updates/s": (operator.ge, 4, "≥ 4"),
     "drawn updates/s, recorded": (operator.ge, 10, "≥ 10"),
     "frames/s, recorded": (operator.ge, 30, "≥ 30"),
     "lag at the end, s": (operator.lt, 1, "< 1"),

@@ -13,7 +13,8 @@ const SLOW_STEPS = 3; // then it goes on at the normal tempo
 // While an answer is written or played: the least time between two draws, and how much longer than a draw it is, since the
 // model may compute on the same cores
 const EVERY_MS = 60;
-const SPARE = 4;
+const SPARE = 3;
+const RECENT = 5; // draws; one of them may be held up by the model's threads
 const IN_TIME_MS = 30;
 const FIRST_PLAY_MS = 800;
 const MOST_UNKNOWN = 10; // how often the server may not know a question that was sent
@@ -69,7 +70,7 @@ let draw = () => {};
 let asked = null; // when the next frame was asked for
 let alarm = 0; // wakes the next draw while an answer grows
 let last = 0;
-let cost = 0; // milliseconds of the last draw, or those by which its frame came late
+let costs = []; // milliseconds of the last draws, or those by which their frames came late; the least is what a draw needs by itself
 let drawnRun = null; // a new one is drawn at once
 
 export const drawWith = (drawing) => (draw = drawing);
@@ -80,7 +81,7 @@ function frame() {
   if (!screen.parts) return;
   last = performance.now();
   draw(moment());
-  cost = Math.max(performance.now() - last, late);
+  costs = [Math.max(performance.now() - last, late), ...costs].slice(0, RECENT);
   if (lane()?.steps.length) drawnRun = state.run;
 }
 
@@ -88,7 +89,7 @@ export function redraw() {
   if (asked !== null) return;
   clearTimeout(alarm);
   const unhurried = ((live() && state.follow) || state.playing) && state.run === drawnRun;
-  const wait = unhurried ? last + Math.max(EVERY_MS, SPARE * cost) - performance.now() : 0;
+  const wait = unhurried ? last + Math.max(EVERY_MS, SPARE * Math.min(...costs)) - performance.now() : 0;
   const ask = () => {
     asked = performance.now();
     requestAnimationFrame(frame);
