@@ -14,7 +14,7 @@ const SLOW_STEPS = 3; // then it goes on at the normal tempo
 // model may compute on the same cores
 const EVERY_MS = 60;
 const SPARE = 3;
-const RECENT = 5; // draws; one of them may be held up by the model's threads
+const RECENT = 3; // draws; one of them may be held up by the model's threads
 const IN_TIME_MS = 30;
 const FIRST_PLAY_MS = 800;
 const MOST_UNKNOWN = 10; // how often the server may not know a question that was sent
