@@ -122,7 +122,7 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   parts.smallTrees.hidden = !drewSmallTrees(run);
   parts.guess.checked = guess;
   parts.treeLine.textContent = step ? stepWords(step, phase) : "";
-  drawKey(parts.key, step && main);
+  drawKey(parts.key, step && main, phase);
   if (!step) return;
   parts.card.about(main, index, phase);
   if (list) parts.listHost.replaceChildren(treeList(main, index, phase));
@@ -136,16 +136,17 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   if (opened(parts.budget)) drawBudget(parts.budget, main, index);
 }
 
-// What the signs in the tree mean, for a lane's proposers
+// What the signs in the tree mean in a phase, for a lane's proposers
 let keyOf = null;
-function drawKey(host, lane) {
+function drawKey(host, lane, phase) {
   host.hidden = !lane || lane.isPlain;
-  if (!lane || lane === keyOf) return;
-  keyOf = lane;
-  const [first] = lane.proposers.all;
+  if (!lane || (lane === keyOf?.lane && phase === keyOf.phase)) return;
+  keyOf = { lane, phase };
+  const { all, all: [first] } = lane.proposers;
   const sign = (words, ...signs) => h("span", null, signs, say(words));
-  host.replaceChildren(sign("sign_guessed", ...lane.proposers.all.map((one) => markerSample(one))), sign("sign_kept", markerSample(first)),
-    sign("sign_refused", markerSample(first, true)), sign("sign_own", markerSample(TARGET)));
+  const ofPhase = [[sign("sign_sure")], [sign("sign_right"), sign("sign_wrong")],
+    [sign("sign_kept", markerSample(first)), sign("sign_refused", markerSample(first, true)), sign("sign_own", markerSample(TARGET))]];
+  host.replaceChildren(sign("sign_guessed", ...all.map((one) => markerSample(one))), ...ofPhase[phase - 1]);
 }
 
 // The step in a few words; nothing of the verdict in phase 1

@@ -12,6 +12,8 @@ import { marker, markerNumber } from "./marker.js";
 const PHASE_MS = 250;
 const LEVEL = 76; // the least width of a level
 const NAME_GAP = 44; // what a level needs beside its longest name: a mark and an edge
+const PILL = 24; // and where branches after it may be folded away
+const ROW = 19; // the least height of a row
 const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 const measuring = document.createElement("canvas").getContext("2d");
@@ -50,7 +52,7 @@ export class TreeView {
     this.setScale(width, height);
     const { scale } = this;
     const top = (sharedPasses(step).length ? 30 : 6) * scale;
-    const least = 19 * scale;
+    const least = ROW * scale;
     const room = height - top - 20 * scale;
     const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
     const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
@@ -78,9 +80,13 @@ export class TreeView {
     const usual = pageScale();
     const free = width / usual - 40;
     this.setType(usual);
+    const { nodes } = this.step;
+    const branches = Map.groupBy(nodes, (node) => node.parent);
+    const folds = !this.shown.showAll && nodes.length - branches.size + 2 > height / usual / ROW;
     const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
-    this.step.nodes.forEach((node, i) => {
-      const wide = this.measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length;
+    nodes.forEach((node, i) => {
+      const wide = this.measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length
+        + (folds && branches.get(i)?.length > 1 ? PILL : 0);
       needed[node.depth] = Math.max(needed[node.depth], wide);
     });
     const zoom = clamp(1, Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))), 1.5);
