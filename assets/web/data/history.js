@@ -12,7 +12,7 @@ const OTHER_LOOKS = 3;
 export const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
 
 // Branches of a step's tree
-const leavesOf = ({ nodes }) => nodes.length - new Set(nodes.map((node) => node.parent)).size + 1;
+export const leavesOf = ({ nodes }) => nodes.length - new Set(nodes.map((node) => node.parent)).size + 1;
 
 // Passes of the draft that made its tree
 export const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);

@@ -3,7 +3,7 @@
 
 import { pageScale, reducedMotion, s, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
-import { bonusDelivered, depthOf, nameOf, rootName, shown } from "../data/history.js";
+import { bonusDelivered, depthOf, leavesOf, nameOf, rootName, shown } from "../data/history.js";
 import { TARGET } from "../data/methods.js";
 import { isFromPair } from "./evidence.js";
 import { layoutTree, stateOf } from "./layout.js";
@@ -82,7 +82,7 @@ export class TreeView {
     this.setType(usual);
     const { nodes } = this.step;
     const branches = Map.groupBy(nodes, (node) => node.parent);
-    const folds = !this.shown.showAll && nodes.length - branches.size + 2 > height / usual / ROW;
+    const folds = !this.shown.showAll && leavesOf(this.step) + 1 > height / usual / ROW;
     const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
     nodes.forEach((node, i) => {
       const wide = this.measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length

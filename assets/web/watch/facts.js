@@ -7,7 +7,7 @@ import { metrics } from "../data/metrics.js";
 const NEAR_TIE = 0.5;
 
 // What the same-text check says: {value, note, state: "same", "different" or "none", tokens, step: where they part}
-export function sameText(run, steps) {
+function sameText(run, steps) {
   const { main, plain } = run;
   if (!plain || plain === main) return { value: say("not_measured"), note: say("same_alone"), state: "none" };
   const different = metrics.partsAt(run);
@@ -26,7 +26,7 @@ export function sameText(run, steps) {
 export const speedupWords = (value) => (value === null ? null : `${number(value, 2)}×`);
 
 // What τ counts; where the answer's end cut something off, also what it was before
-export function tauNote(steps) {
+function tauNote(steps) {
   const [delivered, drafted] = [metrics.tau(steps), metrics.tauDrafted(steps)];
   return delivered === drafted ? say("metric_tau_note") : say("metric_tau_note_cut", { drafted: number(drafted, 2) });
 }

@@ -34,12 +34,12 @@ function blocks(n, one, together) {
 export function passesStop(lesson) {
   const { weight_bytes: size, memory_bytes_per_second: recorded, profile } = lesson.device;
   const pass = (n) => checkMs(profile, n);
-  const all = Array.from({ length: 64 }, (_, i) => i + 1);
+  const points = Array.from({ length: 64 }, (_, i) => [i + 1, pass(i + 1)]);
   const rows = slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords });
   const memory = slider({ name: "memory", label: say("memory_speed"), min: 20, max: 100, step: 0.5,
     value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)) });
   const curve = chart("passes", "", () => ({ label: say("pass_chart"), xTicks: ROW_TICKS, xName: say("pass_axis"), yName: say("pass_ms"),
-    top: pass(64) * 1.1, mark: [rows.value, pass(rows.value)], points: all.map((i) => [i, pass(i)]) }), (n) => rows.move(n));
+    top: pass(64) * 1.1, mark: [rows.value, pass(rows.value)], points }), (n) => rows.move(n));
 
   function sentence() {
     const n = rows.value;

@@ -25,21 +25,22 @@ export function treesStop(lesson) {
   const means = new Map();
   const meanAt = (n) => means.get(n) ?? means.set(n, tokensAt(lane, n)).get(n);
 
-  function costs(n) {
+  function costsOf(n) {
     const cut = pruned(step, n);
     const [check, draft, tokens] = [checkMs(profile, n + 1), draftMs(profile, depthOf(cut)), expectedTokens(cut)];
     return { check, cut, tokens, rate: (1000 * tokens) / (check + draft) };
   }
 
-  const now = () => costs(size.value);
-  const all = Array.from({ length: most - 3 }, (_, i) => i + 4);
+  const costs = new Map(Array.from({ length: most - 3 }, (_, i) => [i + 4, costsOf(i + 4)]));
+  const now = () => costs.get(size.value);
   const figures = [figure("tokens", say("prune_tokens"), () => number(now().tokens, 2), () => say("prune_tokens_note")),
     figure("check", say("prune_check"), () => say("speed_ms", { n: milliseconds(now().check) }), () => say("prune_check_note", { n: size.value + 1 })),
     figure("rate", say("prune_rate"), () => number(now().rate, 1), () => say("prune_rate_note")),
     figure("tau", say("prune_mean"), () => number(meanAt(size.value), 2), () => say("prune_mean_note"))];
   const kept = result("kept", () => say("prune_kept", { kept: now().cut.accepted_path.length }));
   const curve = chart("tree-sizes", "small-chart", () => ({ label: say("prune_chart"), xName: say("prune_axis"), yName: say("prune_curve"),
-    xTicks: TICKS.filter((tick) => tick <= most), mark: [size.value, now().rate], points: all.map((n) => [n, costs(n).rate]) }), (n) => size.move(n));
+    xTicks: TICKS.filter((tick) => tick <= most), mark: [size.value, now().rate],
+    points: [...costs].map(([n, { rate }]) => [n, rate]) }), (n) => size.move(n));
   const below = h("div", { class: "prune-below" }, h("div", null, kept.element, lesson.stepLine(lane, step)), curve.element);
   return { screen: [row(size), { element: h("div", { class: "figures" }, elementsOf(figures)), draw: () => drawAll(figures) },
     lesson.tree(() => ({ lane, step: now().cut })), { element: below, draw: () => drawAll([kept, curve]) }, lesson.sourceLine()],
