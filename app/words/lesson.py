@@ -278,7 +278,6 @@ BROWSER = {
     "mask_lit": "{row} stands at position {position} and sees: {columns}.",
     "mask_siblings": "Same position, unseen: {tokens}.",
     "mask_self": "itself",
-    "mask_column": "may look at …",
     "verdict_round": "Guess {n} of 3",
     "verdict_pick": "Choose where the accepted path will end.",
     "verdict_select": "Accepted path ends at",

@@ -2,7 +2,7 @@
 // where both are equally fast. Methods differ by shape; the table beside it holds the same numbers.
 
 import { counted, pageScale, say } from "../base/dom.js";
-import { OVERALL, benchmarkTable, categoryWords, intervalOf, laneWords, rowsOf, spread, times } from "./table.js";
+import { OVERALL, categoryWords, intervalOf, laneWords, rowsOf, spread, times } from "./table.js";
 import { Figure } from "../plots/figure.js";
 import { plotStyle } from "../plots/template.js";
 
@@ -48,9 +48,9 @@ export class BenchmarkPlot {
     this.figure.draw({
       id: temperature, name: `jakiro-benchmark-t${temperature}`,
       sentence: say("bench_plot", { temperature }), saved: { height: 150 + high },
-      table: () => benchmarkTable(results, temperature), rows: () => this.rows(rows, temperature),
+      rows: () => this.rows(rows, temperature),
       series: lanes.map((lane, place) => this.series(lane, ROLES[place % ROLES.length], rows, placeOf)),
-      labelled: lanes.length < 2, margin: { left: Math.min(140, (wide / scale) * 0.3), right: 60, top: TOP, bottom: BOTTOM },
+      margin: { left: Math.min(140, (wide / scale) * 0.3), right: 60, top: TOP, bottom: BOTTOM },
       x: { title: say("bench_axis"), full: rangeOf(rows), ticks: { ticksuffix: "×", nticks: Math.max(4, Math.round(wide / 80)) } },
       y: { full: [categories.length - 0.5, -0.5], ticks: { tickvals: categories.map((_, i) => i), showgrid: false,
         ticktext: categories.map((category, i) => (i ? plotText(categoryWords(category))
@@ -63,19 +63,16 @@ export class BenchmarkPlot {
   series(lane, role, rows, placeOf) {
     const own = rows.filter((row) => row.lane === lane);
     const { colours, scale } = plotStyle.template();
-    return { name: laneWords(lane),
-      traces: () => {
-        const single = own.flatMap((row) => (row.group.prompt_speedups || []).map((value) => [value, placeOf(row)]));
-        const ends = own.map(({ group }) => intervalOf(group) || [group.speedup, group.speedup]);
-        return [
-          { x: single.map(([x]) => x), y: single.map(([, y]) => y), mode: "markers", showlegend: false, hoverinfo: "skip", cliponaxis: false,
-            marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } } },
-          { x: own.map(({ group }) => group.speedup), y: own.map(placeOf), mode: "markers", cliponaxis: false, marker: markerOf(role, 11),
-            text: own.map((row) => plotText(wordsOf(row))), hovertemplate: "%{text}<extra></extra>",
-            error_x: { type: "data", symmetric: false, color: colours.control, thickness: 2 * scale, width: 4 * scale,
-              array: own.map(({ group }, i) => ends[i][1] - group.speedup), arrayminus: own.map(({ group }, i) => group.speedup - ends[i][0]) } },
-        ];
-      } };
+    const single = own.flatMap((row) => (row.group.prompt_speedups || []).map((value) => [value, placeOf(row)]));
+    const ends = own.map(({ group }) => intervalOf(group) || [group.speedup, group.speedup]);
+    return { name: laneWords(lane), traces: [
+      { x: single.map(([x]) => x), y: single.map(([, y]) => y), mode: "markers", showlegend: false, hoverinfo: "skip", cliponaxis: false,
+        marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } } },
+      { x: own.map(({ group }) => group.speedup), y: own.map(placeOf), mode: "markers", cliponaxis: false, marker: markerOf(role, 11),
+        text: own.map((row) => plotText(wordsOf(row))), hovertemplate: "%{text}<extra></extra>",
+        error_x: { type: "data", symmetric: false, color: colours.control, thickness: 2 * scale, width: 4 * scale,
+          array: own.map(({ group }, i) => ends[i][1] - group.speedup), arrayminus: own.map(({ group }, i) => group.speedup - ends[i][0]) } },
+    ] };
   }
 
   // The line where both are equally fast, and each speedup in figures at the right edge

@@ -96,16 +96,15 @@ export function chart(name, kind, of, onPick) {
     const full = [xTicks[0], points.at(-1)[0]];
     const highest = top || Math.max(...points.map(([, y]) => y)) * 1.08;
     const words = (value) => number(value, value < 10 ? 2 : 1);
-    const rows = (places, asShown) => places.map((x) => [x, interpolate(points, x)].map(asShown));
     const xs = Array.from({ length: full[1] - full[0] + 1 }, (_, i) => full[0] + i);
-    const curve = { name: yName, traces: () => [{ x: points.map(([x]) => x), y: points.map(([, y]) => y), mode: "lines",
+    const curve = { name: yName, traces: [{ x: points.map(([x]) => x), y: points.map(([, y]) => y), mode: "lines",
       text: points.map(([, y]) => words(y)), hovertemplate: "%{text}<extra></extra>", line: plotStyle.lineOf("main") }] };
-    const dot = { name: "", traces: () => [{ x: [mark[0]], y: [mark[1]], mode: "markers",
+    const dot = { name: "", traces: [{ x: [mark[0]], y: [mark[1]], mode: "markers",
       marker: plotStyle.markerOf("main", 11) }] };
     shown.draw({
       id: name, name: `jakiro-${name}`, sentence: `${label}. ${say("chart_at", { x: mark[0], name: xName })}: ${words(mark[1])}`,
-      table: () => table(label, [xName, yName], rows(xTicks, String)), rows: () => [[xName, yName], ...rows(xs, (value) => value)],
-      series: [curve], labelled: true, over: [dot], margin: { left: 44 },
+      rows: () => [[xName, yName], ...xs.map((x) => [x, interpolate(points, x)])],
+      series: [curve, dot], margin: { left: 44 },
       x: { title: xName, full, ticks: { tickvals: xTicks, unifiedhovertitle: { text: plotStyle.plotText(say("chart_at", { x: "%{x}", name: xName })) } } },
       y: { title: yName, full: [0, highest] },
       shapes: [{ type: "line", x0: mark[0], x1: mark[0], y0: 0, y1: mark[1],

@@ -3,7 +3,6 @@
 import { h, radios, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import { bigTree, goOnFrom } from "../chat/asking.js";
-import { pathTo } from "../data/history.js";
 import { RecordingsView } from "../data/recordings.js";
 import { onKey } from "./keys.js";
 import { moves, redrawNow, state } from "./machine.js";
@@ -16,7 +15,6 @@ import { Alternatives } from "../watch/alternatives.js";
 import { AnswerView, Legend, tokenLine } from "../watch/answer.js";
 import { Headline } from "../watch/facts.js";
 import { BranchBar } from "../watch/branches.js";
-import { MaskPanel } from "../watch/panels.js";
 import { Plot } from "../watch/plot.js";
 import { Scrubber } from "../watch/scrubber.js";
 
@@ -119,22 +117,14 @@ function treePane(parts) {
 
 // Closed lines under the fold, each drawn only while it is open: {name: (host) => draws it for the step on screen}
 function questions(parts) {
-  const mask = h("div", { class: "mask-host" });
-  parts.mask = new MaskPanel(mask, (row) => {
-    const { tree } = parts;
-    if (tree.step) tree.light(row === null ? [] : [0, ...pathTo(tree.step.nodes, row)]);
-  });
-  parts.treeHost.addEventListener("pointerover", (event) => {
-    const node = event.target.closest("[data-node]");
-    parts.mask.mark(node && node.dataset.node !== "bonus" ? Number(node.dataset.node) : null);
-  });
+  parts.mask = h("div", { class: "mask-host", tabindex: 0 });
   parts.router = h("div", { class: "router-host" });
   parts.budget = h("div", { class: "budget-host" });
   parts.numbers = h("div", { class: "numbers-host" });
-  const line = (name, host, extra) => h("details", { class: `question-line panel-${name}`, ontoggle: () => redrawNow() },
-    h("summary", null, say(`ask_${name}`)), extra, host);
+  const line = (name, host) => h("details", { class: `question-line panel-${name}`, ontoggle: () => redrawNow() },
+    h("summary", null, say(`ask_${name}`)), host);
   parts.panels = h("details", { class: "question-line panels watch-only" }, h("summary", null, say("ask_more")),
-    line("mask", mask, tableToggle(mask, redrawNow)), line("router", parts.router),
+    line("mask", parts.mask), line("router", parts.router),
     line("budget", parts.budget), line("numbers", parts.numbers));
   return parts.panels;
 }

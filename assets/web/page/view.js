@@ -18,7 +18,7 @@ import { markerSample } from "../tree/marker.js";
 import { ladder, treeList } from "../tree/rows.js";
 import { drawNumbers } from "../watch/facts.js";
 import { fly } from "../watch/flight.js";
-import { drawBudget, drawRouter } from "../watch/panels.js";
+import { drawBudget, drawMask, drawRouter } from "../watch/panels.js";
 import { badgeOf, endWords, stepSentence } from "../watch/words.js";
 
 // Pixels, below which the kept path stands in rows
@@ -102,12 +102,12 @@ function scrollAnswer({ answerScroll: box, answerText }, { run, main, following,
   broughtTo = growing ? null : wanted;
 }
 
-function drawPlot(plot, { run, main, steps, whole, following, seconds, index, tab, time, plotMode }) {
+function drawPlot(plot, { run, main, steps, whole, following, seconds, index, time, plotMode }) {
   screen.parts.root.querySelectorAll("[data-plot-mode]").forEach((button) => button.setAttribute("aria-pressed",
     String(button.dataset.plotMode === plotMode)));
   if (following && !plot.seen) return;
   const marked = main && main.steps.length && whole && !following;
-  plot.draw(run, { growing: following, mode: plotMode, bracket: tab === "race", time: seconds === Infinity ? null : seconds,
+  plot.draw(run, { growing: following, mode: plotMode, time: seconds === Infinity ? null : seconds,
     playhead: time ?? (marked ? main.seconds[index] : steps && !following ? main.seconds[steps - 1] : null) });
 }
 
@@ -131,7 +131,7 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
     parts.tree.draw({ lane: main, index, phase, choices: look.choices, showAll: look.showAll, spaces: look.spaces, played: look.replay,
       sentence: stepSentence(main, index, phase) });
   }
-  if (opened(parts.mask.host)) parts.mask.draw(main, index);
+  if (opened(parts.mask)) drawMask(parts.mask, main, index);
   if (opened(parts.router)) drawRouter(parts.router, main, index);
   if (opened(parts.budget)) drawBudget(parts.budget, main, index);
 }

@@ -1,7 +1,7 @@
 // One plot, drawn by Plotly with its legend, hover, zoom and buttons; and the same numbers as a table. No name that a model or
 // a file brought is read as markup.
 
-import { h, pageScale, s, say } from "../base/dom.js";
+import { h, number, pageScale, s, say, table } from "../base/dom.js";
 import { csvOf, download } from "../page/save.js";
 import { plotly } from "./library.js";
 import { plotStyle } from "./template.js";
@@ -11,6 +11,7 @@ const { template, plotText } = plotStyle;
 const BUTTONS = ["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"];
 const SAVED = { format: "png", width: 960, height: 540, scale: 2 };
 const LEGEND = 26; // pixels
+const MOST_ROWS = 24; // of the table
 // To hide labels that reach over an end Plotly measures each of them in each draw, which is a third of a draw
 const TICKS = { ticklabeloverflow: "allow" };
 
@@ -42,9 +43,8 @@ export class Figure {
   }
 
   // `view`: what plots differ in.
-  //   id: what the zoom and the hidden lines belong to; name: of saved files; sentence; table(): element; rows(): cells of the csv
-  //   series: [{name, traces()}], with Plotly's traces in the look of their role; over: the same without a name, drawn last
-  //   labelled: its notes name the lines, so that no legend does
+  //   id: what the zoom and the hidden lines belong to; name: of saved files; sentence; rows(): cells of csv and table, heads first
+  //   series: [{name, traces}], with Plotly's traces in the look of their role; a legend has the names where there are several
   //   x, y: {title, full: [low, high], ticks}; margin; notes, shapes: Plotly's annotations and shapes
   //   hover: Plotly's mode, and its title; pick(x): a click
   //   growing: whether more comes soon: see `grow`
@@ -57,7 +57,7 @@ export class Figure {
     this.table.hidden = !asTable;
     this.host.classList.toggle("as-table", asTable);
     if (asTable) {
-      this.table.replaceChildren(...(plotly.failed() ? [h("p", { class: "muted small" }, say("plot_failed"))] : []), view.table());
+      this.table.replaceChildren(...(plotly.failed() ? [h("p", { class: "muted small" }, say("plot_failed"))] : []), this.asTable());
       return;
     }
     this.stale = Boolean(this.pressed);
@@ -75,9 +75,20 @@ export class Figure {
     this.host.dataset.drawn = Number(this.host.dataset.drawn || 0) + 1;
   }
 
+  // Of many rows every n-th, and the last
+  asTable() {
+    const [heads, ...rows] = this.view.rows();
+    const every = Math.ceil(rows.length / MOST_ROWS);
+    const words = (value) => (typeof value === "number" && !Number.isInteger(value) ? number(value, 2) : String(value));
+    return table(this.view.sentence, heads, rows.filter((_, i) => i % every === 0 || i === rows.length - 1).map((row) => row.map(words)));
+  }
+
+  get named() {
+    return this.view.series.filter(({ name }) => name).length > 1;
+  }
+
   data() {
-    const { series, over = [], labelled } = this.view;
-    return [...series, ...over].flatMap((one) => one.traces().map((trace) => ({ showlegend: !labelled && Boolean(one.name),
+    return this.view.series.flatMap((one) => one.traces.map((trace) => ({ showlegend: this.named && Boolean(one.name),
       ...(one.name ? {} : { hoverinfo: "skip" }), name: plotText(one.name), ...trace })));
   }
 
@@ -104,8 +115,8 @@ export class Figure {
   }
 
   margins() {
-    const { margin: { left, right = 14, top = 20, bottom = 36 }, labelled } = this.view;
-    const [l, r, t, b] = [left, right, top + (labelled ? 0 : LEGEND), bottom].map((value) => value * pageScale());
+    const { left, right = 14, top = 20, bottom = 36 } = this.view.margin;
+    const [l, r, t, b] = [left, right, top + (this.named ? LEGEND : 0), bottom].map((value) => value * pageScale());
     return { l, r, t, b };
   }
 

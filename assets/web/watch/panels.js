@@ -1,68 +1,16 @@
 // Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
 
-import { counted, h, milliseconds, number, percent, rate, s, say, table } from "../base/dom.js";
-import { nameOf, pathTo } from "../data/history.js";
+import { counted, h, milliseconds, number, percent, rate, say } from "../base/dom.js";
+import { nameOf, rootName } from "../data/history.js";
 import { isFromPair, weightBar, weightsOf } from "../tree/evidence.js";
-
-const SIZE = 220;
+import { maskCell, maskTable, seenBy } from "../tree/mask.js";
 
 // For each candidate what it may look at: the text so far and its own ancestors
-function maskTable(lane, index) {
+export function drawMask(host, lane, index) {
   const { nodes } = lane.steps[index];
-  const name = (i) => nameOf(lane, nodes[i].token_id, nodes[i].piece);
-  const rows = nodes.slice(1).map((node, at) => [String(at + 1), name(at + 1), String(node.depth),
-    ["…", ...pathTo(nodes, node.parent).map(name)].join(" ")]);
-  return table(say("mask_hint"), ["table_candidate", "table_token", "table_level", "table_sees"].map((key) => say(key)), rows);
-}
-
-export class MaskPanel {
-  constructor(host, onHover) {
-    this.host = host;
-    this.onHover = onHover;
-  }
-
-  draw(lane, index) {
-    if (this.host.dataset.table) {
-      this.svg = null;
-      this.host.replaceChildren(maskTable(lane, index));
-      return;
-    }
-    const { nodes } = lane.steps[index];
-    const cell = SIZE / nodes.length;
-    const svg = s("svg", { class: "mask", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", "aria-label": say("mask_hint"),
-      "data-rows": nodes.length });
-    nodes.forEach((node, row) => {
-      const line = s("g", { class: "mask-row", "data-row": row },
-        s("rect", { class: "mask-reach", x: 0, y: row * cell, width: SIZE, height: cell }));
-      for (let column = row; column >= 0; column = nodes[column].parent) {
-        line.append(s("rect", { class: column === row ? "self" : "seen", x: column * cell + 0.5, y: row * cell + 0.5,
-          width: Math.max(1, cell - 1), height: Math.max(1, cell - 1) }));
-      }
-      line.addEventListener("pointerenter", () => this.light(lane, index, row));
-      svg.append(line);
-    });
-    svg.addEventListener("pointerleave", () => this.light(lane, index, null));
-    this.words = h("p", { class: "muted" }, say("mask_hint"));
-    this.host.replaceChildren(svg, this.words);
-    this.svg = svg;
-  }
-
-  light(lane, index, row) {
-    this.mark(row);
-    this.onHover(row);
-    if (row === null) {
-      this.words.textContent = say("mask_hint");
-      return;
-    }
-    const { nodes } = lane.steps[index];
-    const path = pathTo(nodes, row).map((i) => nameOf(lane, nodes[i].token_id, nodes[i].piece));
-    this.words.textContent = say("mask_row", { row, columns: ["…", ...path].join(" ") });
-  }
-
-  mark(row) {
-    if (!this.svg) return;
-    this.svg.querySelectorAll(".mask-row").forEach((line) => line.classList.toggle("lit", Number(line.dataset.row) === row));
-  }
+  const names = nodes.map((node, i) => (i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index)));
+  const seen = nodes.map((_, i) => seenBy(nodes, i));
+  host.replaceChildren(h("p", { class: "muted" }, say("mask_hint")), maskTable(names, (i, j) => maskCell(seen[i].has(j), i === j)));
 }
 
 // The router's weights at the first candidate of each level: what the draft's favourite path saw

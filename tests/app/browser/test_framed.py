@@ -152,6 +152,23 @@ def test_question_row_and_answer_are_on_the_first_screen(framed):
     assert seen(page, ".answer-text .selected", share=0.5)
 
 
+def test_on_a_laptop_the_play_bar_is_on_the_first_screen(framed):
+    """The page learns of the window around it by the answer to its `pageInfo`."""
+    tab, page = framed
+    before = tab.viewport_size
+    # The Hub's header stands above 700 pixels of the frame, or within them
+    for height in (700 + HEADER, 700):
+        tab.set_viewport_size({"width": 1200, "height": height})
+        page.wait_for_function(
+            "height => getComputedStyle(document.documentElement).getPropertyValue('--window') === `${height}px`",
+            arg=height - HEADER,
+        )
+        wait_for_height(page)
+        for part in (".scrubber", ".scrubber [data-action=play]", "#jk-answer", "svg.tree"):
+            assert seen(page, part), (part, height)
+    tab.set_viewport_size(before)
+
+
 def test_all_settings_can_be_reached_though_the_frame_does_not_scroll(framed):
     _, page = framed
     page.click("#jk-settings")

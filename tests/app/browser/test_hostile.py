@@ -67,8 +67,7 @@ def walk_through(tab) -> None:
     tab.wait_for_selector(".tree-list")
     shown_as_text(tab)
     tab.evaluate("document.querySelectorAll('.question-line').forEach((line) => (line.open = true))")
-    for panel in (".panel-mask", ".columns .plot-pane"):
-        tab.click(f'{panel} [data-toggle="read_as_table"]')
+    tab.click('.columns .plot-pane [data-toggle="read_as_table"]')
     tab.wait_for_selector(".panel-mask table")
     shown_as_text(tab)
     set_option(tab, "as_written", "choices", "show_all", "read_as_list", "show_spaces")

@@ -13,6 +13,7 @@ import pytest
 
 from app.page import web
 from app.tools import replay
+from app.words.plots import BROWSER as words
 from tests.app.conftest import load_scripts, outside, plotted, show
 from tests.app.fake import traces_of
 
@@ -181,8 +182,8 @@ def test_the_plot_is_saved_as_picture_and_numbers(shown, traces):
     picture = saved(shown, "Download plot as a PNG").read_bytes()
     assert picture.startswith(b"\x89PNG") and struct.unpack(">II", picture[16:24]) == (1920, 1080)
     rows = list(csv.DictReader(io.StringIO(saved(shown, "Download the numbers").read_text(encoding="utf-8-sig"))))
-    mine = [row for row in rows if row["method"] == "jakiro"]
-    assert [float(row["seconds"]) for row in mine] == pytest.approx(ends(traces["jakiro"]))
+    mine = [row for row in rows if row["method"] == "Jakiro"]
+    assert [float(row[words["plot_x"]]) for row in mine] == pytest.approx(ends(traces["jakiro"]))
 
 
 def test_hostile_names_stay_text_in_plot_and_readout(modules):

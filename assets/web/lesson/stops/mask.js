@@ -1,9 +1,10 @@
 // Stop 6: the mask of a seven-node tree, filled by hand, then shown in full beside the tree.
 
 import { h, say } from "../../base/dom.js";
-import { depthOf, nameOf, pathTo, rootName } from "../../data/history.js";
+import { depthOf, nameOf, rootName } from "../../data/history.js";
 import { button, buttons, result } from "../controls.js";
 import { pick, pruned, whole } from "../data.js";
+import { maskCell, maskTable, seenBy } from "../../tree/mask.js";
 
 const CANDIDATES = 6;
 
@@ -27,7 +28,7 @@ export function maskStop(lesson) {
   const cut = pruned(step, CANDIDATES);
   const { nodes } = cut;
   const names = nodes.map((node, i) => (i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, step.index)));
-  const ancestors = nodes.map((_, i) => new Set([0, ...pathTo(nodes, i)]));
+  const ancestors = nodes.map((_, i) => seenBy(nodes, i));
   // The row to fill: deepest of those with a sibling
   const asked = pick(nodes.map((_, i) => i).slice(1),
     (i) => nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100);
@@ -36,7 +37,7 @@ export function maskStop(lesson) {
   let said = "";
 
   const tree = lesson.tree(() => ({ lane, step: cut, phase: 1, mark: full ? null : asked }));
-  const host = h("div", { class: "mask-table-host" });
+  const host = h("div", { class: "mask-table-host", onpointerleave: () => light(null) });
   const task = h("p", { "data-result": "mask-task" }, say("mask_fill", { token: `“${names[asked]}”` }));
   const sentence = result("mask", () => said);
   const check = button("mask-check", say("mask_check_row"), judge, () => full);
@@ -72,21 +73,15 @@ export function maskStop(lesson) {
       return h("td", null, h("input", { type: "checkbox", class: "mask-cell", "data-cell": j, checked: filled.has(j),
         "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }) }));
     }
-    const seen = full && ancestors[i].has(j);
-    return h("td", { class: seen ? (i === j ? "self" : "seen") : null },
-      h("span", { class: "hidden-words" }, seen ? "✓" : full ? "–" : ""));
+    return full ? maskCell(ancestors[i].has(j), i === j) : h("td");
   }
 
-  const table = () => h("table", { class: full ? "mask-table full" : "mask-table", onpointerleave: () => light(null) },
-    h("thead", null, h("tr", null, h("th", { scope: "col", class: "muted small" }, say("mask_column")),
-      names.map((name) => h("th", { scope: "col" }, h("bdi", { class: "mono" }, name))))),
-    h("tbody", null, nodes.map((_, i) => h("tr", { "data-row": i, class: i === asked && !full ? "asked" : null, tabindex: full ? 0 : null,
-      onpointerenter: () => light(i), onfocus: () => light(i) },
-    h("th", { scope: "row" }, h("bdi", { class: "mono" }, names[i])), nodes.map((_node, j) => cell(i, j))))));
+  const row = (i) => ({ class: i === asked && !full ? "asked" : null, tabindex: full ? 0 : null, onpointerenter: () => light(i),
+    onfocus: () => light(i) });
 
   return { screen: [{ element: task, draw: () => (task.hidden = full) }, { element: h("div", { class: "mask-columns" }, host, tree.element),
     draw() {
-      host.replaceChildren(table());
+      host.replaceChildren(maskTable(names, cell, row));
       tree.draw();
     } }, buttons(check, show, restart), sentence, lesson.stepLine(lane, step)], demo: [show.click] };
 }
