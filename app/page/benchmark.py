@@ -8,7 +8,6 @@ import functools
 import gzip
 import hashlib
 import json
-import math
 from collections.abc import Iterator
 
 import gradio as gr
@@ -84,7 +83,6 @@ def component(service: ModelService, pace: Pace) -> Benchmarks:
     functions = {
         "benchmark_recorded": recorded,
         "benchmark_board": board,
-        "benchmark_estimate": functools.partial(estimate, service, benchmarks),
         "benchmark_saved": lambda run_id: benchmarks.results(str(run_id)),
     }
     view = drawn("benchmark", VIEW, functions, tab="benchmark")
@@ -214,28 +212,3 @@ def results(benchmarks: Benchmarks, run_id: str) -> str:
     if text is None:
         raise gr.Error(words.UNKNOWN_RESULTS)
     return text
-
-
-def estimate(service: ModelService, benchmarks: Benchmarks, wanted) -> str:
-    """How long that would take, from the speeds of the last run here or else from the measured passes."""
-    try:
-        wanted = {} if wanted is None else wanted
-        settings, questions = read_request(wanted, service.limits.max_new_tokens, service.methods)
-    except ValueError as error:
-        return str(error)
-    source, seconds = words.FROM_LAST_RUN, benchmarks.seconds_per_answer()
-    if seconds is None:
-        costs = service.device.costs if service.ready else None
-        if costs is None:
-            return words.ESTIMATE_LATER
-        (_, milliseconds), *_ = costs["verify_ms"]
-        source, seconds = words.FROM_PROFILE, milliseconds / 1000 * settings.max_new_tokens
-    total = seconds * len(questions) * len(settings.temperatures) * len(settings.methods)
-    return f"{_duration(total)} {source}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 55:
-        return words.ESTIMATE_SECONDS.format(n=max(5, 5 * math.ceil(seconds / 5)))
-    minutes = math.ceil(seconds / 60)
-    return words.ESTIMATE_MINUTE if minutes == 1 else words.ESTIMATE_MINUTES.format(n=minutes)

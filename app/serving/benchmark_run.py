@@ -207,13 +207,6 @@ class Benchmarks:
         run = next((run for run in self._kept() if run.id == run_id), None)
         return run.results() if run else None
 
-    def seconds_per_answer(self) -> float | None:
-        """Mean decode seconds of an answer in the latest run that has any."""
-        for run in reversed(self._kept()):
-            if run.runs:
-                return sum(one.seconds for one in run.runs) / len(run.runs)
-        return None
-
     def _kept(self) -> list[BenchmarkRun]:
         with self._lock:
             return list(self._runs.values())

@@ -10,12 +10,6 @@ NO_HEAD = "No draft head fits this model; only methods that need none can be mea
 TOO_MANY = "{count} benchmarks from your network address are running already; wait for one, or stop it."
 MODEL_CHANGED = "Another model has been loaded meanwhile; the numbers shown were measured with the first one."
 UNKNOWN_RESULTS = "These results are no longer kept on the server; run the benchmark again."
-ESTIMATE_LATER = "How long it takes is known once the model is ready."
-ESTIMATE_SECONDS = "At most about {n} seconds on this device."
-ESTIMATE_MINUTE = "At most about 1 minute on this device."
-ESTIMATE_MINUTES = "At most about {n} minutes on this device."
-FROM_PROFILE = "From its measured passes."
-FROM_LAST_RUN = "From the speeds of the last run."
 
 # The tab's name, and what stands in it where its code did not come
 FIRST = {

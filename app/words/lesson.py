@@ -280,7 +280,6 @@ BROWSER = {
     "mask_self": "itself",
     "verdict_round": "Guess {n} of 3",
     "verdict_pick": "Choose where the accepted path will end.",
-    "verdict_select": "Accepted path ends at",
     "verdict_none": "nothing accepted",
     "verdict_picked": "Your guess: {path}.",
     "verdict_reveal": "Reveal",

@@ -299,10 +299,11 @@ def wait_until_finished(tab) -> None:
 
 
 def plotted(tab, within: str) -> list[dict]:
-    """What the plot below a selector draws, by Plotly's own account: names, without speeds, and points of its lines."""
+    """What the plot below a selector draws, by Plotly's own account: names and points of its lines."""
     tab.wait_for_function("within => document.querySelector(within + ' .plot')?.data?.length", arg=within)
-    lines = "within => document.querySelector(within + ' .plot').data.map(({name, x, y}) => ({name: name.split('  ')[0], x, y}))"
-    return tab.evaluate(lines, within)
+    lines = "within => document.querySelector(within + ' .plot').data.map(({name, x, y}) => ({name, x, y}))"
+    # A legend may say a speed behind a name
+    return [line | {"name": line["name"].split("  ")[0]} for line in tab.evaluate(lines, within)]
 
 
 def hold_clock(tab) -> None:

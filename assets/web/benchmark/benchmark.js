@@ -11,7 +11,6 @@ import { button, choice } from "../lesson/controls.js";
 import { download } from "../page/save.js";
 
 const SPOKEN_EVERY_MS = 10000;
-const ESTIMATE_WAIT_MS = 250;
 let request = () => ({});
 
 const deviceOf = ({ device, gpu, cpu, cores }) =>
@@ -30,7 +29,6 @@ function boxes(type, name, label, options, chosen, few = options.length) {
 function buildForm(on) {
   const { count, most, known_temperatures: known, temperatures, known_methods: names, methods, titles, categories, tokens } = given.benchmarkForm;
   const counts = [...new Set([...COUNTS.filter((n) => n <= most), count])].sort((a, b) => a - b);
-  const estimate = h("p", { class: "bench-estimate", role: "status" });
   const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
   const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
   const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
@@ -38,11 +36,11 @@ function buildForm(on) {
   const stop = button("bench-stop", say("bench_stop"), on.stop);
   run.classList.add("primary");
   stop.disabled = true;
-  const form = h("form", { onchange: on.changed, onsubmit: (event) => event.preventDefault() },
+  const form = h("form", { onsubmit: (event) => event.preventDefault() },
     h("p", { class: "muted small" }, say("bench_set", { categories, tokens })),
     boxes("radio", "bench-count", say("bench_count"), counts.map((n) => [n, String(n)]), [count]),
     boxes("checkbox", "bench-temperature", say("bench_temperatures"), known.map((value) => [value, String(value)]), temperatures),
-    boxes("checkbox", "bench-method", say("bench_methods"), names.map((name) => [name, titles[name]]), methods, 1), estimate, problem,
+    boxes("checkbox", "bench-method", say("bench_methods"), names.map((name) => [name, titles[name]]), methods, 1), problem,
     h("div", { class: "lesson-buttons" }, run, stop), bar, progress, h("p", { class: "muted small" }, say("bench_turns")));
   const element = h("details", { class: "question-line bench-form" }, h("summary", null, say("bench_form")), form);
   return {
@@ -52,7 +50,6 @@ function buildForm(on) {
       return { count: Number(chosen.get("bench-count")), temperatures: chosen.getAll("bench-temperature").map(Number),
         methods: chosen.getAll("bench-method") };
     },
-    estimate: (words) => (estimate.textContent = words),
     problem(words) {
       problem.hidden = !words;
       problem.replaceChildren(...(words ? [h("b", null, `⚠ ${say("error_word")}`), ` ${words}`] : []));
@@ -85,13 +82,8 @@ export function mountBenchmark(element, props, watch, server, here) {
   const plot = new BenchmarkPlot(plotHost, () => draw());
   const below = h("div", { class: "bench-body" });
   const numbers = h("details", { class: "question-line" });
-  let asked = 0;
 
   const form = buildForm({
-    changed: () => {
-      clearTimeout(asked);
-      asked = setTimeout(estimate, ESTIMATE_WAIT_MS);
-    },
     run() {
       form.problem(null);
       form.running(true, say("bench_starting"), 0);
@@ -117,11 +109,6 @@ export function mountBenchmark(element, props, watch, server, here) {
   } }).element;
   const board = new Leaderboard({ redraw: draw, pick });
 
-  async function estimate() {
-    const words = visible() && await server.benchmark_estimate(form.values()).catch(() => "");
-    if (words !== false) form.estimate(words);
-  }
-
   function receive(value) {
     if (!value || !(value.error || value.run)) return;
     if (value.error) form.problem(value.error);
@@ -140,7 +127,6 @@ export function mountBenchmark(element, props, watch, server, here) {
       voice.textContent = state.running ? say("bench_spoken", { n: value.done, total: value.total }) : words;
       state.spokenAt = performance.now();
     }
-    if (!state.running) estimate();
     if (state.which !== "board") draw();
   }
 
@@ -236,14 +222,11 @@ export function mountBenchmark(element, props, watch, server, here) {
   function tabChanged() {
     if (!visible()) return;
     if (!state.loaded && !loading) loading = orRetry(load).finally(() => (loading = null));
-    estimate();
     draw();
   }
 
   root.append(h("section", { class: "bench-results", "aria-label": say("bench_results") }, head, body), form.element, voice);
   new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
-  const chip = document.querySelector("#jk-chip");
-  if (chip) new MutationObserver(estimate).observe(chip, { attributeFilter: ["class"] });
   if (watch) watch("value", () => receive(props.value));
   tabChanged();
 }

@@ -17,22 +17,9 @@ function testedDepth(step) {
   return step.nodes.reduce((most, node, i) => (i && kept.has(node.parent) ? Math.max(most, node.depth) : most), 0);
 }
 
-// [kept, tested] for level 1, 2, …
-function acceptanceByDepth(steps) {
-  const levels = [];
-  for (const step of steps) {
-    const tested = testedDepth(step);
-    for (let depth = 1; depth <= tested; depth += 1) {
-      levels[depth - 1] = levels[depth - 1] || [0, 0];
-      levels[depth - 1][1] += 1;
-      if (step.accepted_path.length >= depth) levels[depth - 1][0] += 1;
-    }
-  }
-  return levels;
-}
-
+// Kept levels over those that were tested
 function acceptance(steps) {
-  const [kept, tested] = acceptanceByDepth(steps).reduce((sum, level) => [sum[0] + level[0], sum[1] + level[1]], [0, 0]);
+  const [kept, tested] = [({ accepted_path: path }) => path.length, testedDepth].map((of) => steps.reduce((sum, step) => sum + of(step), 0));
   return tested ? kept / tested : null;
 }
 
@@ -93,5 +80,5 @@ function marginAt(lane, index) {
   return step.nodes[before] ? step.nodes[before].margin : null;
 }
 
-export const metrics = { mean, tau, tauDrafted, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
+export const metrics = { mean, tau, tauDrafted, acceptance, acceptedByProposer, speed, smoothSpeed,
     partsAt, speedup, marginAt, FEWEST_TOKENS };

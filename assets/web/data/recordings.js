@@ -4,7 +4,7 @@ import { h, number, say } from "../base/dom.js";
 import { notify, orRetry } from "../base/server.js";
 import { runFromTraces } from "./history.js";
 import { metrics } from "./metrics.js";
-import { LARGEST_TRACE_BYTES, TraceFileError, readTraceFile } from "./trace_file.js";
+import { TraceFileError, readTraceFile } from "./trace_file.js";
 import { redrawNow, screen, setTab, showRecording, state } from "../page/machine.js";
 import { saveReplay } from "../page/save.js";
 import { refuseLink } from "../share/address.js";
@@ -12,10 +12,11 @@ import { quoted } from "../share/link.js";
 import { speedupWords } from "../watch/facts.js";
 import { badgeOf } from "../watch/words.js";
 
+const MOST_MEGABYTES = 20; // of a file
+
 export class RecordingsView {
   constructor() {
     this.loaded = new Map();
-    this.opened = [];
     this.cards = h("div", { class: "recording-cards" });
     this.input = h("input", { type: "file", accept: ".json,application/json", id: "jk-open", class: "file-input",
       onchange: () => this.open(this.input.files[0]) });
@@ -64,14 +65,12 @@ export class RecordingsView {
   async open(file) {
     if (!file) return;
     try {
-      if (file.size > LARGEST_TRACE_BYTES) {
-        throw new TraceFileError(say("file_too_large", { size: Math.ceil(file.size / 1024 / 1024) }));
-      }
+      const size = Math.ceil(file.size / 1024 / 1024);
+      if (size > MOST_MEGABYTES) throw new TraceFileError(say("file_too_large", { size }));
       const text = await file.text();
       const found = readTraceFile(text);
-      this.opened.push({ title: found.title || file.name, why: "", traces: found.traces, text });
       notify(null);
-      this.play(`opened-${this.opened.length}`, this.opened[this.opened.length - 1], "opened");
+      this.play(`opened-${file.name}-${file.lastModified}`, { ...found, title: found.title || file.name, text }, "opened");
     } catch (error) {
       if (!(error instanceof TraceFileError)) throw error;
       notify("error", error.message);
@@ -80,25 +79,21 @@ export class RecordingsView {
     }
   }
 
-  play(id, recording, source) {
+  play(id, recording, source = "recording") {
     setTab("watch", true);
     showRecording(id, recording, { playNow: source === "recording", source });
   }
 
-  card(id, recording, source) {
-    const run = runFromTraces(id, source, recording.traces, recording.title);
+  card(id, recording) {
+    const run = runFromTraces(id, "recording", recording.traces, recording.title);
     const [times, tau] = [speedupWords(metrics.speedup(run.main, run.plain)), metrics.tau(run.main.steps)];
     return h("section", { class: "pane recording-card" }, h("h2", { dir: "auto" }, recording.title),
       h("p", { class: "tabular" }, times && [h("b", null, times), ` ${say("fact_speedup")} · `], tau && `${number(tau, 1)} ${say("fact_tau")}`),
       h("p", { dir: "auto" }, recording.why || run.question), h("p", { class: "muted" }, badgeOf(run)),
       h("div", { class: "recording-actions" },
-        h("button", { class: "plain-button primary", onclick: () => this.play(id, recording, source) }, say("play")),
+        h("button", { class: "plain-button primary", onclick: () => this.play(id, recording) }, say("play")),
         h("button", { class: "plain-button", "data-action": "handout",
-          onclick: () => saveReplay(run, recording.text) }, say("save_handout")),
-        source === "opened" ? h("button", { class: "plain-button", onclick: () => {
-          this.opened.splice(this.opened.indexOf(recording), 1);
-          this.draw();
-        } }, say("close")) : null));
+          onclick: () => saveReplay(run, recording.text) }, say("save_handout"))));
   }
 
   draw() {
@@ -108,8 +103,7 @@ export class RecordingsView {
   async drawCards() {
     const names = await this.names();
     const shipped = await Promise.all(names.map((name) => this.load(name)));
-    const cards = [...this.opened.map((recording, i) => this.card(`opened-${i + 1}`, recording, "opened")),
-      ...shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording, "recording"))];
+    const cards = shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording));
     this.cards.replaceChildren(...(cards.length ? cards.filter(Boolean) : [h("p", { class: "muted" }, say("recordings_none"))]));
   }
 }

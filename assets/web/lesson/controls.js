@@ -11,7 +11,7 @@ import { plotStyle } from "../plots/template.js";
 export const elementsOf = (pieces) => pieces.flat(3).filter(Boolean).map((piece) => piece.element || piece);
 export const drawAll = (pieces) => pieces.flat(3).forEach((piece) => piece?.draw?.());
 
-const group = (kind) => (...pieces) => ({ element: h("div", { class: kind }, elementsOf(pieces)), draw: () => drawAll(pieces) });
+export const group = (kind) => (...pieces) => ({ element: h("div", { class: kind }, elementsOf(pieces)), draw: () => drawAll(pieces) });
 export const row = group("lesson-controls");
 export const buttons = group("lesson-buttons");
 

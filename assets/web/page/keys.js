@@ -44,7 +44,8 @@ export function onKey(event, parts) {
   const byKey = !shown ? { [key]: state.tab === "lesson" && lessonMove(key) } : {
     ArrowLeft: () => seek(state.index - far), ArrowRight: () => seek(state.index + far), PageUp: back, PageDown: ahead,
     Home: () => seek(0), End: () => seek(Infinity), " ": advance,
-    1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow, a: () => parts.alternatives.openStep(state), q: toQuestion,
+    1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow,
+    a: () => parts.alternatives.openStep(state), q: toQuestion,
   };
   const move = byKey[key] || byKey[key.toLowerCase()];
   if (!move) return;

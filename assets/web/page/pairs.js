@@ -55,7 +55,8 @@ class PairList {
     const line = h("li", { class: loaded ? "loaded" : "", "data-state": pair.state }, h("div", { class: "pair-head" },
       h("b", null, pair.name), button),
     pair.fusion ? h("span", { class: "muted" }, say("pair_fusion", { fusion: pair.fusion })) : null,
-    h("div", { class: "muted" }, pair.reason), value?.coming === pair.name ? this.coming(locked) : null, pair.size ? h("div", { class: "muted" }, pair.size) : null);
+    h("div", { class: "muted" }, pair.reason), value?.coming === pair.name ? this.coming(locked) : null,
+    pair.size ? h("div", { class: "muted" }, pair.size) : null);
     return line;
   }
 

@@ -12,7 +12,7 @@ import { Card } from "../tree/card.js";
 import { showLarge } from "../tree/dialog.js";
 import { TreeView } from "../tree/tree.js";
 import { Alternatives } from "../watch/alternatives.js";
-import { AnswerView, Legend, tokenLine } from "../watch/answer.js";
+import { AnswerView, Legend } from "../watch/answer.js";
 import { Headline } from "../watch/facts.js";
 import { BranchBar } from "../watch/branches.js";
 import { Plot } from "../watch/plot.js";
@@ -63,20 +63,17 @@ function chatPane(parts) {
   parts.answerText = h("div", { class: "answer-host" });
   parts.turns = h("div", { class: "turn-actions" });
   parts.branches = new BranchBar();
-  parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: -1 }, parts.earlier, parts.question, parts.sentWith, parts.branches.element,
-    parts.empty, parts.answerText, parts.turns);
-  parts.tokenLine = h("div", { class: "token-line" });
+  parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: -1 }, parts.earlier, parts.question, parts.sentWith,
+    parts.branches.element, parts.empty, parts.answerText, parts.turns);
   const legend = h("div", { class: "legend" });
   const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") },
     h("h2", { class: "voice" }, say("answer")), headline, parts.waiting[0].element,
-    parts.answerScroll, h("div", { class: "legend-line" }, legend, parts.tokenLine));
+    parts.answerScroll, h("div", { class: "legend-line" }, legend));
   parts.alternatives = new Alternatives(pane, (index) => parts.answerText.querySelector(`[data-token="${index}"]`), goOnFrom);
-  parts.answer = new AnswerView(parts.answerText, {
-    onPick: seek,
-    onToken: (index) => parts.alternatives.open(state.run, index),
-    onPreview: (token) => {
-      parts.tokenLine.textContent = token && parts.answer.lane ? tokenLine(parts.answer.lane, token) : "";
-    },
+  parts.answer = new AnswerView(parts.answerText, (index) => {
+    const { step } = state.run.main.tokens[index];
+    if (step >= 0) seek(step);
+    parts.alternatives.open(state.run, index);
   });
   parts.legend = new Legend(legend);
   return pane;

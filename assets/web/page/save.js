@@ -1,4 +1,4 @@
-// Saving: the trace as json, one row per candidate as csv, a replay page that works from disk, and pictures. Files are
+// Saving: the trace as json, one row per candidate as csv, a replay page that works from disk, and the tree as svg. Files are
 // made from the trace itself, at full precision, never from the digits that were sent for drawing.
 
 import { h, say } from "../base/dom.js";
@@ -8,14 +8,13 @@ import { nameOf, runFromTraces, traceOf } from "../data/history.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { screen, state } from "./machine.js";
 import { plotly } from "../plots/library.js";
-import { canvasOf, treePicture } from "../share/tree_picture.js";
+import { treePicture } from "../share/tree_picture.js";
 import { stateOf } from "../tree/layout.js";
 
 const MOST_NAME = 60;
 
 export function download(name, content, type) {
-  const link = h("a", { href: URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type })),
-    download: name });
+  const link = h("a", { href: URL.createObjectURL(new Blob([content], { type })), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
@@ -104,9 +103,9 @@ const SAVERS = {
   save_csv: async (run) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run), run)),
     "text/csv"),
   save_html: async (run) => saveReplay(run, await asJson(run)),
-  save_png: async (run) => {
+  save_svg: (run) => {
     const file = treePicture();
-    if (file) (await canvasOf(file)).toBlob((blob) => download(fileName(run, "tree.png"), blob));
+    if (file) download(fileName(run, "tree.svg"), file, "image/svg+xml");
   },
 };
 

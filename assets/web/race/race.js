@@ -57,7 +57,7 @@ class LaneView {
     this.tree = h("button", { class: "link-button", "data-action": "lane_tree", onclick: () => showLarge(this.tree, this.lane, this.step) });
     this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": lane.name },
       h("div", { class: "pane-head" }, h("b", null, lane.title), this.rate, this.tree), this.scroll);
-    this.answer = new AnswerView(this.host, {});
+    this.answer = new AnswerView(this.host);
   }
 
   draw(lane, time, { selected, withTree, total, over, formatted }) {

@@ -1,8 +1,5 @@
-// The draft tree on screen as a picture: an svg file that carries the styles of the page, and its pixels. Text stays text.
+// The draft tree on screen as a picture: an svg file that carries the styles of the page. Text stays text.
 
-import { h } from "../base/dom.js";
-
-const WIDTH = 1920; // pixels of a saved picture
 const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "paint-order",
   "opacity", "font-family", "font-size", "font-weight", "font-style", "text-anchor", "text-decoration-line", "white-space",
   "direction", "unicode-bidi"];
@@ -23,14 +20,4 @@ export function treePicture() {
   });
   copy.style.background = getComputedStyle(document.body).getPropertyValue("--page");
   return new XMLSerializer().serializeToString(copy).replace(UNFIT, "\ufffd");
-}
-
-// A promise of a canvas with the file's picture
-export async function canvasOf(file) {
-  const image = new Image();
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(file)}`;
-  await image.decode();
-  const canvas = h("canvas", { width: WIDTH, height: Math.round((image.naturalHeight * WIDTH) / image.naturalWidth) });
-  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-  return canvas;
 }

@@ -70,13 +70,13 @@ export class Alternatives {
     const chance = Math.exp(logprob);
     const parts = [h("bdi", { class: "mono" }, token), filledBar(came ? "fill-ink" : "fill-rest", Math.max(0.005, chance)),
       h("span", { class: "bar-value" }, percent(chance)), h("span", { class: "came" }, came ? `✓ ${say("alternatives_came")}` : "")];
-    const ends = Boolean(lane.header.special_tokens[String(id)]);
     if (!live) return h("div", { class: "alternative" }, parts);
-    return h("button", { class: "alternative", "data-id": id, disabled: ends, "aria-label": say("go_on_with", { token: `“${token}”`, percent: percent(chance) }),
-      onclick: () => {
-        this.box.hidePopover();
-        this.goOn(this.run, this.index, id);
-      } }, parts);
+    const go = () => {
+      this.box.hidePopover();
+      this.goOn(this.run, this.index, id);
+    };
+    return h("button", { class: "alternative", "data-id": id, disabled: Boolean(lane.header.special_tokens[String(id)]), onclick: go,
+      "aria-label": say("go_on_with", { token: `“${token}”`, percent: percent(chance) }) }, parts);
   }
 
   mark(word) {

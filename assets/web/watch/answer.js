@@ -1,7 +1,7 @@
 // The answer as tokens: every character once, underlined by who proposed it and tinted where it is of the step on screen;
 // the model's own tokens have no mark. A character that is spread over several tokens has as many segments of underline.
 
-import { copied, h, percent, say, setText, shares } from "../base/dom.js";
+import { copied, h, say, setText, shares } from "../base/dom.js";
 import { spacedHex, unitsOf } from "../base/pieces.js";
 import { TARGET, usualProposers } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
@@ -27,23 +27,15 @@ function settledBefore(tokens, count) {
 }
 
 export class AnswerView {
-  constructor(host, { onPick, onPreview, onToken } = {}) {
-    this.onPick = onPick;
-    this.onPreview = onPreview;
+  // `onToken` is told the place of a token that somebody presses
+  constructor(host, onToken) {
     this.text = h("div", { class: "answer-text", role: "log", "aria-live": "off" });
     this.tail = h("div", { class: "answer-end muted" });
     host.append(this.text, this.tail);
-    for (const [name, pick] of [["pointerover", false], ["click", true], ["focusin", false]]) {
-      this.text.addEventListener(name, (event) => {
-        const token = event.target.closest && event.target.closest("[data-token]");
-        if (!token || !this.lane) return;
-        const chosen = this.lane.tokens[Number(token.dataset.token)];
-        if (pick && chosen && chosen.step >= 0) this.onPick?.(chosen.step);
-        if (pick && chosen) onToken?.(Number(token.dataset.token));
-        else if (!pick) this.onPreview?.(chosen);
-      });
-    }
-    this.text.addEventListener("pointerleave", () => this.onPreview?.(null));
+    this.text.addEventListener("click", ({ target }) => {
+      const token = target.closest?.("[data-token]");
+      if (token && this.lane) onToken?.(Number(token.dataset.token));
+    });
   }
 
   // Shows the first `count` tokens of a lane; `live` means more may come; `selected` is the step shown elsewhere
@@ -207,18 +199,4 @@ export class Legend {
     return h("span", { class: "legend-entry", "data-place": place, "data-proposer": id, title: sentence }, markerSample(proposer),
       h("span", { class: `token ${classes}` }, h("u", null, label)), h("b", null, share));
   }
-}
-
-// The sentence under a hovered token
-export function tokenLine(lane, token) {
-  const parts = [token.proposer.label];
-  if (token.given) return say(token.forced ? "token_line_forced" : "token_line_given");
-  if (token.step < 0) parts.push(say("token_line_first"));
-  else if (token.node < 0) parts.push(say("token_line_target", { step: token.step + 1 }));
-  else {
-    const node = lane.steps[token.step].nodes[token.node];
-    parts.push(say("token_line", { step: token.step + 1, level: token.level }),
-      `${say("draft_bar")} ${percent(node.draft_prob)}`, `${say("target_bar")} ${percent(node.target_prob)}`);
-  }
-  return parts.join(" · ");
 }

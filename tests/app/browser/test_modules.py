@@ -122,7 +122,7 @@ def test_metrics_equal_those_of_the_library(functions):
     found = functions.evaluate(
         """traces => { const run = Jakiro.runFromTraces('x', 'opened', traces); const m = Jakiro.metrics;
            return {tau: m.tau(run.main.steps), drafted: m.tauDrafted(run.main.steps),
-                   depths: m.acceptanceByDepth(run.main.steps),
+                   acceptance: m.acceptance(run.main.steps),
                    rate: m.speed(run.main), speedup: m.speedup(run.main, run.plain),
                    text: Jakiro.textOf(run.main, run.main.tokens.length)}; }""",
         traces,
@@ -131,7 +131,8 @@ def test_metrics_equal_those_of_the_library(functions):
     assert found["drafted"] == pytest.approx(drafted.tau)
     assert found["rate"] == pytest.approx(drafted.tokens_per_second)
     assert found["speedup"] == pytest.approx(plain.decode_seconds / drafted.decode_seconds)
-    assert [tuple(level) for level in found["depths"]] == acceptance_by_depth(drafted.steps)
+    kept, tested = map(sum, zip(*acceptance_by_depth(drafted.steps), strict=True))
+    assert found["acceptance"] == pytest.approx(kept / tested)
     assert found["text"] == drafted.text
 
 
@@ -269,11 +270,21 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda trace: trace.pop("steps"), "This file holds no saved answer: the field “steps” is missing."),
+        (
+            lambda trace: trace.pop("steps"),
+            "This file holds no saved answer: the field “steps” is missing or does not fit.",
+        ),
         (lambda trace: trace["header"].update(schema_version=9), "This saved answer has format 9; this page reads 1."),
-        (lambda trace: trace["steps"][1]["nodes"][2].update(parent=7), "does not fit its parent"),
-        (lambda trace: trace["steps"][0]["nodes"][0].update(piece="zz"), "“piece” of node 0 of step 0"),
-        (lambda trace: trace["header"].pop("device"), "the field “device” is missing"),
+        (lambda trace: trace["steps"][1]["nodes"][2].update(parent=7), "“steps.1.nodes.2.parent”"),
+        (lambda trace: trace["steps"][0]["nodes"][0].update(piece="zz"), "“steps.0.nodes.0.piece”"),
+        (lambda trace: trace["steps"][1]["accepted_path"].append(0), "“steps.1.accepted_path”"),
+        (lambda trace: trace["steps"][1]["committed_ids"].pop(), "“steps.1.committed_ids”"),
+        (lambda trace: trace["steps"][2].update(index=3), "“steps.2.index”"),
+        (lambda trace: trace["steps"][2]["plan"].update(curve=[[1]]), "“steps.2.plan.curve.0”"),
+        (lambda trace: trace["steps"][0]["nodes"][1].update(draft_prob="x"), "“steps.0.nodes.1.draft_prob”"),
+        (lambda trace: trace["steps"][0].update(alternatives=[[1, []]]), "“steps.0.alternatives”"),
+        (lambda trace: trace["header"].update(prefix_ids=[1]), "“header.prefix_pieces”"),
+        (lambda trace: trace["header"].pop("device"), "“header.device”"),
     ],
 )
 def test_files_that_are_no_traces_are_refused_in_words(functions, spoil, sentence):

@@ -260,7 +260,9 @@ def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_addre
     wait_for_count(tab, ".recording-card", 3)
     tab.set_input_files("#jk-open", {"name": "x.json", "mimeType": "application/json", "buffer": b'{"header": {}}'})
     tab.wait_for_selector("#jk-notice.error")
-    assert tab.inner_text("#jk-notice").endswith("This file holds no saved answer: the field “steps” is missing.")
+    assert tab.inner_text("#jk-notice").endswith(
+        "This file holds no saved answer: the field “steps” is missing or does not fit."
+    )
     tab.set_input_files("#jk-open", recordings / "3-haiku.json")
     tab.wait_for_function("() => document.querySelector('.sent-with')?.textContent.startsWith('Opened file')")
     assert tab.is_hidden("#jk-notice")

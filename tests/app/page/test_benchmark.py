@@ -17,7 +17,6 @@ from app.serving.runs import Visitor
 from app.words import benchmark as benchmark_words
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Lane, Run
-from jakiro.engine.costs import DeviceProfile
 from tests.api.served import PATIENCE
 from tests.app.conftest import plotted, ready_service, serve
 from tests.app.fake import FakeGenerator
@@ -51,7 +50,6 @@ def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, senten
     service, benchmarks = ready_service(FakeGenerator()), Benchmarks()
     updates = list(benchmark.measure(service, benchmarks, Pace(), VISITOR, wanted))
     assert len(updates) == 1 and sentence in updates[0]["error"]
-    assert sentence in benchmark.estimate(service, benchmarks, wanted)
 
 
 def test_every_prompt_is_measured_and_the_groups_are_the_reports():
@@ -187,21 +185,6 @@ def test_a_model_loaded_meanwhile_ends_the_benchmark_with_a_sentence():
     assert values[-1]["state"] == "stopped"
 
 
-def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
-    class Profiled(FakeGenerator):
-        profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)))
-
-    benchmarks, service = Benchmarks(), ready_service(Profiled())
-    wanted = {"count": 16, "temperatures": [0, 1], "methods": ["jakiro"]}
-    # 64 answers of 64 tokens at 30 ms are 123 seconds
-    assert benchmark.estimate(service, benchmarks, wanted) == (
-        f"At most about 3 minutes on this device. {benchmark_words.FROM_PROFILE}"
-    )
-    list(benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 1}))
-    assert benchmark_words.FROM_LAST_RUN in benchmark.estimate(service, benchmarks, wanted)
-    assert benchmark.estimate(ready_service(FakeGenerator()), Benchmarks(), {}) == benchmark_words.ESTIMATE_LATER
-
-
 @pytest.mark.skipif(not benchmark.RECORDED.is_file(), reason="no results are shipped with this copy")
 def test_the_shipped_results_are_in_the_form_of_the_bench():
     recorded = json.loads(benchmark.RECORDED.read_text(encoding="utf-8"))
@@ -295,8 +278,6 @@ def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, recorded
     tab = open_tab(address)
     tab.wait_for_selector("#jk-chip.ready")
     open_benchmark(tab)
-    tab.wait_for_function("words => document.querySelector('.bench-estimate').textContent === words",
-                          arg=benchmark_words.ESTIMATE_LATER)  # fmt: skip
     ask_for = "count => { const own = Jakiro.benchmarkRequest; Jakiro.benchmarkRequest = () => ({...own(), count}); }"
     tab.evaluate(ask_for, 3)
     # What stands there for a moment only is written down while it does
@@ -313,7 +294,6 @@ def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, recorded
     saved = json.loads(download.value.path().read_text(encoding="utf-8"))
     assert_equals(table(tab), saved["groups"], 0)
     assert len(saved["runs"]) == 6
-    tab.wait_for_function("() => document.querySelector('.bench-estimate').textContent.includes('the last run')")
     assert {group["identical"] for group in saved["groups"]} == {1.0}
 
     tab.evaluate(ask_for, 96)

@@ -26,7 +26,7 @@ def boards(tmp_path_factory):
 # The tab by itself: no run is recorded, and the leaderboard is what the server gives
 MOUNT = """board => {
   document.querySelector("#host").innerHTML = '<main id="benchmark"><div class="jk-view jk-benchmark"></div></main>';
-  const server = { benchmark_recorded: async () => null, benchmark_estimate: async () => "",
+  const server = { benchmark_recorded: async () => null,
     benchmark_board: async () => board };
   document.body.dataset.jakiroTab = "benchmark";
   Jakiro.mountBenchmark(document.querySelector("#benchmark"), {}, null, server);

@@ -3,7 +3,7 @@
 
 import { h, number, say } from "../../base/dom.js";
 import { metrics } from "../../data/metrics.js";
-import { choice, figure, line, onOff, result, row } from "../controls.js";
+import { choice, figure, group, line, onOff, result, row } from "../controls.js";
 import { chancesBox } from "./chances.js";
 import { AnswerView } from "../../watch/answer.js";
 
@@ -44,7 +44,6 @@ export function diceStop(lesson) {
   }, "same-line");
   const chances = chancesBox(() => pair().drafted);
   return { screen: [row(seed, noise, figure("dice-tau", say("speed_tau"), () => tauOf(pair()), () => say("metric_tau_note"))),
-    { element: h("div", { class: "dice-lanes" }, lanes.map((box) => box.element)), draw: () => lanes.forEach((box) => box.draw()) },
-    same, chances, lesson.sourceLine()],
+    group("dice-lanes")(...lanes), same, chances, lesson.sourceLine()],
   demo: [() => seed.press(SEEDS[1]), () => noise.press("off"), () => noise.press("on"), ...chances.demo] };
 }

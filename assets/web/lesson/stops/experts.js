@@ -2,7 +2,7 @@
 
 import { counted, filledBar, h, number, say, wholePercent } from "../../base/dom.js";
 import { depthOf, nameOf, passesOf, pathTo, rootName } from "../../data/history.js";
-import { button, line, filled, onOff, result, row, slider } from "../controls.js";
+import { button, group, line, filled, onOff, result, row, slider } from "../controls.js";
 import { byScore, disagreement, drafted, expectedTokens, firstLevel, moved, ownWeight, pick, ranked, stepWith, whole, withoutContrastive } from "../data.js";
 import { isFromPair, weightsOf } from "../../tree/evidence.js";
 import { markerSample } from "../../tree/marker.js";
@@ -72,8 +72,7 @@ export function expertsStop(lesson) {
   const lists = [list(lane, differ, "differ", lesson, second), list(lane, agree, "agree", lesson, second)];
   return { screen: [row(mix, reset), h("div", { class: "mix-ends" },
     lane.proposers.all.slice(0, 2).map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`))),
-  { element: h("div", { class: "rank-boxes" }, lists.map((one) => one.element)), draw: () => lists.forEach((one) => one.draw()) },
-  h("p", { class: "muted small" }, say("experts_share"))], demo: [() => mix.move(0), () => mix.move(100), () => reset.click()] };
+  group("rank-boxes")(...lists), h("p", { class: "muted small" }, say("experts_share"))], demo: [() => mix.move(0), () => mix.move(100), () => reset.click()] };
 }
 
 // ---- stop 4 ------------------------------------------------------------------------------------------------

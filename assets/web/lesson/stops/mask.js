@@ -2,7 +2,7 @@
 
 import { h, say } from "../../base/dom.js";
 import { depthOf, nameOf, rootName } from "../../data/history.js";
-import { button, buttons, result } from "../controls.js";
+import { button, buttons, filled, group, result } from "../controls.js";
 import { pick, pruned, whole } from "../data.js";
 import { maskCell, maskTable, seenBy } from "../../tree/mask.js";
 
@@ -32,7 +32,7 @@ export function maskStop(lesson) {
   // The row to fill: deepest of those with a sibling
   const asked = pick(nodes.map((_, i) => i).slice(1),
     (i) => nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100);
-  let filled = new Set(); // as it was when the row was checked last
+  let ticked = new Set(); // as it was when the row was checked last
   let full = false;
   let said = "";
 
@@ -42,15 +42,15 @@ export function maskStop(lesson) {
   const sentence = result("mask", () => said);
   const check = button("mask-check", say("mask_check_row"), judge, () => full);
   const show = button("mask-show", say("mask_show"), () => ([full, said] = [true, say("mask_full")]), () => full);
-  const restart = button("mask-restart", say("mask_restart"), () => ([full, filled, said] = [false, new Set(), ""]));
+  const restart = button("mask-restart", say("mask_restart"), () => ([full, ticked, said] = [false, new Set(), ""]));
 
   const quoted = (members) => members.map((i) => `“${names[i]}”`).join(", ");
 
   function judge() {
     const wanted = ancestors[asked];
-    filled = new Set([...host.querySelectorAll(":checked")].map((box) => Number(box.dataset.cell)));
-    const missing = [...wanted].filter((i) => !filled.has(i));
-    const extra = [...filled].filter((i) => !wanted.has(i));
+    ticked = new Set([...host.querySelectorAll(":checked")].map((box) => Number(box.dataset.cell)));
+    const missing = [...wanted].filter((i) => !ticked.has(i));
+    const extra = [...ticked].filter((i) => !wanted.has(i));
     full = !extra.length && !missing.length;
     said = full ? `✓ ${say("mask_right")} ${say("mask_full")}` : extra.length ? say("mask_extra", { tokens: quoted(extra) })
       : say("mask_missing", { tokens: quoted(missing) });
@@ -70,7 +70,7 @@ export function maskStop(lesson) {
 
   function cell(i, j) {
     if (i === asked && !full) {
-      return h("td", null, h("input", { type: "checkbox", class: "mask-cell", "data-cell": j, checked: filled.has(j),
+      return h("td", null, h("input", { type: "checkbox", class: "mask-cell", "data-cell": j, checked: ticked.has(j),
         "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }) }));
     }
     return full ? maskCell(ancestors[i].has(j), i === j) : h("td");
@@ -79,9 +79,7 @@ export function maskStop(lesson) {
   const row = (i) => ({ class: i === asked && !full ? "asked" : null, tabindex: full ? 0 : null, onpointerenter: () => light(i),
     onfocus: () => light(i) });
 
-  return { screen: [{ element: task, draw: () => (task.hidden = full) }, { element: h("div", { class: "mask-columns" }, host, tree.element),
-    draw() {
-      host.replaceChildren(maskTable(names, cell, row));
-      tree.draw();
-    } }, buttons(check, show, restart), sentence, lesson.stepLine(lane, step)], demo: [show.click] };
+  return { screen: [{ element: task, draw: () => (task.hidden = full) },
+    group("mask-columns")(filled(host, () => maskTable(names, cell, row)), tree), buttons(check, show, restart), sentence,
+    lesson.stepLine(lane, step)], demo: [show.click] };
 }

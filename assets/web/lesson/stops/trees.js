@@ -1,8 +1,8 @@
 // Stop 5: the recorded tree cut to its likeliest paths, judged again, with what each size brings and costs.
 
-import { h, milliseconds, number, say } from "../../base/dom.js";
+import { milliseconds, number, say } from "../../base/dom.js";
 import { depthOf } from "../../data/history.js";
-import { chart, elementsOf, drawAll, figure, result, row, slider } from "../controls.js";
+import { chart, figure, group, result, row, slider } from "../controls.js";
 import { checkMs, draftMs, expectedTokens, pick, pruned, tokensAt, whole } from "../data.js";
 
 const TICKS = [4, 8, 16, 24, 32, 48, 63];
@@ -41,8 +41,7 @@ export function treesStop(lesson) {
   const curve = chart("tree-sizes", "small-chart", () => ({ label: say("prune_chart"), xName: say("prune_axis"), yName: say("prune_curve"),
     xTicks: TICKS.filter((tick) => tick <= most), mark: [size.value, now().rate],
     points: [...costs].map(([n, { rate }]) => [n, rate]) }), (n) => size.move(n));
-  const below = h("div", { class: "prune-below" }, h("div", null, kept.element, lesson.stepLine(lane, step)), curve.element);
-  return { screen: [row(size), { element: h("div", { class: "figures" }, elementsOf(figures)), draw: () => drawAll(figures) },
-    lesson.tree(() => ({ lane, step: now().cut })), { element: below, draw: () => drawAll([kept, curve]) }, lesson.sourceLine()],
+  return { screen: [row(size), group("figures")(...figures), lesson.tree(() => ({ lane, step: now().cut })),
+    group("prune-below")(group("")(kept, lesson.stepLine(lane, step)), curve), lesson.sourceLine()],
   demo: [() => size.move(4), () => size.move(Math.min(24, most))] };
 }

@@ -2,7 +2,7 @@
 
 import { counted, h, number, say } from "../../base/dom.js";
 import { endOf, nameOf, pathTo } from "../../data/history.js";
-import { button, drawAll, filled, result, row } from "../controls.js";
+import { button, drawAll, filled, group, result, row } from "../controls.js";
 import { favourite, pick, pruned, whole } from "../data.js";
 
 const CANDIDATES = 12;
@@ -30,9 +30,8 @@ export function verdictStop(lesson) {
 
   const title = filled(h("h3", { "data-result": "round" }), () => say("verdict_round", { n: state.round + 1 }));
   const score = filled(h("span", { class: "score tabular", "data-result": "score" }), () => say("verdict_score", { score: number(state.score, 0), rounds }));
-  const select = h("select", { id: "lesson-path", "data-control": "path",
-    oninput: () => choose(select.value === "" ? null : Number(select.value)) });
-  const act = button("reveal", say("verdict_reveal"), advance);
+  const act = filled(button("reveal", "", advance),
+    () => say(state.done ? "verdict_restart" : ["verdict_reveal", "verdict_keep", "verdict_next"][state.phase - 1]));
   const tree = lesson.tree(() => ({ lane, step: now(), phase: state.phase, mark: state.guess }), (i) => choose(i));
   const now = () => steps[state.round];
 
@@ -62,7 +61,7 @@ export function verdictStop(lesson) {
   // A clicker's turn: the draft's favourite path stands for the guess
   function play() {
     if (state.phase === 1 && state.guess === null) choose(favourite(now()).at(-1) ?? 0);
-    act.click();
+    act.element.click();
   }
 
   function sentence() {
@@ -76,16 +75,6 @@ export function verdictStop(lesson) {
     return state.done ? `${found} ${say("verdict_end", { score: state.score, tokens: state.tokens })}` : found;
   }
 
-  function drawControls() {
-    select.replaceChildren(h("option", { value: "" }, "…"), ...now().nodes.map((_, i) => h("option", { value: i }, pathWords(i))));
-    select.value = state.guess === null ? "" : String(state.guess);
-    select.disabled = state.phase > 1;
-    act.textContent = say(
-      state.done ? "verdict_restart" : ["verdict_reveal", "verdict_keep", "verdict_next"][state.phase - 1]);
-  }
-
-  const controls = row(h("div", { class: "lesson-choice" }, h("label", { for: "lesson-path" }, say("verdict_select")), select), act);
-  const screen = [{ element: h("div", { class: "verdict-head" }, title.element, score.element), draw: () => drawAll([title, score]) },
-    { element: controls.element, draw: drawControls }, tree, result("verdict", sentence)];
+  const screen = [group("verdict-head")(title, score), row(act), tree, result("verdict", sentence)];
   return { screen, demo: Array.from({ length: 3 * rounds - 1 }, () => play) };
 }
