@@ -93,18 +93,6 @@ export const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(
 // A clock: tenths of a second, and hundredths where there are too few tenths to compare
 export const clockOf = (seconds) => number(seconds, seconds && seconds < 0.3 ? 2 : 1);
 
-// whole percentages that add up to 100: the largest remainders are rounded up
-export function shares(counts) {
-  const total = counts.reduce((sum, count) => sum + count, 0);
-  if (!total) return counts.map(() => 0);
-  const exact = counts.map((count) => (count / total) * 100);
-  const floors = exact.map(Math.floor);
-  const rest = 100 - floors.reduce((sum, value) => sum + value, 0);
-  const order = exact.map((value, i) => [value - floors[i], i]).sort((a, b) => b[0] - a[0]);
-  order.slice(0, rest).forEach(([, i]) => (floors[i] += 1));
-  return floors;
-}
-
 // What some work gives, or else something in its place
 export function attempt(work, otherwise) {
   try {

@@ -62,13 +62,13 @@ function commonTokens(lane, plain, steps) {
   return different === null ? common : Math.min(common, different);
 }
 
-// Plain seconds over the drafting lane's to the same token, both after as many seconds `before`; null until both have eight
-function speedup(lane, plain, steps, before = 0) {
+// Plain seconds over the drafting lane's to the same token; null until both have eight
+function speedup(lane, plain, steps) {
   if (!plain || lane === plain) return null;
   const common = commonTokens(lane, plain, steps);
   if (common - lane.lead + 1 < FEWEST_TOKENS) return null;
   const mine = lane.secondsTo(common);
-  return mine ? (before + plain.secondsTo(common)) / (before + mine) : null;
+  return mine ? plain.secondsTo(common) / mine : null;
 }
 
 // The margin of the choice that made token `index` of a lane; null for the first token

@@ -1,8 +1,7 @@
-// Which settings differ from the answer on screen, and whether small trees are worth a word.
+// What follows from the settings, and whether small trees are worth a word.
 
-import { say } from "../base/dom.js";
 import { chip } from "./chip.js";
-import { byName, formIs, formNow } from "./form.js";
+import { byName, formIs } from "./form.js";
 import { redraw } from "./machine.js";
 
 const SMALL = 12; // candidates of a mean step
@@ -16,16 +15,4 @@ export function settingsChanged(names, values) {
   formIs(byName(names, values));
   if (chip.value) chip.draw(chip.value);
   redraw();
-}
-
-// Marks settings that differ from those of the answer on screen; sizes count only where the tree is fixed
-export function markSettings(run) {
-  const current = formNow() || {};
-  for (const [name, value] of Object.entries(current)) {
-    const idle = current.tree === say("automatic") && (name === "candidates" || name === "levels");
-    const differs = Boolean(run && run.form && !idle && JSON.stringify(run.form[name]) !== JSON.stringify(value));
-    const field = document.getElementById(name);
-    if (field && differs) field.dataset.next = say("next_answer");
-    else if (field) delete field.dataset.next;
-  }
 }

@@ -10,7 +10,7 @@ import { chip } from "./chip.js";
 import { watchConnection } from "./connection.js";
 import { drawWith, onTab, raceTime, racing, receive, redraw, screen, showRecording, state } from "./machine.js";
 import { buildParts } from "./parts.js";
-import { drewSmallTrees, markSettings } from "./settings.js";
+import { drewSmallTrees } from "./settings.js";
 import { mountReplayTop } from "./top.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { addressed, watchAddress } from "../share/address.js";
@@ -41,7 +41,6 @@ function draw(now) {
   parts.keysHint.textContent = say(keysNow(now)) + (screen.server ? ` · ${say("key_ask")}` : "");
   parts.headline.draw(run, now.whole ? undefined : now.steps);
   parts.playBar.draw(now);
-  markSettings(run);
   drawChat(parts, now);
   root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`);
   if (now.tab === "watch") {

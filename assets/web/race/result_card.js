@@ -3,7 +3,7 @@
 import { apart, counted, h, milliseconds, number, rate, say, table } from "../base/dom.js";
 import { passesOf } from "../data/history.js";
 import { metrics } from "../data/metrics.js";
-import { definitions, speedupWords } from "../watch/facts.js";
+import { speedupWords } from "../watch/facts.js";
 
 export function verdict(run) {
   const { main, plain } = run;
@@ -24,18 +24,6 @@ function partedVerdict(main, plain, different) {
   const [mine, theirs] = [main.secondsTo(different), plain.secondsTo(different)];
   const lane = (theirs >= mine ? main : plain).title;
   return say("verdict_parted", { token: different + 1, lane, lead: apart(theirs - mine) });
-}
-
-// What waiting adds to it, as [name, value, note]
-export function waitingOf(run) {
-  const { main, plain } = run;
-  // A lane that begins with another lane's rows reads almost nothing
-  const reader = run.ordered.map((lane) => lane.header).reduce((most, header) => (header.prefill_ms > most.prefill_ms ? header : most));
-  const reused = reader.num_reused_tokens;
-  const felt = (queue) => speedupWords(metrics.speedup(main, plain, undefined, (queue + reader.prefill_ms) / 1000)) || "–";
-  return [[say("card_prefill"), `${milliseconds(reader.prefill_ms)}\u00a0ms`,
-    reused ? say("card_prefill_known", { reused, all: reader.num_prompt_tokens }) : say("card_prefill_note")],
-  [say("card_felt"), [0, main.header.queue_ms || 0].map(felt).join(" · "), say("card_felt_note")]];
 }
 
 const shown = (value, digits) => (value === null ? "–" : number(value, digits));
@@ -75,5 +63,5 @@ export function fillResultCard(host, run) {
     h("p", { class: "verdict" }, verdict(run)),
     h("div", { class: "lanes-table" }, table(say("arena_note"), Object.keys(COLUMNS).map((key) => say(key)),
       run.ordered.map((lane) => Object.values(COLUMNS).map((of) => of(lane, run.plain))))),
-    definitions(waitingOf(run)), ...small.map((line) => h("p", { class: "muted small" }, line)));
+    ...small.map((line) => h("p", { class: "muted small" }, line)));
 }

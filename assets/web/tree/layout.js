@@ -11,16 +11,6 @@ export function childrenOf(nodes) {
   return children;
 }
 
-// What must stay visible once the verdict is shown: the accepted path and the best refused sibling at each of its levels
-function protectedNodes(step, children) {
-  const kept = new Set([0, ...step.accepted_path]);
-  for (const i of step.accepted_path) {
-    const best = children[step.nodes[i].parent].find((sibling) => !kept.has(sibling));
-    if (best !== undefined) kept.add(best);
-  }
-  return kept;
-}
-
 function subtreeSize(children, i) {
   return 1 + children[i].reduce((sum, child) => sum + subtreeSize(children, child), 0);
 }
@@ -28,7 +18,7 @@ function subtreeSize(children, i) {
 // Node indices folded away with their subtrees, so that at most `most` rows remain
 function folded(step, children, most, phase, opened) {
   const nodes = step.nodes;
-  const keep = new Set([...opened, ...(phase > 1 ? protectedNodes(step, children) : [0])]);
+  const keep = new Set([0, ...opened, ...(phase > 1 ? step.accepted_path : [])]);
   const hidden = new Set();
   const leaves = (i) => {
     const shown = children[i].filter((child) => !hidden.has(child));

@@ -1,15 +1,13 @@
 // The answer as tokens: every character once, underlined by who proposed it and tinted where it is of the step on screen;
 // the model's own tokens have no mark. A character that is spread over several tokens has as many segments of underline.
 
-import { copied, h, say, setText, shares } from "../base/dom.js";
+import { copied, h, say, setText, wholePercent } from "../base/dom.js";
 import { spacedHex, unitsOf } from "../base/pieces.js";
 import { TARGET, usualProposers } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { markerSample } from "../tree/marker.js";
 import { BlockWriter, blocksOf, repeatsItself } from "./formatted.js";
 
-// Dims all but one proposer. A lane may have any number of them, so the rule is written when it is needed
-const ALL_BUT = ".jk-view :is(.answer-text .token, .tree .node:not(.root)):not(.by-PLACE):not(:has(.by-PLACE)) { opacity: 0.25; }";
 const STACKED = /\p{M}{4}/u; // marks on marks, which would reach over the lines around them
 
 const ascii = (byte) => byte < 0x80;
@@ -168,29 +166,22 @@ function pill(unit) {
     "data-name": shown, title: `‹${name}›` });
 }
 
-// One line: marker, underline sample, word and share of accepted tokens; pointing at one dims what others proposed
+// One line: marker, underline sample, word and share of accepted tokens
 export class Legend {
   constructor(host) {
     this.host = host;
-    this.dimmed = new CSSStyleSheet();
-    document.adoptedStyleSheets.push(this.dimmed);
-    host.addEventListener("pointerover", ({ target }) => this.dim(target.closest("[data-place]")?.dataset.place));
-    host.addEventListener("pointerleave", () => this.dim());
-  }
-
-  dim(place) {
-    this.dimmed.replaceSync(place === undefined ? "" : ALL_BUT.replaceAll("PLACE", place));
   }
 
   // The lane's proposers with what they brought in these steps; without a lane those of the usual method
   draw(lane, steps) {
     const proposers = (lane ? lane.proposers : usualProposers).all;
     const counts = metrics.acceptedByProposer(steps);
-    const whole = shares(proposers.map(({ id }) => counts.get(id)?.length || 0));
-    const key = JSON.stringify([proposers, steps.length ? whole : null]);
+    const kept = proposers.map(({ id }) => counts.get(id)?.length || 0);
+    const all = kept.reduce((sum, count) => sum + count, 0);
+    const key = JSON.stringify([proposers, all, kept]);
     if (key === this.key) return;
     this.key = key;
-    this.host.replaceChildren(...proposers.map((proposer, i) => this.entry(proposer, steps.length ? `${whole[i]} %` : "")),
+    this.host.replaceChildren(...proposers.map((proposer, i) => this.entry(proposer, all ? wholePercent(kept[i] / all) : "")),
       h("span", { class: "legend-entry", "data-place": TARGET.place, title: TARGET.sentence }, say("unmarked")));
   }
 

@@ -92,7 +92,7 @@ export class Headline {
 }
 
 // Numbers with their names and definitions, from [name, value, note, key]
-export const definitions = (rows) => h("dl", { class: "numbers" }, rows.map(([name, value, note, key]) =>
+const definitions = (rows) => h("dl", { class: "numbers" }, rows.map(([name, value, note, key]) =>
   [h("dt", null, name), h("dd", { class: "tabular", "data-metric": key }, value), h("dd", { class: "muted" }, note)]));
 
 export function drawNumbers(host, run, steps) {

@@ -65,8 +65,8 @@ def test_the_legend_names_every_proposer_and_numbers_those_whose_hue_comes_again
     assert drawn[0] == drawn[4] and len({shape for _, shape in drawn}) == 4
     titles = [one.get_attribute("title") for one in tab.query_selector_all(".legend-entry")]
     assert titles[:5] == [f"Told of {label}." for label in LABELS]
-    shares = [int(text.split(" ")[0]) for text in texts(tab, ".legend-entry b")]
-    assert len(shares) == 5 and sum(shares) == 100
+    shares = [int(text.rstrip("\u00a0%")) for text in texts(tab, ".legend-entry b")]
+    assert len(shares) == 5 and abs(sum(shares) - 100) <= 2, "each is rounded"
 
 
 def test_hue_shape_and_number_follow_the_place_in_tree_list_and_answer(five):
@@ -83,17 +83,6 @@ def test_hue_shape_and_number_follow_the_place_in_tree_list_and_answer(five):
                              [one.className, one.dataset.number || ''])""")
     assert any("hue-0 by-4" in name for name, _ in tokens)
     assert all((number == "5") == ("by-4" in name) for name, number in tokens)
-
-
-def test_the_legend_picks_out_one_of_two_proposers_that_share_a_hue(five):
-    tab, _ = five
-    tab.hover('.legend-entry[data-place="4"]')
-    bright = tab.evaluate("""[...document.querySelectorAll('.answer-text .token')].filter(one =>
-                             getComputedStyle(one).opacity === '1').map(one => one.className)""")
-    assert bright and all("by-4" in name for name in bright)
-    tab.hover(".asked")
-    assert tab.evaluate("""[...document.querySelectorAll('.answer-text .token')].every(one =>
-                           getComputedStyle(one).opacity === '1')""")
 
 
 def test_card_and_router_draw_as_many_experts_as_there_are(five):

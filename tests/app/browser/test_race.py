@@ -141,25 +141,6 @@ def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, pl
     assert said == sentence
 
 
-def test_the_speedup_as_it_feels_counts_reading_the_prompt_once_and_the_queue(functions):
-    """Plain takes 10 s and drafting 5, after one of reading, which the second lane takes over, and 3 of waiting."""
-    traces = traces_of([b"a"] * 200)
-    for name, seconds, reading, known in (("autoregressive", 10, 1000, 30), ("jakiro", 5, 20, 39)):
-        header, steps = traces[name]["header"], traces[name]["steps"]
-        header.update(prefill_ms=reading, num_reused_tokens=known, num_prompt_tokens=40, queue_ms=3000)
-        for step in steps:
-            step.update(draft_ms=0, other_ms=0, verify_ms=1000 * seconds / len(steps))
-    card = "traces => Jakiro.waitingOf(Jakiro.runFromTraces('x', 'opened', traces))"
-    (_, reading, known), (_, felt, _) = functions.evaluate(card, traces)
-    assert (reading, known) == ("1,000\u00a0ms", words.BROWSER["card_prefill_known"].format(reused=30, all=40))
-    assert felt == f"{11 / 6:.2f}× · {14 / 9:.2f}×"
-    for trace in traces.values():
-        for later in ("num_reused_tokens", "queue_ms"):
-            del trace["header"][later]
-    (_, _, note), (_, felt, _) = functions.evaluate(card, traces)
-    assert (note, felt) == (words.BROWSER["card_prefill_note"], f"{11 / 6:.2f}× · {11 / 6:.2f}×")
-
-
 def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
     blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=20))
     try:

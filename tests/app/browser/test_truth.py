@@ -212,7 +212,7 @@ def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):
     run = tab.get_attribute(".jk-view", "data-run")
     tab.evaluate("document.querySelector('#jk-settings').click()")
     tab.fill("#seed input", "7")
-    tab.wait_for_selector("#seed[data-next]")
+    tab.wait_for_function("Jakiro.formNow().seed === 7")
     tab.fill("#question textarea", "Not asked yet")
     tab.reload()
     tab.wait_for_function("run => document.querySelector('.jk-view')?.dataset.run === run", arg=run)
