@@ -191,7 +191,6 @@ BROWSER = {
     "loading": CHIP_LOADING,
     "automatic": AUTOMATIC,
     "fixed": FIXED,
-    "exact": EXACT,
     "fast": FAST,
     "chip_lost": "No connection",
     "pairs": "Models and heads",

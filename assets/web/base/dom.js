@@ -36,6 +36,9 @@ export function popMenu(kind, summary, ...content) {
   return menu;
 }
 
+// A button that looks like a link
+export const linkButton = (key, onclick, words = say(key)) => h("button", { class: "link-button", "data-action": key, onclick }, words);
+
 // One of a few, as {element, mark(value)}; `choices` are [value, content], and `pick` is told the value
 export function radios(kind, name, choices, pick) {
   const all = choices.map(([value, ...content]) => h("label", { class: kind, [`data-${kind}`]: value },

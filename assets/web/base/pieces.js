@@ -2,33 +2,29 @@
 
 const segmenter = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 const encoder = new TextEncoder();
-const decoder = new TextDecoder();
 
 export const fromHex = (hex) => Uint8Array.from(hex.match(/../g) || [], (pair) => parseInt(pair, 16));
 export const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 export const fromText = (text) => encoder.encode(text);
 export const spacedHex = (bytes) => toHex(bytes).toUpperCase().replace(/..(?=.)/g, "$& ");
 
+const BAD = "\ufffd";
+
 // One entry per code point: its text, where its bytes start and end, and whether it is "ok", "bad" or "open"
 // (cut off by the end of the bytes). Bad bytes are grouped as the Encoding Standard groups them.
 function codePoints(bytes) {
+  const reader = new TextDecoder("utf-8", { ignoreBOM: true });
   const found = [];
-  let i = 0;
-  while (i < bytes.length) {
-    const first = bytes[i];
-    const length = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : first >= 0xe0 && first < 0xf0 ? 3
-      : first >= 0xf0 && first < 0xf5 ? 4 : 0;
-    let end = i + 1;
-    const low = first === 0xe0 ? 0xa0 : first === 0xf0 ? 0x90 : 0x80;
-    const high = first === 0xed ? 0x9f : first === 0xf4 ? 0x8f : 0xbf;
-    while (end < i + length && end < bytes.length && bytes[end] >= (end === i + 1 ? low : 0x80)
-      && bytes[end] <= (end === i + 1 ? high : 0xbf)) end += 1;
-    const complete = length > 0 && end === i + length;
-    const open = !complete && length > 0 && end === bytes.length;
-    const text = complete ? decoder.decode(bytes.subarray(i, end)) || "\ufeff" : "\ufffd";
-    found.push({ text, start: i, end, state: complete ? "ok" : open ? "open" : "bad" });
-    i = end;
-  }
+  let start = 0;
+  const add = (text, end, state) => {
+    found.push({ text, start, end, state });
+    start = end;
+  };
+  // That one is cut off is only told with the byte after it
+  const take = (text, i) => (text === BAD && toHex(bytes.subarray(start, i + 1)) !== "efbfbd" ? add(text, Math.max(i, start + 1), "bad")
+    : add(text, i + 1, "ok"));
+  bytes.forEach((_, i) => [...reader.decode(bytes.subarray(i, i + 1), { stream: true })].forEach((text) => take(text, i)));
+  if (start < bytes.length) add(BAD, bytes.length, "open");
   return found;
 }
 

@@ -1,6 +1,6 @@
 // What the page asks its server for, and the one place where it says what went wrong.
 
-import { addressOf, h, say } from "./dom.js";
+import { addressOf, h, linkButton, say } from "./dom.js";
 
 class ServerError extends Error {}
 
@@ -41,9 +41,9 @@ export function notify(kind, text, again) {
   notice.hidden = !kind;
   notice.className = `notice ${kind || ""}`;
   if (!kind) return notice.replaceChildren();
-  const retry = again && h("button", { class: "link-button", "data-action": "retry", onclick: () => {
+  const retry = again && linkButton("retry", () => {
     notify(null);
     again();
-  } }, say("retry"));
+  });
   return notice.replaceChildren(h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")), ` ${text} `, retry || "");
 }

@@ -8,6 +8,7 @@ import { BenchmarkPlot } from "./plot.js";
 import { OVERALL, benchmarkTable, categoryWords, intervalOf, laneWords, rowsOf, shareWords, temperaturesOf, times, unequalRows } from "./table.js";
 import { trainedWords } from "../data/methods.js";
 import { button, choice } from "../lesson/controls.js";
+import { onTab } from "../page/machine.js";
 import { download } from "../page/save.js";
 
 const SPOKEN_EVERY_MS = 10000;
@@ -211,7 +212,6 @@ export function mountBenchmark(element, props, watch, server, here) {
     below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))));
   }
 
-  const visible = () => document.body.dataset.jakiroTab === "benchmark";
   let loading = null;
   async function load() {
     state.text = await server.benchmark_recorded();
@@ -220,13 +220,13 @@ export function mountBenchmark(element, props, watch, server, here) {
     draw();
   }
   function tabChanged() {
-    if (!visible()) return;
+    if (document.body.dataset.jakiroTab !== "benchmark") return;
     if (!state.loaded && !loading) loading = orRetry(load).finally(() => (loading = null));
     draw();
   }
 
   root.append(h("section", { class: "bench-results", "aria-label": say("bench_results") }, head, body), form.element, voice);
-  new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
+  onTab.push(tabChanged);
   if (watch) watch("value", () => receive(props.value));
   tabChanged();
 }

@@ -5,7 +5,7 @@ import { notify } from "../base/server.js";
 import { fill, questionBox } from "./box.js";
 import { textOf } from "../data/history.js";
 import { chip, offline, refuseOffline } from "../page/chip.js";
-import { formDefaults } from "../page/form.js";
+import { formReady } from "../page/form.js";
 import { begin, endWriting, inProjector, lose, redraw, screen, setTab, state } from "../page/machine.js";
 
 // Turns that go along with the next question: those before the one that it takes the place of
@@ -113,9 +113,7 @@ export function takeUp(run) {
 export function resume(id, about) {
   returning = begin(id, about);
   if (questionBox() && questionBox().value === about.typed) fill(questionBox(), "");
-  // The form is there once it has said what it holds
-  const send = () => (formDefaults() ? screen.form.resume() : requestAnimationFrame(send));
-  send();
+  formReady.then(() => screen.form.resume());
 }
 
 export const resumed = () => [returning.id];

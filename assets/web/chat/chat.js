@@ -1,6 +1,6 @@
 // The chat: earlier turns above the answer, what can be done with each, and how a new chat starts.
 
-import { counted, h, say } from "../base/dom.js";
+import { counted, h, linkButton, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed, sentTurns } from "./asking.js";
 import { questionsOf } from "../data/history.js";
@@ -15,7 +15,6 @@ export function sentWith(run) {
   return asked > 1 ? say("chat_sent", { turns: counted("earlier_turn", asked - 1) }) : "";
 }
 
-const button = (key, action, words) => h("button", { class: "link-button", "data-action": key, onclick: action }, words || say(key));
 const newChat = () => document.querySelector("#clear").click();
 
 function placeForLine() {
@@ -30,11 +29,11 @@ function placeForLine() {
 function drawLine() {
   const line = document.querySelector("#jk-chat") || placeForLine();
   const count = sentTurns(state).length;
-  const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), button("chat_go_on", () => startFrom(null))]
-    : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), button("new_chat", newChat)]
-      : state.putAway ? [say("chat_put_away"), button("chat_undo", undo)]
+  const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), linkButton("chat_go_on", () => startFrom(null))]
+    : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), linkButton("new_chat", newChat)]
+      : state.putAway ? [say("chat_put_away"), linkButton("chat_undo", undo)]
         : chip.value?.target ? [h("span", { title: chip.value.size || null }, say("answers_here", { target: chip.value.target })),
-          chip.value.choosable && button("other_model", openPairs)] : [];
+          chip.value.choosable && linkButton("other_model", openPairs)] : [];
   line.replaceChildren(...said.filter(Boolean));
 }
 
@@ -62,8 +61,9 @@ function undo() {
 // What can be done with a finished turn
 function actions(run) {
   const cut = run.main.endReason === "length";
-  return h("div", { class: "turn-buttons" }, cut ? button("go_on", () => goOn(run)) : null,
-    button("ask_again", () => askAgain(run), isFixed(run) && say("other_wording", { temperature: OTHER_TEMPERATURE })), button("edit", () => edit(run)));
+  const again = isFixed(run) ? say("other_wording", { temperature: OTHER_TEMPERATURE }) : say("ask_again");
+  return h("div", { class: "turn-buttons" }, cut ? linkButton("go_on", () => goOn(run)) : null,
+    linkButton("ask_again", () => askAgain(run), again), linkButton("edit", () => edit(run)));
 }
 
 // An earlier turn, whose answer is drawn with its marks when somebody opens it
@@ -72,7 +72,7 @@ function turnOf(turn) {
   const open = () => answer.childNodes.length
     || new AnswerView(answer).draw(turn.main, turn.main.tokens.length, { live: false, formatted: state.formatted });
   return h("details", { class: "turn", ontoggle: open }, h("summary", { dir: "auto", onclick: open }, turn.question), answer,
-    h("div", { class: "turn-buttons" }, button("show_turn", () => show(turn)), turn.finished ? actions(turn) : null));
+    h("div", { class: "turn-buttons" }, linkButton("show_turn", () => show(turn)), turn.finished ? actions(turn) : null));
 }
 
 // Earlier turns stand above the answer, oldest first, a line each; under it what can be done with it

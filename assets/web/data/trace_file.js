@@ -25,7 +25,8 @@ const isRanked = (value) => Array.isArray(value) && isNumber(value[0]) && value[
   && misfit(value[1], [isChoice], "it") === null;
 
 const HEADER = { schema_version: isNumber, method: isName, created: isText, messages: [{ role: isText, content: isText }],
-  num_prompt_tokens: isNumber, target: isObject, drafter: orNull(isObject), proposers: [{ id: isName, label: isText, sentence: isText }, MOST.proposers], device: isText, dtype: isText,
+  num_prompt_tokens: isNumber, target: isObject, drafter: orNull(isObject), device: isText, dtype: isText,
+  proposers: [{ id: isName, label: isText, sentence: isText }, MOST.proposers],
   numerics: isText, device_profile: isObject, versions: isObject, sampling: isObject, tree: isObject, first_token_id: isNumber,
   first_piece: isHex, prefill_ms: isTime, special_tokens: mapOf(isText), num_reused_tokens: isNumber, queue_ms: orNull(isTime),
   first_alternatives: ifThere([isRanked]), prefix_ids: ifThere([Number.isInteger]), prefix_pieces: ifThere([isHex]),

@@ -77,10 +77,8 @@ export function button(name, words, onclick, off) {
 }
 
 // A number with its name above and its definition below
-export function figure(name, title, value, note = () => "") {
-  const shown = [filled(h("div", { class: "figure-value tabular", "data-figure": name }), value), filled(h("div", { class: "figure-note" }), note)];
-  return { element: h("div", { class: "figure" }, h("div", { class: "figure-name" }, title), elementsOf(shown)), draw: () => drawAll(shown) };
-}
+export const figure = (name, title, value, note = () => "") => group("figure")(h("div", { class: "figure-name" }, title),
+  filled(h("div", { class: "figure-value tabular", "data-figure": name }), value), filled(h("div", { class: "figure-note" }), note));
 
 export const closedTable = (summary, heads, rows) =>
   h("details", { class: "lesson-table" }, h("summary", null, summary), table(null, heads, rows));

@@ -17,7 +17,7 @@ import { passesStop } from "./stops/passes.js";
 import { speedStop } from "./stops/speed.js";
 import { treesStop } from "./stops/trees.js";
 import { verdictStop } from "./stops/verdict.js";
-import { inProjector, pages, setTab } from "../page/machine.js";
+import { inProjector, onTab, pages, setTab } from "../page/machine.js";
 import { setAddress } from "../share/address.js";
 import { linkedStop } from "../share/link.js";
 import { Card } from "../tree/card.js";
@@ -64,9 +64,7 @@ function treeBox(of, onPick) {
 // What a stop gets to work with
 function lessonOf({ device, pairs }) {
   return {
-    device, pairs, greedy: pairs.greedy,
-    lanes: (name) => pairs[name].lanes,
-    tree: treeBox,
+    device, pairs, greedy: pairs.greedy, tree: treeBox,
     stepLine: (lane, step) => h("p", { class: "muted small" },
         say("lesson_step_from", { step: step.index + 1, question: questionsOf(lane.header).at(-1) ?? "" })),
     sourceLine: () => h("p", { class: "muted small source" }, say("lesson_source_recorded", { device: device.name, date: device.date })),
@@ -155,7 +153,7 @@ export function mountLesson(element, server) {
   // In a hall a stop is made to fit the screen: nothing of it below the fold
   function fit(page) {
     page.style.zoom = "";
-    if (!document.documentElement.classList.contains("projector")) return;
+    if (!inProjector()) return;
     for (let zoom = 1; zoom >= SMALLEST && page.getBoundingClientRect().bottom > onScreen().height - 4; zoom -= 0.05) {
       page.style.zoom = zoom;
       built.get(current).draw();
@@ -207,7 +205,7 @@ export function mountLesson(element, server) {
     width = root.clientWidth;
     if (built.has(current)) built.get(current).draw();
   }).observe(root);
-  new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
+  onTab.push(tabChanged);
   addEventListener("hashchange", follow);
   follow();
 }

@@ -5,6 +5,8 @@ import { fill } from "../chat/box.js";
 
 let current = null; // the settings as they stand in the form, by name
 let defaults = null; // what the form holds on a first visit, by name
+let tellReady = null;
+export const formReady = new Promise((tell) => (tellReady = tell)); // once the form has said what it holds
 const chosen = new Set(); // fields that somebody, or a link, has set
 
 export const byName = (names, values) => Object.fromEntries(names.map((name, i) => [name, values[i]]));
@@ -22,6 +24,7 @@ export function formStartsWith(values) {
   const drawer = document.querySelector("#settings");
   drawer.popover = "auto";
   drawer.querySelector("input").autofocus = true;
+  tellReady();
 }
 
 // The form opens with what suits the device: the numerics that the model was loaded with, and a length that it writes soon

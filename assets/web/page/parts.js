@@ -1,6 +1,6 @@
 // Every pane of the view, built once and handed to the view, which only fills it.
 
-import { h, radios, say } from "../base/dom.js";
+import { h, linkButton, radios, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import { bigTree, goOnFrom } from "../chat/asking.js";
 import { RecordingsView } from "../data/recordings.js";
@@ -39,8 +39,7 @@ class WaitingBox {
   constructor() {
     this.question = h("b", { dir: "auto" });
     this.words = h("span");
-    this.leave = h("button", { class: "link-button", "data-action": "leave", onclick: () => document.querySelector("#stop").click() },
-      say("leave_queue"));
+    this.leave = linkButton("leave", () => document.querySelector("#stop").click(), say("leave_queue"));
     this.element = h("div", { class: "waiting", role: "status", hidden: true }, this.question, this.words, this.leave);
   }
 
@@ -101,8 +100,7 @@ function treePane(parts) {
     say("whole_tree"));
   parts.key = h("p", { class: "tree-key muted" });
   parts.treeEmpty = h("p", { class: "muted empty" }, say("no_steps"));
-  parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",
-    h("button", { class: "link-button", "data-action": "big_tree", onclick: () => bigTree() }, say("big_tree")));
+  parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ", linkButton("big_tree", bigTree));
   const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") }, h("h2", { class: "voice" }, say("draft_tree")),
     parts.watchHost, parts.phases.element,
     parts.treeLine, h("div", { class: "tree-room" }, parts.treeEmpty, parts.treeHost, parts.listHost, parts.ladderHost), parts.wholeTree,

@@ -3,7 +3,7 @@
 import { h, isWalking, s, say } from "../base/dom.js";
 import { notice } from "../base/server.js";
 import { chip, guardAsking } from "./chip.js";
-import { setTab } from "./machine.js";
+import { onTab, setTab } from "./machine.js";
 
 // Each tab with its drawing, for screens on which five words have no room
 const TABS = { watch: "M1 8q7-9 14 0q-7 9-14 0zM6 8a2 2 0 1 0 4 0a2 2 0 1 0-4 0", race: "M1 4h9M1 12h14M10 1l3 3l-3 3",
@@ -22,8 +22,7 @@ function tabStrip(tabs) {
     next.focus();
     next.click();
   });
-  new MutationObserver(() => buttons.forEach((button) => button.setAttribute("aria-selected",
-    String(button.dataset.tab === document.body.dataset.jakiroTab)))).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
+  onTab.push((now) => buttons.forEach((button) => button.setAttribute("aria-selected", String(button.dataset.tab === now))));
   return strip;
 }
 

@@ -1,7 +1,7 @@
 // The race: bars on one time axis, and lanes side by side at one common race time; a lane shows only tokens whose own time
 // has come, whichever lane's turn it is.
 
-import { apart, clockOf, counted, h, rate, say } from "../base/dom.js";
+import { apart, clockOf, counted, h, linkButton, rate, say } from "../base/dom.js";
 import { trainedWords } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { moves, screen } from "../page/machine.js";
@@ -54,7 +54,7 @@ class LaneView {
     this.rate = h("span", { class: "muted tabular" });
     this.host = h("div", { class: "answer-host" });
     this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
-    this.tree = h("button", { class: "link-button", "data-action": "lane_tree", onclick: () => showLarge(this.tree, this.lane, this.step) });
+    this.tree = linkButton("lane_tree", () => showLarge(this.tree, this.lane, this.step), "");
     this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": lane.name },
       h("div", { class: "pane-head" }, h("b", null, lane.title), this.rate, this.tree), this.scroll);
     this.answer = new AnswerView(this.host);
@@ -74,9 +74,6 @@ class LaneView {
   }
 }
 
-// Leads to a field of the settings
-const settingButton = (key, field) => h("button", { class: "link-button", "data-action": key, onclick: () => openSetting(field) }, say(key));
-
 export class RaceView {
   constructor(plotPane, waiting) {
     this.lead = h("p", { class: "lead tabular" });
@@ -85,7 +82,8 @@ export class RaceView {
     this.choice = h("div", { class: "lane-choice", role: "group" });
     this.lanes = h("div", { class: "lanes" });
     this.title = h("h2", { class: "race-title", dir: "auto" });
-    this.add = screen.server && h("div", { class: "race-add" }, settingButton("race_add", "further-lanes"), settingButton("race_tree", "tree"));
+    this.add = screen.server && h("div", { class: "race-add" }, linkButton("race_add", () => openSetting("further-lanes")),
+      linkButton("race_tree", () => openSetting("tree")));
     this.empty = h("p", { class: "muted empty" }, say("race_empty"));
     this.card = h("section", { class: "result-card", "aria-label": say("card_title") });
     this.unequal = h("p", { class: "unequal-heads" });

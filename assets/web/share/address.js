@@ -5,7 +5,7 @@ import { attempt, copied, h, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { freshChat } from "../chat/chat.js";
 import { chip } from "../page/chip.js";
-import { fieldsChosen, formDefaults } from "../page/form.js";
+import { fieldsChosen, formDefaults, formReady } from "../page/form.js";
 import { onTab, screen, setTab, state } from "../page/machine.js";
 import { LinkError, askingOf, quoted, readLink, tabHash, tabOf } from "./link.js";
 
@@ -93,9 +93,7 @@ async function open(link, server) {
 
 // Opens the link with which the page came, once the form is there, and every other one put into the address
 export function watchAddress(link, server) {
-  const begin = () => (formDefaults() ? open(link, server)
-    : requestAnimationFrame(begin));
-  begin();
+  formReady.then(() => open(link, server));
   addEventListener("hashchange", () => open(addressed(), server));
   addEventListener("popstate", () => {
     const tab = tabOf(location);

@@ -1,6 +1,6 @@
 // The branches of a turn, ‹ 2 of 3 ›: answers to one question that part at a word which somebody chose.
 
-import { h, say } from "../base/dom.js";
+import { h, linkButton, say } from "../base/dom.js";
 import { showBranch, state } from "../page/machine.js";
 
 export class BranchBar {
@@ -9,7 +9,7 @@ export class BranchBar {
     this.words = h("span", { class: "tabular" });
     this.before = button("branch_before", "‹", () => this.go(-1));
     this.next = button("branch_next", "›", () => this.go(1));
-    this.undo = h("button", { class: "link-button", "data-action": "branch_undo", onclick: () => this.go(-1, true) }, say("branch_undo"));
+    this.undo = linkButton("branch_undo", () => this.go(-1, true));
     this.element = h("div", { class: "branches", role: "group", hidden: true }, this.before, this.words, this.next, this.undo);
   }
 

@@ -182,7 +182,7 @@ def test_all_settings_can_be_reached_though_the_frame_does_not_scroll(framed):
 
 def test_a_token_s_card_is_on_screen(framed):
     tab, page = framed
-    page.wait_for_selector("svg.tree .node, .ladder button")
+    page.wait_for_selector(":is(svg.tree .node, .ladder button):visible")
     for place in ("first", "last"):
         node = getattr(page.locator(":is(svg.tree .node, .ladder [data-node]):visible"), place)
         spot = node.evaluate("node => node.getBoundingClientRect().top")

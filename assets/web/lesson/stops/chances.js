@@ -2,7 +2,7 @@
 
 import { filledBar, h, percent, say } from "../../base/dom.js";
 import { nameOf, textOf } from "../../data/history.js";
-import { button, line, filled, result, slider } from "../controls.js";
+import { button, filled, group, line, result, slider } from "../controls.js";
 
 const BEFORE = 24; // characters of the text before the word
 const LEAST_TOP_P = 0.1;
@@ -48,24 +48,19 @@ export function chancesBox(laneNow) {
       h("span", null, id === came[0] ? `✓ ${say("alternatives_came")}` : "")));
   }
 
-  const pieces = [
-    line("chances-place", () => [say("chances_after", { n: place + 1 }), " ",
-      h("bdi", { class: "mono" }, `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`)], "chances-words"),
-    filled(h("div", { class: "chances" }), rows),
-    result("chances", () => say("chances_result", { kept: shares().filter(Boolean).length, all: tokens().length }))];
-  const [words, list, sentence] = pieces.map((piece) => piece.element);
-  const element = h("section", { class: "chances-box" }, h("h3", null, say("chances_title")),
-    h("div", { class: "chances-place" }, button("word-before", "‹", go(-1)), button("word-after", "›", go(1)), words),
-    h("div", { class: "chances-sliders" }, temperature.element, topP.element), list, sentence, h("p", { class: "muted small" }, say("chances_note")));
+  const words = line("chances-place", () => [say("chances_after", { n: place + 1 }), " ",
+    h("bdi", { class: "mono" }, `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`)], "chances-words");
+  const box = group("chances-box")(h("h3", null, say("chances_title")),
+    group("chances-place")(button("word-before", "‹", go(-1)), button("word-after", "›", go(1)), words),
+    group("chances-sliders")(temperature, topP), filled(h("div", { class: "chances" }), rows),
+    result("chances", () => say("chances_result", { kept: shares().filter(Boolean).length, all: tokens().length })),
+    h("p", { class: "muted small" }, say("chances_note")));
   return {
-    element,
+    element: box.element,
     draw() {
       const next = laneNow();
-      element.hidden = !next.alternativesAt(0);
-      if (element.hidden) return;
-      if (next !== lane) place = openPlace(next);
-      lane = next;
-      pieces.forEach((piece) => piece.draw());
+      if (next !== lane) [lane, place] = [next, openPlace(next)];
+      box.draw();
     },
     demo: [() => temperature.move(2), () => topP.move(0.6)],
   };

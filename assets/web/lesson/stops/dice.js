@@ -33,7 +33,7 @@ export function diceStop(lesson) {
       view.draw(lane, lane.tokens.length, { live: false, formatted: true });
       return say("dice_steps", { steps: lane.steps.length, tokens: lane.tokens.length });
     }, "muted tabular");
-    return { draw: steps.draw, element: h("section", { class: "dice-lane" }, h("h3", null, pairOf(SEEDS[0], true)[name].title), host, steps.element) };
+    return group("dice-lane")(h("h3", null, pairOf(SEEDS[0], true)[name].title), host, steps);
   }
 
   const lanes = ["plain", "drafted"].map(laneBox);

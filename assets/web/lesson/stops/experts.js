@@ -2,7 +2,7 @@
 
 import { counted, filledBar, h, number, say, wholePercent } from "../../base/dom.js";
 import { depthOf, nameOf, passesOf, pathTo, rootName } from "../../data/history.js";
-import { button, group, line, filled, onOff, result, row, slider } from "../controls.js";
+import { button, filled, group, line, onOff, result, row, slider } from "../controls.js";
 import { byScore, disagreement, drafted, expectedTokens, firstLevel, moved, ownWeight, pick, ranked, stepWith, whole, withoutContrastive } from "../data.js";
 import { isFromPair, weightsOf } from "../../tree/evidence.js";
 import { markerSample } from "../../tree/marker.js";
@@ -40,19 +40,13 @@ function list(lane, step, key, lesson, second) {
     });
   }
 
-  const [listed, away] = [filled(h("ol", { class: "rank-list", "data-list": key }), rows), line(`moved-${key}`, () => say("experts_moved",
-    { moved: order().filter(([i], place) => original[place] !== i).length, n: original.length }), "result")];
   const [first, other] = weightsOf(step.nodes[firstLevel(step)[0]]);
-  return {
-    element: h("section", { class: "rank-box", "aria-label": say(`experts_${key}`) }, h("h3", null, say(`experts_${key}`)),
-      h("p", { class: "muted small" }, say("experts_text", { text: rootName(lane, step.index, 3) }), " · ",
-        say("experts_router", { first: wholePercent(first), second: wholePercent(other) })), listed.element, away.element,
-      h("p", { class: "muted small" }, say("experts_pairs", { share: wholePercent(disagreement(step)) })), lesson.stepLine(lane, step)),
-    draw() {
-      listed.draw();
-      away.draw();
-    },
-  };
+  return group("rank-box")(h("h3", null, say(`experts_${key}`)),
+    h("p", { class: "muted small" }, say("experts_text", { text: rootName(lane, step.index, 3) }), " · ",
+      say("experts_router", { first: wholePercent(first), second: wholePercent(other) })),
+    filled(h("ol", { class: "rank-list", "data-list": key }), rows), line(`moved-${key}`, () => say("experts_moved",
+      { moved: order().filter(([i], place) => original[place] !== i).length, n: original.length }), "result"),
+    h("p", { class: "muted small" }, say("experts_pairs", { share: wholePercent(disagreement(step)) })), lesson.stepLine(lane, step));
 }
 
 export function expertsStop(lesson) {

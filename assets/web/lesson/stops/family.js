@@ -22,7 +22,7 @@ function commonPlaces(lanes) {
 const candidates = (step) => step.nodes.length - 1;
 
 export function familyStop(lesson) {
-  const lanes = lesson.lanes("family");
+  const { lanes } = lesson.pairs.family;
   const places = commonPlaces(lanes);
   const stepsAt = ({ indices }) => lanes.map((lane, i) => lane.steps[indices[i]]);
   // To begin with, a place where all of them draft and keep most

@@ -1,7 +1,7 @@
 // Stop 9: speedup = τ · T ÷ (draft + check). Four sliders set to the recording; the measured speed stays where it was.
 
 import { h, number, say } from "../../base/dom.js";
-import { bars, button, buttons, choice, line, raceButton, result, row, slider } from "../controls.js";
+import { button, buttons, choice, filled, group, line, raceButton, result, slider } from "../controls.js";
 import { measured } from "../data.js";
 
 const TOP = 4; // the least end of the scale
@@ -45,11 +45,9 @@ export function speedStop(lesson) {
     return say("speed_even", { now: number(tau, 2), tau: number((draft + check) / plain, 2) });
   }
 
-  const grid = row(...Object.values(sliders));
-  grid.element.classList.add("grid");
-  const rulers = bars(() => [...ruler({ predicted: predicted(), measured: recorded().speedup }), h("p", { class: "muted small" }, say("speed_line"))]);
-  rulers.element.classList.add("ruler");
-  return { screen: [grid, buttons(size, button("speed-reset", say("speed_reset"), reset)),
+  const rulers = filled(h("div", { class: "pass-bars ruler" }), () => [...ruler({ predicted: predicted(), measured: recorded().speedup }),
+    h("p", { class: "muted small" }, say("speed_line"))]);
+  return { screen: [group("lesson-controls grid")(...Object.values(sliders)), buttons(size, button("speed-reset", say("speed_reset"), reset)),
     line("from", () => say("speed_from_recorded", { n: recorded().steps }), "muted small"), rulers,
     result("prediction", sentence, "tabular"), line("even", even),
     line("other", () => say("speed_other", { other: number(recorded().other, 1), measured: number(recorded().speedup, 2) }), "muted"),
