@@ -266,7 +266,6 @@ BROWSER = {
     "cut_here": "✂ the answer ends here",
     "guess_first": "Guess first",
     "show_all": "Unfold the whole tree",
-    "choices": "The model’s choice everywhere",
     "read_as_list": "Tree as a list",
     "read_as_table": "Read as table",
     "table_lane": "method",

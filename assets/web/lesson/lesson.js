@@ -54,7 +54,7 @@ function treeBox(of, onPick) {
     shown = [own, index, phase];
     card.about(own, index, phase);
     card.close();
-    view.draw({ lane: own, index, phase, choices: phase === 2, showAll: false, sentence: stepSentence(own, index, phase) });
+    view.draw({ lane: own, index, phase, showAll: false, sentence: stepSentence(own, index, phase) });
     if (mark !== null) view.focus(mark);
     drawList();
   }

@@ -21,7 +21,7 @@ const MOST_UNKNOWN = 10; // how often the server may not know a question that wa
 
 export const state = {
   tab: "watch", run: null, waiting: null, index: 0, follow: true, phase: 3, guess: false, playing: false, replay: false, time: null,
-  sought: false, pace: "slow", choices: false, showAll: false, list: false, spaces: false, formatted: true,
+  sought: false, pace: "slow", showAll: false, list: false, spaces: false, formatted: true,
   plotMode: "tokens", turns: [], from: null, replaced: [], putAway: null, armed: false, lost: null, starting: false, seen: new Set(), linked: null,
 };
 

@@ -27,7 +27,7 @@ export function pageMenu(pane) {
       option("guess_first", moves.guessFirst), option("show_spaces", (shown) => {
         pane.classList.toggle("spaces", shown);
         set("spaces")(shown);
-      }), option("as_written", (on) => set("formatted")(!on)), option("choices", set("choices")), option("show_all", set("showAll")),
+      }), option("as_written", (on) => set("formatted")(!on)), option("show_all", set("showAll")),
       option("read_as_list", set("list"))),
     h("dl", { class: "keys" }, h("dt", { class: "muted" }, say("keys")),
       [...KEYS, ...(screen.server ? ["ask"] : [])].map((key) => h("dd", null, say(`key_${key}`))))];

@@ -127,7 +127,7 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   if (list) parts.listHost.replaceChildren(treeList(main, index, phase));
   else if (narrow) parts.ladderHost.replaceChildren(ladder(main, index, phase, parts.card));
   else {
-    parts.tree.draw({ lane: main, index, phase, choices: look.choices, showAll: look.showAll, spaces: look.spaces, played: look.replay,
+    parts.tree.draw({ lane: main, index, phase, showAll: look.showAll, spaces: look.spaces, played: look.replay,
       sentence: stepSentence(main, index, phase) });
   }
   if (opened(parts.mask)) drawMask(parts.mask, main, index);

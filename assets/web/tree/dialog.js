@@ -22,6 +22,6 @@ export function showLarge(near, lane, index, phase = 3) {
   dialog.style.top = `${Math.max(8, Math.min(top - screen.top, screen.height - dialog.offsetHeight - 8)) + screen.top}px`;
   const card = new Card(dialog);
   card.about(lane, index, phase);
-  new TreeView(host, card).draw({ lane, index, phase, choices: false, showAll: false, whole: true,
+  new TreeView(host, card).draw({ lane, index, phase, showAll: false, whole: true,
     sentence: stepSentence(lane, index, phase) });
 }

@@ -36,7 +36,7 @@ export class TreeView {
     this.openedStep = null;
   }
 
-  // `shown`: {lane, index, phase, choices, showAll, spaces; played: guesses and checks come one after the other; whole: as wide as
+  // `shown`: {lane, index, phase, showAll, spaces; played: guesses and checks come one after the other; whole: as wide as
   // its names need}
   draw(shown) {
     const { lane, index } = shown;
@@ -65,7 +65,7 @@ export class TreeView {
       style: `--label:${this.font}px` });
     this.labels = this.measureLabels();
     svg.append(this.columnHeads(), this.edges(), this.nodes());
-    if (shown.phase > 1) svg.append(this.choices(shown.choices));
+    if (shown.phase > 1) svg.append(this.choices());
     if (shown.phase === 3 && !bonusDelivered(step)) svg.append(this.answerEnd(Math.max(total.height, height)));
     this.host.replaceChildren(svg);
     this.svg = svg;
@@ -288,13 +288,12 @@ export class TreeView {
     return group;
   }
 
-  // Where the target's choice is no candidate, a ghost label names it; with `everywhere`, also off the accepted path
-  choices(everywhere) {
+  // Where the target's choice along the accepted path is no candidate, a ghost label names it
+  choices() {
     const group = s("g", { class: "ghosts" });
     const bonusShown = this.plan.bonus ? this.plan.end : null;
     for (const [i, spot] of this.plan.places) {
-      const kept = i === 0 || this.step.accepted_path.includes(i);
-      if ((!kept && !everywhere) || i === bonusShown) continue;
+      if ((i && !this.step.accepted_path.includes(i)) || i === bonusShown) continue;
       const node = this.step.nodes[i];
       const child = this.plan.children[i].find((c) => this.step.nodes[c].token_id === node.target_choice);
       const { y } = this.place(spot);
@@ -304,7 +303,7 @@ export class TreeView {
         const below = first !== undefined;
         group.append(s("text", { x: this.labels.get(i).end - (below ? 4 : 0) * this.scale,
           y: y + this.font * (below ? -0.45 : 0.35), "data-choice-of": i }, this.fit(name, this.starts[spot.column + 1] - this.starts[spot.column])));
-      } else if (this.plan.places.has(child) && (everywhere || this.shown.phase === 2)) {
+      } else if (this.plan.places.has(child) && this.shown.phase === 2) {
         const to = this.place(this.plan.places.get(child));
         const x = to.x - 12 * this.scale - this.size(child) / 2;
         group.append(s("path", { class: "tick", style: levelOf(this.plan.places.get(child)), d: `M${x - 2},${to.y - 5}l3,3l5,-7` }));

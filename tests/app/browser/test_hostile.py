@@ -55,7 +55,7 @@ def shown_as_text(tab) -> None:
 
 
 def walk_through(tab) -> None:
-    """Every view of an answer: tokens, formatted and not, tree, choices, card, list, mask and plot as tables, race."""
+    """Every view of an answer: tokens, formatted and not, tree, card, list, mask and plot as tables, race."""
     tab.evaluate("Jakiro.setTab('watch'); Jakiro.moves.seek(1)")
     tab.wait_for_selector('svg.tree[data-step="1"]')
     shown_as_text(tab)
@@ -63,14 +63,14 @@ def walk_through(tab) -> None:
     for place in range(3):
         tab.locator(".tree .node .reach").nth(place).hover(force=True)
         tab.wait_for_function("() => document.querySelectorAll('.jk-card *').length > 2")
-    set_option(tab, "as_written", "choices", "show_all", "read_as_list", "show_spaces")
+    set_option(tab, "as_written", "show_all", "read_as_list", "show_spaces")
     tab.wait_for_selector(".tree-list")
     shown_as_text(tab)
     tab.evaluate("document.querySelectorAll('.question-line').forEach((line) => (line.open = true))")
     tab.click('.columns .plot-pane [data-toggle="read_as_table"]')
     tab.wait_for_selector(".panel-mask table")
     shown_as_text(tab)
-    set_option(tab, "as_written", "choices", "show_all", "read_as_list", "show_spaces")
+    set_option(tab, "as_written", "show_all", "read_as_list", "show_spaces")
     tab.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
     tab.wait_for_selector(".result-card .verdict", state="attached")
     shown_as_text(tab)
