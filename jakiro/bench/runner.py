@@ -250,11 +250,6 @@ class Bench:
         self, generator, settings: BenchSettings, fast_generator=None, peers: Mapping[str, Callable] | None = None
     ):
         self._generator, self._fast, self._peers, self.settings = generator, fast_generator, peers or {}, settings
-        if PLAIN_FAST in settings.methods and fast_generator is None:
-            raise ValueError(f"The method {PLAIN_FAST} needs a second generator with fast numerics.")
-        missing = [name for name in settings.methods if name in PEER_METHODS and name not in self._peers]
-        if missing:
-            raise ValueError(f"The methods {', '.join(missing)} need runners of their own.")
 
     def warm_up(self, question: Question) -> None:
         """Runs every lane once, unmeasured, so that no lane pays for first calls."""

@@ -11,7 +11,6 @@ from rich.table import Table
 from jakiro.cli.fields import filled, options_from
 from jakiro.cli.loading import check_folder, set_up, table_console
 from jakiro.cli.options import CorpusPaths, Target, Threads, option
-from jakiro.drafting.trigrams import LEAST_COUNT, MOST_SUCCESSORS
 from jakiro.system import write_atomically
 from jakiro.training import calibrate as calibration
 from jakiro.training import evaluate as evaluation
@@ -25,7 +24,6 @@ from jakiro.training.train import TrainConfig
 from jakiro.training.trigrams import count_trigrams
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the target's own token), pooled over steps, before any cut."
-WEIGHTS = LossWeights()
 log = logging.getLogger("jakiro")
 
 
@@ -37,18 +35,12 @@ def corpus(threads: Threads = None, **given) -> None:
     log.info("Wrote %d tokens to %s.", write_corpus(config), config.out)
 
 
-@options_from(TrainConfig, TrainingOptions)
-def train(
-    token_weight: Annotated[float, option("Weight of the cross-entropy.")] = WEIGHTS.token,
-    feature_weight: Annotated[float, option("Weight of the feature regression.")] = WEIGHTS.feature,
-    contrastive_weight: Annotated[float, option("Weight of the contrastive branch.")] = WEIGHTS.contrastive,
-    threads: Threads = None,
-    **given,
-) -> None:
+@options_from(TrainConfig, TrainingOptions, LossWeights)
+def train(threads: Threads = None, **given) -> None:
     """Train a draft head for a target: features, training, calibration, report."""
     set_up(threads)
-    weights = LossWeights(token_weight, feature_weight, contrastive_weight)
-    trains.train(filled(TrainConfig, given, options=filled(TrainingOptions, given, weights=weights)))
+    options = filled(TrainingOptions, given, weights=filled(LossWeights, given))
+    trains.train(filled(TrainConfig, given, options=options))
 
 
 @options_from(CalibrateConfig)
@@ -63,12 +55,10 @@ def trigrams(
     corpora: CorpusPaths,
     target: Target = None,
     out: Annotated[Path | None, option("File to write; without it, where the target's drafts look for it.")] = None,
-    least_count: Annotated[int, option("Leave out what was seen less often.", min=1)] = LEAST_COUNT,
-    most_successors: Annotated[int, option("Successors of one pair.", min=1)] = MOST_SUCCESSORS,
 ) -> None:
     """Count what follows each pair of tokens in a corpus, to draft from."""
     set_up(None)
-    count_trigrams(corpora, target, out, least_count, most_successors)
+    count_trigrams(corpora, target, out)
 
 
 @options_from(EvaluateConfig)

@@ -71,18 +71,13 @@ def _rope_misfits(ours: dict, target_config) -> list[str]:
         return []
     ours = rope_of({"rope_parameters": ours.get("full_attention", ours)})
     theirs = rope_of({"rope_parameters": theirs})
-    if ours["rope_theta"] != theirs["rope_theta"]:
-        return [
-            f"The draft head has RoPE base {ours['rope_theta']:,.0f}, the target {theirs['rope_theta']:,.0f}; choose a "
-            "head trained for this target, or correct rope_theta in the head's config.json if it is wrong there."
-        ]
-    always = {"rope_type", "factor"}
-    names = sorted(always & (set(ours) | set(theirs)) | (set(ours) & set(theirs)))
+    # What only one of them says is the other's default, but for the factor
+    names = sorted(ours.keys() & theirs.keys() | ({"factor"} & (ours.keys() | theirs.keys())))
     different = [name for name in names if ours.get(name) != theirs.get(name)]
     if not different:
         return []
     said = [", ".join(f"{name} {side.get(name, 'none')}" for name in different) for side in (ours, theirs)]
     return [
-        f"The draft head has RoPE scaling {said[0]}, the target {said[1]}; choose a head trained for this target, or "
-        "correct rope_scaling in the head's config.json if it is wrong there."
+        f"The draft head has {said[0]}, the target {said[1]}; choose a head trained for this target, or correct the "
+        "rotary settings in the head's config.json if they are wrong there."
     ]

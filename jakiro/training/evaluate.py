@@ -121,7 +121,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         ValueError, OSError: one sentence.
     """
     known = METHODS.with_further(methods_of(config.methods_from))
-    replayed = None if config.methods is None else _replayed(config.methods, known)
+    for method in (known.named(name) for name in config.methods or () if name != ALL):
+        sentence = f"{method.name} learns from the target's logits, which written answers do not hold."
+        require(not method.needs.logits, sentence)
     known_precision(config.draft_precision)
     shape = {"width": config.width, "depth": config.depth, "contrastive": config.contrastive}
     trees = [TreeConfig(nodes=count, **shape) for count in config.nodes]
@@ -135,7 +137,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     several = bound.head.config.num_experts > 1
     experts = experts_on(bound.head, list(chain.from_iterable(written)), bound.tables[1]) if several else {}
     info = {"name": names.head_name, "sha256": head_sha256(names.head_path)}
-    drafters = _drafters(config, names, bound, info, replayed, known)
+    drafters = _drafters(config, names, bound, info, known)
     found = tuple(
         score
         for name, drafter in drafters.items()
@@ -162,47 +164,32 @@ def _read(config: EvaluateConfig, names: zoo.Pair, known: Methods) -> BoundHead:
 
 
 def _drafters(
-    config: EvaluateConfig, names: zoo.Pair, bound: BoundHead, info: dict, replayed: Sequence[Method] | None,
-    known: Methods,
-) -> dict[str, Drafter]:  # fmt: skip
+    config: EvaluateConfig, names: zoo.Pair, bound: BoundHead, info: dict, known: Methods
+) -> dict[str, Drafter]:
     """By name, those of the methods that the heads at hand suit."""
     bound.head.pack(config.draft_precision)
     target = TargetModel(bound.model, bound.tokenizer, bound.target, bound.sha256, "fast")
     target = target.with_feature_layers(bound.layers)
     further = further_heads(names, target, config.draft_precision, known.kinds)
     resources = Resources(target, bound.head, info, further)
-    suited = _suited(replayed, config.methods == (ALL,), resources, known)
-    return {method.name: method.load(resources) for method in suited}
+    return {method.name: method.load(resources) for method in _suited(config, resources, known)}
 
 
-def _replayed(names: Sequence[str], known: Methods) -> list[Method]:
-    """The named methods, or all that written answers can be replayed with.
-
-    Raises:
-        ValueError: an unknown method, or one that written answers do not suffice for.
-    """
-    if tuple(names) == (ALL,):
-        return [method for method in known.values() if not method.needs.logits]
-    found = [known.named(name) for name in names]
-    for method in found:
-        if method.needs.logits:
-            raise ValueError(f"{method.name} learns from the target's logits, which written answers do not hold.")
-    return found
-
-
-def _suited(replayed: Sequence[Method] | None, everything: bool, resources: Resources, known: Methods) -> list[Method]:
-    """Those of the methods that the heads at hand suit; where none is named, the one that such heads are for.
+def _suited(config: EvaluateConfig, resources: Resources, known: Methods) -> list[Method]:
+    """The named methods, or all that can be replayed here; where none is named, the one that such heads are for.
 
     Raises:
         ValueError: a method is named that has no head here.
     """
-    if replayed is None:
+    if config.methods is None:
         return [known.drafting_with(resources.head.config.kind)]
-    refused = {method.name: why_not(method, resources) for method in replayed}
-    for sentence in () if everything else refused.values():
-        if sentence is not None:
-            raise ValueError(f"{sentence}.")
-    return [method for method in replayed if refused[method.name] is None]
+    if config.methods == (ALL,):
+        return [each for each in known.values() if not each.needs.logits and why_not(each, resources) is None]
+    named = [known.named(name) for name in config.methods]
+    for method in named:
+        sentence = why_not(method, resources)
+        require(sentence is None, f"{sentence}.")
+    return named
 
 
 def scores(

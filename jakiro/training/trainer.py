@@ -49,9 +49,6 @@ class Trainer:
         clock: seconds, for tests; what the options name if not given.
         kinds: of heads, among them this one's, see `Methods.kinds`.
         objective: what the head learns by; None for that of its kind.
-
-    Raises:
-        ValueError: the features are of another width, or all sequences are held out.
     """
 
     def __init__(
@@ -67,23 +64,8 @@ class Trainer:
         kinds: Kinds = KINDS,
         objective: Objective | None = None,
     ) -> None:
-        config = head.config
-        if cache.hidden_size != config.target_hidden_size:
-            raise ValueError(
-                f"The features are {cache.hidden_size} wide, the head {config.target_hidden_size}; "
-                "extract the features with the head's own target."
-            )
-        if cache.feature_size != config.feature_size:
-            raise ValueError(
-                f"The features hold layers {list(cache.feature_layers)} beside the last, {cache.feature_size} "
-                f"numbers for each token, the head reads {config.feature_size}; extract those of the head's own layers."
-            )
-        if len(cache) <= options.num_validation:
-            raise ValueError(
-                f"There are {len(cache)} sequences and {options.num_validation} are held out; hold out fewer."
-            )
         self.head, self.cache, self.options = head, cache, options
-        self.kind = kind_named(config.kind, kinds)
+        self.kind = kind_named(head.config.kind, kinds)
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
         self.validate, self.clock = validate, clock or clock_named(options.time_budget_clock)
         self.device = next(head.parameters()).device
@@ -280,13 +262,16 @@ class Trainer:
             state = torch.load(path, map_location="cpu", weights_only=True)
             old, position = state["options"], [int(number) for number in state["position"]]
             self.step, self.epoch, self.next_batch = position
-            self.elapsed, average = float(state["elapsed"]), dict(state["average"])
-            tensors, kept = dict(state["head"]), list(state["optimizers"])
+            self.elapsed = float(state["elapsed"])
+            self.average = {name: tensor.to(self.device) for name, tensor in state["average"].items()}
             require(state.pop("checksum") == checksum(state), "it is not what was written")
+            self.head.load_state_dict(state["head"])
+            for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(own)
         except (OSError, EOFError, pickle.UnpicklingError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path} is not a readable training state; start without --resume, and with --init FOLDER to "
-                "continue from a head's weights."
+                f"{path} is not a readable training state of such a head; start without --resume, and with --init "
+                "FOLDER to continue from a head's weights."
             ) from error
         given = asdict(self.options)
         changed = [name for name, value in given.items() if old.get(name) != value]
@@ -298,15 +283,6 @@ class Trainer:
             )
         if changed:
             log.warning("Resumed with other options than the run started with: %s.", said)
-        own = self.head.state_dict()
-        if {name: tensor.shape for name, tensor in tensors.items()} != {name: own[name].shape for name in own}:
-            raise ValueError(
-                f"{path} belongs to a head of another shape; resume with the options that the run started with."
-            )
-        self.head.load_state_dict(tensors)
-        for optimizer, own in zip(self.optimizers, kept, strict=True):
-            optimizer.load_state_dict(own)
-        self.average = {name: tensor.to(self.device) for name, tensor in average.items()}
 
 
 def checksum(value: object, before: int = 0) -> int:
