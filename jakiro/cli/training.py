@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jakiro.cli.fields import filled, options_from
-from jakiro.cli.loading import check_folder, set_up, table_console
+from jakiro.cli.loading import check_file, set_up, table_console
 from jakiro.cli.options import CorpusPaths, Target, Threads, option
 from jakiro.system import write_atomically
 from jakiro.training import calibrate as calibration
@@ -70,7 +70,7 @@ def evaluate(
     """Measure tau on prompts: the target writes each answer once, every head, method and tree replays it."""
     set_up(threads)
     if out is not None:
-        check_folder(out, "the numbers")
+        check_file(out, "the numbers")
     found = evaluation.evaluate(filled(EvaluateConfig, given))
     _show(found.scores, found.experts)
     if out is not None:

@@ -119,16 +119,15 @@ def weights_file(folder: str | Path) -> Path:
     )
 
 
-def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> list[str]:
+def misfits(head: DraftConfig, target_config) -> list[str]:
     """Why a head does not fit a target: a sentence with both values for each difference; empty if it fits.
 
     Args:
         target_config: the target's transformers config.
-        vocab_size: rows of the target's embedding, if they are known; else its config's.
     """
     target_config = target_config.get_text_config()
     num_layers = target_config.num_hidden_layers
-    found = head.misfits(target_config, vocab_size or target_config.vocab_size)
+    found = head.misfits(target_config)
     try:
         check_feature_layers(head.layers_of(num_layers), num_layers)
     except ValueError as error:

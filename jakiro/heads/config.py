@@ -90,11 +90,11 @@ class DraftConfig:
         """Width of the target's features, read for each token."""
         return self.hidden_size
 
-    def misfits(self, target_config, vocab_size: int) -> list[str]:
+    def misfits(self, target_config) -> list[str]:
         """Why it does not fit a target's transformers config, see `jakiro.heads.checkpoint.misfits`."""
         return differences(
             ("hidden size", self.target_hidden_size, target_config.hidden_size),
-            ("vocabulary", self.vocab_size, vocab_size),
+            ("vocabulary", self.vocab_size, target_config.vocab_size),
         )
 
     def to_dict(self) -> dict:
@@ -159,8 +159,12 @@ def named_target(values: dict) -> str | None:
 
 
 def rope_of(values: dict) -> dict:
-    """Rotary settings of a config.json, old form or new, as transformers 5 writes them; without a base it is 10,000."""
+    """Rotary settings of a config.json, old form or new, as transformers 5 writes them; without a base it is 10,000.
+
+    Of full attention, where sliding windows have others.
+    """
     given = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    given = given.get("full_attention", given)
     parameters = {name: value for name, value in given.items() if value is not None and name != "type"}
     parameters.setdefault("rope_type", given.get("type", "default"))
     parameters.setdefault("rope_theta", float(values.get("rope_theta") or 10000.0))

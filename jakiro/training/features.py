@@ -284,15 +284,12 @@ def _is_whole(path: Path, sequences: Sequence[tuple[Sequence[int], int]], own: r
     except DamagedFeatures as error:
         log.warning("%s It is made anew.", error)
         return False
-    for name in ("target", "hidden_size", "feature_layers"):
-        if file.source.get(name) != source[name]:
-            raise ValueError(
-                f"The features in {path.parent} were made with {name.replace('_', ' ')} {file.source.get(name)}, not "
-                f"{source[name]}; name an empty folder."
-            )
     wanted = [(list(ids), (start,)) for ids, start in (sequences[index] for index in own)]
-    if [(text.ids.tolist(), text.marks) for text in texts] != wanted or file.source["sequences"] != len(sequences):
-        raise ValueError(f"{path} belongs to another corpus; name an empty folder.")
+    different = [name for name, value in source.items() if file.source.get(name) != value]
+    if different or [(text.ids.tolist(), text.marks) for text in texts] != wanted:
+        raise ValueError(
+            f"{path} has other features ({', '.join(different) or 'of other texts'}); name an empty folder."
+        )
     return True
 
 

@@ -36,15 +36,12 @@ class ParallelObjective(Objective):
         return super().forward(batch, vocabulary, self.head.levels, noise)
 
     def unroll(self, batch: Batch, num_steps: int, noise: Tensor | None, _=None) -> Iterator[HeadOutput]:
-        return map(row_output, islice(self.levels(batch, noise), num_steps))
-
-    def levels(self, batch: Batch, noise: Tensor | None) -> Iterator[Tensor]:
         """Yields what every level predicts, (batch, length − 1, hidden): at s the feature of s + 1.
 
         Level d at s belongs to a tree whose root is at s − d + 1; where there is none, it is not to be used.
         """
         features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
-        yield from self.levels_of(self.head, batch.ids, features)
+        return map(row_output, islice(self.levels_of(self.head, batch.ids, features), num_steps))
 
 
 def objective_for(head: DraftHead, weights: LossWeights, kinds: Kinds = KINDS) -> Objective:

@@ -30,6 +30,8 @@ STATE_NAME = "training_state.pt"
 ROUTER = "mlp_moe.gate.weight"
 REPORT_STEPS = 20
 AVERAGE_DECAY = 0.99
+# Decoupled decay of the weights, and the largest norm of a gradient
+WEIGHT_DECAY, CLIP_NORM = 1e-3, 1.0
 WHITENING_TEXTS, NOISE_TEXTS = 100, 16
 # What decides which texts a batch holds, so where a run stands among them
 KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation")
@@ -83,7 +85,11 @@ class Trainer:
         self.frequent, self.draft_index = self._vocabulary()
         texts = cache.texts(options.num_validation, NOISE_TEXTS)
         self.noise_width = options.feature_noise * float(torch.cat([features for _, features in texts]).std())
-        self.writer = _summary_writer(logdir) if logdir else None
+        self.writer = None
+        if logdir:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.writer = SummaryWriter(str(logdir))
         self.step = self.epoch = self.next_batch = 0
         self.elapsed = 0.0
         self.window: list[dict[str, float]] = []
@@ -95,11 +101,11 @@ class Trainer:
         return self.kind.whitening(self.head, texts)
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
-        rate, decay = self.options.learning_rate, self.options.weight_decay
+        rate = self.options.learning_rate
         routers = [name for name, _ in self.head.named_parameters() if name.endswith(ROUTER)]
         is_half = self.uses_bfloat16 and (self.device.type == "cuda" or packs_bfloat16(self.device, torch.bfloat16))
         dtype = torch.bfloat16 if is_half else torch.float32
-        return muon_and_adamw(self.head.named_parameters(), rate, decay, self.whitening(), routers, dtype)
+        return muon_and_adamw(self.head.named_parameters(), rate, WEIGHT_DECAY, self.whitening(), routers, dtype)
 
     def _vocabulary(self) -> tuple[Tensor, Tensor]:
         """Which draft tokens are frequent in the corpus, and the draft index of every target token (−1 without one)."""
@@ -171,7 +177,7 @@ class Trainer:
         num_steps = unroll_steps_at(self.progress, options)
         self.objective.train()
         parts = self._backward(self.cache.batch(indices).to(self.device), num_steps)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.head.parameters(), options.clip_norm))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.head.parameters(), CLIP_NORM))
         if not math.isfinite(norm):
             raise ValueError(
                 f"Loss or gradient is not finite at step {self.step}; resume from the last checkpoint with a lower "
@@ -302,12 +308,3 @@ def _write_state(state: dict, path: Path) -> None:
         torch.save(state, path)
     except RuntimeError as error:
         raise OSError(f"The training state could not be written to {path.parent}; is the disk full?") from error
-
-
-def _summary_writer(logdir: Path):
-    """Tensorboard's writer; only `--logdir` needs the package."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ValueError("Curves need tensorboard; install it, or leave --logdir out.") from error
-    return SummaryWriter(str(logdir))
