@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
 from rich.table import Table
 
 from jakiro.cli.fields import filled, options_from
@@ -72,12 +71,12 @@ def evaluate(
     if out is not None:
         check_file(out, "the numbers")
     found = evaluation.evaluate(filled(EvaluateConfig, given))
-    _show(found.scores, found.experts)
+    _show(found.scores)
     if out is not None:
         write_atomically(out, found.to_json())
 
 
-def _show(found: Sequence[Score], experts: dict[str, float]) -> None:
+def _show(found: Sequence[Score]) -> None:
     console = table_console()
     overall = [score for score in found if score.category == ALL]
     table = Table("method", "temperature", "nodes", "τ", "steps", "acceptance by depth", "accepted tokens by proposer")
@@ -97,18 +96,7 @@ def _show(found: Sequence[Score], experts: dict[str, float]) -> None:
         row = [by_key[category, method, *column] for column in columns]
         table.add_row(category, str(row[0].num_prompts), method, *(_number(score.tau) for score in row))
     console.print(table)
-    if experts:
-        _show_experts(console, experts)
     console.print(DEFINITION, style="dim")
-
-
-def _show_experts(console: Console, experts: dict[str, float]) -> None:
-    console.print(
-        f"Experts: first guesses differ at {experts['differ']:.0%}; the better one is right at "
-        f"{experts['best_expert_top1']:.1%}, one of them at {experts['union_top1']:.1%} "
-        f"(gain {experts['gain']:.1%}); router entropy {experts['entropy']:.2f} bit, mean weight of the first "
-        f"{experts['mean_weight_0']:.2f}."
-    )
 
 
 def _number(value: float | None) -> str:

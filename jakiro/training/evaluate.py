@@ -7,11 +7,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
-
-import torch
-from torch import Tensor
 
 from jakiro.config import About, SamplingParams, TreeConfig, is_count, require, setting
 from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
@@ -19,16 +15,13 @@ from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head
-from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
 from jakiro.prompts import load_questions
 from jakiro.target.model import TargetModel
 from jakiro.trace import acceptance_by_depth, pooled_tau
 from jakiro.training.bound import BoundHead
-from jakiro.training.features import Batch
 from jakiro.training.replay import Answer, ReplayedStep, replay
-from jakiro.training.validation import HeldOut, expert_facts
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, choose_dtype, further_heads
 
@@ -101,14 +94,12 @@ class Evaluation:
         target, head: name, a folder's last part alone, and hash.
         settings: what the numbers depend on.
         scores: by method, temperature, number of nodes and category.
-        experts: see `experts_on`; empty for heads of other kinds.
     """
 
     target: dict
     head: dict
     settings: dict
     scores: tuple[Score, ...]
-    experts: dict[str, float]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -134,8 +125,6 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     bound = _read(config, names, known)
     answers = bound.answers(config.batch_size, config.answers)
     written = [answers.answers(questions, sampling) for sampling in samplings]
-    several = bound.head.config.num_experts > 1
-    experts = experts_on(bound.head, list(chain.from_iterable(written)), bound.tables[1]) if several else {}
     info = {"name": names.head_name, "sha256": head_sha256(names.head_path)}
     drafters = _drafters(config, names, bound, info, known)
     found = tuple(
@@ -151,7 +140,6 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         head=info | {"name": zoo.short_name(names.head_name)},
         settings=settings | {"draft_precision": bound.head.precision},
         scores=found,
-        experts=experts,
     )
 
 
@@ -255,16 +243,3 @@ def _score(
         prompts=tuple((len(own), sum(len(step.accepted_path) for step in own)) for own in members),
         passes=passes,
     )
-
-
-@torch.no_grad()
-def experts_on(head: LayerHead, answers: Sequence[Answer], output_weight: Tensor) -> dict[str, float]:
-    """`validation.expert_facts` over written answers, against the target's greedy choices."""
-    batches, choices = [], []
-    for answer in answers:
-        ids, inputs = answer.ids[None, : answer.end + 1], answer.features[None, : answer.end + 1].float()
-        lengths, starts = torch.tensor([ids.shape[1]]), torch.tensor([answer.start])
-        batches.append(Batch(ids, inputs, lengths, starts, head.config.hidden_size).to(output_weight.device))
-        choices.append((batches[-1].features @ output_weight.float().T).argmax(-1))
-    facts = expert_facts(head, HeldOut(batches, choices, output_weight))
-    return {name.removeprefix("experts/"): value for name, value in facts.items()}
