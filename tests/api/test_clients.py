@@ -197,8 +197,8 @@ def test_who_hangs_up_ends_the_answer(generator):
                     for _ in answer.iter_bytes():
                         pass
             gated.gate.set()
-            wait_until(lambda: gated.closed)
-            assert gated.closed == ["stopped"] and not backend.is_answering
+            wait_until(lambda: gated.closed and not backend.is_answering)
+            assert gated.closed == ["stopped"]
 
 
 def test_the_chat_template_is_told_what_a_request_says(generator, monkeypatch):

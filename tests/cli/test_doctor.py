@@ -68,7 +68,7 @@ BROKEN = {
     "another rotary base": (
         lambda pair: changed_config(pair / "head", rope_parameters={"rope_type": "default", "rope_theta": 500000.0}),
         "pair",
-        "RoPE base 500,000, the target 10,000",
+        "rope_theta 500000.0, the target rope_theta 10000.0",
     ),
     "a config of other weights": (
         lambda pair: changed_config(pair / "head", expert_intermediate_size=32),
