@@ -183,7 +183,6 @@ STOPS = (
 BROWSER = {
     "tab_lesson": "How it works",
     "lesson_nav": "Ten stops",
-    "lesson_stop": "Stop {n}: {title}",
     "lesson_back": "Back",
     "lesson_next": "Next",
     "lesson_more": "More",

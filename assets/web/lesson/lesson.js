@@ -92,7 +92,6 @@ const STOPS = [passesStop, chainStop, expertsStop, contrastiveStop, treesStop, m
 export function mountLesson(element, server) {
   const root = element.querySelector(".jk-lesson");
   const texts = given.lessonTexts;
-  const voice = h("div", { class: "voice", role: "status" });
   const body = h("div", { class: "stop-body" }, h("p", { class: "muted empty" }, say("lesson_loading")));
   const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1,
     onclick: () => go(n) }, `${n + 1} ${text.title}`));
@@ -103,7 +102,7 @@ export function mountLesson(element, server) {
   const next = button("next", say("lesson_next"), () => forward());
   next.classList.add("primary");
   root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
-    h("div", { class: "lesson-turn" }, back, next), voice);
+    h("div", { class: "lesson-turn" }, back, next));
 
   // The stop before or after this one, among those of its kind, in a hall among those of the plan; undefined at the ends
   function beside(by) {
@@ -167,7 +166,6 @@ export function mountLesson(element, server) {
     more.open = false;
     show();
     setAddress(`#stop-${current + 1}`);
-    voice.textContent = say("lesson_stop", { n: current + 1, title: texts[current].title });
     const heading = body.querySelector("h2");
     heading?.focus({ preventScroll: true });
     if (heading) bringBack(heading);

@@ -167,3 +167,12 @@ def test_every_word_that_the_scripts_say_exists():
     code = "".join((web.ASSETS / "web" / name).read_text(encoding="utf-8") for name in names)
     known = set(words.BROWSER) | set(lesson_words.BROWSER) | set(benchmark_words.FIRST)
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= known
+
+
+def test_every_word_is_said_by_a_script():
+    code = "".join((web.ASSETS / "web" / name).read_text(encoding="utf-8") for name in web.module_names())
+    begun, counted = re.findall(r"`([a-z_]+_)\$\{", code), set(re.findall(r"counted\(\"(\w+)\"", code))
+    for word in words.BROWSER | lesson_words.BROWSER | benchmark_words.FIRST | benchmark_words.BROWSER:
+        stem = word.removeprefix("one_") if word.startswith("one_") else word.removeprefix("many_").removesuffix("s")
+        said = re.search(rf"\b{word}\b", code) or stem in counted or word.startswith(tuple(begun))
+        assert said, word
