@@ -237,6 +237,8 @@ def modules(module_tab):
     """An empty tab with the page's scripts, for views by themselves; its problems fail the test."""
     # What loads behind another tab is given three frames a second, and every wait is for frames
     module_tab.bring_to_front()
+    # Where the test before left the pointer, something would be pointed at
+    module_tab.mouse.move(0, 0)
     module_tab.goto("about:blank")
     module_tab.set_viewport_size(DESKTOP)
     load_scripts(module_tab)

@@ -92,7 +92,8 @@ def test_weights_that_are_larger_than_the_free_memory_are_refused_with_both_numb
 
 
 def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next():
-    generator = FakeGenerator(pace=0.5)
+    generator = FakeGenerator()
+    generator.gate.clear()
     service = ready_service(generator)
     first = AnswerRun(service, asking())
     first.start()
@@ -110,6 +111,7 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     second = AnswerRun(service, asking())
     second.start()
     assert second.events.get(timeout=PATIENCE) == ("wait", None, words.WAITING_FOR_MODEL)
+    generator.gate.set()
     wait_until(lambda: service.chip()["text"] == words.CHIP_LOADING)
     assert first.finished.wait(PATIENCE)
     may_load.set()

@@ -173,7 +173,7 @@ def test_a_program_that_hangs_up_in_the_middle_frees_the_place():
 
 
 def readers_of(address: str) -> tuple[list[Reply], list[threading.Thread]]:
-    """Three programs that read a long answer each, and the replies that they will have got."""
+    """Three programs that ask for a long answer each beside a fourth, and the replies that they will have got."""
     replies = []
     readers = [threading.Thread(target=lambda: replies.append(ask(address, "Why?", 200))) for _ in range(3)]
     for reader in readers:
@@ -189,8 +189,11 @@ def status(address: str) -> dict:
 
 
 def test_a_server_that_ends_tells_its_readers():
-    blocks, address = serve(FakeGenerator(default_answer() * 4, pace=1))
+    generator = FakeGenerator(default_answer() * 4, pace=1)
+    generator.gate.clear()
+    blocks, address = serve(generator)
     replies, readers = readers_of(address)
+    generator.gate.set()
     serving.end(blocks, blocks.service, blocks.runs, blocks.benchmarks)
     for reader in readers:
         reader.join(PATIENCE)

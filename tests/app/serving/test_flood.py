@@ -52,7 +52,7 @@ class Flood:
             thread.join(PATIENCE)
 
     def _ask(self, address, endpoint, values):
-        call = Call(address, endpoint, values, seconds=60)
+        call = Call(address, endpoint, values, PATIENCE)
         self._calls.append(call)
         self.said.append(next(iter(call)))
 

@@ -120,6 +120,8 @@ def counted(monkeypatch):
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options, source_address=("127.0.0.3", 0))
 
+    # No request grows old meanwhile, however slowly they come
+    monkeypatch.setattr("app.serving.pace.MINUTE", 6000)
     with served(FakeGenerator, requests_per_minute_address=60) as (_, address):
         monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
         yield address
@@ -254,6 +256,7 @@ BODY = json.dumps({"data": [], "session_hash": "chosen by the client"})
 def page(request, monkeypatch):
     """The address of a page, on a Space where the parameter says so."""
     monkeypatch.delenv("SPACE_ID", raising=False)
+    monkeypatch.setattr("app.serving.pace.MINUTE", 6000)
     if request.param:
         monkeypatch.setenv("SPACE_ID", "ada/jakiro")
     with served(FakeGenerator, requests_per_minute_address=LIMIT) as (_, address):

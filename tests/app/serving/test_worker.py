@@ -20,7 +20,7 @@ from tests.api.served import PATIENCE, wait_until
 from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator, default_answer
 
-LONG = default_answer() * 20  # a race of 256 tokens takes 15 s at full pace, so that what ends sooner was stopped
+LONG = default_answer() * 20  # a race of 256 tokens takes 15 s at pace 1, so that what ends sooner was stopped
 
 
 def asking(methods=("autoregressive", "jakiro"), length=256) -> Asking:
@@ -141,7 +141,7 @@ VALUES = {
 
 def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
     monkeypatch.setattr("app.serving.worker.RETURN_SECONDS", 0.5)
-    generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
+    generator, runs = FakeGenerator(LONG, pace=4.0), Runs(Limits())
     updates = handlers.generate(ready_service(generator), runs, Visitor("tab"), VALUES)
     next(updates)
     updates.close()
@@ -150,7 +150,7 @@ def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
 
 def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monkeypatch):
     monkeypatch.setattr("app.serving.worker.METERED_SECONDS", 0.5)
-    generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
+    generator, runs = FakeGenerator(LONG, pace=4.0), Runs(Limits())
     service = ready_service(generator)
     for metered in (False, True):
         service.device.metered = metered
@@ -169,7 +169,7 @@ def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monk
 
 def test_an_answer_that_nobody_reads_makes_room_for_who_waits(monkeypatch):
     monkeypatch.setattr("app.serving.worker.PATIENCE_SECONDS", 0.3)
-    generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
+    generator, runs = FakeGenerator(LONG, pace=4.0), Runs(Limits())
     service = ready_service(generator)
     updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": "a" * 32})
     next(updates)
@@ -182,7 +182,7 @@ def test_an_answer_that_nobody_reads_makes_room_for_who_waits(monkeypatch):
 
 
 def test_who_comes_back_gets_the_whole_answer_in_order_and_stops_it():
-    generator, runs = FakeGenerator(LONG, pace=0.5), Runs(Limits())
+    generator, runs = FakeGenerator(LONG, pace=2.0), Runs(Limits())
     service, run_id = ready_service(generator), "a" * 32
     updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": run_id})
     assert next(updates)["run"] == run_id
@@ -239,13 +239,15 @@ def told_of(updates) -> dict[int, list]:
 
 
 def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes_back():
-    generator, runs, run_id = FakeGenerator(LONG, pace=0.02), Runs(Limits()), "a" * 32
+    generator, runs, run_id = FakeGenerator(LONG), Runs(Limits()), "a" * 32
     service = ready_service(generator)
+    generator.gate.clear()
     updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": run_id})
     first, run = next(updates), runs.find(run_id)
     assert handlers.put_aside(runs, run_id) and handlers.put_aside(runs, run_id), "a second time says the same"
     told = told_of([first, *updates])  # ends by itself
     assert not run.finished.is_set() and told[max(told)][-1][0] != "done"
+    generator.gate.set()
     run._left -= RETURN_SECONDS + 1
     assert run.seconds_alone == 0
     told |= told_of(handlers.resume(service, runs, Visitor("tab"), run_id))
