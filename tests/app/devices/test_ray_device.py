@@ -16,6 +16,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
 from jakiro.zoo.options import LoadOptions
 from tests.api.served import PATIENCE, any_port, wait_until
+from tests.app.asked import asking
 from tests.app.devices.ray_tiny import STEP_SECONDS
 from tests.faults import ROOT
 from tests.support import tiny_generator
@@ -63,11 +64,6 @@ def device(cluster):
     device.load(lambda *_: None)
     yield device
     device.close()
-
-
-def asking(question: str, length: int = 24) -> Asking:
-    messages = ({"role": "user", "content": question},)
-    return Asking(messages, SamplingParams(max_new_tokens=length), TreeConfig(), ("jakiro",))
 
 
 class Reading:

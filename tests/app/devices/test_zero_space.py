@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
@@ -22,8 +21,8 @@ from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.zoo import loading
 from tests.api.served import any_port, wait_until
+from tests.app.conftest import status
 from tests.app.devices.zero_space import SECONDS_ASKED
-from tests.app.serving.test_held import state
 from tests.faults import ROOT
 from tests.support import save_pair
 
@@ -114,10 +113,10 @@ def space(tmp_path_factory):
     address = f"http://127.0.0.1:{port}/"
     try:
         deadline = time.monotonic() + SECONDS
-        while state(address) != "ready":
+        while status(address).get("state") != "ready":
             assert time.monotonic() < deadline and process.poll() is None, (folder / "log").read_text()[-3000:]
             time.sleep(0.2)
-        lender.unasked = model_of(address)["device"]
+        lender.unasked = status(address)["model"]["device"]
         yield lender, address, folder
     finally:
         process.terminate()
@@ -165,7 +164,7 @@ def test_the_start_is_reported_and_an_answer_borrows_a_gpu_in_the_visitors_name(
     (schedule,), release = lender.asked("/schedule")[before:], lender.asked("/release")[-1]
     assert schedule["token"] == TOKEN and int(schedule["durationSeconds"]) == SECONDS_ASKED
     assert release == {"allowToken": f"lent-{lender.lent}", "fail": "false"}
-    assert model_of(address)["device"] == "cpu", "what the process with the GPU found"
+    assert status(address)["model"]["device"] == "cpu", "what the process with the GPU found"
 
 
 def test_who_hangs_up_gives_the_gpu_back_and_the_next_one_is_answered(space):
@@ -204,8 +203,3 @@ def test_a_gpu_that_is_taken_away_is_a_sentence_and_the_next_answer_gets_another
     lender.wait_until_all_is_back()
     assert lender.asked("/release")[-1]["fail"] == "true"
     assert ask(address)[0] == "complete"
-
-
-def model_of(address: str) -> dict:
-    with urllib.request.urlopen(f"{address}status", timeout=SECONDS) as answer:
-        return json.load(answer)["model"]
