@@ -220,7 +220,7 @@ def _later(module: str, name: str) -> Callable[[typer.Context], None]:
 
 LATER = {"bench": "bench"} | dict.fromkeys(("corpus", "train", "evaluate", "calibrate", "trigrams"), "training")
 for _name, _sentence in (
-    ("bench", "Measure speed, tau and acceptance on this machine, or check that texts are identical."),
+    ("bench", "Measure speed, tau and acceptance on this machine, and whether texts are the same."),
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
     ("evaluate", "Measure a head's tau on prompts."),
