@@ -188,7 +188,7 @@ print(os.waitpid(child, 0)[1])
 def test_a_forked_process_answers_alike(code):
     run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        assert run.communicate(timeout=300)[0].strip() == "0"
+        assert run.communicate(timeout=600)[0].strip() == "0"
     finally:
         if run.poll() is None:
             os.killpg(run.pid, signal.SIGKILL)

@@ -36,7 +36,7 @@ def served_text():
 
 def run(*command: str, **variables: str) -> str:
     done = subprocess.run(
-        [sys.executable, *command], env=os.environ | variables, capture_output=True, timeout=120, check=False
+        [sys.executable, *command], env=os.environ | variables, capture_output=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()

@@ -123,5 +123,5 @@ def test_of_two_processes_that_start_together_one_builds(compiler, half_written)
     both = [
         subprocess.Popen([sys.executable, "-c", BUILD, *compiler], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    assert [process.communicate(timeout=120)[0] for process in both] == ["library\n", "library\n"]
+    assert [process.communicate(timeout=600)[0] for process in both] == ["library\n", "library\n"]
     assert calls(compiler) == 1 + half_written
