@@ -138,7 +138,7 @@ WHOLE = """() => [...document.querySelectorAll('.jk-view')]
   .every((view) => view.getBoundingClientRect().bottom <= innerHeight + 1)"""
 # What each tab shows once its code and its data are there
 SHOWS = {
-    "race": ".race .lane", "lesson": ".stop", "recordings": ".recording-card", "benchmark": ".bench-results h2",
+    "race": ".race .lane.chosen", "lesson": ".stop", "recordings": ".recording-card", "benchmark": ".bench-results h2",
     "watch": ".answer-text .token",
 }  # fmt: skip
 
