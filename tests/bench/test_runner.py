@@ -2,7 +2,7 @@
 
 import pytest
 
-from jakiro.bench.runner import Bench, BenchSettings, Lane, Run, loadable
+from jakiro.bench.runner import Bench, BenchSettings, Lane, PeerAnswer, loadable
 from jakiro.methods import METHODS
 from jakiro.prompts import Question, load_questions
 from tests.bench.scripted import ScriptedGenerator
@@ -52,14 +52,14 @@ def test_later_turns_see_the_same_history_in_every_lane():
 
 
 def test_transformers_runs_stand_beside_ours():
-    def stock(lane, messages, sampling, question, turn):
-        run = Run(question.question_id, question.category, turn, lane, sampling.temperature, sampling.seed, (1, 2),
-                  0.1, 1, 0, (), (), 0.0, 100.0, 0.0, comparable=False)  # fmt: skip
-        return run, "text"
+    def stock(messages, sampling):
+        return PeerAnswer((1, 2), 0.1, False, "text")
 
     settings = BenchSettings(methods=("hf-generate",), temperatures=(1.0,))
     runs = list(Bench(ScriptedGenerator(), settings, peers={"hf-generate": stock}).runs([Question("1", "a", ("x",))]))
-    assert runs[0].tokens_per_second == pytest.approx(10)
+    (run,) = runs
+    assert run.tokens_per_second == pytest.approx(10) and run.verify_ms == 1000 * run.seconds
+    assert (run.decoded, run.num_steps, run.num_accepted, run.comparable) == (1, 1, 0, False)
 
 
 @pytest.mark.parametrize(
