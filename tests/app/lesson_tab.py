@@ -7,10 +7,8 @@ import math
 from app.page import lesson, web
 
 MOUNT = """data => {
-  document.body.dataset.jakiroTab = "lesson";
   Jakiro.mountLesson(document.querySelector("#lesson"), { lesson_recordings: async () => data });
-  document.body.dataset.jakiroTab = "watch";
-  document.body.dataset.jakiroTab = "lesson";
+  Jakiro.setTab("lesson");
 }"""
 
 
