@@ -178,7 +178,9 @@ def read_part(file: Path, vocab_size: int | None = None) -> list[Row]:
                 values = json.loads(line)
                 place = f"{file}, line {len(rows) + 1}"
                 rows.append(Row(**{name: values[name] for name in ROW_FIELDS}, place=place))
-    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError, KeyError, TypeError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedPart(f"{file} is damaged ({error}); run corpus again, which writes it again.") from error
+    except (ValueError, KeyError, TypeError) as error:
         raise DamagedPart(
             f"{file}, line {len(rows) + 1}: not a corpus row ({error}); run corpus again, which writes it again."
         ) from error
