@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from jakiro.kernels.compiled.library import library
 from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear, StoredBlocks
-from jakiro.kernels.rounding import rounded_to_blocks
 
 # Makes a packed layer from weight and bias
 Packing = Callable[[Tensor, Tensor | None], nn.Module]
@@ -196,19 +195,10 @@ def packed_itemsize(module: nn.Module, dtype: torch.dtype) -> int:
     return min(packed, default=dtype.itemsize)
 
 
-def pack_linears(module: nn.Module, packing: Packing = packed_linear) -> None:
+def pack_linears(module: nn.Module) -> None:
     """Replaces every `nn.Linear` below `module` by a packed one, in place."""
     for name, child in module.named_children():
         if type(child) is nn.Linear:
-            setattr(module, name, packing(child.weight, child.bias))
+            setattr(module, name, packed_linear(child.weight, child.bias))
         else:
-            pack_linears(child, packing)
-
-
-@torch.inference_mode()
-def round_linears(module: nn.Module) -> None:
-    """Rounds the weights of every `nn.Linear` below `module` in place to what `BlockLinear.rounded` keeps of them."""
-    for child in module.modules():
-        if type(child) is nn.Linear:
-            scales, numbers = rounded_to_blocks(child.weight)
-            child.weight.copy_((scales.float() * numbers).flatten(1)[:, : child.in_features])
+            pack_linears(child)
