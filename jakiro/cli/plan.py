@@ -177,6 +177,6 @@ def _way_out(found: Estimate) -> str:
     if bits is None:
         return "nor in 8 or 4 bits; choose a larger card"
     return (
-        f"with --dtype {bits}bit it needs {placement.gigabytes(found.needed_in[bits])} and fits, at a speed that is "
+        f"a checkpoint in {bits} bits needs {placement.gigabytes(found.needed_in[bits])} and fits, at a speed that is "
         "not estimated, and drafted text may then differ from plain decoding's in near ties"
     )
