@@ -142,7 +142,7 @@ class JakiroGenerator:
             other.target = self.target.with_numerics(numerics)
             if self.slots is not None:
                 other.slots = self.slots.for_target(other.target)
-                other.target = other.slots.settle(self.drafter(PLAIN), self.drafter(PLAIN))
+                other.target = other.slots.settle(self.drafter(PLAIN))
             other._resources = replace(self._resources, target=other.target)
             other._known_profile, other._profiles = None, {}
             self._under[numerics] = other

@@ -104,11 +104,6 @@ def tell(name: str, share: float | None = None, total_bytes: int | None = None) 
         listener(name, share, total_bytes)
 
 
-def listens() -> bool:
-    """Whether this thread has a listener."""
-    return _listener.get() is not None
-
-
 @contextmanager
 def importing() -> Iterator[None]:
     """Around large imports: no garbage is looked for meanwhile, nor ever again among what they made, which all stays.

@@ -86,7 +86,6 @@ class TargetModel:
         weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
         file_bits: of a weight in its file, in the mean, where passes read a file's own bits; None elsewhere.
         bucketed: passes run with one row or a multiple of `TREE_ROWS`; so it is on a GPU.
-        plain_rows: what plain decoding then runs with in fast numerics.
         bit_identical: whether trial passes over trees and over single tokens had the same bits.
         feature_layers: layers whose hidden states features hold beside the last; none unless a head reads them.
         notices: sentences to show to people.
@@ -155,9 +154,9 @@ class TargetModel:
         check_feature_layers(feature_layers, self.config.num_hidden_layers)
         return self._but(feature_layers=tuple(feature_layers))
 
-    def seen_in_slots(self, plain_rows: int, rounds_alike: bool) -> "TargetModel":
-        """The same weights as passes at fixed addresses found them: see the attributes of these names."""
-        return self._but(plain_rows=plain_rows, bit_identical=self.bit_identical and rounds_alike)
+    def seen_in_slots(self, rounds_alike: bool) -> "TargetModel":
+        """The same weights, whose passes at fixed addresses round alike or not."""
+        return self._but(bit_identical=self.bit_identical and rounds_alike)
 
     def _but(self, **changed) -> "TargetModel":
         """A copy with other values of some attributes."""
@@ -168,7 +167,7 @@ class TargetModel:
     def _decide(self, numerics: str) -> None:
         """Decides how passes compute, once: nothing of it changes later."""
         numerics = "exact" if self.compiled else numerics
-        self.plain_rows, self.numerics = 1, numerics if self._ways.exact else "fast"
+        self.numerics = numerics if self._ways.exact else "fast"
         self.notices = list(self._notices)
         if self.quantized:
             self.notices.append(
@@ -196,7 +195,7 @@ class TargetModel:
         """
 
         def failure(ways: Ways, numerics: str) -> str | None:
-            return trial.failure(self._but(_ways=ways, numerics=numerics, _fewest_rows=1, plain_rows=1))
+            return trial.failure(self._but(_ways=ways, numerics=numerics, _fewest_rows=1))
 
         self.config._attn_implementation = ATTENTION
         wide = torch.float64 if self._has_room_for_float64() else None
@@ -277,7 +276,7 @@ class TargetModel:
         if not self.bucketed:
             return max(num_nodes, self._fewest_rows)
         if num_nodes == 1 and self.numerics == "fast":
-            return self.plain_rows
+            return 1
         return -(-num_nodes // TREE_ROWS) * TREE_ROWS
 
     def rounds_alike(self, num_nodes: int) -> bool:

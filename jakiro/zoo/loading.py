@@ -307,7 +307,7 @@ def slots_for(target: TargetModel, drafters: list[Drafter], options: LoadOptions
         )
         return None
     slots = Slots(target, options.graphs, fewest_steps=0 if options.capture_at_load else PAYS_FROM)
-    slots.settle(drafters[0], drafters[-1])
+    slots.settle(drafters[-1])
     if options.capture_at_load:
         slots.prepare(drafters, options.side_by_side)
     return slots
