@@ -8,6 +8,8 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
+from math import prod
 
 import torch
 from rich.console import Console
@@ -87,8 +89,8 @@ def packed_bytes(modules: Iterable[nn.Module]) -> int:
 
 def target_bytes(target: TargetModel) -> int:
     """What a plain pass reads."""
-    layers = packed_bytes(part for layer in target.lean.layers for part in vars(layer).values())
-    return layers + target.output_weight.numel() * target.weight_itemsize
+    parts = (getattr(layer, each.name) for layer in target.lean.layers for each in fields(layer))
+    return packed_bytes(parts) + prod(target.output_weight.shape) * target.weight_itemsize
 
 
 def draft_bytes(head: LayerHead) -> int:
@@ -132,7 +134,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--temperature", type=float, default=0.0)
     chosen = parser.parse_args()
-    generator = JakiroGenerator.from_pretrained(device="cpu", dtype="float32")
+    generator = JakiroGenerator.from_pretrained(device="cpu")
     target = generator.target
     table = Table("method", "levels", "ms", "compiled", "rest", "floor")
     for method, levels, whole, within, plain in drafted(generator, chosen.temperature, chosen.rounds):

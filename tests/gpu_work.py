@@ -98,7 +98,7 @@ def planned_for(generator: JakiroGenerator) -> None:
         if key in name:
             found = plan.estimate(shape, card)
             say(
-                f"doctor --plan estimates for {card.name}: {placement.gigabytes(found.needed)}; plain "
+                f"doctor --plan estimates for {card.name}: {placement.gigabytes(found.needed[16])}; plain "
                 f"{found.plain_ms:.1f} ms, drafted {found.drafted_ms:.1f} ms: "
                 + ", ".join(f"{part} {ms:.1f}" for part, ms in found.parts.items())
             )

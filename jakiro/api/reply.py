@@ -54,8 +54,7 @@ class Reply:
         kind, _, payload = event
         if kind == "header":
             self.trace = Trace(payload)
-            opening = Part(self._wish.messages[0]["content"] if self._wish.echo else "")
-            return [self._chunk(opening, role={"role": "assistant"})] if opening.text or not self._wish.raw else []
+            return [] if self._wish.raw else [self._chunk(Part(""), role={"role": "assistant"})]
         if kind == "step":
             self.trace.steps.append(payload)
             return self._add(self._part(payload))
@@ -71,8 +70,7 @@ class Reply:
         logprobs = [each for part in self._parts for each in part.logprobs]
         choice = {"index": 0, "finish_reason": self._reason()}
         if self._wish.raw:
-            echoed = self._wish.messages[0]["content"] if self._wish.echo else ""
-            choice["text"] = echoed + text
+            choice["text"] = text
         else:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None}
         self._offset = 0

@@ -101,7 +101,7 @@ class ChatBody(_Body):
 class TextBody(_Body):
     prompt: str
     logprobs: int | None = None
-    echo: bool = False
+    echo: Literal[False] = False
     best_of: Literal[1] = 1
 
 
@@ -123,7 +123,6 @@ class Wish:
     sampling: SamplingParams
     stream: bool
     include_usage: bool
-    echo: bool
     own: Own | None
     cache_key: str
     template_arguments: dict | None
@@ -158,8 +157,6 @@ def read_text(values: dict, most_tokens: int) -> Wish:
     if isinstance(prompt, list) and len(prompt) == 1:
         values = values | {"prompt": prompt[0]}
     sampled, body = _read(TextBody, values)
-    if body.echo and body.logprobs is not None:
-        raise Refusal(400, "The prompt's own logprobs are not computed; leave out echo or logprobs.", "echo")
     return _wish(
         body,
         messages=[{"role": "user", "content": body.prompt}],
@@ -221,7 +218,6 @@ def _wish(body: _Body, messages: list, sampled: dict, limit: int, logprobs: int 
         sampling=sampling,
         stream=body.stream,
         include_usage=body.stream_options.include_usage,
-        echo=getattr(body, "echo", False),
         own=body.jakiro,
         cache_key=body.prompt_cache_key,
         template_arguments=getattr(body, "chat_template_kwargs", None),

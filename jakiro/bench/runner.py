@@ -5,6 +5,7 @@ The generator chooses tokens; `report.py` sums runs up.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from typing import NamedTuple
 
 from jakiro.config import AUTOMATIC_TREE, About, SamplingParams, TreeConfig, setting
 from jakiro.drafting.base import Method
@@ -193,19 +194,20 @@ def run_of(trace: Trace, *asked) -> Run:
     )
 
 
-def run_of_peer(
-    *asked, token_ids: Sequence[int], seconds: float, num_steps: int, num_accepted: int, comparable: bool
-) -> Run:
-    """What another program decoded as a run, asked as in `run_of`; all time of its steps is the target's."""
-    return Run(
-        **_about(*asked),
-        token_ids=tuple(token_ids),
-        seconds=seconds,
-        num_steps=num_steps,
-        num_accepted=num_accepted,
-        verify_ms=1000 * seconds,
-        comparable=comparable,
-    )
+class PeerAnswer(NamedTuple):
+    """What another program answered in plain steps; seconds are from the first token on, `comparable` as a run's."""
+
+    token_ids: Sequence[int]
+    seconds: float
+    comparable: bool
+    text: str
+
+
+def run_of_peer(answer: PeerAnswer, *asked) -> Run:
+    """Another program's answer as a run, asked as in `run_of`; all time of its steps is the target's."""
+    ids, seconds = tuple(answer.token_ids), answer.seconds
+    timed = {"seconds": seconds, "verify_ms": 1000 * seconds, "num_steps": len(ids) - 1, "num_accepted": 0}
+    return Run(**_about(*asked), token_ids=ids, **timed, comparable=answer.comparable)
 
 
 def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[str]]:
@@ -243,18 +245,13 @@ class Bench:
     Args:
         generator: a JakiroGenerator; runs plain decoding and the tree methods.
         fast_generator: one with numerics="fast", for the lane "autoregressive-fast".
-        peers: for each of `PEER_METHODS` that takes part: (lane, messages, sampling, question, turn) -> (Run, text).
+        peers: for each of `PEER_METHODS` that takes part: (messages, sampling) -> PeerAnswer.
     """
 
     def __init__(
         self, generator, settings: BenchSettings, fast_generator=None, peers: Mapping[str, Callable] | None = None
     ):
         self._generator, self._fast, self._peers, self.settings = generator, fast_generator, peers or {}, settings
-        if PLAIN_FAST in settings.methods and fast_generator is None:
-            raise ValueError(f"The method {PLAIN_FAST} needs a second generator with fast numerics.")
-        missing = [name for name in settings.methods if name in PEER_METHODS and name not in self._peers]
-        if missing:
-            raise ValueError(f"The methods {', '.join(missing)} need runners of their own.")
 
     def warm_up(self, question: Question) -> None:
         """Runs every lane once, unmeasured, so that no lane pays for first calls."""
@@ -290,7 +287,8 @@ class Bench:
 
     def _run_lane(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
         if lane.method in PEER_METHODS:
-            return self._peers[lane.method](lane, messages, sampling, question, turn)
+            answer = self._peers[lane.method](messages, sampling)
+            return run_of_peer(answer, lane, sampling, question, turn), answer.text
         is_fast = lane.method == PLAIN_FAST
         generator, method = (self._fast, PLAIN.name) if is_fast else (self._generator, lane.method)
         tree = None if lane.nodes is None else self.settings.tree_for(lane.nodes)

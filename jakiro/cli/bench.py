@@ -4,9 +4,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from jakiro.bench.command import compare, measure
+from jakiro.bench.command import measure
 from jakiro.bench.runner import BenchSettings, head_names, loadable
 from jakiro.cli import loading, options
 from jakiro.cli.fields import filled, options_from
@@ -24,20 +22,11 @@ def bench(
     limit: Annotated[int | None, options.option(About.LIMIT)] = None,
     depth: Annotated[int | None, options.option(options.DEPTH)] = None,
     width: Annotated[int | None, options.option(About.WIDTH)] = None,
-    out: Annotated[
-        Path | None, options.option("Folder for results; if not given, one in runs/bench, or runs/identical.")
-    ] = None,
-    check_identical: Annotated[
-        bool, options.option("Only compare token ids; continues where it stopped.", "--check-identical")
-    ] = False,
-    target_tokens: Annotated[
-        int | None,
-        options.option("With --check-identical: try more seeds until this many tokens are compared.", min=1),
-    ] = None,
+    out: Annotated[Path | None, options.option("Folder for results; if not given, one in runs/bench.")] = None,
     methods_from: options.MethodsFrom = None,
     **given,
 ) -> None:
-    """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
+    """Measure speed, tau and acceptance on this machine, and whether texts are the same."""
     further = read_methods(methods_from or ())
     tree = options.fixed_tree(depth=depth, width=width) or TreeConfig()
     settings = filled(BenchSettings, given, tree=tree, known=METHODS.with_further(further))
@@ -48,11 +37,5 @@ def bench(
     unequal = zoo.unequal_training(head_names(generator, settings))
     for sentence in (*left_out, *([unequal] if unequal else [])):
         loading.say(sentence, "yellow")
-    console = loading.table_console()
-    if check_identical:
-        log = (out or Path("runs") / "identical") / "comparisons.jsonl"
-        if not compare(generator, settings, questions, log, console, target_tokens):
-            raise typer.Exit(1)
-    else:
-        folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
-        measure(generator, settings, questions, folder, console)
+    folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
+    measure(generator, settings, questions, folder, loading.table_console())

@@ -16,7 +16,6 @@ from jakiro.cli.plan import planned
 from jakiro.cli.verify import verified
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.kernels.compiled.library import why_not
-from jakiro.prompts import load_questions, own_prompts
 from jakiro.system import assets_folder, cache_folder, num_cores, write_atomically
 from jakiro.target.families import num_kv_heads
 from jakiro.zoo import placement
@@ -43,7 +42,6 @@ def findings() -> list[Finding]:
         _cache(),
         _default_target(),
         *_heads(),
-        _prompts(),
     ]
 
 
@@ -90,12 +88,6 @@ def _heads() -> list[Finding]:
         warning = zoo.head_warning(name, config.get("target_sha256", ""), target, known)
         found.append(Finding(f"head {name}", warning or f"for {target}", ok=warning is None))
     return found or [Finding("heads", f"none in {assets_folder() / 'heads'}; only plain decoding works", ok=False)]
-
-
-def _prompts() -> Finding:
-    if not own_prompts().is_file():
-        return Finding("prompts", f"{own_prompts()} is missing", ok=False)
-    return Finding("prompts", f"{len(load_questions())} of our own")
 
 
 def examine(options: LoadOptions) -> Iterator[Finding]:

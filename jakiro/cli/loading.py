@@ -63,8 +63,10 @@ def say_notices(generator) -> None:
         say(notice, "yellow")
 
 
-def check_folder(file: Path, what: str) -> None:
-    """Raises FileNotFoundError where a file to be written has no folder to lie in."""
+def check_file(file: Path, what: str) -> None:
+    """Raises OSError where a file to be written is a folder, or has none to lie in."""
+    if file.is_dir():
+        raise IsADirectoryError(f"{file} is a folder; give a name in it for {what}.")
     if not file.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {file.absolute().parent} for {what}.")
 

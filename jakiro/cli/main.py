@@ -66,9 +66,6 @@ def every_command(
 @options_from(options.Asked, SamplingParams, options.AnswerForm, LoadOptions)
 def generate(
     method: Annotated[str | None, typer.Option(help="How to draft; the command `methods` lists the names.")] = None,
-    answer_prefix_ids: Annotated[
-        str | None, typer.Option(help="Comma list of token ids that the answer begins with.")
-    ] = None,
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
     **given,
 ) -> None:
@@ -77,18 +74,11 @@ def generate(
     if method is not None:
         method = load_options.known_methods.named(method).name
     if trace is not None:
-        loading.check_folder(trace, "the trace")
-        if trace.is_dir():
-            raise ValueError(
-                f"--trace takes a file; {trace} is a folder. Give a name in it, such as {trace / 'trace.json'}."
-            )
+        loading.check_file(trace, "the trace")
     generator = loading.load(load_options)
     method = method and loading.runnable(generator, [method], load_options.known_methods)[0]
-    begun = comma_list("--answer-prefix-ids", answer_prefix_ids, int) if answer_prefix_ids else ()
     sampling = asked.sampling(generator, sampling)
-    stream = generator.stream(
-        asked.prompt, sampling, method=method, tree=asked.tree, raw=asked.raw, answer_prefix_ids=begun
-    )
+    stream = generator.stream(asked.prompt, sampling, method=method, tree=asked.tree, raw=asked.raw)
     loading.say_notices(generator)
     interrupted = False
     try:
@@ -220,7 +210,7 @@ def _later(module: str, name: str) -> Callable[[typer.Context], None]:
 
 LATER = {"bench": "bench"} | dict.fromkeys(("corpus", "train", "evaluate", "calibrate", "trigrams"), "training")
 for _name, _sentence in (
-    ("bench", "Measure speed, tau and acceptance on this machine, or check that texts are identical."),
+    ("bench", "Measure speed, tau and acceptance on this machine, and whether texts are the same."),
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
     ("evaluate", "Measure a head's tau on prompts."),

@@ -1,8 +1,7 @@
 """What a target and its head would do on a GPU that is not here: an estimate from data sheets, never a measurement.
 
 A pass takes as long as its bytes at the card's bandwidth, its kernels' starts, and its float64 work, one after another.
-Kernels and bytes are formulas of the model's shape; a test compares them with the passes themselves, counted on torch's
-`meta` device at true shapes.
+Kernels and bytes are formulas of the model's shape, from passes that were counted on torch's `meta` device.
 """
 
 from collections.abc import Iterator
@@ -54,30 +53,17 @@ class Estimate:
     """One pair on one card; milliseconds are of passes over a text of `CONTEXT` tokens.
 
     Attributes:
-        needed: bytes of memory. plain_ms: of a plain step. numerics, dtype: what would be chosen.
-        needed_in: bytes of memory with the target's layers in so many bits.
+        needed: bytes of memory with the target's layers in so many bits; bits: the most that fit, None where none do.
+        plain_ms: of a plain step. numerics, dtype: what would be chosen.
         parts: of a drafted step, milliseconds by what takes them.
     """
 
-    card: Card
-    needed: float
-    needed_in: dict[int, float]
+    needed: dict[int, float]
+    bits: int | None
     dtype: str
     numerics: str
     plain_ms: float
     parts: dict[str, float]
-
-    @property
-    def fits(self) -> bool:
-        return self._holds(self.needed)
-
-    @property
-    def fewer_bits(self) -> int | None:
-        """In how many bits the target's layers would fit; None where in none."""
-        return next((bits for bits, needed in self.needed_in.items() if self._holds(needed)), None)
-
-    def _holds(self, needed: float) -> bool:
-        return needed <= placement.USABLE_SHARE * self.card.memory
 
     @property
     def drafted_ms(self) -> float:
@@ -88,57 +74,44 @@ class Estimate:
         """τ from which on drafting is faster than not to: so many tokens a drafted step has to write."""
         return self.drafted_ms / self.plain_ms
 
-    @property
-    def dominant(self) -> str:
-        return max(self.parts, key=self.parts.__getitem__)
-
-
-def target_kernels(shape: Shape, numerics: str) -> int:
-    """Kernels of a target's pass over a tree."""
-    layer, around = TARGET_KERNELS[numerics]
-    return layer * shape.layers + around
-
-
-def target_bytes(shape: Shape, numerics: str, rows: int = TREE_ROWS) -> float:
-    """Read and written by a target's pass: weights, the cache, and the rows' own numbers."""
-    cache = COLUMNS * shape.cache_row * (8 if numerics == "exact" else 2)
-    streams = rows * shape.layers * 2 * (12 * shape.hidden + 6 * shape.inner)
-    scores = 5 * rows * COLUMNS * shape.heads * 8 * shape.layers if numerics == "exact" else 0
-    return 2 * shape.weights_read + cache + streams + scores
-
-
-def draft_bytes(shape: Shape) -> float:
-    """Read by a draft of five levels: four passes and the root's scores."""
-    return 2 * (4 * shape.head_weights_read + 2 * DRAFT_WIDTH * shape.vocabulary * 5)
-
 
 def estimate(shape: Shape, card: Card) -> Estimate:
     """What the pair would need and do."""
-    numerics = "exact" if card.fast_float64 else "fast"
-    rows = {"plain": 1, "tree": TREE_ROWS}
-    work = {
-        kind: (4 * count * COLUMNS * shape.heads * shape.head_dim * shape.layers if numerics == "exact" else 0)
-        for kind, count in rows.items()
-    }
-    read = {kind: target_bytes(shape, numerics, count) for kind, count in rows.items()}
-    bandwidth = BANDWIDTH_SHARE * card.bandwidth
-    kernels = target_kernels(shape, numerics)
-    plain = 1000 * (read["plain"] / bandwidth + work["plain"] / card.float64) + HOST_MS
-    plain += KERNEL_US * (kernels + STEP_KERNELS) / 1000
+    numerics, cached = ("exact", 8) if card.fast_float64 else ("fast", 2)
+    layer, around = TARGET_KERNELS[numerics]
+
+    def reading(num_bytes: float) -> float:
+        return 1000 * num_bytes / (BANDWIDTH_SHARE * card.bandwidth)
+
+    def target_bytes(rows: int) -> float:
+        """Read and written by a target's pass: weights, the cache, and the rows' own numbers."""
+        streams = rows * shape.layers * 2 * (12 * shape.hidden + 6 * shape.inner)
+        scores = 5 * rows * COLUMNS * shape.heads * 8 * shape.layers if numerics == "exact" else 0
+        return 2 * shape.weights_read + COLUMNS * shape.cache_row * cached + streams + scores
+
+    def attending(rows: int) -> float:
+        work = 4 * rows * COLUMNS * shape.heads * shape.head_dim * shape.layers if numerics == "exact" else 0
+        return 1000 * work / card.float64
+
+    def starting(others: int) -> float:
+        return KERNEL_US * (layer * shape.layers + around + others) / 1000
+
+    # Read by a draft of five levels: four passes and the root's scores
+    draft_bytes = 2 * (4 * shape.head_weights_read + 2 * DRAFT_WIDTH * shape.vocabulary * 5)
     parts = {
-        "reading the target": 1000 * read["tree"] / bandwidth,
-        "float64 attention": 1000 * work["tree"] / card.float64,
-        "reading the head": 1000 * draft_bytes(shape) / bandwidth,
-        "starting kernels": KERNEL_US * (kernels + DRAFT_KERNELS + STEP_KERNELS) / 1000,
+        "reading the target": reading(target_bytes(TREE_ROWS)),
+        "float64 attention": attending(TREE_ROWS),
+        "reading the head": reading(draft_bytes),
+        "starting kernels": starting(DRAFT_KERNELS + STEP_KERNELS),
         "the host": HOST_MS,
     }
-    slot = 2 * placement.CACHE_TOKENS * shape.cache_row * (8 if numerics == "exact" else 2)
-    tables = 2 * 2 * shape.vocabulary * shape.hidden
-    others = 2 * shape.head_weights_read + tables + slot + WORKSPACE_BYTES
-    needed = others + 2 * shape.layer_weights
-    needed_in = {bits: others + placement.bytes_per_weight(bits) * shape.layer_weights for bits in (8, 4)}
-    dtype = "bfloat16" if card.bfloat16 else "float16"
-    return Estimate(card, needed, needed_in, dtype, numerics, plain, parts)
+    plain = reading(target_bytes(1)) + attending(1) + starting(STEP_KERNELS) + HOST_MS
+    others = 2 * (shape.head_weights_read + 2 * shape.vocabulary * shape.hidden) + WORKSPACE_BYTES
+    others += 2 * placement.CACHE_TOKENS * shape.cache_row * cached
+    weights_of = {16: 2.0} | {bits: placement.bytes_per_weight(bits) for bits in (8, 4)}
+    needed = {bits: others + size * shape.layer_weights for bits, size in weights_of.items()}
+    bits = next((bits for bits, size in needed.items() if size <= placement.USABLE_SHARE * card.memory), None)
+    return Estimate(needed, bits, "bfloat16" if card.bfloat16 else "float16", numerics, plain, parts)
 
 
 def planned(target: str, card: str | None) -> Iterator[Finding]:
@@ -159,24 +132,23 @@ def planned(target: str, card: str | None) -> Iterator[Finding]:
     )
     for each in CARDS.values() if card is None else [CARDS[card.lower()]]:
         found = estimate(shape, each)
-        room = f"{placement.gigabytes(found.needed)} of {placement.gigabytes(each.memory)}"
-        if not found.fits:
+        room = f"{placement.gigabytes(found.needed[16])} of {placement.gigabytes(each.memory)}"
+        if found.bits != 16:
             yield Finding(each.name, f"estimate: does not fit in {found.dtype}, {room}; {_way_out(found)}", False)
             continue
-        share = found.parts[found.dominant] / found.drafted_ms
+        dominant = max(found.parts, key=found.parts.__getitem__)
         yield Finding(
             each.name,
             f"estimate: fits, {room}; {found.dtype}, numerics {found.numerics}; a plain step {found.plain_ms:.1f} ms, "
-            f"a drafted one {found.drafted_ms:.1f} ms, faster from τ = {found.break_even:.2f} on; {share:.0%} of it is "
-            f"{found.dominant}",
+            f"a drafted one {found.drafted_ms:.1f} ms, faster from τ = {found.break_even:.2f} on; "
+            f"{found.parts[dominant] / found.drafted_ms:.0%} of it is {dominant}",
         )
 
 
 def _way_out(found: Estimate) -> str:
-    bits = found.fewer_bits
-    if bits is None:
+    if found.bits is None:
         return "nor in 8 or 4 bits; choose a larger card"
     return (
-        f"a checkpoint in {bits} bits needs {placement.gigabytes(found.needed_in[bits])} and fits, at a speed that is "
-        "not estimated, and drafted text may then differ from plain decoding's in near ties"
+        f"a checkpoint in {found.bits} bits needs {placement.gigabytes(found.needed[found.bits])} and fits, at a speed "
+        "that is not estimated, and drafted text may then differ from plain decoding's in near ties"
     )

@@ -1,6 +1,5 @@
 """The command `serve`: OpenAI's interface without the page."""
 
-import importlib.util
 import os
 from typing import Annotated
 
@@ -10,7 +9,6 @@ from jakiro.cli import loading, options
 from jakiro.cli.fields import filled, options_from
 from jakiro.zoo.options import LoadOptions
 
-NEEDED = ("starlette", "uvicorn", "pydantic")
 _ENDING_SECONDS = 3
 
 
@@ -27,9 +25,6 @@ def serve(
     **given,
 ) -> None:
     """Serve one pair with OpenAI's interface, at /v1; docs/api.md has examples."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ValueError(f"`serve` needs {', '.join(missing)}; run “pip install {' '.join(missing)}”.")
     import uvicorn
     from starlette.applications import Starlette
     from starlette.routing import Mount

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
 from rich.table import Table
 
 from jakiro.cli.fields import filled, options_from
-from jakiro.cli.loading import check_folder, set_up, table_console
+from jakiro.cli.loading import check_file, set_up, table_console
 from jakiro.cli.options import CorpusPaths, Target, Threads, option
-from jakiro.drafting.trigrams import LEAST_COUNT, MOST_SUCCESSORS
 from jakiro.system import write_atomically
 from jakiro.training import calibrate as calibration
 from jakiro.training import evaluate as evaluation
@@ -25,7 +23,6 @@ from jakiro.training.train import TrainConfig
 from jakiro.training.trigrams import count_trigrams
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the target's own token), pooled over steps, before any cut."
-WEIGHTS = LossWeights()
 log = logging.getLogger("jakiro")
 
 
@@ -37,18 +34,12 @@ def corpus(threads: Threads = None, **given) -> None:
     log.info("Wrote %d tokens to %s.", write_corpus(config), config.out)
 
 
-@options_from(TrainConfig, TrainingOptions)
-def train(
-    token_weight: Annotated[float, option("Weight of the cross-entropy.")] = WEIGHTS.token,
-    feature_weight: Annotated[float, option("Weight of the feature regression.")] = WEIGHTS.feature,
-    contrastive_weight: Annotated[float, option("Weight of the contrastive branch.")] = WEIGHTS.contrastive,
-    threads: Threads = None,
-    **given,
-) -> None:
+@options_from(TrainConfig, TrainingOptions, LossWeights)
+def train(threads: Threads = None, **given) -> None:
     """Train a draft head for a target: features, training, calibration, report."""
     set_up(threads)
-    weights = LossWeights(token_weight, feature_weight, contrastive_weight)
-    trains.train(filled(TrainConfig, given, options=filled(TrainingOptions, given, weights=weights)))
+    options = filled(TrainingOptions, given, weights=filled(LossWeights, given))
+    trains.train(filled(TrainConfig, given, options=options))
 
 
 @options_from(CalibrateConfig)
@@ -63,12 +54,10 @@ def trigrams(
     corpora: CorpusPaths,
     target: Target = None,
     out: Annotated[Path | None, option("File to write; without it, where the target's drafts look for it.")] = None,
-    least_count: Annotated[int, option("Leave out what was seen less often.", min=1)] = LEAST_COUNT,
-    most_successors: Annotated[int, option("Successors of one pair.", min=1)] = MOST_SUCCESSORS,
 ) -> None:
     """Count what follows each pair of tokens in a corpus, to draft from."""
     set_up(None)
-    count_trigrams(corpora, target, out, least_count, most_successors)
+    count_trigrams(corpora, target, out)
 
 
 @options_from(EvaluateConfig)
@@ -80,14 +69,14 @@ def evaluate(
     """Measure tau on prompts: the target writes each answer once, every head, method and tree replays it."""
     set_up(threads)
     if out is not None:
-        check_folder(out, "the numbers")
+        check_file(out, "the numbers")
     found = evaluation.evaluate(filled(EvaluateConfig, given))
-    _show(found.scores, found.experts)
+    _show(found.scores)
     if out is not None:
         write_atomically(out, found.to_json())
 
 
-def _show(found: Sequence[Score], experts: dict[str, float]) -> None:
+def _show(found: Sequence[Score]) -> None:
     console = table_console()
     overall = [score for score in found if score.category == ALL]
     table = Table("method", "temperature", "nodes", "τ", "steps", "acceptance by depth", "accepted tokens by proposer")
@@ -107,18 +96,7 @@ def _show(found: Sequence[Score], experts: dict[str, float]) -> None:
         row = [by_key[category, method, *column] for column in columns]
         table.add_row(category, str(row[0].num_prompts), method, *(_number(score.tau) for score in row))
     console.print(table)
-    if experts:
-        _show_experts(console, experts)
     console.print(DEFINITION, style="dim")
-
-
-def _show_experts(console: Console, experts: dict[str, float]) -> None:
-    console.print(
-        f"Experts: first guesses differ at {experts['differ']:.0%}; the better one is right at "
-        f"{experts['best_expert_top1']:.1%}, one of them at {experts['union_top1']:.1%} "
-        f"(gain {experts['gain']:.1%}); router entropy {experts['entropy']:.2f} bit, mean weight of the first "
-        f"{experts['mean_weight_0']:.2f}."
-    )
 
 
 def _number(value: float | None) -> str:

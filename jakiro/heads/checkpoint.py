@@ -80,9 +80,10 @@ def load_head(
     """
     folder = Path(folder)
     values, path = _read_config(folder), weights_file(folder)
+    is_own = KIND in values
     try:
         # Foreign configs say less than they seem to, so their tensors are read first
-        config = config_from(values, kinds) if _is_own(values) else None
+        config = config_from(values, kinds) if is_own else None
         tensors = restored(_read_tensors(path))
         if config is None:
             config, tensors = from_published(values, tensors, kinds)
@@ -118,16 +119,15 @@ def weights_file(folder: str | Path) -> Path:
     )
 
 
-def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> list[str]:
+def misfits(head: DraftConfig, target_config) -> list[str]:
     """Why a head does not fit a target: a sentence with both values for each difference; empty if it fits.
 
     Args:
         target_config: the target's transformers config.
-        vocab_size: rows of the target's embedding, if they are known; else its config's.
     """
     target_config = target_config.get_text_config()
     num_layers = target_config.num_hidden_layers
-    found = head.misfits(target_config, vocab_size or target_config.vocab_size)
+    found = head.misfits(target_config)
     try:
         check_feature_layers(head.layers_of(num_layers), num_layers)
     except ValueError as error:
@@ -135,29 +135,16 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
     return found
 
 
-def _is_own(values: dict) -> bool:
-    """Whether a config.json is ours: it names its kind.
-
-    Raises:
-        ValueError: it is no object, or ours from before it named its kind.
-    """
-    require(isinstance(values, dict), f"Draft head config must be a JSON object, not {type(values).__name__}.")
-    require(
-        KIND in values or "expert_intermediate_size" not in values,
-        f"The draft head's {CONFIG_NAME} was written by Jakiro 0.9 or before and does not say its {KIND}; train it "
-        "again.",
-    )
-    return KIND in values
-
-
 def _read_config(folder: Path) -> dict:
     path = folder / CONFIG_NAME
     if not path.is_file():
         raise FileNotFoundError(f"No draft head in {folder}: {CONFIG_NAME} is missing; expected a folder with both.")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"The draft head's {CONFIG_NAME} is not JSON: {error}.") from error
+    require(isinstance(values, dict), f"Draft head config must be a JSON object, not {type(values).__name__}.")
+    return values
 
 
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -3,7 +3,7 @@
 Each kind of head adds its own fields, see `jakiro.heads.kind`. Nothing here imports torch.
 """
 
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar, NamedTuple
 
 from jakiro.config import is_count, is_number, require
@@ -90,32 +90,16 @@ class DraftConfig:
         """Width of the target's features, read for each token."""
         return self.hidden_size
 
-    def misfits(self, target_config, vocab_size: int) -> list[str]:
+    def misfits(self, target_config) -> list[str]:
         """Why it does not fit a target's transformers config, see `jakiro.heads.checkpoint.misfits`."""
         return differences(
             ("hidden size", self.target_hidden_size, target_config.hidden_size),
-            ("vocabulary", self.vocab_size, vocab_size),
+            ("vocabulary", self.vocab_size, target_config.vocab_size),
         )
 
     def to_dict(self) -> dict:
         """What config.json holds."""
         return {KIND: self.kind} | asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict) -> "DraftConfig":
-        """Builds a config from the fields of a parsed config.json, those of this kind.
-
-        Raises:
-            ValueError: a field is missing or unknown.
-        """
-        values = {name: value for name, value in values.items() if name != KIND}
-        known = {f.name for f in fields(cls)}
-        unknown = sorted(set(values) - known)
-        require(not unknown, f"Draft head config has unknown fields: {', '.join(unknown)}.")
-        required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-        missing = sorted(required - set(values))
-        require(not missing, f"Draft head config lacks the fields: {', '.join(missing)}.")
-        return cls(**values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +159,12 @@ def named_target(values: dict) -> str | None:
 
 
 def rope_of(values: dict) -> dict:
-    """Rotary settings of a config.json, old form or new, as transformers 5 writes them; without a base it is 10,000."""
+    """Rotary settings of a config.json, old form or new, as transformers 5 writes them; without a base it is 10,000.
+
+    Of full attention, where sliding windows have others.
+    """
     given = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    given = given.get("full_attention", given)
     parameters = {name: value for name, value in given.items() if value is not None and name != "type"}
     parameters.setdefault("rope_type", given.get("type", "default"))
     parameters.setdefault("rope_theta", float(values.get("rope_theta") or 10000.0))

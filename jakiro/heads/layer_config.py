@@ -56,33 +56,26 @@ class LayerConfig(DecoderConfig):
 
     fc_bias: bool = True
 
-    def misfits(self, target_config, vocab_size: int) -> list[str]:
+    def misfits(self, target_config) -> list[str]:
         heads = differences(
             ("number of attention heads", self.num_attention_heads, target_config.num_attention_heads),
             ("number of key/value heads", self.num_key_value_heads, num_kv_heads(target_config)),
         )
-        return super().misfits(target_config, vocab_size) + heads + _rope_misfits(self.rope_parameters, target_config)
+        return super().misfits(target_config) + heads + _rope_misfits(self.rope_parameters, target_config)
 
 
 def _rope_misfits(ours: dict, target_config) -> list[str]:
-    theirs = getattr(target_config, "rope_parameters", None) or {}
-    theirs = theirs.get("full_attention", theirs) if "rope_theta" not in theirs else theirs
-    if not theirs.get("rope_theta"):
+    theirs = getattr(target_config, "rope_parameters", None)
+    if not theirs:
         return []
-    ours = rope_of({"rope_parameters": ours.get("full_attention", ours)})
-    theirs = rope_of({"rope_parameters": theirs})
-    if ours["rope_theta"] != theirs["rope_theta"]:
-        return [
-            f"The draft head has RoPE base {ours['rope_theta']:,.0f}, the target {theirs['rope_theta']:,.0f}; choose a "
-            "head trained for this target, or correct rope_theta in the head's config.json if it is wrong there."
-        ]
-    always = {"rope_type", "factor"}
-    names = sorted(always & (set(ours) | set(theirs)) | (set(ours) & set(theirs)))
+    ours, theirs = rope_of({"rope_parameters": ours}), rope_of({"rope_parameters": theirs})
+    # What only one of them says is the other's default, but for the factor
+    names = sorted(ours.keys() & theirs.keys() | ({"factor"} & (ours.keys() | theirs.keys())))
     different = [name for name in names if ours.get(name) != theirs.get(name)]
     if not different:
         return []
     said = [", ".join(f"{name} {side.get(name, 'none')}" for name in different) for side in (ours, theirs)]
     return [
-        f"The draft head has RoPE scaling {said[0]}, the target {said[1]}; choose a head trained for this target, or "
-        "correct rope_scaling in the head's config.json if it is wrong there."
+        f"The draft head has {said[0]}, the target {said[1]}; choose a head trained for this target, or correct the "
+        "rotary settings in the head's config.json if they are wrong there."
     ]

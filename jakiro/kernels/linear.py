@@ -195,10 +195,10 @@ def packed_itemsize(module: nn.Module, dtype: torch.dtype) -> int:
     return min(packed, default=dtype.itemsize)
 
 
-def pack_linears(module: nn.Module) -> None:
+def pack_linears(module: nn.Module, packing: Packing = packed_linear) -> None:
     """Replaces every `nn.Linear` below `module` by a packed one, in place."""
     for name, child in module.named_children():
         if type(child) is nn.Linear:
-            setattr(module, name, packed_linear(child.weight, child.bias))
+            setattr(module, name, packing(child.weight, child.bias))
         else:
-            pack_linears(child)
+            pack_linears(child, packing)

@@ -98,7 +98,11 @@ class StaticGrower(TreeGrower):
             for count, level in zip(self.shape, self.levels, strict=False)
         ]
         candidates = replace(Candidates.joined(self.levels), proposers=torch.cat(ranks))
-        return Proposal(best_tree(self.root_token, candidates, candidates.count, len(self.levels)))
+        return Proposal(best_tree(self.root_token, candidates, self._num_kept(candidates), len(self.levels)))
+
+    def _num_kept(self, candidates: Candidates) -> int:
+        """How many of the candidates, the best ones, become nodes."""
+        return candidates.count
 
 
 # Nodes name their place among their siblings

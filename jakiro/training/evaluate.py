@@ -7,11 +7,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
-
-import torch
-from torch import Tensor
 
 from jakiro.config import About, SamplingParams, TreeConfig, is_count, require, setting
 from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
@@ -19,16 +15,13 @@ from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head
-from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
 from jakiro.prompts import load_questions
 from jakiro.target.model import TargetModel
 from jakiro.trace import acceptance_by_depth, pooled_tau
 from jakiro.training.bound import BoundHead
-from jakiro.training.features import Batch
 from jakiro.training.replay import Answer, ReplayedStep, replay
-from jakiro.training.validation import HeldOut, expert_facts
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, choose_dtype, further_heads
 
@@ -101,14 +94,12 @@ class Evaluation:
         target, head: name, a folder's last part alone, and hash.
         settings: what the numbers depend on.
         scores: by method, temperature, number of nodes and category.
-        experts: see `experts_on`; empty for heads of other kinds.
     """
 
     target: dict
     head: dict
     settings: dict
     scores: tuple[Score, ...]
-    experts: dict[str, float]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -121,7 +112,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         ValueError, OSError: one sentence.
     """
     known = METHODS.with_further(methods_of(config.methods_from))
-    replayed = None if config.methods is None else _replayed(config.methods, known)
+    for method in (known.named(name) for name in config.methods or () if name != ALL):
+        sentence = f"{method.name} learns from the target's logits, which written answers do not hold."
+        require(not method.needs.logits, sentence)
     known_precision(config.draft_precision)
     shape = {"width": config.width, "depth": config.depth, "contrastive": config.contrastive}
     trees = [TreeConfig(nodes=count, **shape) for count in config.nodes]
@@ -132,10 +125,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     bound = _read(config, names, known)
     answers = bound.answers(config.batch_size, config.answers)
     written = [answers.answers(questions, sampling) for sampling in samplings]
-    several = bound.head.config.num_experts > 1
-    experts = experts_on(bound.head, list(chain.from_iterable(written)), bound.tables[1]) if several else {}
     info = {"name": names.head_name, "sha256": head_sha256(names.head_path)}
-    drafters = _drafters(config, names, bound, info, replayed, known)
+    drafters = _drafters(config, names, bound, info, known)
     found = tuple(
         score
         for name, drafter in drafters.items()
@@ -149,7 +140,6 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         head=info | {"name": zoo.short_name(names.head_name)},
         settings=settings | {"draft_precision": bound.head.precision},
         scores=found,
-        experts=experts,
     )
 
 
@@ -162,47 +152,32 @@ def _read(config: EvaluateConfig, names: zoo.Pair, known: Methods) -> BoundHead:
 
 
 def _drafters(
-    config: EvaluateConfig, names: zoo.Pair, bound: BoundHead, info: dict, replayed: Sequence[Method] | None,
-    known: Methods,
-) -> dict[str, Drafter]:  # fmt: skip
+    config: EvaluateConfig, names: zoo.Pair, bound: BoundHead, info: dict, known: Methods
+) -> dict[str, Drafter]:
     """By name, those of the methods that the heads at hand suit."""
     bound.head.pack(config.draft_precision)
     target = TargetModel(bound.model, bound.tokenizer, bound.target, bound.sha256, "fast")
     target = target.with_feature_layers(bound.layers)
     further = further_heads(names, target, config.draft_precision, known.kinds)
     resources = Resources(target, bound.head, info, further)
-    suited = _suited(replayed, config.methods == (ALL,), resources, known)
-    return {method.name: method.load(resources) for method in suited}
+    return {method.name: method.load(resources) for method in _suited(config, resources, known)}
 
 
-def _replayed(names: Sequence[str], known: Methods) -> list[Method]:
-    """The named methods, or all that written answers can be replayed with.
-
-    Raises:
-        ValueError: an unknown method, or one that written answers do not suffice for.
-    """
-    if tuple(names) == (ALL,):
-        return [method for method in known.values() if not method.needs.logits]
-    found = [known.named(name) for name in names]
-    for method in found:
-        if method.needs.logits:
-            raise ValueError(f"{method.name} learns from the target's logits, which written answers do not hold.")
-    return found
-
-
-def _suited(replayed: Sequence[Method] | None, everything: bool, resources: Resources, known: Methods) -> list[Method]:
-    """Those of the methods that the heads at hand suit; where none is named, the one that such heads are for.
+def _suited(config: EvaluateConfig, resources: Resources, known: Methods) -> list[Method]:
+    """The named methods, or all that can be replayed here; where none is named, the one that such heads are for.
 
     Raises:
         ValueError: a method is named that has no head here.
     """
-    if replayed is None:
+    if config.methods is None:
         return [known.drafting_with(resources.head.config.kind)]
-    refused = {method.name: why_not(method, resources) for method in replayed}
-    for sentence in () if everything else refused.values():
-        if sentence is not None:
-            raise ValueError(f"{sentence}.")
-    return [method for method in replayed if refused[method.name] is None]
+    if config.methods == (ALL,):
+        return [each for each in known.values() if not each.needs.logits and why_not(each, resources) is None]
+    named = [known.named(name) for name in config.methods]
+    for method in named:
+        sentence = why_not(method, resources)
+        require(sentence is None, f"{sentence}.")
+    return named
 
 
 def scores(
@@ -268,16 +243,3 @@ def _score(
         prompts=tuple((len(own), sum(len(step.accepted_path) for step in own)) for own in members),
         passes=passes,
     )
-
-
-@torch.no_grad()
-def experts_on(head: LayerHead, answers: Sequence[Answer], output_weight: Tensor) -> dict[str, float]:
-    """`validation.expert_facts` over written answers, against the target's greedy choices."""
-    batches, choices = [], []
-    for answer in answers:
-        ids, inputs = answer.ids[None, : answer.end + 1], answer.features[None, : answer.end + 1].float()
-        lengths, starts = torch.tensor([ids.shape[1]]), torch.tensor([answer.start])
-        batches.append(Batch(ids, inputs, lengths, starts, head.config.hidden_size).to(output_weight.device))
-        choices.append((batches[-1].features @ output_weight.float().T).argmax(-1))
-    facts = expert_facts(head, HeldOut(batches, choices, output_weight))
-    return {name.removeprefix("experts/"): value for name, value in facts.items()}

@@ -5,7 +5,6 @@ where learning begins), and `sums`, a checksum of each text with its features; i
 are. A flipped bit is noticed when the text is read.
 """
 
-import errno
 import json
 import logging
 import shutil
@@ -236,8 +235,12 @@ def write_features(
         raise ValueError(f"{min(further)} belongs to another corpus; name an empty folder.")
     num_bytes = row_bytes * sum(len(sequences[index][0]) for own in missing.values() for index in own)
     folder.mkdir(parents=True, exist_ok=True)
-    if shutil.disk_usage(folder).free < num_bytes:
-        raise OSError(_no_room(folder, num_bytes))
+    free = shutil.disk_usage(folder).free
+    if free < num_bytes:
+        raise OSError(
+            f"There is no room for the features in {folder}: {gigabytes(num_bytes)} are needed, {gigabytes(free)} are "
+            "free; free some, or name another folder with --features."
+        )
     for path, own in missing.items():
         features = dict(_rows_of(sequences, own, features_of, batch_tokens))
         for index, rows in features.items():
@@ -248,12 +251,7 @@ def write_features(
                 "too large to train a head on.",
             )
         texts = [Text(sequences[index][0], features[index], (sequences[index][1],)) for index in own]
-        try:
-            write_file(path, texts, source)
-        except OSError as error:
-            if error.errno in (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise OSError(_no_room(folder, num_bytes)) from error
-            raise
+        write_file(path, texts, source)
         yield own.stop
 
 
@@ -286,15 +284,12 @@ def _is_whole(path: Path, sequences: Sequence[tuple[Sequence[int], int]], own: r
     except DamagedFeatures as error:
         log.warning("%s It is made anew.", error)
         return False
-    for name in ("target", "hidden_size", "feature_layers"):
-        if file.source.get(name) != source[name]:
-            raise ValueError(
-                f"The features in {path.parent} were made with {name.replace('_', ' ')} {file.source.get(name)}, not "
-                f"{source[name]}; name an empty folder."
-            )
     wanted = [(list(ids), (start,)) for ids, start in (sequences[index] for index in own)]
-    if [(text.ids.tolist(), text.marks) for text in texts] != wanted or file.source["sequences"] != len(sequences):
-        raise ValueError(f"{path} belongs to another corpus; name an empty folder.")
+    different = [name for name, value in source.items() if file.source.get(name) != value]
+    if different or [(text.ids.tolist(), text.marks) for text in texts] != wanted:
+        raise ValueError(
+            f"{path} has other features ({', '.join(different) or 'of other texts'}); name an empty folder."
+        )
     return True
 
 
@@ -310,14 +305,6 @@ def _rows_of(
         rows = features_of(ids).to(device="cpu", dtype=torch.float16)
         for index, own in zip(bucket, rows, strict=True):
             yield index, own[: len(sequences[index][0])]
-
-
-def _no_room(folder: Path, num_bytes: int) -> str:
-    free = shutil.disk_usage(folder).free
-    return (
-        f"There is no room for the features in {folder}: {gigabytes(num_bytes)} are needed, {gigabytes(free)} are "
-        "free; free some, or name another folder with --features."
-    )
 
 
 def length_buckets(lengths: np.ndarray, indices: Sequence[int], batch_tokens: int) -> list[list[int]]:

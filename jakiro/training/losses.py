@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jakiro.config import setting
 from jakiro.heads.base import DraftHead
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
@@ -35,13 +36,13 @@ class LossWeights:
     Attributes:
         token: cross-entropy to the target's distribution.
         feature: SmoothL1 regression to the target's feature.
-        contrastive: factor of both terms for the contrastive branch.
+        contrastive: factor of both terms for that branch.
         unroll_decay: factor from one unrolled step to the next.
     """
 
-    token: float = 1.0
-    feature: float = 3.0
-    contrastive: float = 0.3
+    token: float = setting("Weight of the cross-entropy.", 1.0, "--token-weight")
+    feature: float = setting("Weight of the feature regression.", 3.0, "--feature-weight")
+    contrastive: float = setting("Weight of the contrastive branch.", 0.3, "--contrastive-weight")
     unroll_decay: float = 0.8
 
 

@@ -15,7 +15,7 @@ from jakiro.system import assets_folder
 _LISTS = tomllib.loads((assets_folder() / "prompts" / "messages.toml").read_text(encoding="utf-8"))
 _SHARES, _FORMS = _LISTS["shares"], _LISTS["forms"]
 _WORDS = {name: tuple(" ".join(words.split()).split("; ")) for name, words in _LISTS["words"].items()}
-_WORDS |= {f"other_{name}": _WORDS[name] for name in ("concept", "name", "character", "goal", "animal")}
+_WORDS |= {f"other_{name}": _WORDS[name] for name in ("concept", "name", "character", "goal", "animal", "algorithm")}
 _WORDS["third_name"] = _WORDS["name"]
 # Kinds that are left out where there is no passage, and the most characters of one
 _WITH_PASSAGE = ("summary", "rewriting", "reading")

@@ -5,25 +5,21 @@ its feature, a level's weight falling with its depth as that of unrolled steps d
 """
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from torch import Tensor
 
 from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS, kind_named
+from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.training.cross_entropy import VocabularySlice
 from jakiro.training.features import Batch
-from jakiro.training.losses import (
-    LossWeights,
-    Objective,
-    learnable_positions,
-    target_of,
-    token_and_feature_loss,
-)
+from jakiro.training.losses import LossWeights, Objective
 
 
 class ParallelObjective(Objective):
-    """The objective of heads with last levels of their own.
+    """The objective of heads with last levels of their own: each is one step.
 
     Args:
         levels_of: see `HeadKind.levels`.
@@ -37,25 +33,15 @@ class ParallelObjective(Objective):
         self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
     ) -> tuple[Tensor, dict[str, float]]:
         """The loss and its parts by name, see `Objective.forward`; all levels count whatever `num_steps` is."""
-        sequence, position = learnable_positions(batch, self.head.levels).nonzero(as_tuple=True)
-        true_features, target, entropy = target_of(batch, sequence, position, vocabulary)
-        parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
-        total = batch.features.new_zeros(())
-        for depth, features in enumerate(self.levels(batch, noise), start=1):
-            predicted = features[sequence, position - 1]
-            token, feature = token_and_feature_loss(predicted, target, true_features, vocabulary)
-            factor = self.weights.unroll_decay ** (depth - 1)
-            total = total + factor * (self.weights.token * token + self.weights.feature * feature)
-            parts |= {f"main_{depth}/token": token.item(), f"main_{depth}/feature": feature.item()}
-        return total, parts
+        return super().forward(batch, vocabulary, self.head.levels, noise)
 
-    def levels(self, batch: Batch, noise: Tensor | None) -> Iterator[Tensor]:
+    def unroll(self, batch: Batch, num_steps: int, noise: Tensor | None, _=None) -> Iterator[HeadOutput]:
         """Yields what every level predicts, (batch, length − 1, hidden): at s the feature of s + 1.
 
         Level d at s belongs to a tree whose root is at s − d + 1; where there is none, it is not to be used.
         """
         features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
-        yield from self.levels_of(self.head, batch.ids, features)
+        return map(row_output, islice(self.levels_of(self.head, batch.ids, features), num_steps))
 
 
 def objective_for(head: DraftHead, weights: LossWeights, kinds: Kinds = KINDS) -> Objective:

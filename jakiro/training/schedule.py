@@ -17,7 +17,7 @@ MAX_SEED = 2**40
 # Held-out texts among them: calibration is fitted on them when the run ends
 _ABOVE_ZERO = (
     "batch_tokens", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
-    "num_validation", "checkpoint_minutes", "clip_norm",
+    "num_validation", "checkpoint_minutes",
 )  # fmt: skip
 
 
@@ -27,8 +27,6 @@ class TrainingOptions:
 
     Attributes:
         precision: weights, the target's distribution and the losses stay float32.
-        weight_decay: decoupled.
-        clip_norm: largest norm of the gradient.
         weights: how the loss terms add up.
         feature_noise: uniform, on the features read in single-step training.
         unroll_from: the number of steps then grows evenly to `unroll`.
@@ -43,8 +41,6 @@ class TrainingOptions:
     )
     learning_rate: float = setting("Peak of the cosine schedule, which ends at zero.", 1.2e-3)
     warmup_steps: int = setting("Steps of linear warm-up.", 20)
-    weight_decay: float = 1e-3
-    clip_norm: float = 1.0
     weights: LossWeights = field(default_factory=LossWeights)
     feature_noise: float = setting("Noise on the features, in standard deviations.", 0.25, "--noise")
     unroll: int = setting("Successive steps on the head's own features; 1 never unrolls.", 2)
@@ -74,7 +70,7 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"Training option {name} must be above 0; you gave {value}.")
-        for name in ("warmup_steps", "feature_noise", "frequent_rows", "weight_decay"):
+        for name in ("warmup_steps", "feature_noise", "frequent_rows"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"Training option {name} must be at least 0; you gave {getattr(self, name)}.")
         for name in ("unroll_from", "average_from"):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from jakiro.heads.base import DraftHead
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.config import DraftConfig, rope_of
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.layer_config import DecoderConfig
 from jakiro.target.families import num_kv_heads, output_function
@@ -57,7 +57,7 @@ def head_config(
         "expert_intermediate_size": expert_width or text.hidden_size,
         "draft_vocab_size": draft_vocab if draft_vocab and draft_vocab < text.vocab_size else None,
         "rms_norm_eps": getattr(text, "rms_norm_eps", 1e-6),
-        "rope_parameters": _rope_parameters(text),
+        "rope_parameters": rope_of({"rope_parameters": getattr(text, "rope_parameters", None)}),
         "max_position_embeddings": text.max_position_embeddings,
     }
     known = {each.name for each in fields_of(kind.config)}
@@ -71,13 +71,6 @@ def equal_width(source: DraftConfig, kind: HeadKind, fusion: str) -> int | None:
     matrices = {"summed": 3, "decoupled": 2}
     total = source.expert_intermediate_size * source.num_experts * matrices[source.fusion]
     return total // (kind.config.num_experts * matrices[fusion])
-
-
-def _rope_parameters(target_config) -> dict:
-    """The rotary settings of full attention; some families have others for their sliding windows."""
-    parameters = dict(getattr(target_config, "rope_parameters", None) or {})
-    parameters = dict(parameters.get("full_attention", parameters))
-    return parameters or {"rope_type": "default", "rope_theta": 10000.0}
 
 
 def check_output_function(model) -> None:

@@ -5,7 +5,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as fields_of
 from functools import partial
 from pathlib import Path
@@ -276,19 +276,10 @@ def _refuse_short_rows(held_out: Sequence[Row]) -> None:
 
 
 def _recipe(trainer: Trainer, config: TrainConfig, rows: Sequence[Row]) -> dict[str, object]:
-    """How a head was trained, for its card."""
-    given = {"method": config.method or "not named", "start from": config.init or "least squares"}
+    """How a head was trained, for its card: what came of it, and every option."""
     options, learned = trainer.options, rows[trainer.options.num_validation :]
-    of_what = " of the processor" if options.time_budget_clock == "processor" else ""
-    return given | {
-        "minutes, steps": f"{trainer.elapsed / 60:.1f}{of_what}, {trainer.step:,}",
-        "text": f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)",
-        "optimizer": f"Muon and AdamW, peak rate {options.learning_rate:g}",
-        "batches": f"{options.batch_tokens:,} tokens",
-        "precision": options.precision,
-        "loss": f"cross-entropy × {options.weights.token:g} + feature × {options.weights.feature:g}",
-        "noise": options.feature_noise,
-        "unrolled steps": f"{options.unroll}, after {options.unroll_from:.0%}",
-        "average": "none" if options.average_from is None else f"of the weights after {options.average_from:.0%}",
-        "seed": options.seed,
-    }
+    given = {"method": config.method or "not named", "start from": config.init or "least squares"}
+    given["minutes, steps"] = f"{trainer.elapsed / 60:.1f}, {trainer.step:,}"
+    given["text"] = f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)"
+    values = asdict(options) | {f"{name} weight": value for name, value in asdict(options.weights).items()}
+    return given | {name.replace("_", " "): values[name] for name in values if name != "weights"}

@@ -30,6 +30,8 @@ STATE_NAME = "training_state.pt"
 ROUTER = "mlp_moe.gate.weight"
 REPORT_STEPS = 20
 AVERAGE_DECAY = 0.99
+# Decoupled decay of the weights, and the largest norm of a gradient
+WEIGHT_DECAY, CLIP_NORM = 1e-3, 1.0
 WHITENING_TEXTS, NOISE_TEXTS = 100, 16
 # What decides which texts a batch holds, so where a run stands among them
 KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation")
@@ -49,9 +51,6 @@ class Trainer:
         clock: seconds, for tests; what the options name if not given.
         kinds: of heads, among them this one's, see `Methods.kinds`.
         objective: what the head learns by; None for that of its kind.
-
-    Raises:
-        ValueError: the features are of another width, or all sequences are held out.
     """
 
     def __init__(
@@ -67,23 +66,8 @@ class Trainer:
         kinds: Kinds = KINDS,
         objective: Objective | None = None,
     ) -> None:
-        config = head.config
-        if cache.hidden_size != config.target_hidden_size:
-            raise ValueError(
-                f"The features are {cache.hidden_size} wide, the head {config.target_hidden_size}; "
-                "extract the features with the head's own target."
-            )
-        if cache.feature_size != config.feature_size:
-            raise ValueError(
-                f"The features hold layers {list(cache.feature_layers)} beside the last, {cache.feature_size} "
-                f"numbers for each token, the head reads {config.feature_size}; extract those of the head's own layers."
-            )
-        if len(cache) <= options.num_validation:
-            raise ValueError(
-                f"There are {len(cache)} sequences and {options.num_validation} are held out; hold out fewer."
-            )
         self.head, self.cache, self.options = head, cache, options
-        self.kind = kind_named(config.kind, kinds)
+        self.kind = kind_named(head.config.kind, kinds)
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
         self.validate, self.clock = validate, clock or clock_named(options.time_budget_clock)
         self.device = next(head.parameters()).device
@@ -101,7 +85,11 @@ class Trainer:
         self.frequent, self.draft_index = self._vocabulary()
         texts = cache.texts(options.num_validation, NOISE_TEXTS)
         self.noise_width = options.feature_noise * float(torch.cat([features for _, features in texts]).std())
-        self.writer = _summary_writer(logdir) if logdir else None
+        self.writer = None
+        if logdir:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.writer = SummaryWriter(str(logdir))
         self.step = self.epoch = self.next_batch = 0
         self.elapsed = 0.0
         self.window: list[dict[str, float]] = []
@@ -113,11 +101,11 @@ class Trainer:
         return self.kind.whitening(self.head, texts)
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
-        rate, decay = self.options.learning_rate, self.options.weight_decay
+        rate = self.options.learning_rate
         routers = [name for name, _ in self.head.named_parameters() if name.endswith(ROUTER)]
         is_half = self.uses_bfloat16 and (self.device.type == "cuda" or packs_bfloat16(self.device, torch.bfloat16))
         dtype = torch.bfloat16 if is_half else torch.float32
-        return muon_and_adamw(self.head.named_parameters(), rate, decay, self.whitening(), routers, dtype)
+        return muon_and_adamw(self.head.named_parameters(), rate, WEIGHT_DECAY, self.whitening(), routers, dtype)
 
     def _vocabulary(self) -> tuple[Tensor, Tensor]:
         """Which draft tokens are frequent in the corpus, and the draft index of every target token (−1 without one)."""
@@ -189,7 +177,7 @@ class Trainer:
         num_steps = unroll_steps_at(self.progress, options)
         self.objective.train()
         parts = self._backward(self.cache.batch(indices).to(self.device), num_steps)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.head.parameters(), options.clip_norm))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.head.parameters(), CLIP_NORM))
         if not math.isfinite(norm):
             raise ValueError(
                 f"Loss or gradient is not finite at step {self.step}; resume from the last checkpoint with a lower "
@@ -280,13 +268,16 @@ class Trainer:
             state = torch.load(path, map_location="cpu", weights_only=True)
             old, position = state["options"], [int(number) for number in state["position"]]
             self.step, self.epoch, self.next_batch = position
-            self.elapsed, average = float(state["elapsed"]), dict(state["average"])
-            tensors, kept = dict(state["head"]), list(state["optimizers"])
+            self.elapsed = float(state["elapsed"])
+            self.average = {name: tensor.to(self.device) for name, tensor in state["average"].items()}
             require(state.pop("checksum") == checksum(state), "it is not what was written")
+            self.head.load_state_dict(state["head"])
+            for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(own)
         except (OSError, EOFError, pickle.UnpicklingError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path} is not a readable training state; start without --resume, and with --init FOLDER to "
-                "continue from a head's weights."
+                f"{path} is not a readable training state of such a head; start without --resume, and with --init "
+                "FOLDER to continue from a head's weights."
             ) from error
         given = asdict(self.options)
         changed = [name for name, value in given.items() if old.get(name) != value]
@@ -298,15 +289,6 @@ class Trainer:
             )
         if changed:
             log.warning("Resumed with other options than the run started with: %s.", said)
-        own = self.head.state_dict()
-        if {name: tensor.shape for name, tensor in tensors.items()} != {name: own[name].shape for name in own}:
-            raise ValueError(
-                f"{path} belongs to a head of another shape; resume with the options that the run started with."
-            )
-        self.head.load_state_dict(tensors)
-        for optimizer, own in zip(self.optimizers, kept, strict=True):
-            optimizer.load_state_dict(own)
-        self.average = {name: tensor.to(self.device) for name, tensor in average.items()}
 
 
 def checksum(value: object, before: int = 0) -> int:
@@ -326,12 +308,3 @@ def _write_state(state: dict, path: Path) -> None:
         torch.save(state, path)
     except RuntimeError as error:
         raise OSError(f"The training state could not be written to {path.parent}; is the disk full?") from error
-
-
-def _summary_writer(logdir: Path):
-    """Tensorboard's writer; only `--logdir` needs the package."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ValueError("Curves need tensorboard; install it, or leave --logdir out.") from error
-    return SummaryWriter(str(logdir))

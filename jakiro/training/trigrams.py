@@ -12,24 +12,19 @@ from jakiro.zoo import weights
 log = logging.getLogger("jakiro")
 
 
-def count_trigrams(
-    corpora: Sequence[Path], target: str | None, out: Path | None, least_count: int, most_successors: int
-) -> TrigramTable:
+def count_trigrams(corpora: Sequence[Path], target: str | None, out: Path | None) -> TrigramTable:
     """Counts trigrams and writes their table.
 
     Args:
         corpora: corpus files, or folders that hold them.
         target: a known name, a folder or a Hub id; None is the default.
         out: the file; None is where the target's drafts look for it.
-        least_count, most_successors: see `TrigramTable.counted`.
     """
     name = target or zoo.DEFAULT_TARGET
     tokenizer = weights.load_tokenizer(target)
     texts = [row.ids for row in read_corpus(corpora)]
     manifest = {"target": name, "texts": len(texts), "tokens": sum(map(len, texts))}
-    counted = TrigramTable.counted(
-        texts, len(tokenizer), fingerprint(tokenizer), least_count, most_successors, manifest
-    )
+    counted = TrigramTable.counted(texts, len(tokenizer), fingerprint(tokenizer), manifest=manifest)
     path = out or table_path(name)
     counted.save(path)
     log.info(

@@ -14,7 +14,6 @@ from jakiro.trace import pooled_tau
 from jakiro.training.corpus import Row
 from jakiro.training.features import Batch, FeatureCache, length_buckets
 from jakiro.training.losses import LossWeights, Objective, learnable_positions
-from jakiro.training.parallel import ParallelObjective
 from jakiro.training.replay import Answer, replay
 
 NUM_STEPS = 5
@@ -79,10 +78,6 @@ def branch_features(
         "main" or "contrastive", the unrolled step or the level, (positions, hidden) features ((experts, positions,
         hidden) with decoupled fusion), and there the log of the (positions, experts) router weights.
     """
-    if isinstance(objective, ParallelObjective):
-        for depth, features in zip(range(1, num_steps + 1), objective.levels(batch, None), strict=False):
-            yield "main", depth, features[sequence, position - 1], None
-        return
     for step, output in enumerate(objective.unroll(batch, num_steps, None), start=1):
         if objective.head.config.fusion == "decoupled":
             router_log = output.router_weights[sequence, position - 1].log()

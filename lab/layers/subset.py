@@ -5,6 +5,7 @@ first ones alone). They share its weights; keys and values are the draft's own, 
 import copy
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from jakiro.drafting.base import why_no_layers
@@ -29,7 +30,7 @@ class LayerSubset:
     def __init__(self, target: TargetModel, numbers: Sequence[int]) -> None:
         if target.lean is None:
             raise ValueError(why_no_layers(target))
-        self._decoder, self._dtype = copy.copy(target.lean), target.dtype
+        self._decoder, self._dtype, self._device = copy.copy(target.lean), target.dtype, target.device
         lean = self._decoder
         lean.layers = [lean.layers[number] for number in numbers]
         if lean.native is not None:
@@ -40,7 +41,7 @@ class LayerSubset:
         """An empty cache for one sequence."""
         layers, kv_heads, head_dim = self._decoder.cache_shape
         shape = (layers, 2, kv_heads, capacity, head_dim)
-        return RowCache(layers, capacity, rows=self._decoder.embedding.new_zeros(shape))
+        return RowCache(layers, capacity, rows=torch.zeros(shape, dtype=self._dtype, device=self._device))
 
     def __call__(self, hidden: Tensor, positions: Tensor, visible: Tensor, cache: RowCache) -> Tensor:
         """Runs rows that follow the cache's.

@@ -23,7 +23,6 @@ from app.page import build as page
 from app.serving.limits import Limits
 from jakiro.bench.environment import environment
 from jakiro.bench.peers.llama import LLAMA_CPP, LlamaCppRunner
-from jakiro.bench.runner import Lane
 from jakiro.config import SamplingParams
 from jakiro.prompts import load_questions
 from jakiro.system import num_cores, write_atomically
@@ -85,8 +84,7 @@ def measure(device: Watched, client: Client, peer: LlamaCppRunner | None, length
             events += device.events
         found[f"page, {method}"] = speed(events)
     if peer is not None:
-        lane = Lane(LLAMA_CPP, None)
-        runs = [peer(lane, [{"role": "user", "content": each.turns[0]}], sampling, each, 0)[0] for each in questions]
+        runs = [peer([{"role": "user", "content": each.turns[0]}], sampling) for each in questions]
         found["llama.cpp"] = sum(len(run.token_ids) - 1 for run in runs) / sum(run.seconds for run in runs)
     return found
 

@@ -15,7 +15,7 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.kernels.cache import RowCache
-from jakiro.kernels.linear import Packing
+from jakiro.kernels.linear import Packing, looked_up
 from jakiro.target.model import TargetModel
 from lab.layers.plan import LayerPlan, find_plan
 from lab.layers.subset import LayerSubset
@@ -41,7 +41,7 @@ class SkippingHead(DraftHead):
             )
         )
         self.draft_token_ids = torch.arange(rows, device=target.device)
-        self.embedding, self.output_weight = target.embedding, target.output_weight[:rows]
+        self.embedding, self.output_weight = target.embedding, looked_up(target.output_weight, self.draft_token_ids)
         self._layers = LayerSubset(target, plan.kept)
 
     def pack_matrices(self, packing: Packing) -> None:

@@ -152,14 +152,13 @@ def table(out: Path, names: Sequence[str]) -> str:
         if path.is_file():
             numbers = json.loads(path.read_text(encoding="utf-8"))
             overall = [score for score in numbers["scores"] if score["category"] == "all"]
-            taus = {(score["temperature"], score["nodes"]): score["tau"] for score in overall}
-            found[name] = taus, numbers["experts"]
-    columns = sorted({column for taus, _ in found.values() for column in taus})
-    header = ["variant", *(f"τ, T {temperature:g}, {nodes} nodes" for temperature, nodes in columns), "experts differ"]
+            found[name] = {(score["temperature"], score["nodes"]): score["tau"] for score in overall}
+    columns = sorted({column for taus in found.values() for column in taus})
+    header = ["variant", *(f"τ, T {temperature:g}, {nodes} nodes" for temperature, nodes in columns)]
     lines = [_line(header), _line(["---"] * len(header))]
-    for name, (taus, experts) in sorted(found.items(), key=lambda item: -(item[1][0].get(columns[-1]) or 0)):
+    for name, taus in sorted(found.items(), key=lambda item: -(item[1].get(columns[-1]) or 0)):
         values = [f"{taus[column]:.2f}" if taus.get(column) else "–" for column in columns]
-        lines.append(_line([name, *values, f"{experts['differ']:.0%}" if experts else "–"]))
+        lines.append(_line([name, *values]))
     return "\n".join(lines) + "\n"
 
 

@@ -101,8 +101,8 @@ class ExitObjective(ParallelObjective):
         measure = total_variation if self.divergence == "total-variation" else SoftCrossEntropy.apply
         parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
         total = batch.features.new_zeros(())
-        for number, found in enumerate(self.levels(batch, noise), start=1):
-            predicted = found[sequence, position - 1]
+        for number, output in enumerate(self.unroll(batch, self.head.levels, noise), start=1):
+            predicted = output.features[sequence, position - 1]
             token = measure(predicted, vocabulary.rows, vocabulary.log_weights, target)
             total = total + token
             feature = functional.smooth_l1_loss(predicted.detach(), features)

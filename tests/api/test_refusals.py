@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_named(address, given, param, sentence):
     [
         ({"prompt": ["a", "b"]}, "prompt should be a valid string"),
         ({"suffix": "end"}, "“suffix” is not supported"),
-        ({"echo": True, "logprobs": 1}, "The prompt's own logprobs are not computed"),
+        ({"echo": True}, "echo should be False; you gave True."),
     ],
 )
 def test_what_does_not_fit_a_completion_is_named(address, given, sentence):

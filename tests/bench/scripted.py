@@ -62,8 +62,7 @@ class ScriptedGenerator:
             return trace(method, 1, [(2,), (3,), (4,), (9,)], margins=[0.4, 0.3, 0.2, 0.1])
         return trace(method, 1, self.drafted_ids, candidates=3, parts=(2.0, 5.0, 1.0))
 
-    def stream(self, messages, sampling=None, method="jakiro", tree=None, raw=False, answer_prefix_ids=()):
-        self.begun = list(answer_prefix_ids)
+    def stream(self, messages, sampling=None, method="jakiro", tree=None, raw=False):
         return ScriptedStream(self.run(messages, sampling, method, tree, raw))
 
     def race(self, messages, sampling=None, methods=None, tree=None, raw=False):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from jakiro.bench.identical import check_identical, read_log
-from jakiro.bench.runner import Bench, BenchSettings, Lane, Run, loadable
+from jakiro.bench.runner import Bench, BenchSettings, Lane, PeerAnswer, loadable
 from jakiro.methods import METHODS
 from jakiro.prompts import Question, load_questions
 from tests.bench.scripted import ScriptedGenerator
@@ -53,14 +52,14 @@ def test_later_turns_see_the_same_history_in_every_lane():
 
 
 def test_transformers_runs_stand_beside_ours():
-    def stock(lane, messages, sampling, question, turn):
-        run = Run(question.question_id, question.category, turn, lane, sampling.temperature, sampling.seed, (1, 2),
-                  0.1, 1, 0, (), (), 0.0, 100.0, 0.0, comparable=False)  # fmt: skip
-        return run, "text"
+    def stock(messages, sampling):
+        return PeerAnswer((1, 2), 0.1, False, "text")
 
     settings = BenchSettings(methods=("hf-generate",), temperatures=(1.0,))
     runs = list(Bench(ScriptedGenerator(), settings, peers={"hf-generate": stock}).runs([Question("1", "a", ("x",))]))
-    assert runs[0].tokens_per_second == pytest.approx(10)
+    (run,) = runs
+    assert run.tokens_per_second == pytest.approx(10) and run.verify_ms == 1000 * run.seconds
+    assert (run.decoded, run.num_steps, run.num_accepted, run.comparable) == (1, 1, 0, False)
 
 
 @pytest.mark.parametrize(
@@ -92,49 +91,3 @@ def test_a_file_in_another_form_is_refused_with_its_line(tmp_path, line, message
     path.write_text(line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         load_questions(path)
-
-
-QUESTIONS = [Question(str(number), "math", ("ask",)) for number in range(3)]
-SETTINGS = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0, 1.0), seeds=(0, 1), nodes=(8, 24))
-
-
-def test_equal_texts_are_compared_once_for_every_combination(tmp_path):
-    generator = ScriptedGenerator()
-    comparisons = list(check_identical(generator, QUESTIONS, SETTINGS, tmp_path / "log.jsonl"))
-    assert len(comparisons) == 3 * 2 * 2 * 2
-    assert all(comparison.position is None and comparison.num_tokens == 5 for comparison in comparisons)
-    assert sum(comparison.num_accepted for comparison in comparisons) == 2 * 24
-    # One plain run serves all node budgets.
-    assert sum(call[2] == "autoregressive" for call in generator.calls) == 12
-    assert read_log(tmp_path / "log.jsonl") == comparisons
-
-
-def test_a_difference_is_reported_with_position_and_margin(tmp_path):
-    generator = ScriptedGenerator(drafted_ids=((2, 3, 8), (9,)))
-    comparison = next(check_identical(generator, QUESTIONS, SETTINGS, tmp_path / "log.jsonl"))
-    assert comparison.position == 3
-    # Token 3 was chosen after the root of plain decoding's third step.
-    assert comparison.margin == pytest.approx(0.2)
-
-
-def test_a_stopped_check_goes_on_where_it_was(tmp_path):
-    log = tmp_path / "log.jsonl"
-    first = check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log)
-    done = [next(first) for _ in range(5)]
-    first.close()
-    with log.open("a", encoding="utf-8") as file:
-        file.write('{"setup": "cut off')
-    rest = list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log))
-    assert len(rest) == 24 - 5
-    assert not {comparison.key for comparison in done} & {comparison.key for comparison in rest}
-    assert len(read_log(log)) == 24
-
-
-def test_a_goal_of_tokens_goes_on_with_further_seeds_where_they_matter(tmp_path):
-    log = tmp_path / "log.jsonl"
-    comparisons = list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log, target_tokens=200))
-    # Every comparison has five tokens and two trees: 24 by the settings, 16 more at temperature 1 alone.
-    assert len(comparisons) == 40
-    assert {(each.temperature, each.seed) for each in comparisons[24:]} == {(1.0, 2), (1.0, 3), (1.0, 4)}
-    assert not list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log, target_tokens=200))
-    assert len(list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log, target_tokens=215))) == 4

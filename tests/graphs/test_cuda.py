@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
 ]
 CUDA = torch.device("cuda", 0)
-# `python -m jakiro bench --check-identical` compares many more, on the real pair.
+# `python -m jakiro bench` compares many more, on the real pair.
 IDENTICAL_TOKENS = 2000
 
 

@@ -113,7 +113,7 @@ def silu_block(tensors, name, hidden):
 def test_a_published_medusa_head_drafts_what_its_formula_says(prefix, name, target, tmp_path):
     tensors = medusa_tensors(prefix)
     head = load_head(medusa_folder(tmp_path / "head", tensors, name))
-    assert not misfits(head.config, target.config, target.vocab_size)
+    assert not misfits(head.config, target.config)
     ids, features = torch.tensor([5, 6, 7, 8]), random(3, HIDDEN_SIZE)
     token_ids, probs = chain_of(head, target, ids, features, NUM_MLPS)
     for number in range(NUM_MLPS):
@@ -162,7 +162,7 @@ def layers(tensors, rows):
 def test_a_published_gumiho_head_drafts_what_its_formulas_say(prefix, target, tmp_path):
     tensors = gumiho_tensors(prefix)
     head = load_head(gumiho_folder(tmp_path / "head", tensors))
-    assert not misfits(head.config, target.config, target.vocab_size)
+    assert not misfits(head.config, target.config)
     ids, features = torch.tensor([5, 6, 7, 8]), random(3, HIDDEN_SIZE)
     token_ids, probs = chain_of(head, target, ids, features, 2 + NUM_MLPS)
 

@@ -63,7 +63,7 @@ def test_drafting_gives_each_level_the_probabilities_that_training_teaches_along
         session.observe(committed(new, features[len(ids) - 1 : len(ids) - 1 + len(new)]))
         ids = torch.cat([ids, new])
     batch = Batch(ids[None], features[None, : len(ids)], torch.tensor([len(ids)]), torch.tensor([0]), HIDDEN)
-    learned = list(objective_for(head, LossWeights()).levels(batch, None))
+    learned = [each.features for each in objective_for(head, LossWeights()).unroll(batch, levels, None)]
     for row, depth, token_id, draft_prob in drafted:
         probs = head.logits(learned[depth - 1][0, row + depth - 1]).softmax(-1)
         assert draft_prob == pytest.approx(float(probs[token_id]), rel=1e-3)

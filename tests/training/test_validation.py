@@ -3,6 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from jakiro.training import validation
 from jakiro.training.corpus import Row
@@ -75,14 +76,14 @@ def test_decoupled_experts_and_their_weights_are_read_one_position_back():
 
 
 def test_levels_of_their_own_are_read_one_position_back():
-    class Levels(ParallelObjective):
-        def __init__(self):
-            pass
+    def levels(head, ids, features):
+        return (torch.arange(20.0).view(1, 20, 1) + level for level in (0, 100, 200))
 
-        def levels(self, batch, noise):
-            return (torch.arange(20.0).view(1, 20, 1) + level for level in (0, 100, 200))
-
-    found = branch_features(Levels(), None, torch.zeros(2, dtype=torch.long), torch.tensor([2, 7]), 2)
+    head = nn.Module()
+    head.config = SimpleNamespace(fusion="summed")
+    batch = SimpleNamespace(ids=None, inputs=torch.zeros(1, 21, 1))
+    objective = ParallelObjective(head, LossWeights(), levels)
+    found = branch_features(objective, batch, torch.zeros(2, dtype=torch.long), torch.tensor([2, 7]), 2)
     assert [(step, features.flatten().tolist()) for _, step, features, _ in found] == [(1, [1, 6]), (2, [101, 106])]
 
 

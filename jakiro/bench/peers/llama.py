@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from jakiro.bench.runner import Lane, run_of_peer
+from jakiro.bench.runner import PeerAnswer
 from jakiro.config import SamplingParams
-from jakiro.prompts import Question
 from jakiro.text import encode_messages
 from jakiro.zoo import weights
 from jakiro.zoo.table import NO_HEAD, resolve
@@ -53,7 +52,7 @@ class LlamaCppRunner:
         )  # fmt: skip
         weakref.finalize(self, _end, self._worker)
 
-    def __call__(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
+    def __call__(self, messages, sampling: SamplingParams) -> PeerAnswer:
         prompt = encode_messages(self._tokenizer, messages)
         request = {
             "prompt": prompt,
@@ -71,11 +70,10 @@ class LlamaCppRunner:
         }
         answer = self._ask(request)
         if "error" in answer:
-            raise ValueError(f"llama.cpp, prompt {question.question_id}: {answer['error']}")
-        token_ids, seconds = answer["token_ids"], answer["seconds"]
-        counts = {"token_ids": token_ids, "num_steps": len(token_ids) - 1, "num_accepted": 0}
-        run = run_of_peer(lane, sampling, question, turn, seconds=seconds, comparable=False, **counts)
-        return run, self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            raise ValueError(f"llama.cpp: {answer['error']}")
+        ids, seconds = answer["token_ids"], answer["seconds"]
+        text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return PeerAnswer(ids, seconds, False, text)
 
     def read(self, token_ids: Sequence[int]) -> float:
         """The seconds that reading a prompt takes."""

@@ -5,9 +5,8 @@ A copy, because ours runs with another attention; the weights are the same.
 
 import time
 
-from jakiro.bench.runner import Lane, run_of_peer
+from jakiro.bench.runner import PeerAnswer
 from jakiro.config import SamplingParams
-from jakiro.prompts import Question
 from jakiro.text import TokenText, encode_messages
 from jakiro.zoo import weights
 
@@ -19,7 +18,7 @@ class StockRunner:
         self._model, self._tokenizer, _ = weights.load_target(target, device, dtype)
         self._text = TokenText(self._tokenizer)
 
-    def __call__(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
+    def __call__(self, messages, sampling: SamplingParams) -> PeerAnswer:
         import torch
 
         prompt = encode_messages(self._tokenizer, messages)
@@ -35,10 +34,7 @@ class StockRunner:
                 input_ids, attention_mask=torch.ones_like(input_ids), stopping_criteria=[clock], **options
             )
         token_ids = output[0, len(prompt) :].tolist()
-        counts = {"num_steps": clock.num_steps, "num_accepted": 0}
-        about = counts | {"token_ids": token_ids, "seconds": clock.seconds, "comparable": sampling.greedy}
-        run = run_of_peer(lane, sampling, question, turn, **about)
-        return run, self._text.decode(token_ids)
+        return PeerAnswer(token_ids, clock.seconds, sampling.greedy, self._text.decode(token_ids))
 
 
 class _TokenTimes:
@@ -58,7 +54,3 @@ class _TokenTimes:
     @property
     def seconds(self) -> float:
         return self._times[-1] - self._times[0]
-
-    @property
-    def num_steps(self) -> int:
-        return len(self._times) - 1

@@ -13,15 +13,18 @@ from jakiro.drafting.base import Resources, TreeLimits
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.layer_head import LayerHead
+from jakiro.kernels.compiled.library import library
 from jakiro.methods import PLAIN
 from jakiro.target.model import TargetModel
-from lab import KNOWN
+from jakiro.target.stored import StoredModel
+from lab import KNOWN, METHODS
 from lab.layers import plan as layer_plan
 from lab.layers.exit_head import scaled
 from lab.layers.plan import LayerPlan
 from lab.methods import s2d
 from lab.methods.skip import SkippingHead
-from tests.support import byte_tokenizer, committed, head_fields, prompt_of, tiny_head, tiny_model, tiny_target
+from tests.support import DEVICE, byte_tokenizer, committed, head_fields, prompt_of, tiny_head, tiny_model, tiny_target
+from tests.target.test_stored import written
 
 TEXT = torch.arange(30) * 11 % 250
 GREEDY, CHAIN = SamplingParams(), TreeConfig(width=1, depth=3, nodes=4)
@@ -131,3 +134,15 @@ def test_a_plan_is_found_by_its_target_and_refused_where_it_does_not_fit(tmp_pat
         layer_plan.plan_path("tiny").write_text(text)
         with pytest.raises(ValueError, match=words):
             KNOWN["skip"].load(Resources(tiny_target()))
+
+
+@pytest.mark.skipif(
+    DEVICE.type == "cuda" or library() is None, reason="no compiled functions, or the suite is on a GPU"
+)
+def test_layers_of_a_file_in_its_own_bits_draft_plain_text(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    generator = JakiroGenerator.from_pretrained(str(written(tmp_path, "Q8_0")), device="cpu", methods=METHODS)
+    assert isinstance(generator.target.model, StoredModel)
+    limits = SamplingParams(max_new_tokens=20)
+    plain, skipped = (generator.run("abab", limits, method, CHAIN) for method in (PLAIN.name, "skip"))
+    assert skipped.token_ids == plain.token_ids and len(skipped.steps) < len(plain.steps)

@@ -5,6 +5,7 @@ import json
 import re
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,9 +19,16 @@ from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 
 
+@contextmanager
+def with_logins():
+    """A page that nobody has asked yet, with one login."""
+    with served(FakeGenerator, logins=[("ada", "engine")], max_request_kilobytes=16) as (_, address):
+        yield address
+
+
 @pytest.fixture(scope="module")
 def guarded():
-    with served(FakeGenerator, logins=[("ada", "engine")], max_request_kilobytes=16) as (_, address):
+    with with_logins() as address:
         yield address
 
 
@@ -47,8 +55,9 @@ def test_addresses_that_the_page_does_not_need_do_not_exist(guarded, path):
     assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_status_says_state_queue_limits_and_versions_without_a_login_and_nothing_private(guarded):
-    status, headers, text = fetch(guarded, "/status")
+def test_status_says_state_queue_limits_and_versions_without_a_login_and_nothing_private():
+    with with_logins() as address:
+        status, headers, text = fetch(address, "/status")
     values = json.loads(text)
     assert status == 200 and headers["content-type"].startswith("application/json")
     assert values["seconds"].keys() >= {"page", "ready"} and values["most_memory"] > 0
