@@ -1,6 +1,6 @@
 """Known kinds of fault, each planted in a place that is found by its name; `tests/mutants.py` plants them.
 
-Each once passed the whole suite, or could. At least one of the tests that it names must fail. Of several faults of one
+Each once passed the whole suite, or could. The test that it names must fail. Of several faults of one
 kind one stands here.
 """
 
@@ -26,13 +26,13 @@ class Fault:
     Attributes:
         place: "module:name.of.attribute" of Python, or "file.c:function" of the C files.
         wrong: from what is there today to what the mistake makes of it; of C, the function's body.
-        tests: a file, or ids of tests in it, as pytest takes them; one of them must fail.
+        test: a file, or the id of a test in it, as pytest takes it, of which one must fail.
     """
 
     name: str
     place: str
     wrong: Callable | str
-    tests: tuple[str, ...]
+    test: str
 
 
 def value(wrong: object) -> Callable:
@@ -69,17 +69,6 @@ def script(file: str, old: str, new: str) -> Callable:
         return lambda name, text, *more: joined(name, text.replace(old, new) if name == file else text, *more)
 
     return wrong
-
-
-CLOCK, RECORDED = "tests/engine/test_clock.py", "tests/engine/test_recorder.py"
-BUDGETED, MEASURED = "tests/engine/test_budget.py", "tests/engine/test_costs.py"
-PREFIXED, CHAINED = "tests/engine/test_prefix.py", "tests/drafting/test_merged.py"
-GROWN, COMPILED = "tests/drafting/test_growing.py", "tests/kernels/test_compiled.py"
-CAPTURED, MEMORY = "tests/graphs/test_capture.py", "tests/graphs/test_memory.py"
-SCARCE, SECTIONS = "tests/graphs/test_out_of_memory.py", "tests/kernels/test_sections.py"
-TOKENIZED, DAMAGED = "tests/zoo/test_gguf_tokenizer.py", "tests/zoo/test_damaged_folders.py"
-CONFORMING, ERRORS = "tests/methods/test_conformance.py", "tests/test_errors.py"
-REFUSED, MODULES = "tests/api/test_refusals.py", "tests/app/browser/test_modules.py"
 
 
 def _in_another_part(end):
@@ -123,6 +112,94 @@ def _reading_the_host(accepted):
     return lambda mask, depths, right: accepted(mask, depths, right) + 0 * int(depths[0])
 
 
+# Each by its name, its place, what the mistake makes of it, and the test that notices
+PLACES = (
+    ("any-host-may-ask", "jakiro.api.application:_is_own_name", value(lambda given: True),
+     "tests/api/test_refusals.py"),
+    ("a-client-never-hangs-up", "jakiro.api.application:_gone", value(_never), "tests/api/test_clients.py"),
+    ("drafting-counts-as-other", "jakiro.engine.clock:StepClock.end", _in_another_part, "tests/engine/test_clock.py"),
+    ("a-pause-is-counted", "jakiro.engine.clock:StepClock.pause", nothing, "tests/engine/test_clock.py"),
+    ("target-probs-without-temperature", "jakiro.core.verify:tempered",
+     value(lambda logits, sampling: logits.float()), "tests/core/test_verify.py"),
+    ("nobody-proposed-it-too", "jakiro.engine.recorder:names_in", value(lambda bits, names: ()),
+     "tests/engine/test_recorder.py"),
+    ("numbers-that-json-has-not", "jakiro.engine.recorder:_bounded",
+     value(lambda number, unknown: min(max(number, -1e9), 1e9)), "tests/engine/test_recorder.py"),
+    ("calibration-of-another-branch", "jakiro.drafting.growing:Ranking._at", _without_its_branch,
+     "tests/drafting/test_growing.py"),
+    ("learning-from-a-tree-that-was-not-planned", "jakiro.engine.stream:Stream._learn", _learning_from_any_tree,
+     "tests/test_generator.py"),
+    ("drafting-never-comes-back", "jakiro.engine.budget:FADE", value(0.0), "tests/engine/test_budget.py"),
+    ("a-disturbed-timing-counts-in-full", "jakiro.engine.costs:statistics",
+     value(types.SimpleNamespace(median=max)), "tests/engine/test_costs.py"),
+    ("interval-of-90-percent", "jakiro.bench.report:resampled_interval", _narrower, "tests/bench/test_report.py"),
+    ("a-text-is-decoded-from-its-start", "jakiro.text:IncrementalDecoder._forget_before_last", nothing,
+     "tests/test_text.py"),
+    ("a-text-is-cut-within-bytes", "jakiro.text:TokenText.is_byte", value(lambda *_: False), "tests/test_text.py"),
+    ("a-typed-token-ends-a-turn", "jakiro.text:_Typed.masked", value(lambda typed, text: text), "tests/test_text.py"),
+    ("prefix-of-another-visitor", "jakiro.engine.prefix:PrefixStore._of", _of_anybody, "tests/engine/test_prefix.py"),
+    ("nobody-helps", "sections.c:is_over_soon", "(void)visit; return 1;", "tests/kernels/test_sections.py"),
+    ("late-threads-publish-too", "sections.c:move",
+     "(void)from; __atomic_store_n(visit->progress->chunks + chunk, to, __ATOMIC_RELEASE); return 1;",
+     "tests/kernels/test_sections.py"),
+    ("sums-that-leave-32-bits", "dots.c:largest_number", "return (float)INT16_MAX;", "tests/kernels/test_compiled.py"),
+    ("a-compiled-filter-that-drops-ties", "sampling.c:keep_from",
+     "int64_t kept = 0; for (int64_t at = 0; at < number; at++) if (!kept || found[at].value > value) "
+     "found[kept++] = found[at]; return kept;", "tests/kernels/test_compiled.py"),
+    ("room-for-all-that-is-asked-for", "jakiro.engine.request:Request.within",
+     value(lambda request, max_positions: request),
+     "tests/methods/test_conformance.py::test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill"),
+    ("copies-that-are-not-worth-their-row", "jakiro.drafting.base:NoDraftLimits.worth",
+     value(lambda limits, scores: [math.exp(score) for score in itertools.islice(scores, 64)]),
+     "tests/drafting/test_merged.py"),
+    ("children-without-parents", "jakiro.drafting.candidates:known_scores",
+     value(lambda scores, out=None: scores.clone()), "tests/drafting/test_merged.py"),
+    ("chains-are-not-taken-back", "jakiro.drafting.merged:MergedSession.rewind",
+     value(lambda session, length: session.first.rewind(length)), "tests/methods/test_prompt_lookup.py"),
+    ("every-visitor-s-shape-remembered", "jakiro.methods.mcsd:shape_for",
+     lambda right: functools.cache(right.__wrapped__), "tests/methods/test_mcsd.py"),
+    ("temperatures-that-overflow", "jakiro.config:LEAST_TEMPERATURE", value(1e-38), "tests/test_config.py"),
+    ("tokens-after-a-stop-text", "jakiro.engine.answer_text:AnswerText._until_stop",
+     lambda right: lambda text, ids: (right(text, ids), ids)[1], "tests/engine/test_stop.py"),
+    ("gguf-a-window-goes-unread", "jakiro.zoo.gguf_model:_ABOUT", value({"attention.sliding_window"}),
+     "tests/zoo/test_gguf.py"),
+    ("gguf-pairs-are-taken-for-halves", "jakiro.zoo.gguf_model:_halves",
+     value(lambda heads, head_dim: range(heads * head_dim)), "tests/zoo/test_gguf.py"),
+    ("gguf-pieces-are-merged-anew", "jakiro.zoo.gguf_tokenizer:_WHOLE", value(set()),
+     "tests/zoo/test_gguf_tokenizer.py"),
+    ("scales-go-unread", "jakiro.zoo.weights:_refuse_what_differs", nothing, "tests/zoo/test_damaged_folders.py"),
+    ("any-device", "jakiro.zoo.loading:_DEVICES", value(("cpu", "cuda", "mps", "meta")), "tests/test_errors.py"),
+    ("forked-processes-wait-for-threads-that-stayed-behind", "jakiro.generator:_live_on_after_forks", nothing,
+     "tests/test_errors.py::test_a_forked_process_answers_alike"),
+    ("rules-that-see-the-root-twice", "jakiro.core.rule:drafted_path", value(lambda mask: mask.float()),
+     "tests/core/test_rule.py"),
+    ("top-p-keeps-a-token-more", "jakiro.core.sampling:warp", _a_tie_is_kept, "tests/core/test_sampling.py"),
+    ("a-run-is-judged-on-what-it-learned", "jakiro.training.split:refuse_rows_that_were_learned", nothing,
+     "tests/training/test_start.py"),
+    ("a-page-counts-as-one-request", "app.serving.guard:DEAR", value(1), "tests/app/serving/test_guard.py"),
+    ("anybody-says-for-whom-a-request-is", "app.serving.server:_HUB_PROXIES", value("*"),
+     "tests/app/serving/test_guard.py"),
+    ("an-answer-that-nobody-reads-keeps-its-place", "app.serving.worker:AnswerRun.look_for_reader", nothing,
+     "tests/app/serving/test_worker.py"),
+    ("a-benchmark-borrows-in-nobody-s-name", "app.serving.benchmark_run:contextvars",
+     value(types.SimpleNamespace(copy_context=__import__("contextvars").Context)), "tests/app/page/test_benchmark.py"),
+    ("gpu-a-pass-reads-the-host", "jakiro.core.verify:accepted_node", _reading_the_host,
+     "tests/graphs/test_capture.py"),
+    ("gpu-graphs-are-never-dropped", "jakiro.graphs.capture:PassBook.open", nothing, "tests/graphs/test_memory.py"),
+    ("gpu-a-refusal-is-forgotten", "jakiro.graphs.capture:capture_was_refused", nothing, "tests/graphs/test_memory.py"),
+    ("gpu-a-slot-is-lost", "jakiro.graphs.pool:Slots._give_back", nothing, "tests/graphs/test_memory.py"),
+    ("gpu-two-threads-capture-at-once", "jakiro.graphs.capture:_capturing", value(contextlib.nullcontext()),
+     "tests/graphs/test_capture.py::test_two_threads_never_capture_at_once"),
+    ("gpu-what-runs-without-graphs-is-not-told", "jakiro.generator:JakiroGenerator._later_notices",
+     value(lambda generator: []),
+     "tests/graphs/test_capture.py::test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly"),
+    ("gpu-any-tree-is-said-to-round-alike", "jakiro.target.model:TargetModel.rounds_alike",
+     value(lambda target, nodes: True), "tests/target/test_numerics.py"),
+    ("gpu-memory-that-runs-out-is-torch-s-text", "jakiro.zoo.loading:within_memory",
+     value(lambda load, sentence: load()), "tests/graphs/test_out_of_memory.py"),
+    ("gpu-a-borrowed-process-takes-its-pair-apart", "jakiro.zoo.loading:_copied",
+     value(lambda module, device: module.to(device)), "tests/graphs/test_out_of_memory.py"),
+)  # fmt: skip
 # Near each rule that a fault of one line once passed by: (module, the tests that notice, (name, place, what it reads,
 # what the fault makes of it) …)
 LINES = (
@@ -136,7 +213,7 @@ LINES = (
         ("the-highest-id-wins", "choose", "logits.shape[-1]).amin(-1)", "-1).amax(-1)"),
         ("noise-of-the-first-level", "choose", "noise_rows[levels]", "noise_rows[levels * 0]"),
     )),
-    ("jakiro.engine.prefix", PREFIXED, (
+    ("jakiro.engine.prefix", "tests/engine/test_prefix.py", (
         ("found-without-the-lock", "OwnPrefixes.find", "with self.store._lock:", "if True:"),
         ("the-last-token-is-not-read-again", "OwnPrefixes.find", "prompt[:-1]", "prompt"),
         ("the-shortest-prefix", "OwnPrefixes.find", "= max(zip(", "= min(zip("),
@@ -145,7 +222,7 @@ LINES = (
         ("who-left-comes-back", "PrefixStore.drop", "part.dropped or part.owner == owner", "part.owner == owner"),
         ("a-token-that-was-not-read", "GrowingPrefix.keep", "len(self.token_ids) - 1", "len(self.token_ids)"),
     )),
-    ("jakiro.engine.stream", CLOCK, (
+    ("jakiro.engine.stream", "tests/engine/test_clock.py", (
         ("the-first-draft-is-free", "Stream._step", 'clock.ms["draft"] + self._draft_ms', 'clock.ms["draft"]'),
     )),
     ("jakiro.engine.stream", "tests/engine/test_logprobs.py", (
@@ -178,207 +255,14 @@ SCRIPTS = (
 
 
 FAULTS = (
-    Fault("any-host-may-ask", "jakiro.api.application:_is_own_name", value(lambda given: True), (REFUSED,)),
-    Fault("a-client-never-hangs-up", "jakiro.api.application:_gone", value(_never), ("tests/api/test_clients.py",)),
-    Fault("drafting-counts-as-other", "jakiro.engine.clock:StepClock.end", _in_another_part, (CLOCK,)),
-    Fault("a-pause-is-counted", "jakiro.engine.clock:StepClock.pause", nothing, (CLOCK,)),
-    Fault(
-        "target-probs-without-temperature",
-        "jakiro.core.verify:tempered",
-        value(lambda logits, sampling: logits.float()),
-        ("tests/core/test_verify.py",),
-    ),
-    Fault("nobody-proposed-it-too", "jakiro.engine.recorder:names_in", value(lambda bits, names: ()), (RECORDED,)),
-    Fault(
-        "numbers-that-json-has-not",
-        "jakiro.engine.recorder:_bounded",
-        value(lambda number, unknown: min(max(number, -1e9), 1e9)),
-        (RECORDED,),
-    ),
-    Fault("calibration-of-another-branch", "jakiro.drafting.growing:Ranking._at", _without_its_branch, (GROWN,)),
-    Fault(
-        "learning-from-a-tree-that-was-not-planned",
-        "jakiro.engine.stream:Stream._learn",
-        _learning_from_any_tree,
-        ("tests/test_generator.py",),
-    ),
-    Fault("drafting-never-comes-back", "jakiro.engine.budget:FADE", value(0.0), (BUDGETED,)),
-    Fault(
-        "a-disturbed-timing-counts-in-full",
-        "jakiro.engine.costs:statistics",
-        value(types.SimpleNamespace(median=max)),
-        (MEASURED,),
-    ),
-    Fault(
-        "interval-of-90-percent",
-        "jakiro.bench.report:resampled_interval",
-        _narrower,
-        ("tests/bench/test_report.py",),
-    ),
-    Fault(
-        "a-text-is-decoded-from-its-start",
-        "jakiro.text:IncrementalDecoder._forget_before_last",
-        nothing,
-        ("tests/test_text.py",),
-    ),
-    Fault(
-        "a-text-is-cut-within-bytes", "jakiro.text:TokenText.is_byte", value(lambda *_: False), ("tests/test_text.py",)
-    ),
-    Fault(
-        "a-typed-token-ends-a-turn",
-        "jakiro.text:_Typed.masked",
-        value(lambda typed, text: text),
-        ("tests/test_text.py",),
-    ),
-    Fault("prefix-of-another-visitor", "jakiro.engine.prefix:PrefixStore._of", _of_anybody, (PREFIXED,)),
-    Fault("nobody-helps", "sections.c:is_over_soon", "(void)visit; return 1;", (SECTIONS,)),
-    Fault(
-        "late-threads-publish-too",
-        "sections.c:move",
-        "(void)from; __atomic_store_n(visit->progress->chunks + chunk, to, __ATOMIC_RELEASE); return 1;",
-        (SECTIONS,),
-    ),
-    Fault("sums-that-leave-32-bits", "dots.c:largest_number", "return (float)INT16_MAX;", (COMPILED,)),
-    Fault(
-        "room-for-all-that-is-asked-for",
-        "jakiro.engine.request:Request.within",
-        value(lambda request, max_positions: request),
-        (f"{CONFORMING}::test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill",),
-    ),
-    Fault(
-        "copies-that-are-not-worth-their-row",
-        "jakiro.drafting.base:NoDraftLimits.worth",
-        value(lambda limits, scores: [math.exp(score) for score in itertools.islice(scores, 64)]),
-        (CHAINED,),
-    ),
-    Fault(
-        "chains-are-not-taken-back",
-        "jakiro.drafting.merged:MergedSession.rewind",
-        value(lambda session, length: session.first.rewind(length)),
-        ("tests/methods/test_prompt_lookup.py",),
-    ),
-    Fault(
-        "every-visitor-s-shape-remembered",
-        "jakiro.methods.mcsd:shape_for",
-        lambda right: functools.cache(right.__wrapped__),
-        ("tests/methods/test_mcsd.py",),
-    ),
-    Fault("temperatures-that-overflow", "jakiro.config:LEAST_TEMPERATURE", value(1e-38), ("tests/test_config.py",)),
-    Fault(
-        "children-without-parents",
-        "jakiro.drafting.candidates:known_scores",
-        value(lambda scores, out=None: scores.clone()),
-        ("tests/drafting/test_merged.py",),
-    ),
-    Fault(
-        "tokens-after-a-stop-text",
-        "jakiro.engine.answer_text:AnswerText._until_stop",
-        lambda right: lambda text, ids: (right(text, ids), ids)[1],
-        ("tests/engine/test_stop.py",),
-    ),
-    Fault(
-        "gguf-a-window-goes-unread",
-        "jakiro.zoo.gguf_model:_ABOUT",
-        value({"attention.sliding_window"}),
-        ("tests/zoo/test_gguf.py",),
-    ),
-    Fault(
-        "gguf-pairs-are-taken-for-halves",
-        "jakiro.zoo.gguf_model:_halves",
-        value(lambda heads, head_dim: range(heads * head_dim)),
-        ("tests/zoo/test_gguf.py",),
-    ),
-    Fault("gguf-pieces-are-merged-anew", "jakiro.zoo.gguf_tokenizer:_WHOLE", value(set()), (TOKENIZED,)),
-    Fault("scales-go-unread", "jakiro.zoo.weights:_refuse_what_differs", nothing, (DAMAGED,)),
-    Fault("any-device", "jakiro.zoo.loading:_DEVICES", value(("cpu", "cuda", "mps", "meta")), (ERRORS,)),
-    Fault(
-        "forked-processes-wait-for-threads-that-stayed-behind",
-        "jakiro.generator:_live_on_after_forks",
-        nothing,
-        (f"{ERRORS}::test_a_forked_process_answers_alike",),
-    ),
-    Fault(
-        "rules-that-see-the-root-twice",
-        "jakiro.core.rule:drafted_path",
-        value(lambda mask: mask.float()),
-        ("tests/core/test_rule.py",),
-    ),
-    Fault(
-        "a-compiled-filter-that-drops-ties",
-        "sampling.c:keep_from",
-        "int64_t kept = 0; for (int64_t at = 0; at < number; at++) if (!kept || found[at].value > value) "
-        "found[kept++] = found[at]; return kept;",
-        (COMPILED,),
-    ),
-    Fault("top-p-keeps-a-token-more", "jakiro.core.sampling:warp", _a_tie_is_kept, ("tests/core/test_sampling.py",)),
+    *(Fault(*fault) for fault in PLACES),
     *(
-        Fault(name, f"{module}:{place}", line(old, new), (test,))
+        Fault(name, f"{module}:{place}", line(old, new), test)
         for module, test, faults in LINES
         for name, place, old, new in faults
     ),
-    *(Fault(name, "app.page.web:_function", script(file, old, new), (MODULES,)) for name, file, old, new in SCRIPTS),
-    Fault(
-        "a-run-is-judged-on-what-it-learned",
-        "jakiro.training.split:refuse_rows_that_were_learned",
-        nothing,
-        ("tests/training/test_start.py",),
-    ),
-    Fault("a-page-counts-as-one-request", "app.serving.guard:DEAR", value(1), ("tests/app/serving/test_guard.py",)),
-    Fault(
-        "anybody-says-for-whom-a-request-is",
-        "app.serving.server:_HUB_PROXIES",
-        value("*"),
-        ("tests/app/serving/test_guard.py",),
-    ),
-    Fault(
-        "an-answer-that-nobody-reads-keeps-its-place",
-        "app.serving.worker:AnswerRun.look_for_reader",
-        nothing,
-        ("tests/app/serving/test_worker.py",),
-    ),
-    Fault(
-        "a-benchmark-borrows-in-nobody-s-name",
-        "app.serving.benchmark_run:contextvars",
-        value(types.SimpleNamespace(copy_context=__import__("contextvars").Context)),
-        ("tests/app/page/test_benchmark.py",),
-    ),
-    Fault(
-        "gpu-a-pass-reads-the-host",
-        "jakiro.core.verify:accepted_node",
-        _reading_the_host,
-        ("tests/graphs/test_capture.py",),
-    ),
-    Fault("gpu-graphs-are-never-dropped", "jakiro.graphs.capture:PassBook.open", nothing, (MEMORY,)),
-    Fault("gpu-a-refusal-is-forgotten", "jakiro.graphs.capture:capture_was_refused", nothing, (MEMORY,)),
-    Fault(
-        "gpu-two-threads-capture-at-once",
-        "jakiro.graphs.capture:_capturing",
-        value(contextlib.nullcontext()),
-        (f"{CAPTURED}::test_two_threads_never_capture_at_once",),
-    ),
-    Fault(
-        "gpu-what-runs-without-graphs-is-not-told",
-        "jakiro.generator:JakiroGenerator._later_notices",
-        value(lambda generator: []),
-        (f"{CAPTURED}::test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly",),
-    ),
-    Fault("gpu-a-slot-is-lost", "jakiro.graphs.pool:Slots._give_back", nothing, (MEMORY,)),
-    Fault(
-        "gpu-any-tree-is-said-to-round-alike",
-        "jakiro.target.model:TargetModel.rounds_alike",
-        value(lambda target, nodes: True),
-        ("tests/target/test_numerics.py",),
-    ),
-    Fault(
-        "gpu-memory-that-runs-out-is-torch-s-text",
-        "jakiro.zoo.loading:within_memory",
-        value(lambda load, sentence: load()),
-        (SCARCE,),
-    ),
-    Fault(
-        "gpu-a-borrowed-process-takes-its-pair-apart",
-        "jakiro.zoo.loading:_copied",
-        value(lambda module, device: module.to(device)),
-        (SCARCE,),
+    *(
+        Fault(name, "app.page.web:_function", script(file, old, new), "tests/app/browser/test_modules.py")
+        for name, file, old, new in SCRIPTS
     ),
 )

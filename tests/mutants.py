@@ -1,7 +1,7 @@
 """Faults that the tests must notice: `python -m tests.mutants [--only NAME]`, or `make mutants`.
 
-Each fault of `tests/faults.py` is planted in a process of its own, by its place's name, before tests are collected; at
-least one of the tests it names must fail there. A place that is gone fails too, so that the list stays true while the
+Each fault of `tests/faults.py` is planted in a process of its own, by its place's name, before tests are collected; the
+test that it names must fail there. A place that is gone fails too, so that the list stays true while the
 code moves. Where `JAKIRO_FAULT` names a fault, every Python process of such a run imports this file, which plants it.
 """
 
@@ -100,7 +100,7 @@ def run(tests: Iterable[str], fault: Fault | None) -> tuple[int, str]:
 
 def notice(fault: Fault) -> str | None:
     """What is wrong, None where the fault was noticed."""
-    status, output = run(fault.tests, fault)
+    status, output = run([fault.test], fault)
     # A process that a signal ended has noticed too: nobody takes that for green
     if status < 0 or (status == FAILED and " failed" in output.splitlines()[-1]):
         return None
@@ -115,7 +115,7 @@ def main() -> int:
     if not chosen:
         parser.error(f"no fault's name contains {wanted!r}")
     missed = 0
-    status, output = run(sorted({test for fault in chosen for test in fault.tests}), None)
+    status, output = run(sorted({fault.test for fault in chosen}), None)
     if status != PASSED:
         print(f"Without any fault the tests must pass:\n{output}")  # noqa: T201
         return 1

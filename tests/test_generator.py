@@ -1,6 +1,7 @@
 """The loop: what a stream hands out, where an answer ends, and that ids, text and metrics end together."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -18,12 +19,11 @@ from tests.support import (
 )
 
 QUESTION = "Why is the sky blue?"
-SAMPLINGS = [SamplingParams(), SamplingParams(1.0, seed=6), SamplingParams(0.8, top_p=0.9, seed=7)]
 LENGTH = 18
-
-
-def sampling_of(sampling, max_new_tokens):
-    return SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, max_new_tokens)
+SAMPLINGS = [
+    replace(each, max_new_tokens=LENGTH)
+    for each in (SamplingParams(), SamplingParams(1.0, seed=6), SamplingParams(0.8, top_p=0.9, seed=7))
+]
 
 
 def assert_consistent(trace, generator):
@@ -57,10 +57,10 @@ def cut_inside_a_block(trace):
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled", "nucleus"])
 def test_the_token_limit_cuts_ids_text_and_metrics_together_inside_a_block(scripted, sampling):
-    whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling_of(sampling, LENGTH)), 0
+    whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling), 0
     for limit in range(1, LENGTH + 1):
         for method in ("jakiro", "autoregressive")[: 2 if limit % 6 == 1 else 1]:
-            trace = scripted.run(QUESTION, sampling_of(sampling, limit), method=method, tree=TREE)
+            trace = scripted.run(QUESTION, replace(sampling, max_new_tokens=limit), method=method, tree=TREE)
             assert (trace.token_ids, trace.end_reason) == (whole[:limit], "length")
             assert_consistent(trace, scripted)
             inside += cut_inside_a_block(trace)
@@ -71,7 +71,6 @@ def test_the_token_limit_cuts_ids_text_and_metrics_together_inside_a_block(scrip
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled", "nucleus"])
 def test_a_stop_token_ends_the_answer_with_itself_wherever_in_a_block_it_comes(scripted, monkeypatch, sampling):
-    sampling = sampling_of(sampling, LENGTH)
     whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling), 0
     for index, token_id in enumerate(whole):
         monkeypatch.setattr(scripted.target, "stop_ids", frozenset({token_id}))
@@ -142,8 +141,8 @@ def test_the_trace_grows_with_the_stream_header_first(scripted):
 
 def test_streams_side_by_side_do_not_disturb_each_other(scripted):
     wanted = [("One?", SAMPLINGS[0]), ("Two?", SAMPLINGS[1]), ("Two?", SAMPLINGS[2])]
-    alone = [scripted.run(text, sampling_of(sampling, LENGTH), tree=TREE).token_ids for text, sampling in wanted]
-    streams = [scripted.stream(text, sampling_of(sampling, LENGTH), tree=TREE) for text, sampling in wanted]
+    alone = [scripted.run(text, sampling, tree=TREE).token_ids for text, sampling in wanted]
+    streams = [scripted.stream(text, sampling, tree=TREE) for text, sampling in wanted]
     while not all(stream.finished for stream in streams):
         for stream in streams:
             next(stream, None)

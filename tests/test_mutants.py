@@ -21,11 +21,10 @@ def test_the_place_of_each_fault_is_found_by_its_name(fault):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_make_test_runs_what_notices_it(fault):
     """Where a mark is for some cases of a test only, the others run."""
-    for test in fault.tests:
-        file, _, name = test.partition("::")
-        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        named = [each for each in ast.walk(tree) if name and getattr(each, "name", "") == name]
-        assert named or not name
-        whole = [each.value for each in tree.body if isinstance(each, ast.Assign) and "pytestmark" in ast.dump(each)]
-        marks = [*whole, *(mark for each in named for mark in each.decorator_list)]
-        assert not any(ast.unparse(each) == "pytest.mark.rare" for mark in marks for each in ast.walk(mark))
+    file, _, name = fault.test.partition("::")
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    named = [each for each in ast.walk(tree) if name and getattr(each, "name", "") == name]
+    assert named or not name
+    whole = [each.value for each in tree.body if isinstance(each, ast.Assign) and "pytestmark" in ast.dump(each)]
+    marks = [*whole, *(mark for each in named for mark in each.decorator_list)]
+    assert not any(ast.unparse(each) == "pytest.mark.rare" for mark in marks for each in ast.walk(mark))

@@ -72,7 +72,7 @@ def test_two_processes_work_one_after_the_other_and_a_killed_one_lets_the_next_g
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     log = tmp_path / "log"
     both = [subprocess.Popen([sys.executable, "-c", WORK, str(log)]) for _ in range(2)]
-    assert [process.wait(60) for process in both] == [0, 0]
+    assert [process.wait(600) for process in both] == [0, 0]
     assert log.read_text() == "in out in out "
     killed = subprocess.Popen([sys.executable, "-c", WORK.replace("0.2", "60"), str(log)])
     while log.read_text() == "in out in out ":

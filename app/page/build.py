@@ -191,6 +191,8 @@ def launch(
         server_port=port,
         share=share,
         ssr_mode=False,
+        # Gradio would give its page three seconds to answer it, and call a busy machine one that cannot be reached
+        _frontend=False,
         run_history=False,
         footer_links=[],
         head=web.head(known) + lesson.head() + benchmark.head(known),

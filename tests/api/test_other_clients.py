@@ -36,7 +36,7 @@ def served_text():
 
 def run(*command: str, **variables: str) -> str:
     done = subprocess.run(
-        [sys.executable, *command], env=os.environ | variables, capture_output=True, timeout=120, check=False
+        [sys.executable, *command], env=os.environ | variables, capture_output=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
@@ -47,18 +47,8 @@ def test_llm_asks_with_its_file_of_models(served_text, tmp_path, streamed):
     address, text = served_text
     entry = f"- model_id: here\n  model_name: tiny\n  api_base: {address}\n"
     (tmp_path / "extra-openai-models.yaml").write_text(entry, encoding="utf-8")
-    options = [
-        "--no-log",
-        "--key",
-        "any",
-        "-o",
-        "temperature",
-        "0",
-        "-o",
-        "max_tokens",
-        "20",
-        *([] if streamed else ["--no-stream"]),
-    ]
+    options = ["--no-log", "--key", "any", "-o", "temperature", "0", "-o", "max_tokens", "20"]
+    options += [] if streamed else ["--no-stream"]
     # Its own files are there, and no others of the user's
     said = run("-m", "llm", "-m", "here", *options, PROMPT, LLM_USER_PATH=str(tmp_path))
     assert said.strip() == text.strip()

@@ -1,10 +1,14 @@
 """Servers, a browser and a guard: pages run in this process, so one patched socket sees every outgoing connection."""
 
+import http.client
 import ipaddress
 import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
+import urllib.request
 from contextlib import contextmanager
 from urllib.parse import urljoin, urlsplit
 
@@ -15,8 +19,9 @@ from app.page import build as app_page
 from app.page import web
 from app.serving.limits import Limits
 from app.serving.worker import ModelService
-from tests.api.served import PATIENCE
+from tests.api.served import PATIENCE, any_port, wait_until
 from tests.app.fake import FakeGenerator
+from tests.faults import ROOT
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -79,6 +84,40 @@ def served(load, host: str = "127.0.0.1", logins=None, keys=(), **limits):
         yield blocks, app_page.launch(blocks, host=host, wait=False, quiet=True, logins=logins, keys=keys)
     finally:
         blocks.close()
+
+
+@contextmanager
+def served_apart(pace: float, port: int | None = None, **options):
+    """(process, address) of a page with a fake model in a process of its own, once it is ready."""
+    port = port or any_port()
+    command, address = [sys.executable, "-m", "tests.app.serve_fake", str(port), str(pace)], f"http://127.0.0.1:{port}/"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, cwd=ROOT, **quiet, **options)
+    try:
+        wait_until(lambda: process.poll() is not None or status(address).get("state") == "ready")
+        yield process, address
+    finally:
+        process.kill()
+        process.wait()
+
+
+def status(address: str) -> dict:
+    """What a page says of itself; nothing where nobody answers."""
+    try:
+        with urllib.request.urlopen(urljoin(address, "/status"), timeout=PATIENCE) as answer:
+            return json.load(answer)
+    except OSError:
+        return {}
+
+
+def come_from(host: str, monkeypatch) -> None:
+    """From now on Python's programs ask from another address of this machine."""
+
+    class Elsewhere(http.client.HTTPConnection):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options, source_address=(host, 0))
+
+    monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
 
 
 def ready_service(generator, **limits) -> ModelService:
@@ -237,6 +276,8 @@ def modules(module_tab):
     """An empty tab with the page's scripts, for views by themselves; its problems fail the test."""
     # What loads behind another tab is given three frames a second, and every wait is for frames
     module_tab.bring_to_front()
+    # Where the test before left the pointer, something would be pointed at
+    module_tab.mouse.move(0, 0)
     module_tab.goto("about:blank")
     module_tab.set_viewport_size(DESKTOP)
     load_scripts(module_tab)

@@ -6,12 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose, prefix_for, warp
-from tests.support import DEVICE, prompt_ids, reference_answer, scripted_generator, tiny_model
+from tests.support import DEVICE, prompt_ids, reference_answer, scripted_generator, tiny_model, warpers
 
 MASK = 2**64 - 1
 
@@ -37,15 +36,6 @@ def on_device(values, **kwargs):
 
 def row_of_positions(count, first=0):
     return torch.arange(first, first + count, device=DEVICE)
-
-
-def warp_by_transformers(logits, sampling):
-    scores = TemperatureLogitsWarper(float(sampling.temperature))(None, logits)
-    if sampling.top_k:
-        scores = TopKLogitsWarper(sampling.top_k)(None, scores)
-    if sampling.top_p < 1:
-        scores = TopPLogitsWarper(sampling.top_p)(None, scores)
-    return scores
 
 
 def scattered(warped, vocab_size):
@@ -114,14 +104,14 @@ def test_warping_equals_transformers_warpers_on_random_rows(sampling, seed, spre
     logits = (torch.randn((4, 60), generator=torch.Generator().manual_seed(seed)) * spread).to(DEVICE)
     warped = warp(logits, sampling, 60)
     assert not warped.needs_full_sort.any()
-    assert torch.equal(scattered(warped, 60), warp_by_transformers(logits, sampling))
+    assert torch.equal(scattered(warped, 60), warpers(sampling)(None, logits))
 
 
 @settings(max_examples=100)
 @given(WARPINGS, st.integers(0, 2**32), st.integers(2, 12))
 def test_with_ties_warping_keeps_what_transformers_keeps_and_all_that_ties_with_the_last(sampling, seed, levels):
     logits = torch.randint(0, levels, (4, 60), generator=torch.Generator().manual_seed(seed)).float().to(DEVICE)
-    ours, theirs = scattered(warp(logits, sampling, 60), 60), warp_by_transformers(logits, sampling)
+    ours, theirs = scattered(warp(logits, sampling, 60), 60), warpers(sampling)(None, logits)
     for row, expected, values in zip(ours, theirs, logits, strict=True):
         kept, kept_by_them = torch.isfinite(row), torch.isfinite(expected)
         assert (kept | ~kept_by_them).all()
@@ -190,7 +180,7 @@ def test_a_sample_is_the_argmax_of_warped_logits_plus_noise(sampling):
     logits = torch.randn((8, 60), generator=torch.Generator().manual_seed(1)).mul(2).to(DEVICE)
     positions = row_of_positions(8, 100)
     noise = KeyedNoise(6).at(positions[:, None], torch.arange(60, device=DEVICE))
-    scores = warp_by_transformers(logits, sampling) + noise
+    scores = warpers(sampling)(None, logits) + noise
     choice = choose(logits, sampling, KeyedNoise(6), positions)
     assert torch.equal(choice.token_ids, scores.argmax(-1))
     best = scores.topk(2).values

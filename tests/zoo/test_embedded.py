@@ -200,5 +200,5 @@ def test_of_two_processes_that_start_together_one_converts(empty_cache, tmp_path
     both = [
         subprocess.Popen([sys.executable, "-c", START, str(log)], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    assert [process.communicate(timeout=120)[0] for process in both] == ["None\n", "None\n"]
+    assert [process.communicate(timeout=600)[0] for process in both] == ["None\n", "None\n"]
     assert log.read_text() == "converted "

@@ -72,7 +72,7 @@ def test_large_weights_are_hashed_while_the_model_is_ready_already(tmp_path, mon
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     read, hash_weights = threading.Event(), hashes.hash_weights
     monkeypatch.setattr(hashes, "PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr(hashes, "hash_weights", lambda folder: (read.wait(30), hash_weights(folder))[1])
+    monkeypatch.setattr(hashes, "hash_weights", lambda folder: (read.wait(180), hash_weights(folder))[1])
     options = loading.LoadOptions(str(tmp_path / "target"), str(tmp_path / "head"), "cpu", "float32")
     generator = JakiroGenerator.load(options)
     trace = generator.run("Why?", SamplingParams(max_new_tokens=2), "autoregressive")
@@ -81,7 +81,7 @@ def test_large_weights_are_hashed_while_the_model_is_ready_already(tmp_path, mon
     )
     read.set()
     (hashing,) = (thread for thread in threading.enumerate() if thread.name == "hash-weights")
-    hashing.join(30)
+    hashing.join(180)
     assert generator.target.sha256 == hashes.weights_sha256(tmp_path / "target")
     assert any("was trained for weights ffffffffffff" in each for each in generator.status["notices"])
 

@@ -6,20 +6,20 @@ from app.page.offered import offered_questions
 from app.words import page as words
 from tests.app.conftest import wait_until_finished
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
+pytestmark = pytest.mark.browser
 LOWEST = """selectors => Math.max(...[...document.querySelectorAll(selectors)]
   .filter(element => element.offsetParent).map(element => element.getBoundingClientRect().bottom))"""
 
 
-@pytest.fixture(scope="module")
-def tab(tabs, fake_address):
-    tab = tabs.open(fake_address, [], viewport={"width": 1920, "height": 1080}, reduced_motion="reduce")
+@pytest.fixture
+def tab(open_tab, fake_address):
+    tab = open_tab(fake_address, viewport={"width": 1920, "height": 1080}, reduced_motion="reduce")
     tab.wait_for_selector("#jk-chip.ready")
+    tab.wait_for_selector("svg.tree")
     tab.click(".page-menu > summary")
     tab.click('[data-action="projector"]')
     tab.click("h1")
-    yield tab
-    tab.close()
+    return tab
 
 
 def test_a_projector_shows_a_step_on_one_screen_in_large_type(tab):

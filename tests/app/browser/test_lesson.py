@@ -34,6 +34,8 @@ def test_a_stop_is_short_and_each_answer_has_a_reason(stop):
     assert len(words.split()) <= 90
     assert 0 <= stop["right"] < len(stop["options"])
     assert all(answer and reason for answer, reason in stop["options"])
+    # A second sentence would correct the first one under a heading that calls both wrong
+    assert stop["belief"].endswith(".") and ". " not in stop["belief"]
 
 
 def test_the_recordings_are_small_and_each_pair_has_one_text(recorded):

@@ -53,6 +53,8 @@ def other_address():
 def copied(tab) -> str:
     """The link that Copy link of the tab on screen hands out, and what it says."""
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    # What an earlier copy said goes first
+    tab.evaluate("document.querySelectorAll('.copy-status').forEach((line) => line.replaceChildren())")
     tab.evaluate("document.querySelector('.page-menu').open = true")
     tab.locator('[data-action="copy_link"]:visible').click()
     tab.wait_for_function("() => [...document.querySelectorAll('.copy-status')].some(line => line.textContent)")

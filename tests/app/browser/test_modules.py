@@ -214,8 +214,7 @@ def test_every_refusal_has_its_reason(shown):
         shown.hover(f'.tree .node[data-state="{state}"] .reach')
         assert start in shown.inner_text(".jk-card")
         shown.mouse.move(2, 2)
-    waiting = shown.query_selector('.tree .node[data-state="not_reached"] .reach')
-    waiting.hover()
+    shown.locator('.tree .node[data-state="not_reached"] .reach').first.hover()
     card = shown.inner_text(".jk-card")
     assert "before it was refused" in card or words.BROWSER["why_would_agree"] in card
 

@@ -7,16 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.page.picker import Picker
 from app.serving.pairs import FETCH, HERE, UNFIT, known_pairs
-from app.serving.worker import AnswerRun, ModelService, batches
+from app.serving.worker import ModelService
 from app.words import page as words
 from jakiro import starting
-from jakiro.config import SamplingParams, TreeConfig
 from jakiro.zoo import table as zoo
 from tests.api.served import PATIENCE, wait_until
+from tests.app.asked import asking, begun, events_of
 from tests.app.conftest import ask, ready_service, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 from tests.stand_in_hub import BYTES, FILE, stand_in_hub
@@ -28,10 +27,6 @@ class Another(FakeGenerator):
     @property
     def status(self) -> dict:
         return super().status | {"target": "Another-1B"}
-
-
-def asking(methods=("jakiro",)) -> Asking:
-    return Asking(({"role": "user", "content": "Why?"},), SamplingParams(), TreeConfig(), methods)
 
 
 def write_model(folder, config: dict, *files: str) -> None:
@@ -92,10 +87,10 @@ def test_weights_that_are_larger_than_the_free_memory_are_refused_with_both_numb
 
 
 def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next():
-    generator = FakeGenerator(pace=0.5)
+    generator = FakeGenerator()
+    generator.gate.clear()
     service = ready_service(generator)
-    first = AnswerRun(service, asking())
-    first.start()
+    first = begun(service, asking())
     wait_until(lambda: first.traces)
     may_load = threading.Event()
 
@@ -107,13 +102,13 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     assert service.swap(load, "another")
     assert service.chip()["text"] == words.CHIP_WAITING
     assert not service.swap(load, "a third")
-    second = AnswerRun(service, asking())
-    second.start()
+    second = begun(service, asking())
     assert second.events.get(timeout=PATIENCE) == ("wait", None, words.WAITING_FOR_MODEL)
+    generator.gate.set()
     wait_until(lambda: service.chip()["text"] == words.CHIP_LOADING)
     assert first.finished.wait(PATIENCE)
     may_load.set()
-    kinds = [event[0] for batch in batches(second.events, 0.01) for event in batch]
+    kinds = [kind for kind, *_ in events_of(second)]
     assert kinds[-1] == "done" and "step" in kinds
     assert service.chip()["text"].startswith("Another-1B")
     assert service.chip()["pair"] == "another"
@@ -132,9 +127,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
     assert chip["trouble"] == words.SWAP_FAILED.format(
         pair="another", reason="The draft head has hidden size 64, the target 128."
     )
-    run = AnswerRun(service, asking())
-    run.start()
-    assert [event for batch in batches(run.events, 0.01) for event in batch][-1][0] == "done"
+    assert events_of(begun(service, asking()))[-1][0] == "done"
 
 
 def test_after_a_failed_start_another_pair_can_be_loaded():

@@ -202,7 +202,8 @@ def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, 
     assert again.value.path().read_text() == text
 
 
-def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refused(open_tab):
+def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refused(open_tab, monkeypatch):
+    monkeypatch.setattr("app.serving.pace.MINUTE", 6000)
     blocks, address = serve(lambda: FakeGenerator(), limits=Limits(answers_per_minute=1))
     try:
         tab = open_tab(address)

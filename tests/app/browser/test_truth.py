@@ -32,6 +32,7 @@ def cut_race(by: int) -> dict[str, Trace]:
 def tab(tabs, fake_address):
     tab = tabs.open(fake_address, [], reduced_motion="reduce")
     tab.wait_for_selector("#jk-chip.ready")
+    tab.wait_for_selector("svg.tree")
     yield tab
     tab.close()
 
@@ -104,9 +105,9 @@ def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
     wait_until_finished(tab)
     assert tab.is_hidden("#example-1")
     tab.click('[data-action="new_chat"]')
-    before = tab.get_attribute(".jk-view", "data-run")
+    tab.wait_for_selector(".answer-pane .empty:visible")
     tab.click("#example-1")
-    tab.wait_for_function("run => document.querySelector('.jk-view').dataset.run !== run", arg=before)
+    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
     wait_until_finished(tab)
     assert tab.text_content(".asked") == offered_questions()[1]
     assert sent(tab) == ["user"]

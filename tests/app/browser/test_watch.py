@@ -242,6 +242,7 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
             run_until(tab, shown)
         while tab.evaluate("Jakiro.moves.state.playing"):
             tab.clock.run_for(500)
+        tab.clock.run_for(500)  # its last moment is drawn
         tab.wait_for_selector('.phase[data-phase="3"]:has(:checked)')
         rest = int(tab.get_attribute("svg.tree", "data-step"))
         path = tab.get_attribute("svg.tree", "data-accepted").split(",")

@@ -15,7 +15,8 @@ from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
 from jakiro.zoo.options import LoadOptions
-from tests.api.served import any_port
+from tests.api.served import PATIENCE, any_port, wait_until
+from tests.app.asked import asking
 from tests.app.devices.ray_tiny import STEP_SECONDS
 from tests.faults import ROOT
 from tests.support import tiny_generator
@@ -65,11 +66,6 @@ def device(cluster):
     device.close()
 
 
-def asking(question: str, length: int = 24) -> Asking:
-    messages = ({"role": "user", "content": question},)
-    return Asking(messages, SamplingParams(max_new_tokens=length), TreeConfig(), ("jakiro",))
-
-
 class Reading:
     """One answer being read: its trace so far, and how it ended."""
 
@@ -94,13 +90,24 @@ class Reading:
         return int(self.trace.header.device_profile["device"])
 
 
-def test_both_replicas_answer_and_the_text_is_that_of_a_local_generator(device):
-    assert device.places == 2
-    assert device.status["target"] == "tiny"
-    questions = [f"Question {number}?" for number in range(6)]
+def read_side_by_side(device, questions, length: int = 24) -> list[Reading]:
+    """The readings of questions, two at a time."""
     with ThreadPoolExecutor(2) as pool:
-        readings = list(pool.map(lambda question: Reading(device, asking(question)), questions))
-    assert len({reading.process for reading in readings}) == 2
+        return list(pool.map(lambda question: Reading(device, asking(question, length)), questions))
+
+
+@pytest.fixture
+def both(device):
+    """The device once both replicas answer, one that was killed before included."""
+    wait_until(lambda: len({reading.process for reading in read_side_by_side(device, "ab", 8)}) == 2, START_SECONDS)
+    return device
+
+
+def test_both_replicas_answer_and_the_text_is_that_of_a_local_generator(both):
+    assert both.places == 2
+    assert both.status["target"] == "tiny"
+    questions = [f"Question {number}?" for number in range(6)]
+    readings = read_side_by_side(both, questions)
     generator = tiny_generator()
     for question, reading in zip(questions, readings, strict=True):
         own = generator.run(question, SamplingParams(max_new_tokens=24), tree=TreeConfig())
@@ -134,22 +141,20 @@ def test_a_cluster_that_starts_no_process_for_the_page_is_asked_again_and_then_n
 def test_stop_frees_the_replica(device):
     stopped = Reading(device, asking("Stop", 200), lambda reading: reading.halt.set())
     assert stopped.trace.end_reason == "stopped" and len(stopped.trace.steps) == 1
-    with ThreadPoolExecutor(2) as pool:
-        readings = list(pool.map(lambda question: Reading(device, asking(question, 8)), ["a", "b"]))
-    assert all(reading.trace.end_reason == "length" for reading in readings)
+    assert all(reading.trace.end_reason == "length" for reading in read_side_by_side(device, "ab", 8))
 
 
-def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(device):
-    started, readings = threading.Barrier(2), {}
+def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(both):
+    device, started, readings = both, threading.Barrier(2), {}
 
     def kill_first(reading):
         if len(reading.trace.steps) == 2:
-            started.wait(60)
+            started.wait(PATIENCE)
             os.kill(reading.process, signal.SIGKILL)
 
     def wait_for_both(reading):
         if len(reading.trace.steps) == 2:
-            started.wait(60)
+            started.wait(PATIENCE)
 
     def read(name, on_step):
         readings[name] = Reading(device, asking(name, 60), on_step)
@@ -161,7 +166,7 @@ def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(device
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(PATIENCE)
     killed, other = readings["killed"], readings["other"]
     assert killed.process != other.process
     assert killed.failure == words.RAY_WORKER_LOST

@@ -7,22 +7,23 @@ import argparse
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 
 import gradio as gr
 import pytest
 import spaces
 import torch
 
-from app.asking import Asking
 from app.devices import zero as zero_device
 from app.devices.choose import device_for
 from app.devices.local import LocalDevice
 from app.devices.zero import SECONDS_MOST, ZeroDevice, seconds_for, sentence_for
 from app.words import page as words
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.trace import Trace
 from jakiro.zoo import loading
+from tests.app.asked import asking
 from tests.support import save_pair
 
 METHODS = ("autoregressive", "jakiro")
@@ -49,10 +50,7 @@ def zero(pair_options):
     torch.set_num_threads(threads)
 
 
-def asking(methods=METHODS, length=24, question="Why?", temperature=0.0) -> Asking:
-    messages = ({"role": "user", "content": question},)
-    params = SamplingParams(temperature, seed=3, max_new_tokens=length)
-    return Asking(messages, params, TreeConfig(nodes=16, depth=4), methods)
+RACE = partial(asking, length=24, methods=METHODS, tree=TreeConfig(nodes=16, depth=4))
 
 
 def traces_of(device, asked, halt=None) -> dict:
@@ -68,11 +66,10 @@ def traces_of(device, asked, halt=None) -> dict:
 
 
 def test_the_text_is_that_of_a_local_device(zero, pair_options):
-    device = zero
     local = LocalDevice(lambda: JakiroGenerator.load(pair_options))
     local.load(lambda *_: None)
     for temperature in (0.0, 1.0):
-        lent, own = (traces_of(each, asking(temperature=temperature)) for each in (device, local))
+        lent, own = (traces_of(each, RACE(temperature=temperature)) for each in (zero, local))
         assert set(lent) == set(METHODS)
         for method in METHODS:
             assert lent[method].token_ids == own[method].token_ids
@@ -82,20 +79,18 @@ def test_the_text_is_that_of_a_local_device(zero, pair_options):
 
 def test_the_status_is_what_the_card_computes_even_before_an_answer(zero):
     """Its cards compute float64 slowly, so where nobody asks for exact numerics it is fast."""
-    device = zero
-    before = device.status
+    before = zero.status
     assert before["device"] == words.ZERO_GPU and before["numerics"] == "exact", "as it was asked for"
-    device._pair = replace(device._pair, options=replace(device._pair.options, numerics=None))
-    assert device.status["numerics"] == "fast"
-    device._pair = replace(device._pair, options=replace(device._pair.options, numerics="exact"))
-    traces_of(device, asking(("jakiro",)))
-    assert device.status["head"].endswith("head") and device.status["device"] == "cpu"
+    zero._pair = replace(zero._pair, options=replace(zero._pair.options, numerics=None))
+    assert zero.status["numerics"] == "fast"
+    zero._pair = replace(zero._pair, options=replace(zero._pair.options, numerics="exact"))
+    traces_of(zero, asking())
+    assert zero.status["head"].endswith("head") and zero.status["device"] == "cpu"
 
 
 def test_an_exception_in_the_child_is_a_sentence_and_the_next_answer_works(zero, monkeypatch):
-    device = zero
     with pytest.raises(ValueError, match=r"Your prompt has [\d,]+ tokens; this model reads 256"):
-        traces_of(device, asking(question="x" * 400))
+        traces_of(zero, RACE("x" * 400))
 
     def broken(*_):
         raise KeyError("secret")
@@ -104,17 +99,16 @@ def test_an_exception_in_the_child_is_a_sentence_and_the_next_answer_works(zero,
     with monkeypatch.context() as patch:
         patch.setattr(zero_device, "answer_events", broken)
         with pytest.raises(ValueError) as caught:
-            traces_of(device, asking())
+            traces_of(zero, RACE())
     assert str(caught.value) == words.UNEXPECTED.format(kind="KeyError")
-    assert traces_of(device, asking())["jakiro"].end_reason == "length"
+    assert traces_of(zero, RACE())["jakiro"].end_reason == "length"
 
 
 def test_an_answer_ends_itself_when_its_gpu_time_is_over(zero, monkeypatch):
-    device = zero
     monkeypatch.setattr(zero_device, "seconds_for", lambda *_: 0)
     seen = []
     with pytest.raises(ValueError) as caught:
-        seen.extend(device.answer(asking(), threading.Event()))
+        seen.extend(zero.answer(RACE(), threading.Event()))
     assert str(caught.value) == words.ZERO_TIME_OVER
 
 
@@ -139,9 +133,9 @@ def test_what_the_gpu_service_refuses_is_one_sentence(title, message, sentence):
 
 
 def test_the_seconds_asked_for_follow_from_the_request():
-    assert seconds_for(asking(("jakiro",), length=100), 20) == 10 + 3
-    assert seconds_for(asking(METHODS, length=100), 20) == 10 + 6
-    assert seconds_for(asking(METHODS, length=100_000), 20) == SECONDS_MOST
+    assert seconds_for(asking(length=100), 20) == 10 + 3
+    assert seconds_for(RACE(length=100), 20) == 10 + 6
+    assert seconds_for(RACE(length=100_000), 20) == SECONDS_MOST
 
 
 def test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers(monkeypatch):

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
@@ -22,8 +21,8 @@ from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.zoo import loading
 from tests.api.served import any_port, wait_until
+from tests.app.conftest import status
 from tests.app.devices.zero_space import SECONDS_ASKED
-from tests.app.serving.test_held import state
 from tests.faults import ROOT
 from tests.support import save_pair
 
@@ -40,12 +39,14 @@ class Lender:
     Attributes:
         refusal: (status, headers, body) instead of a GPU, once.
         processes: ids of those that got one.
+        unasked: what the page says of its device before the first answer.
     """
 
     refusal: tuple[int, dict, object] | None = None
     log: list[tuple[str, dict]] = field(default_factory=list)
     processes: list[int] = field(default_factory=list)
     lent: int = 0
+    unasked: str = ""
 
     def asked(self, path: str) -> list[dict]:
         return [parameters for one, parameters in self.log if one == path]
@@ -112,14 +113,15 @@ def space(tmp_path_factory):
     address = f"http://127.0.0.1:{port}/"
     try:
         deadline = time.monotonic() + SECONDS
-        while state(address) != "ready":
+        while status(address).get("state") != "ready":
             assert time.monotonic() < deadline and process.poll() is None, (folder / "log").read_text()[-3000:]
             time.sleep(0.2)
+        lender.unasked = status(address)["model"]["device"]
         yield lender, address, folder
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(SECONDS)
         finally:
             process.kill()
             service.shutdown()
@@ -149,8 +151,9 @@ def begin_long(address: str) -> Call:
 
 def test_the_start_is_reported_and_an_answer_borrows_a_gpu_in_the_visitors_name(space):
     lender, address, folder = space
-    assert len(lender.asked("/startup-report")) == 1
-    assert model_of(address)["device"] == words.ZERO_GPU, "before the first answer"
+    assert len(lender.asked("/startup-report")) == 1 and lender.unasked == words.ZERO_GPU
+    lender.wait_until_all_is_back()
+    before = len(lender.asked("/schedule"))
     kind, last = ask(address)
     lender.wait_until_all_is_back()
     assert kind == "complete" and last["state"] == "done"
@@ -158,10 +161,10 @@ def test_the_start_is_reported_and_an_answer_borrows_a_gpu_in_the_visitors_name(
     local = JakiroGenerator.load(loading.LoadOptions(*pair, "cpu", "float32", "exact", graphs=False))
     own = local.run("Why?", SamplingParams(seed=3, max_new_tokens=24))
     assert last["text"] == own.text and last["num_tokens"] == 24
-    (schedule,), (release,) = lender.asked("/schedule"), lender.asked("/release")
+    (schedule,), release = lender.asked("/schedule")[before:], lender.asked("/release")[-1]
     assert schedule["token"] == TOKEN and int(schedule["durationSeconds"]) == SECONDS_ASKED
-    assert release == {"allowToken": "lent-1", "fail": "false"}
-    assert model_of(address)["device"] == "cpu", "what the process with the GPU found"
+    assert release == {"allowToken": f"lent-{lender.lent}", "fail": "false"}
+    assert status(address)["model"]["device"] == "cpu", "what the process with the GPU found"
 
 
 def test_who_hangs_up_gives_the_gpu_back_and_the_next_one_is_answered(space):
@@ -200,8 +203,3 @@ def test_a_gpu_that_is_taken_away_is_a_sentence_and_the_next_answer_gets_another
     lender.wait_until_all_is_back()
     assert lender.asked("/release")[-1]["fail"] == "true"
     assert ask(address)[0] == "complete"
-
-
-def model_of(address: str) -> dict:
-    with urllib.request.urlopen(f"{address}status", timeout=SECONDS) as answer:
-        return json.load(answer)["model"]

@@ -82,11 +82,11 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
     generator = FakeGenerator(pace=0.1)
     service, benchmarks = ready_service(generator), Benchmarks()
     values = []
-    for value in benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 8}):
+    for value in benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 96}):
         values.append(value)
         if value["done"] == 1 and value["state"] == "running":
             benchmarks.stop(VISITOR.session)
-    assert values[-1]["state"] == "stopped" and 1 <= values[-1]["done"] < 8
+    assert values[-1]["state"] == "stopped" and 1 <= values[-1]["done"] < 96
     assert {group["num_runs"] for group in values[-1]["groups"] if group["category"] == "overall"} == {
         values[-1]["done"]
     }
@@ -117,7 +117,7 @@ def test_a_benchmark_runs_in_its_visitors_context(monkeypatch):
 def test_a_closed_tab_ends_its_benchmark():
     generator = FakeGenerator(pace=0.1)
     service, benchmarks = ready_service(generator), Benchmarks()
-    updates = benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 8})
+    updates = benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 96})
     first = next(updates)
     updates.close()
     (run,) = [run for run in benchmarks._kept() if run.id == first["run"]]
@@ -134,7 +134,7 @@ def test_a_benchmark_counts_as_an_answer_and_a_chosen_session_does_not_escape_th
     pace = Pace(lambda: seconds[0])
 
     def asked(session, address="10.0.0.1"):
-        updates = benchmark.measure(service, benchmarks, pace, Visitor(session, address), {"count": 8})
+        updates = benchmark.measure(service, benchmarks, pace, Visitor(session, address), {"count": 96})
         started.append(updates)
         return next(updates)
 
@@ -154,14 +154,14 @@ def test_a_benchmark_counts_as_an_answer_and_a_chosen_session_does_not_escape_th
 
 
 def test_an_answer_comes_between_two_prompts():
-    service = ready_service(FakeGenerator(pace=0.02))
-    run = BenchmarkRun(service, *benchmark.read_request({"count": 6}))
+    service = ready_service(FakeGenerator(pace=0.05))
+    run = BenchmarkRun(service, *benchmark.read_request({"count": 96}))
     run.start()
     while run.events.get(timeout=PATIENCE)[2]["done"] < 1:
         pass
     with service.turns.take(threading.Event(), lambda _: None) as may_run:
         assert may_run
-        assert run.prompts_done < 6
+        assert run.prompts_done < 96
     run.stop()
 
 
@@ -318,7 +318,9 @@ def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, recorded
 
     tab.evaluate(ask_for, 96)
     tab.click('[data-control="bench-run"]')
-    tab.wait_for_function("() => /^prompt [2-4] of 96/.test(document.querySelector('.bench-progress').textContent)")
+    tab.wait_for_function(
+        "() => /^prompt ([2-9]|[0-9]{2}) of 96/.test(document.querySelector('.bench-progress').textContent)"
+    )
     tab.evaluate("document.querySelector('[data-control=bench-stop]').click()")
     tab.wait_for_function("() => /^Stopped after/.test(document.querySelector('.bench-progress').textContent)")
     done = int(tab.inner_text(".bench-progress").split()[2])

@@ -19,9 +19,11 @@ HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
 async def app(scope, receive, send):
-    while (await receive()).get("more_body"):
-        pass
-    await asyncio.sleep(0.2)
+    """Takes its time over a request with a body."""
+    body = b""
+    while (message := await receive()).get("more_body"):
+        body += message["body"]
+    await asyncio.sleep(0.7 if body + message["body"] else 0)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -79,12 +81,14 @@ def test_a_head_that_grows_byte_by_byte_is_closed_too(asked):
     assert asked(talk) == b""
 
 
-def test_a_request_is_answered_however_long_it_takes_and_so_is_the_next_one(asked):
+def test_a_request_is_answered_however_long_it_takes_and_so_is_the_next_one(asked, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+
     async def talk(connect):
         reader, writer = await connect()
         for body in (b"", b"slow"):
             writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body))
-            await asyncio.sleep(0.3 if body else 0)
+            await asyncio.sleep(0.7 if body else 0)
             writer.write(body)
             assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
         # And half a head after an answer is no better than one before
@@ -122,8 +126,9 @@ def test_a_head_without_end_does_not_fill_the_memory(asked, monkeypatch):
     asked(talk)
 
 
-def test_a_large_body_after_its_refusal_is_no_head(asked):
+def test_a_large_body_after_its_refusal_is_no_head(asked, monkeypatch):
     """What comes after the answer is thrown away, so that the refusal can be read."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 60)
 
     async def talk(connect):
         reader, writer = await connect()

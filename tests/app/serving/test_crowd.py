@@ -2,19 +2,16 @@
 
 import ctypes
 import gc
-import json
 import os
 import random
 import re
-import subprocess
-import sys
 import threading
-import urllib.request
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,12 +20,11 @@ from app.serving.limits import Limits
 from app.serving.runs import Runs, trace_bytes
 from app.tools.load import Call, Reply, ask, crowd
 from app.words import page as words
-from tests.api.served import PATIENCE, any_port, wait_until
+from tests.api.served import PATIENCE, wait_until
 from tests.app import conftest
 from tests.app.conftest import ask as ask_page
-from tests.app.conftest import wait_until_finished
+from tests.app.conftest import served_apart, status, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
-from tests.faults import ROOT
 
 OPEN = {"answers_per_minute": 10_000, "answers_per_minute_address": 10_000}
 QUESTION = b"{question}"
@@ -173,7 +169,7 @@ def test_a_program_that_hangs_up_in_the_middle_frees_the_place():
 
 
 def readers_of(address: str) -> tuple[list[Reply], list[threading.Thread]]:
-    """Three programs that read a long answer each, and the replies that they will have got."""
+    """Three programs that ask for a long answer each beside a fourth, and the replies that they will have got."""
     replies = []
     readers = [threading.Thread(target=lambda: replies.append(ask(address, "Why?", 200))) for _ in range(3)]
     for reader in readers:
@@ -184,40 +180,22 @@ def readers_of(address: str) -> tuple[list[Reply], list[threading.Thread]]:
     return replies, readers
 
 
-def status(address: str) -> dict:
-    return json.loads(urllib.request.urlopen(f"{address.rstrip('/')}/status", timeout=PATIENCE).read())
-
-
 def test_a_server_that_ends_tells_its_readers():
-    blocks, address = serve(FakeGenerator(default_answer() * 4, pace=1))
+    generator = FakeGenerator(default_answer() * 4, pace=1)
+    generator.gate.clear()
+    blocks, address = serve(generator)
     replies, readers = readers_of(address)
+    generator.gate.set()
     serving.end(blocks, blocks.service, blocks.runs, blocks.benchmarks)
     for reader in readers:
         reader.join(PATIENCE)
     assert [reply.error for reply in replies] == [words.SERVER_ENDING] * 3
 
 
-def is_ready(address: str) -> bool:
-    try:
-        return status(address)["state"] == "ready"
-    except OSError:
-        return False
-
-
-def start(port: int, pace: float) -> tuple[subprocess.Popen, str]:
-    """A page in a process of its own, and its address."""
-    command = [sys.executable, "-m", "tests.app.serve_fake", str(port), str(pace)]
-    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return server, f"http://127.0.0.1:{port}"
-
-
 @pytest.mark.browser
 @pytest.mark.rare
 def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_tab):
-    port = any_port()
-    server, address = start(port, pace=1)
-    try:
-        wait_until(lambda: is_ready(address))
+    with served_apart(1) as (server, address):
         tab = open_tab(address)
         ask_page(tab, "Why?")
         tab.wait_for_function("() => Jakiro.moves.state.run.main && Jakiro.moves.state.run.main.steps.length > 2")
@@ -226,13 +204,10 @@ def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_t
         tab.wait_for_selector("#jk-chip.failed")
         tab.wait_for_selector(".toast-wrap", state="attached")
         assert tab.is_hidden(".toast-wrap"), "what the page has said is not said over it once more"
-        server, _ = start(port, pace=0)
-        wait_until(lambda: is_ready(address))
+    with served_apart(0, urlsplit(address).port):
         said = "() => /no longer kept: [1-9][0-9]* tokens of it are here/.test(document.body.textContent)"
         tab.wait_for_function(said)
         tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Why?'")
         ask_page(tab, "Why?")
         wait_until_finished(tab)
         assert tab.evaluate("Jakiro.moves.state.run.main.endReason") in ("eos", "length")
-    finally:
-        server.kill()

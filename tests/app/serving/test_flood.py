@@ -1,6 +1,5 @@
 """One network address asks for everything at once, as many visitors; another address still finds a place."""
 
-import http.client
 import re
 import threading
 
@@ -8,7 +7,7 @@ import pytest
 
 from app.tools.load import Call
 from tests.api.served import PATIENCE
-from tests.app.conftest import served
+from tests.app.conftest import come_from, served
 from tests.app.fake import FakeGenerator
 
 QUESTION = ["Why?", 16, 0, 1, 0, 0, "jakiro", "", None]
@@ -29,17 +28,6 @@ def full_page(lengths):
         generator.gate.set()
 
 
-@pytest.fixture
-def other_address(monkeypatch):
-    """Lets calls come from another address of this machine from then on."""
-
-    class Elsewhere(http.client.HTTPConnection):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, source_address=("127.0.0.2", 0), **options)
-
-    return lambda: monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
-
-
 class Flood:
     """Calls of one kind, all at once, open until `close`; `said` holds what each was told first."""
 
@@ -52,7 +40,7 @@ class Flood:
             thread.join(PATIENCE)
 
     def _ask(self, address, endpoint, values):
-        call = Call(address, endpoint, values, seconds=60)
+        call = Call(address, endpoint, values, PATIENCE)
         self._calls.append(call)
         self.said.append(next(iter(call)))
 
@@ -62,14 +50,14 @@ class Flood:
 
 
 @pytest.mark.parametrize("lengths", [FEW, MANY])
-def test_questions_of_one_address_leave_places_for_others(full_page, other_address, lengths):
+def test_questions_of_one_address_leave_places_for_others(full_page, lengths, monkeypatch):
     length, own = lengths
     flood = Flood(full_page, "generate", QUESTION, length + 1)
     refused = [data for event, data in flood.said if event == "error"]
     assert len(flood.said) == length + 1 and len(refused) == length - own, "one is answered, `own` wait"
     waiting = rf"({own}|{own + 1}) questions from your network address are waiting"
     assert all(re.match(waiting, data["error"]) for data in refused)
-    other_address()
+    come_from("127.0.0.2", monkeypatch)
     other = Flood(full_page, "generate", QUESTION, 1)
     assert [event for event, _ in other.said] == ["generating"]
     flood.close()

@@ -15,7 +15,7 @@ from app.serving.server import frame_ancestors, read_logins
 from app.tools.load import ask
 from app.words import page as words
 from tests.api.served import PATIENCE, run_apart
-from tests.app.conftest import served
+from tests.app.conftest import come_from, served
 from tests.app.fake import FakeGenerator
 
 
@@ -124,13 +124,10 @@ def unlocked():
 @pytest.fixture
 def counted(monkeypatch):
     """A page that an address may ask sixty times a minute, asked from one that has not yet, as launching has."""
-
-    class Elsewhere(http.client.HTTPConnection):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options, source_address=("127.0.0.3", 0))
-
+    # No request grows old meanwhile, however slowly they come
+    monkeypatch.setattr("app.serving.pace.MINUTE", 6000)
     with served(FakeGenerator, requests_per_minute_address=60) as (_, address):
-        monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
+        come_from("127.0.0.3", monkeypatch)
         yield address
 
 
@@ -263,6 +260,7 @@ BODY = json.dumps({"data": [], "session_hash": "chosen by the client"})
 def page(request, monkeypatch):
     """The address of a page, on a Space where the parameter says so."""
     monkeypatch.delenv("SPACE_ID", raising=False)
+    monkeypatch.setattr("app.serving.pace.MINUTE", 6000)
     if request.param:
         monkeypatch.setenv("SPACE_ID", "ada/jakiro")
     with served(FakeGenerator, requests_per_minute_address=LIMIT) as (_, address):

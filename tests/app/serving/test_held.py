@@ -1,67 +1,38 @@
 """One address holds requests open, whole ones and halves; another is answered meanwhile, and the end comes."""
 
-import json
 import os
 import resource
 import signal
 import socket
-import subprocess
-import sys
-import time
-import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
 
 from app.tools.load import Call
-from tests.api.served import any_port
+from tests.api.served import PATIENCE
+from tests.app.conftest import served_apart, status
 from tests.app.serving.test_flood import QUESTION
-from tests.faults import ROOT
 
-SECONDS = 180
 # What most systems let a process open, unless it asks for more
 FILES = 1024
 
 
 @pytest.fixture
-def free_port() -> int:
-    return any_port()
-
-
-@pytest.fixture
-def page(free_port):
+def page():
     """(process, address) of a page in a process of its own, which its system gives few files at first."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.app.serve_fake", str(free_port), "0.1"],
-        cwd=ROOT, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard)),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    address = f"http://127.0.0.1:{free_port}/"
-    deadline = time.monotonic() + SECONDS
-    while state(address) != "ready":
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.2)
-    yield process, address
-    process.kill()
-    process.wait()
-
-
-def state(address: str, seconds: float = 5) -> str | None:
-    try:
-        with urllib.request.urlopen(f"{address}status", timeout=seconds) as answer:
-            return json.load(answer)["state"]
-    except OSError:
-        return None
+    with served_apart(0.1, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))) as page:
+        yield page
 
 
 class Crowd:
     """Connections of another address of this machine, with what each has sent; all open until `close`."""
 
-    def __init__(self, port: int) -> None:
-        self._port, self._open = port, []
+    def __init__(self, address: str) -> None:
+        self._port, self._open = urlsplit(address).port, []
 
     def hold(self, sent: str) -> None:
-        line = socket.create_connection(("127.0.0.1", self._port), SECONDS, source_address=("127.0.0.2", 0))
+        line = socket.create_connection(("127.0.0.1", self._port), PATIENCE, source_address=("127.0.0.2", 0))
         line.sendall(sent.replace("\n", "\r\n").encode())
         self._open.append(line)
 
@@ -88,15 +59,15 @@ def half(number: int) -> str:
 
 
 @pytest.mark.rare
-def test_another_address_is_answered_while_one_holds_twelve_hundred_requests(page, free_port):
+def test_another_address_is_answered_while_one_holds_twelve_hundred_requests(page):
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most[1]), most[1]))
-    crowd = Crowd(free_port)
+    crowd = Crowd(page[1])
     try:
         for number in range(1200):
             crowd.hold(half(number))
-        assert state(page[1], SECONDS) == "ready"
-        call = Call(page[1], "generate", QUESTION, seconds=SECONDS)
+        assert status(page[1])["state"] == "ready"
+        call = Call(page[1], "generate", QUESTION, PATIENCE)
         events = list(call)
         assert events[-1][0] == "complete" and events[-1][1][0]["state"] == "done"
         assert sum(answer.startswith(b"HTTP/1.1 429") for answer in crowd.answers()) >= 200
@@ -106,14 +77,14 @@ def test_another_address_is_answered_while_one_holds_twelve_hundred_requests(pag
 
 
 @pytest.mark.rare
-def test_sigterm_ends_the_page_in_seconds_whatever_is_open(page, free_port):
+def test_sigterm_ends_the_page_in_seconds_whatever_is_open(page):
     process, address = page
-    crowd = Crowd(free_port)
+    crowd = Crowd(address)
     for number in range(40):
         crowd.hold(half(number))
-    call = Call(address, "generate", [*QUESTION[:1], 2000, *QUESTION[2:]], seconds=SECONDS)
+    call = Call(address, "generate", [*QUESTION[:1], 2000, *QUESTION[2:]], PATIENCE)
     assert next(iter(call))[0] == "generating"
     os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(SECONDS) == 0
+    assert process.wait(PATIENCE) == 0
     call.close()
     crowd.close()

@@ -9,7 +9,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.asking import Asking
 from app.page.handlers import begin
 from app.serving import turns as turns_module
 from app.serving.limits import Limits
@@ -19,21 +18,16 @@ from app.serving.turns import Turns
 from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.cli.fields import filled, options_from
-from jakiro.config import SamplingParams, TreeConfig
 from tests.api.served import PATIENCE
+from tests.app.asked import asking, begun
 from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator, default_answer
 
 LONG = default_answer() * 20  # at full pace some twenty seconds, so that what ends sooner was stopped
 
 
-def asking(text="Why?", length=8, methods=("jakiro",)) -> Asking:
-    return Asking(({"role": "user", "content": text},), SamplingParams(max_new_tokens=length), TreeConfig(), methods)
-
-
-def finished(service, text="Why?", **options) -> AnswerRun:
-    run = AnswerRun(service, asking(text, **options))
-    run.start()
+def finished(service, length=8) -> AnswerRun:
+    run = begun(service, asking(length=length))
     assert run.finished.wait(PATIENCE)
     return run
 
@@ -160,12 +154,10 @@ def test_the_mean_of_the_answers_before_is_a_running_one(monkeypatch):
 
 def test_a_full_queue_refuses_and_a_place_left_is_free_again():
     service = ready_service(FakeGenerator(LONG, pace=1.0), queue_length=1)
-    first, second = AnswerRun(service, asking(length=1000)), None
-    first.start()
+    first = begun(service, asking(length=1000))
     while not service.turns.numbers()["running"]:
         time.sleep(0.01)
-    second = AnswerRun(service, asking())
-    second.start()
+    second = begun(service, asking())
     with pytest.raises(ValueError, match=words.QUEUE_FULL):
         AnswerRun(service, asking())
     second.stop()
@@ -237,25 +229,23 @@ def break_after(generator, steps: int, error: Exception) -> list:
     return held
 
 
-@pytest.mark.parametrize("kind", [MemoryError, RuntimeError])
-def test_out_of_memory_is_told_with_the_length_its_memory_is_freed_and_the_next_answer_works(kind):
+@pytest.mark.parametrize(
+    ("kind", "about", "said"),
+    [
+        (MemoryError, "CUDA out of memory. Tried to allocate 2 GiB", words.OUT_OF_MEMORY_AT),
+        (RuntimeError, "CUDA out of memory. Tried to allocate 2 GiB", words.OUT_OF_MEMORY_AT),
+        (KeyError, "secret", words.UNEXPECTED),
+    ],
+)
+def test_an_error_in_the_middle_is_told_keeps_what_was_made_and_frees_the_place_and_memory(kind, about, said):
     generator = FakeGenerator()
     service = ready_service(generator)
-    held = break_after(generator, 2, kind("CUDA out of memory. Tried to allocate 2 GiB"))
+    held = break_after(generator, 3, kind(about))
     run = finished(service, length=64)
     tokens = 40 + len(run.traces["jakiro"].token_ids)
-    assert last_event(run) == ("error", None, words.OUT_OF_MEMORY_AT.format(tokens=tokens))
-    assert held and held[0]() is None
-    assert last_event(finished(service)) == ("done", None, None)
-
-
-def test_an_error_in_the_middle_keeps_what_was_made_and_frees_the_place():
-    generator = FakeGenerator()
-    service = ready_service(generator)
-    break_after(generator, 3, KeyError("secret"))
-    run = finished(service, length=64)
-    assert last_event(run) == ("error", None, words.UNEXPECTED.format(kind="KeyError"))
+    assert last_event(run) == ("error", None, said.format(tokens=tokens, kind="KeyError"))
     assert len(run.traces["jakiro"].steps) == 3
+    assert said is words.UNEXPECTED or held[0]() is None
     assert last_event(finished(service)) == ("done", None, None)
 
 

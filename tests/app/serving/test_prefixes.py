@@ -6,15 +6,14 @@ import gradio as gr
 import pytest
 import starlette.requests
 
-from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.page import handlers
 from app.serving.limits import Limits
 from app.serving.runs import Runs, Visitor
-from app.serving.worker import ModelService, batches
-from jakiro.config import SamplingParams, TreeConfig
+from app.serving.worker import ModelService
 from jakiro.trace import Header
 from tests.api.served import PATIENCE
+from tests.app.asked import asking, events_of
 from tests.support import tiny_generator
 
 ADA, BOB = Visitor("tab of ada", "10.0.0.1"), Visitor("tab of bob", "10.0.0.1")
@@ -33,11 +32,10 @@ def service():
     return made
 
 
-def headers(service, runs, visitor, methods=("autoregressive", "jakiro"), question="Why is it so?") -> list[Header]:
+def headers(service, runs, visitor, methods=("autoregressive", "jakiro")) -> list[Header]:
     """Asks, waits for the end, and returns the lanes' headers."""
-    asking = Asking(({"role": "user", "content": question},), SamplingParams(max_new_tokens=6), TreeConfig(), methods)
-    run = handlers.begin(service, runs, visitor, asking)
-    assert [event for batch in batches(run.events, 0.01) for event in batch][-1] == ("done", None, None)
+    run = handlers.begin(service, runs, visitor, asking(length=6, methods=methods))
+    assert events_of(run)[-1] == ("done", None, None)
     return [trace.header for trace in run.traces.values()]
 
 
@@ -84,10 +82,8 @@ def test_tabs_and_programs_with_an_open_connection_are_the_same_visitor_until_th
 
 
 def test_who_leaves_during_an_answer_is_forgotten_too(service):
-    messages = ({"role": "user", "content": "Why?"},)
-    asking = Asking(messages, SamplingParams(max_new_tokens=40), TreeConfig(), ("jakiro",))
     runs = Runs(service.limits)
-    run = handlers.begin(service, runs, ADA, asking)
+    run = handlers.begin(service, runs, ADA, asking(length=40))
     assert run.events.get(timeout=PATIENCE)[0] == "header"
     handlers.forget(service, runs, run.id)
     assert run.finished.wait(PATIENCE) and len(service.prefixes) == 0

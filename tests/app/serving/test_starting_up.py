@@ -91,7 +91,7 @@ def test_what_cannot_be_used_is_one_sentence_without_passwords(no_proxies, name,
 
 def started(*command: str, **variables: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, *command], env=os.environ | variables, capture_output=True, text=True, timeout=120
+        [sys.executable, *command], env=os.environ | variables, capture_output=True, text=True, timeout=600
     )
 
 

@@ -6,35 +6,27 @@ import time
 
 import pytest
 
-from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.devices.zero import ZeroDevice
 from app.page import handlers
 from app.serving.limits import Limits
 from app.serving.runs import Runs, Visitor
-from app.serving.worker import RETURN_SECONDS, AnswerRun, ModelService, batches
+from app.serving.worker import RETURN_SECONDS, AnswerRun, ModelService
 from app.words import page as words
 from jakiro import starting
-from jakiro.config import SamplingParams, TreeConfig
 from tests.api.served import PATIENCE, wait_until
+from tests.app.asked import asking, begun, events_of
 from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator, default_answer
 
-LONG = default_answer() * 20  # a race of 256 tokens takes 15 s at full pace, so that what ends sooner was stopped
+LONG = default_answer() * 20  # a race of 256 tokens takes 15 s at pace 1, so that what ends sooner was stopped
 
 
-def asking(methods=("autoregressive", "jakiro"), length=256) -> Asking:
-    messages = ({"role": "user", "content": "Why?"},)
-    return Asking(messages, SamplingParams(max_new_tokens=length), TreeConfig(), methods)
-
-
-def events_of(run: AnswerRun) -> list:
-    return [event for batch in batches(run.events, 0.01) for event in batch]
+RACE = asking(length=256, methods=("autoregressive", "jakiro"))
 
 
 def test_a_race_gives_headers_before_steps_and_equal_texts():
-    run = AnswerRun(ready_service(FakeGenerator()), asking())
-    run.start()
+    run = begun(ready_service(FakeGenerator()), RACE)
     events = events_of(run)
     first_step = next(i for i, event in enumerate(events) if event[0] == "step")
     assert [event[:2] for event in events[:first_step]] == [("header", "autoregressive"), ("header", "jakiro")]
@@ -48,8 +40,7 @@ def test_a_race_gives_headers_before_steps_and_equal_texts():
 
 def test_stop_frees_the_model_and_keeps_what_was_made():
     generator = FakeGenerator(LONG, pace=1.0)
-    run = AnswerRun(ready_service(generator), asking())
-    run.start()
+    run = begun(ready_service(generator), RACE)
     while not (drafted := run.traces.get("jakiro")) or not drafted.steps:
         time.sleep(0.01)
     run.stop()
@@ -61,7 +52,7 @@ def test_stop_frees_the_model_and_keeps_what_was_made():
 
 def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch):
     service = ready_service(FakeGenerator())
-    run = AnswerRun(service, asking(("jakiro",), length=4))
+    run = AnswerRun(service, asking())
 
     def no_thread():
         raise RuntimeError("can't start new thread")
@@ -70,9 +61,7 @@ def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch
     with pytest.raises(RuntimeError, match="new thread"):
         run.start()
     assert run.finished.is_set() and service.turns.numbers()["waiting"] == 0
-    after = AnswerRun(service, asking(("jakiro",), length=4))
-    after.start()
-    assert events_of(after)[-1] == ("done", None, None)
+    assert events_of(begun(service, asking()))[-1] == ("done", None, None)
 
 
 def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_waits():
@@ -87,8 +76,7 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
     service.start()
     wait_until(lambda: service.chip()["text"] == words.CHIP_MEASURING)
     assert service.chip()["state"] == "loading"
-    run = AnswerRun(service, asking())
-    run.start()
+    run = begun(service, RACE)
     assert run.events.get(timeout=PATIENCE) == ("wait", None, words.WAITING_FOR_MODEL)
     may_measure.set()
     assert events_of(run)[-1][0] == "done"
@@ -127,9 +115,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
     service.start()
     assert service.turns.wait_for(lambda: service.settled, PATIENCE)
     assert service.chip()["state"] == "failed"
-    run = AnswerRun(service, asking())
-    run.start()
-    assert events_of(run) == [("error", None, "The model could not be loaded: No folder “x”.")]
+    assert events_of(begun(service, RACE)) == [("error", None, "The model could not be loaded: No folder “x”.")]
 
 
 VALUES = {
@@ -141,16 +127,16 @@ VALUES = {
 
 def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
     monkeypatch.setattr("app.serving.worker.RETURN_SECONDS", 0.5)
-    generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
+    generator, runs = FakeGenerator(LONG, pace=4.0), Runs(Limits())
     updates = handlers.generate(ready_service(generator), runs, Visitor("tab"), VALUES)
-    next(updates)
+    run = runs.find(next(updates)["run"])
     updates.close()
-    wait_until(lambda: not generator.active)
+    assert run.finished.wait(PATIENCE) and run.traces["jakiro"].end_reason == "stopped"
 
 
 def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monkeypatch):
     monkeypatch.setattr("app.serving.worker.METERED_SECONDS", 0.5)
-    generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
+    generator, runs = FakeGenerator(LONG, pace=4.0), Runs(Limits())
     service = ready_service(generator)
     for metered in (False, True):
         service.device.metered = metered
@@ -169,7 +155,7 @@ def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monk
 
 def test_an_answer_that_nobody_reads_makes_room_for_who_waits(monkeypatch):
     monkeypatch.setattr("app.serving.worker.PATIENCE_SECONDS", 0.3)
-    generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
+    generator, runs = FakeGenerator(LONG, pace=4.0), Runs(Limits())
     service = ready_service(generator)
     updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": "a" * 32})
     next(updates)
@@ -182,7 +168,7 @@ def test_an_answer_that_nobody_reads_makes_room_for_who_waits(monkeypatch):
 
 
 def test_who_comes_back_gets_the_whole_answer_in_order_and_stops_it():
-    generator, runs = FakeGenerator(LONG, pace=0.5), Runs(Limits())
+    generator, runs = FakeGenerator(LONG, pace=2.0), Runs(Limits())
     service, run_id = ready_service(generator), "a" * 32
     updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": run_id})
     assert next(updates)["run"] == run_id
@@ -239,13 +225,15 @@ def told_of(updates) -> dict[int, list]:
 
 
 def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes_back():
-    generator, runs, run_id = FakeGenerator(LONG, pace=0.02), Runs(Limits()), "a" * 32
+    generator, runs, run_id = FakeGenerator(LONG), Runs(Limits()), "a" * 32
     service = ready_service(generator)
+    generator.gate.clear()
     updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": run_id})
     first, run = next(updates), runs.find(run_id)
     assert handlers.put_aside(runs, run_id) and handlers.put_aside(runs, run_id), "a second time says the same"
     told = told_of([first, *updates])  # ends by itself
     assert not run.finished.is_set() and told[max(told)][-1][0] != "done"
+    generator.gate.set()
     run._left -= RETURN_SECONDS + 1
     assert run.seconds_alone == 0
     told |= told_of(handlers.resume(service, runs, Visitor("tab"), run_id))
