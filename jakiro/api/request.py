@@ -69,7 +69,7 @@ class ResponseFormat(_Strict):
             if self.json_schema is None:
                 raise ValueError("response_format of type json_schema needs json_schema with a schema.")
             return Grammar("json_schema", self.json_schema.json_schema)
-        return Grammar("json") if self.type == "json_object" else None
+        return Grammar("json_schema", {"type": "object"}) if self.type == "json_object" else None
 
 
 class _Body(_Strict):
