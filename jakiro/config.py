@@ -160,11 +160,12 @@ _RANGES = {
     "presence_penalty": ("Presence penalty", -MOST_PENALTY, MOST_PENALTY, "-2 to 2, 0 for none"),
     "frequency_penalty": ("Frequency penalty", -MOST_PENALTY, MOST_PENALTY, "-2 to 2, 0 for none"),
 }
-# Settings that are whole numbers: the least, and a sentence's beginning
+# Settings that are whole numbers: the least, the most, and a sentence's beginning
 _COUNTS = {
-    "top_k": (0, "Top-k must be a whole number, 0 or more"),
-    "max_new_tokens": (1, "Length must be a whole number of tokens, 1 or more"),
-    "no_repeat_ngram_size": (0, "N-gram size must be a whole number of tokens, 0 for none"),
+    "top_k": (0, math.inf, "Top-k must be a whole number, 0 or more"),
+    "seed": (0, MAX_SEED - 1, "Seed must be a whole number from 0 to 2^63 - 1"),
+    "max_new_tokens": (1, math.inf, "Length must be a whole number of tokens, 1 or more"),
+    "no_repeat_ngram_size": (0, math.inf, "N-gram size must be a whole number of tokens, 0 for none"),
 }
 
 
@@ -236,16 +237,12 @@ class SamplingParams:
         for name, (label, least, most, in_words) in _RANGES.items():
             value = getattr(self, name)
             _require_fit(is_number(value) and least <= value <= most, f"{label} must be {in_words}", value)
-        for name, (least, wanted) in _COUNTS.items():
-            _require_fit(is_count(getattr(self, name), least), wanted, getattr(self, name))
+        for name, (least, most, wanted) in _COUNTS.items():
+            value = getattr(self, name)
+            _require_fit(is_count(value, least) and value <= most, wanted, value)
         at_least = f"Temperature must be 0, which is greedy, or at least {LEAST_TEMPERATURE:g}"
         _require_fit(self.greedy or self.temperature >= LEAST_TEMPERATURE, at_least, self.temperature)
         _require_fit(is_number(self.top_p) and 0 < self.top_p <= 1, "Top-p must be above 0 and at most 1", self.top_p)
-        _require_fit(
-            is_count(self.seed, 0) and self.seed < MAX_SEED,
-            "Seed must be a whole number from 0 to 2^63 - 1",
-            self.seed,
-        )
         _require_fit(
             isinstance(self.stop, (list, tuple))
             and len(self.stop) <= MOST_STOPS

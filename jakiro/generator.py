@@ -66,7 +66,7 @@ class JakiroGenerator:
         self.notices = list(notices)
         self._resources, self._drafters = resources, dict(drafters or {})
         self.known_methods = methods
-        self._measures = measures and not self.target.chains_only
+        self._measures = measures
         self._known_profile: DeviceProfile | None = None
         # By method and number of threads
         self._profiles: dict[tuple[str, int], DeviceProfile] = {}
@@ -95,7 +95,7 @@ class JakiroGenerator:
             target: a known name (`jakiro.zoo.table`), a folder, a GGUF file or a Hub id.
             head: a known name, a folder or a Hub id; "none" loads no head; None takes the target's own.
             device: "cpu" or "cuda"; None takes a GPU if there is one.
-            dtype: "float32", "bfloat16", "float16", "8bit" or "4bit"; None takes what suits the device.
+            dtype: "float32", "bfloat16" or "float16"; None takes what suits the device.
             numerics: "exact" makes plain and drafted passes round alike, "fast" does not; None takes exact, but fast on
                 a GPU with slow float64.
             graphs: on a GPU, capture passes as CUDA graphs at load; False runs them kernel by kernel.
@@ -142,7 +142,7 @@ class JakiroGenerator:
             other.target = self.target.with_numerics(numerics)
             if self.slots is not None:
                 other.slots = self.slots.for_target(other.target)
-                other.target = other.slots.settle(self.drafter(PLAIN), self.drafter(PLAIN))
+                other.target = other.slots.settle(self.drafter(PLAIN))
             other._resources = replace(self._resources, target=other.target)
             other._known_profile, other._profiles = None, {}
             self._under[numerics] = other
@@ -230,8 +230,7 @@ class JakiroGenerator:
     def profile_of(self, method: Method) -> DeviceProfile | None:
         """What passes cost here under a method, timed on first use, in about half a second on a small CPU.
 
-        None where nothing is measured, where the target scores no trees, and where a GPU runs passes kernel by kernel,
-        which costs the same for any tree.
+        None where nothing is measured, and where a GPU runs passes kernel by kernel, which costs the same for any tree.
         """
         if self._known_profile is not None or not self._measures or (self.slots is not None and not self.slots.replays):
             return self._known_profile

@@ -26,35 +26,10 @@ class Cancelled(Exception):
     """Raised by a listener to end the step that is reported; what is fetched already is kept."""
 
 
-class _Clock:
-    """Seconds by step; those of a step within a step are counted for the inner one alone."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._running: list[str] = []
-        self._since = time.perf_counter()
-
-    @property
-    def step(self) -> str | None:
-        return self._running[-1] if self._running else None
-
-    def _count(self) -> None:
-        now = time.perf_counter()
-        if self._running:
-            self.seconds[self.step] = self.seconds.get(self.step, 0.0) + now - self._since
-        self._since = now
-
-    def begin(self, step: str) -> None:
-        self._count()
-        self._running.append(step)
-
-    def end(self) -> None:
-        self._count()
-        self._running.pop()
-
-
 _listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
-_clock: ContextVar[_Clock | None] = ContextVar("clock", default=None)
+# Seconds by step, and the step that runs
+_seconds: ContextVar[dict[str, float] | None] = ContextVar("seconds", default=None)
+_running: ContextVar[str | None] = ContextVar("running", default=None)
 
 
 @contextmanager
@@ -69,26 +44,30 @@ def reporting_to(listener: OnProgress) -> Iterator[None]:
 
 @contextmanager
 def timed() -> Iterator[dict[str, float]]:
-    """Yields seconds by step, filled in while the block runs; a `timed` block inside it counts for itself alone."""
-    clock = _Clock()
-    token = _clock.set(clock)
+    """Yields seconds by step, right once the block has ended; a `timed` block inside it counts for itself alone."""
+    seconds: dict[str, float] = {}
+    counted, running = _seconds.set(seconds), _running.set(None)
     try:
-        yield clock.seconds
+        yield seconds
     finally:
-        _clock.reset(token)
+        _seconds.reset(counted)
+        _running.reset(running)
 
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """A step of a start, one of `STEPS`; the clock of a step around it stops meanwhile."""
-    clock = _clock.get() or _Clock()
-    before = clock.step
-    clock.begin(name)
+    """A step of a start, one of `STEPS`; the seconds of a step within it are counted for the inner one alone."""
+    seconds, before, start = _seconds.get(), _running.get(), time.perf_counter()
+    token = _running.set(name)
     tell(name)
     try:
         yield
     finally:
-        clock.end()
+        _running.reset(token)
+        spent = time.perf_counter() - start
+        for each, sign in ((name, 1), (before, -1)):
+            if seconds is not None and each is not None:
+                seconds[each] = seconds.get(each, 0.0) + sign * spent
         if before is not None:
             tell(before)
 
@@ -102,11 +81,6 @@ def tell(name: str, share: float | None = None, total_bytes: int | None = None) 
     listener = _listener.get()
     if listener is not None:
         listener(name, share, total_bytes)
-
-
-def listens() -> bool:
-    """Whether this thread has a listener."""
-    return _listener.get() is not None
 
 
 @contextmanager

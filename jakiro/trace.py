@@ -8,8 +8,9 @@ the end of the text; delivered tau counts what came into the text.
 
 import json
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from typing import NamedTuple
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from types import UnionType
+from typing import NamedTuple, get_args, get_origin
 
 SCHEMA_VERSION = 1
 
@@ -355,41 +356,30 @@ def _plain(value):
     return value
 
 
-def _read(kind, values: dict):
-    names = {f.name for f in fields(kind)}
+def _read(kind, value):
+    """What is annotated as this kind, from JSON's types."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is bytes:
+        return bytes.fromhex(value)
+    if kind is float and not isinstance(value, (int, float)):
+        raise TraceError(f"This file is not a trace: {value!r} stands where a number should.")
+    if origin is UnionType:
+        return None if value is None else _read(inner[0], value)
+    if origin is tuple:
+        kinds = [inner[0]] * len(value) if inner[-1] is ... else inner
+        return tuple(_read(each, item) for each, item in zip(kinds, value, strict=True))
+    if origin is dict:
+        return {name: _read(inner[1], item) for name, item in value.items()}
+    if kind in (Scored, Ranked):
+        return kind(*_read(tuple[tuple(kind.__annotations__.values())], value))
+    return _read_fields(kind, value) if is_dataclass(kind) else value
+
+
+def _read_fields(kind, values: dict):
     missing = sorted(f.name for f in fields(kind) if f.default is MISSING is f.default_factory and f.name not in values)
     if missing:
         raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")
-    given = {name: values[name] for name in names & set(values)}
-    return kind(**{name: _READERS[name](value) if name in _READERS else value for name, value in given.items()})
-
-
-def _scored(values: list) -> tuple[Scored, ...]:
-    return tuple(Scored(token_id, bytes.fromhex(piece), logprob) for token_id, piece, logprob in values)
-
-
-def _ranked(values: list) -> tuple[Ranked, ...]:
-    return tuple(Ranked(rank, _scored(tokens)) for rank, tokens in values)
-
-
-# From JSON's types, by the field's name; all others are as they are
-_READERS = {
-    **dict.fromkeys(("piece", "target_choice_piece", "bonus_piece", "first_piece"), bytes.fromhex),
-    **dict.fromkeys(
-        ("also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers", "prefix_ids"), tuple
-    ),
-    # Of a plan it is their number
-    "nodes": lambda nodes: tuple(_read(Node, node) for node in nodes) if isinstance(nodes, list) else nodes,
-    "plan": lambda plan: _read(Plan, plan),
-    "curve": lambda curve: tuple((int(nodes), float(speed)) for nodes, speed in curve),
-    "evidence": lambda by_name: {str(name): tuple(map(float, numbers)) for name, numbers in by_name.items()},
-    "logprobs": lambda places: tuple(map(_scored, places)),
-    "first_logprobs": _scored,
-    "alternatives": _ranked,
-    "first_alternatives": _ranked,
-    "prefix_pieces": lambda pieces: tuple(map(bytes.fromhex, pieces)),
-    "forced": lambda places: tuple((place, token_id) for place, token_id in places),
-}
+    return kind(**{f.name: _read(f.type, values[f.name]) for f in fields(kind) if f.name in values})
 
 
 def _check_step(position: int, step: Step) -> None:
@@ -406,6 +396,3 @@ def _check_step(position: int, step: Step) -> None:
         if not 0 < index < len(step.nodes) or step.nodes[index].parent != before:
             raise TraceError(f"This file is not a trace: the accepted path of step {position} is no path.")
         before = index
-    for name in ("draft_ms", "verify_ms", "other_ms"):
-        if not isinstance(getattr(step, name), (int, float)):
-            raise TraceError(f"This file is not a trace: {name} of step {position} is not a number.")

@@ -182,7 +182,7 @@ def drop(*path):
         (drop("steps", 1, "nodes", 2, "margin"), "a node lacks the field “margin”."),
         (drop("steps", 0, "plan", "why"), "a plan lacks the field “why”."),
         (put("steps", 0, "nodes", 1, "piece", value="zz"), "This file is not a trace: "),
-        (put("steps", 0, "nodes", 1, "evidence", value={"router_weights": ["much"]}), "This file is not a trace: "),
+        (put("steps", 0, "nodes", 1, "evidence", value={"router_weights": ["much"]}), "'much' stands where"),
         (put("steps", 0, "nodes", value=None), "This file is not a trace: "),
         (put("steps", 2, "index", value=5), "step 2 says it is step 5."),
         (put("steps", 2, "nodes", value=[]), "step 2 has no nodes."),
@@ -191,7 +191,7 @@ def drop(*path):
         (put("steps", 0, "nodes", 0, "parent", value=0), "node 0 of step 0 does not fit its parent."),
         (put("steps", 0, "accepted_path", value=[1, 4, 5]), "the accepted path of step 0 is no path."),
         (put("steps", 0, "accepted_path", value=[0]), "the accepted path of step 0 is no path."),
-        (put("steps", 3, "verify_ms", value="fast"), "verify_ms of step 3 is not a number."),
+        (put("steps", 3, "verify_ms", value="fast"), "'fast' stands where a number should."),
     ],
 )
 def test_what_is_no_trace_is_refused_in_one_sentence(change, sentence):

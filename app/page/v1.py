@@ -46,17 +46,17 @@ class PageBackend:
         service, events = self._service, Arriving()
         # Each request is a visitor: many programs ask for several answers at once, and all wait in the one queue
         visitor = Visitor(uuid.uuid4().hex, caller.key or caller.address, stays=False)
-        prefixes = service.prefixes.of((caller.key, wish.cache_key)) if caller.key else None
+        prefixes = service.prefixes.of((caller.key, wish.body.prompt_cache_key)) if caller.key else None
         try:
-            method = read_method((wish.own and wish.own.method) or DEFAULT.name, service.methods)
+            method = read_method(wish.own.method or DEFAULT.name, service.methods)
             asking = Asking(
                 wish.messages,
                 wish.sampling,
                 AUTOMATIC_TREE,
                 (method,),
                 raw=wish.raw,
-                template_arguments=wish.template_arguments,
-                answer_prefix_ids=wish.answer_prefix_ids,
+                template_arguments=wish.body.chat_template_kwargs,
+                answer_prefix_ids=tuple(wish.own.answer_prefix_ids),
             )
             run = handlers.begin(service, self._runs, visitor, asking, False, prefixes=prefixes, events=events)
         except Busy as error:

@@ -97,10 +97,10 @@ def application(
         async def answered(request: Request) -> _Answer:
             caller = _check(request, keys, closed)
             wish = read(await _body(request, most_bytes), backend.most_tokens)
-            if wish.model != backend.model:
-                sentence = f"There is no model {shortened(wish.model)} here; ask for {backend.model!r}."
+            if wish.body.model != backend.model:
+                sentence = f"There is no model {shortened(wish.body.model)} here; ask for {backend.model!r}."
                 raise Refusal(404, sentence, "model", "model_not_found")
-            return _Answer(backend.answer(wish, caller), Reply(wish, backend.model), wish.stream)
+            return _Answer(backend.answer(wish, caller), Reply(wish, backend.model), wish.body.stream)
 
         return answered
 

@@ -67,16 +67,15 @@ class OneGenerator:
 
     def _decode(self, wish: Wish, caller: Caller, events: Arriving, halt: threading.Event) -> None:
         asked = wish.messages[0]["content"] if wish.raw else wish.messages
-        prefixes = self._prefixes.of((caller.key, wish.cache_key)) if caller.key else None
-        method = wish.own.method if wish.own else None
+        prefixes = self._prefixes.of((caller.key, wish.body.prompt_cache_key)) if caller.key else None
         stream = self._generator.stream(
             asked,
             wish.sampling,
-            method,
+            wish.own.method,
             raw=wish.raw,
             prefixes=prefixes,
-            template_arguments=wish.template_arguments,
-            answer_prefix_ids=wish.answer_prefix_ids,
+            template_arguments=wish.body.chat_template_kwargs,
+            answer_prefix_ids=wish.own.answer_prefix_ids,
         )
         try:
             events.put(("header", None, stream.trace.header))

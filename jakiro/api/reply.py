@@ -43,7 +43,7 @@ class Reply:
         kind = "text_completion" if wish.raw else "chat.completion"
         self._head = {
             "id": f"{'cmpl' if wish.raw else 'chatcmpl'}-{uuid.uuid4().hex}",
-            "object": kind if wish.raw or not wish.stream else f"{kind}.chunk",
+            "object": kind if wish.raw or not wish.body.stream else f"{kind}.chunk",
             "created": int(time.time()),
             "model": model,
             "system_fingerprint": f"jakiro-{__version__}",
@@ -61,7 +61,7 @@ class Reply:
         self.trace.end_reason = payload
         before = [] if self.trace.steps else self._add(self._part(None))
         last = self._chunk(Part(""), reason=self._reason())
-        usage = [self._head | {"choices": []} | self._numbers()] if self._wish.include_usage else []
+        usage = [self._head | {"choices": []} | self._numbers()] if self._wish.body.stream_options.include_usage else []
         return [*before, last | self._told({}), *usage]
 
     def whole(self) -> dict:
@@ -90,12 +90,12 @@ class Reply:
             provenance += [_provenance(step, *each) for each in enumerate(_committed_pieces(step))]
             alternatives += step.alternatives
         text, own = header.first_text if step is None else step.text, self._wish.own
-        told = {"provenance": provenance} if own and own.provenance else {}
-        told |= {"alternatives": list(map(_alternatives, alternatives))} if own and own.alternatives else {}
+        told = {"provenance": provenance} if own.provenance else {}
+        told |= {"alternatives": list(map(_alternatives, alternatives))} if own.alternatives else {}
         return Part(text, logprobs, told)
 
     def _add(self, part: Part) -> list[dict]:
-        if not self._wish.stream:
+        if not self._wish.body.stream:
             self._parts.append(part)
             return []
         said = part.text or part.logprobs or part.own
@@ -134,7 +134,7 @@ class Reply:
 
     def _told(self, own: Mapping[str, Sequence[dict]]) -> dict:
         """What stands under "jakiro", for clients that have asked."""
-        if self._wish.own is None:
+        if self._wish.body.jakiro is None:
             return {}
         header = self.trace.header
         return {EXTENSION: {"method": header.method, "seed": self._wish.sampling.seed} | dict(own)}

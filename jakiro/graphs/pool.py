@@ -13,7 +13,6 @@ import torch
 from jakiro import starting
 from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
-from jakiro.engine.costs import time_passes
 from jakiro.graphs.cache import SMALLEST_COLUMNS
 from jakiro.graphs.capture import Graphs
 from jakiro.graphs.probe import NUM_PROMPT, rounds_alike
@@ -21,8 +20,6 @@ from jakiro.graphs.slot import MOST_DRAFT_ROWS, MOST_NODES, Slot
 from jakiro.system import empty_cache
 from jakiro.target.model import TargetModel
 
-# A pass over more rows that takes no more than so many times as long
-FREE_ROWS_RATIO = 1.02
 # Prompt and answer that a slot holds; with the widest tree they fill a whole column step.
 SLOT_TOKENS = 2048 - MOST_NODES
 
@@ -123,27 +120,18 @@ class Slots:
             self._give_back(slot)
         self.capture_seconds = time.perf_counter() - start
 
-    def settle(self, plain: Drafter, drafter: Drafter) -> TargetModel:
-        """The target as it computes in slots, to be used from now on: how many rows plain passes have, and whether
-        plain and drafted ones round alike with this drafter. Before `prepare`.
+    def settle(self, drafter: Drafter) -> TargetModel:
+        """The target as it computes in slots, to be used from now on: whether plain and drafted passes round alike with
+        this drafter. Before `prepare`.
         """
-        plain_rows, alike, most = 1, True, self.tree.nodes
-        if self.replays and self.target.numerics == "fast":
-            one, many = (ms for _, ms in time_passes(self.target, plain, (1, most), slots=self))
-            # The fewer numbers of rows there are, the less texts differ in fast numerics
-            plain_rows = most if many <= FREE_ROWS_RATIO * one else 1
+        alike = True
         if self.target.bit_identical:
             slot, give_back = self.borrow(drafter, SamplingParams(), self.tree, NUM_PROMPT, NUM_PROMPT + 2)
             try:
                 alike = rounds_alike(slot)
             finally:
                 give_back()
-        if plain_rows > 1:
-            # Their passes are those of another number of rows
-            with self._lock:
-                self._retired += self._free
-                self._free = []
-        self.target = self.target.seen_in_slots(plain_rows, alike)
+        self.target = self.target.seen_in_slots(alike)
         return self.target
 
     @property

@@ -115,9 +115,9 @@ class Methods(Mapping[str, Method]):
         """The method whose heads are of this kind, see `DraftConfig.kind`."""
         return self._by_kind[kind]
 
-    def drafter_of(self, head: DraftHead, info: dict | None = None) -> Drafter:
+    def drafter_of(self, head: DraftHead) -> Drafter:
         """The drafter for a head where no method is named."""
-        return self.drafting_with(head.config.kind).drafter(head, info)
+        return self.drafting_with(head.config.kind).drafter(head)
 
 
 METHODS = Methods(

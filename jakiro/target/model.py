@@ -14,29 +14,20 @@ from torch import Tensor, nn
 from jakiro.config import NUMERICS
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.kernels.cache import PassCache, RowCache
-from jakiro.kernels.compiled.linear import BlockLinear
 from jakiro.kernels.linear import pack_linears, packed_itemsize, packed_linear, packing_works
 from jakiro.target.families import (
-    EAGER,
-    EXACT,
-    OWN,
-    STOCK,
-    Attending,
-    additive,
+    ATTENTION,
     makers_settings,
     output_function,
     readable_positions,
     refuse_what_cannot_work,
     stop_ids,
-    takes_positions,
 )
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.target.llama import FusedLlama
 from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, star_tree
 from jakiro.target.stored import StoredModel
 
-# Says of a model that `round_linears` rounded its weights, which compiled code then keeps in 8 bits
-ROUNDED = "rounded_to_blocks"
 PREFILL_CHUNK = 512
 # Rows that a pass over a tree runs with on a GPU, or a multiple: one kernel for all trees, which there cost about alike
 TREE_ROWS = 64
@@ -49,15 +40,13 @@ PROBED_NODES = (2, 3, 7, 15, 31, 64)
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """The ways of attending that a model can be run with, found by trial at load.
+    """How a model can attend, found by trial at load.
 
     Attributes:
-        fast: that of prompts and of fast numerics.
         exact: whether order-independent attention gives the stock model's logits, too.
         wide: what caches keep in exact numerics; None for the model's dtype.
     """
 
-    fast: Attending = STOCK
     exact: bool = True
     wide: torch.dtype | None = None
 
@@ -97,7 +86,6 @@ class TargetModel:
         weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
         file_bits: of a weight in its file, in the mean, where passes read a file's own bits; None elsewhere.
         bucketed: passes run with one row or a multiple of `TREE_ROWS`; so it is on a GPU.
-        plain_rows: what plain decoding then runs with in fast numerics.
         bit_identical: whether trial passes over trees and over single tokens had the same bits.
         feature_layers: layers whose hidden states features hold beside the last; none unless a head reads them.
         notices: sentences to show to people.
@@ -134,15 +122,13 @@ class TargetModel:
         else:
             trial = Trial(model, self.vocab_size, self.device)
             packed = packing_works(self.device, self.dtype)
-            packing = BlockLinear.rounded if getattr(model, ROUNDED, False) else packed_linear
-            self.lean = FusedLlama.build(model, packing if packed else None)
+            self.lean = FusedLlama.build(model, packed_linear if packed else None)
             if self.lean is not None:
                 model.base_model.layers = nn.ModuleList()
             if packed:
-                pack_linears(model, packing)
+                pack_linears(model)
             self.weight_itemsize = packed_itemsize(model, self.dtype)
             self.logits = output_function(model, self.output_weight)
-            self._takes_positions = takes_positions(model.base_model)
         self.stop_ids = stop_ids(model, tokenizer)
         self.makers_settings = makers_settings(getattr(model, "generation_config", None))
         self.max_positions, positions_notice = readable_positions(self.config)
@@ -168,9 +154,9 @@ class TargetModel:
         check_feature_layers(feature_layers, self.config.num_hidden_layers)
         return self._but(feature_layers=tuple(feature_layers))
 
-    def seen_in_slots(self, plain_rows: int, rounds_alike: bool) -> "TargetModel":
-        """The same weights as passes at fixed addresses found them: see the attributes of these names."""
-        return self._but(plain_rows=plain_rows, bit_identical=self.bit_identical and rounds_alike)
+    def seen_in_slots(self, rounds_alike: bool) -> "TargetModel":
+        """The same weights, whose passes at fixed addresses round alike or not."""
+        return self._but(bit_identical=self.bit_identical and rounds_alike)
 
     def _but(self, **changed) -> "TargetModel":
         """A copy with other values of some attributes."""
@@ -181,16 +167,11 @@ class TargetModel:
     def _decide(self, numerics: str) -> None:
         """Decides how passes compute, once: nothing of it changes later."""
         numerics = "exact" if self.compiled else numerics
-        self.plain_rows, self.numerics = 1, numerics if self._ways.exact else "fast"
+        self.numerics = numerics if self._ways.exact else "fast"
         self.notices = list(self._notices)
-        if self.chains_only:
-            self.notices.append(
-                f"{self.config.model_type} counts positions inside its own attention, so only chains can be drafted, "
-                "no trees."
-            )
         if self.quantized:
             self.notices.append(
-                "The weights were quantized as they were loaded: they may round a row differently "
+                "The weights are quantized, and what multiplies them may round a row differently "
                 "beside other rows, so drafted text can differ from plain decoding's in near ties."
             )
         if numerics != self.numerics:
@@ -207,20 +188,19 @@ class TargetModel:
         self._fewest_rows = alike or wanted[0 if self.numerics != "exact" else -1]
 
     def _tried(self, trial: Trial) -> Ways:
-        """Tries ways of attending until one gives the stock model's logits; then whether the exact one does."""
+        """Whether stock attention gives the stock model's logits, as it must, and whether the exact one does.
+
+        Raises:
+            ValueError: it does not, as where a model attends in code of its own and not as transformers is asked to.
+        """
 
         def failure(ways: Ways, numerics: str) -> str | None:
-            self.config._attn_implementation = ways.fast.implementation
-            return trial.failure(self._but(_ways=ways, numerics=numerics, _fewest_rows=1, plain_rows=1))
+            return trial.failure(self._but(_ways=ways, numerics=numerics, _fewest_rows=1))
 
+        self.config._attn_implementation = ATTENTION
         wide = torch.float64 if self._has_room_for_float64() else None
-        # A model that applies a window inside its own attention counts slots, which in a tree are no positions.
-        own_window = getattr(self.config, "window_size", None)
-        for fast in (STOCK, OWN) if own_window else (STOCK, EAGER, OWN):
-            wrong = failure(Ways(fast, False, wide), "fast")
-            if wrong is None:
-                break
-        else:
+        wrong = failure(Ways(False, wide), "fast")
+        if wrong is not None:
             if wrong == OVERFLOW and self.dtype == torch.float16:
                 raise ValueError(
                     f"{self.config.model_type} computes numbers that float16 cannot hold; choose dtype bfloat16 or "
@@ -231,8 +211,8 @@ class TargetModel:
                 f"computes for each path alone ({wrong}); choose another model"
             )
         # Families that project what the cache holds cannot take wider numbers from it
-        exact = [Ways(fast, True, each) for each in dict.fromkeys((wide, None))] if fast is STOCK else []
-        return next((ways for ways in exact if failure(ways, "exact") is None), Ways(fast, False, wide))
+        exact = (Ways(True, each) for each in dict.fromkeys((wide, None)))
+        return next((ways for ways in exact if failure(ways, "exact") is None), Ways(False, wide))
 
     def _has_room_for_float64(self) -> bool:
         """Whether caches may keep float64 copies: always on a CPU, on a GPU if they take little of its memory."""
@@ -241,11 +221,6 @@ class TargetModel:
         layers, kv_heads, head_dim = self.lean.cache_shape
         needed = 2 * layers * kv_heads * head_dim * torch.float64.itemsize * WIDE_TOKENS
         return needed <= WIDE_SHARE * torch.cuda.mem_get_info(self.device)[1]
-
-    @property
-    def chains_only(self) -> bool:
-        """Whether only chains can be scored, because the model counts positions inside its own attention."""
-        return self._ways.fast is OWN
 
     @property
     def sha256(self) -> str | None:
@@ -301,7 +276,7 @@ class TargetModel:
         if not self.bucketed:
             return max(num_nodes, self._fewest_rows)
         if num_nodes == 1 and self.numerics == "fast":
-            return self.plain_rows
+            return 1
         return -(-num_nodes // TREE_ROWS) * TREE_ROWS
 
     def rounds_alike(self, num_nodes: int) -> bool:
@@ -326,8 +301,7 @@ class TargetModel:
             positions = torch.arange(start, start + chunk.shape[0], device=self.device)
             columns = torch.arange(start + chunk.shape[0], device=self.device)
             mask = columns <= positions[:, None]
-            attending = EXACT if self.compiled else self._ways.fast
-            features.append(self._forward(chunk, positions, mask, columns, cache, attending))
+            features.append(self._forward(chunk, positions, mask, columns, cache, self.compiled))
         last_rows = features[-1][-2:]
         return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]
 
@@ -340,13 +314,8 @@ class TargetModel:
 
         Args:
             live: the first nodes, where those after them are pads that the caller brought; None where none are.
-
-        Raises:
-            ValueError: a tree that branches, for a target that scores chains only.
         """
         num_nodes = tree.num_nodes
-        if self.chains_only and tree.max_depth != num_nodes - 1:
-            raise ValueError(f"{self.config.model_type} can score chains only; set the tree's width to 1")
         rows = self.row_bucket(num_nodes)
         mask = ancestor_mask(tree.parents, tree.max_depth)
         token_ids, positions = tree.token_ids, tree.depths + cache.length
@@ -376,8 +345,8 @@ class TargetModel:
         # Nodes after the last position are never kept, but a table of positions ends there.
         positions = positions.clamp(max=self.max_positions - 1)
         column_positions = cache.column_positions(positions) if self.window else None
-        attending = EXACT if self.numerics == "exact" else self._ways.fast
-        return self._forward(token_ids, positions, visible, column_positions, cache, attending, live)
+        exact = self.numerics == "exact"
+        return self._forward(token_ids, positions, visible, column_positions, cache, exact, live)
 
     def _last_layer(self, features: Tensor) -> Tensor:
         """The part of features that the output function reads, (rows, hidden_size)."""
@@ -415,42 +384,29 @@ class TargetModel:
         visible: Tensor,
         column_positions: Tensor | None,
         cache: PassCache,
-        attending: Attending,
+        exact: bool,
         live: int | None = None,
     ) -> Tensor:
         """(rows,) tokens → (rows, feature_size) features; `visible` is (rows, keys) bool."""
         if self.lean is not None:
             visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
-            exact = attending is EXACT
             return self.lean(token_ids, positions, visible, cache, exact, self.feature_layers, live)
         inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
-        if attending.mask == "own":
-            inputs["attention_mask"] = torch.ones((1, visible.shape[1]), dtype=torch.int64, device=self.device)
-        else:
-            inputs["attention_mask"] = self._masks(visible, positions, column_positions, attending.mask == "float")
-            if self._takes_positions:
-                inputs["position_ids"] = positions[None]
+        inputs |= {"attention_mask": self._masks(visible, positions, column_positions), "position_ids": positions[None]}
         # Imported here: transformers' models take seconds, and a list of methods needs none
-        from jakiro.target.attending import attending as attending_as
+        from jakiro.target.attending import attending
 
-        with attending_as(attending.exact):
+        with attending(exact):
             return features_of(self.model.base_model, self.feature_layers, **inputs)[0].to(self.device)
 
-    def _masks(
-        self, visible: Tensor, positions: Tensor, column_positions: Tensor | None, as_numbers: bool
-    ) -> Tensor | dict[str, Tensor]:
+    def _masks(self, visible: Tensor, positions: Tensor, column_positions: Tensor | None) -> Tensor | dict[str, Tensor]:
         """One 4-dimensional mask, or one per layer type where the family mixes full and sliding attention."""
-
-        def four_dimensional(mask: Tensor) -> Tensor:
-            return (additive(mask, self.dtype) if as_numbers else mask)[None, None]
-
-        if self._only_windows:
-            return four_dimensional(self._windowed(visible, positions, column_positions))
-        full = four_dimensional(visible)
-        if self.window and len(set(getattr(self.config, "layer_types", None) or [])) > 1:
-            windowed = four_dimensional(self._windowed(visible, positions, column_positions))
-            return {"full_attention": full, "sliding_attention": windowed}
-        return full
+        full = visible[None, None]
+        mixed = self.window and len(set(getattr(self.config, "layer_types", None) or [])) > 1
+        if not (self._only_windows or mixed):
+            return full
+        windowed = self._windowed(visible, positions, column_positions)[None, None]
+        return {"full_attention": full, "sliding_attention": windowed} if mixed else windowed
 
     @property
     def _only_windows(self) -> bool:

@@ -66,19 +66,15 @@ class TrainingOptions:
             ("The budget's clock", self.time_budget_clock, CLOCKS),
         ):
             require(value in known, f"{label} must be one of {', '.join(known)}; you gave {value!r}.")
-        for name in _ABOVE_ZERO:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"Training option {name} must be above 0; you gave {value}.")
-        for name in ("warmup_steps", "feature_noise", "frequent_rows"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"Training option {name} must be at least 0; you gave {getattr(self, name)}.")
-        for name in ("unroll_from", "average_from"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise ValueError(f"Training option {name} is a share of the run, from 0 to 1; you gave {value}.")
-        if not 0 <= self.seed <= MAX_SEED:
-            raise ValueError(f"Seed must be from 0 to {MAX_SEED:,}; you gave {self.seed}.")
+        for names, fits, wanted in (
+            (_ABOVE_ZERO, lambda value: value > 0, "must be above 0"),
+            (("warmup_steps", "feature_noise", "frequent_rows"), lambda value: value >= 0, "must be at least 0"),
+            (("unroll_from", "average_from"), lambda value: 0 <= value <= 1, "is a share of the run, from 0 to 1"),
+            (("seed",), lambda value: 0 <= value <= MAX_SEED, f"must be from 0 to {MAX_SEED:,}"),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                require(value is None or fits(value), f"Training option {name} {wanted}; you gave {value}.")
 
 
 def clock_named(name: str) -> Callable[[], float]:

@@ -235,7 +235,7 @@ def test_structured_output_is_parsed_by_the_client(client, method):
     assert answer.choices[0].message.content in ("left", "right")
     asked = ASKED | {"max_tokens": 4, "response_format": {"type": "json_object"}}
     answer = client.chat.completions.create(**asked, temperature=0)
-    assert answer.choices[0].message.content.lstrip()[:1] in ("{", "[", '"', "-", *"0123456789tfn")
+    assert answer.choices[0].message.content.lstrip()[:1] == "{"
 
 
 def test_settings_of_the_library_have_their_own_names_here(client, generator):

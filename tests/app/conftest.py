@@ -94,7 +94,7 @@ def served_apart(pace: float, port: int | None = None, **options):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=ROOT, **quiet, **options)
     try:
-        wait_until(lambda: process.poll() is not None or status(address).get("state") == "ready")
+        wait_until(lambda: process.poll() is not None or status(address).get("state") == "ready", 600)
         yield process, address
     finally:
         process.kill()

@@ -126,6 +126,7 @@ def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
     for method in METHODS.values():
         assert {method.name, *method.aliases} <= set(words) and (method.paper is None or method.paper in words)
     assert all(name in out for name in FURTHER_LANES)
+    assert "--draft-model" in words  # what small_model needs is no head
 
 
 @pytest.mark.anywhere

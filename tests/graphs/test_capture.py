@@ -170,18 +170,6 @@ def test_two_threads_never_capture_at_once(cuda):
     assert most == 1 and len(cuda.graphs) == 3
 
 
-@pytest.mark.parametrize(("most", "rows"), [(10.1, 64), (12.0, 1)])
-def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothing(most, rows, cuda, monkeypatch):
-    """Decided before anything is captured, and as long as the generator lives."""
-    monkeypatch.setattr("jakiro.graphs.pool.time_passes", lambda *_, **__: ((1, 10.0), (64, most)))
-    generator = static_generator(numerics="fast", graphs=True)
-    generator.target = generator.slots.settle(*usual_drafters(generator))
-    assert generator.target.row_bucket(1) == rows and generator.target.row_bucket(2) == 64
-    plain = tiny_generator(numerics="fast").run("Why?", SamplingParams(max_new_tokens=6), "autoregressive")
-    trace = generator.run("Why?", SamplingParams(max_new_tokens=6), "autoregressive")
-    assert trace.token_ids == plain.token_ids and not cuda.eager
-
-
 def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_timed():
     generator = static_generator(numerics="fast", graphs=False, tokens=200)
     profile = measure(generator.target, generator.drafter(DEFAULT), True, generator.slots)

@@ -98,7 +98,7 @@ def frozen():
 
 def loaded():
     generator = static_generator(tokens=48)
-    generator.target = generator.slots.settle(*usual_drafters(generator))
+    generator.target = generator.slots.settle(usual_drafters(generator)[-1])
     generator.slots.prepare(usual_drafters(generator), side_by_side=2)
     return generator
 

@@ -56,7 +56,7 @@ def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decodin
     generator = static_generator(graphs=False)
     plain = generator.drafter(PLAIN)
     generator.slots.target.bit_identical = True
-    assert generator.slots.settle(plain, plain).bit_identical and len(generator.slots._free) == 1
+    assert generator.slots.settle(plain).bit_identical and len(generator.slots._free) == 1
     score = Slot.score_rows
 
     def score_rows(slot, rows, live, *more):
@@ -66,4 +66,4 @@ def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decodin
 
     monkeypatch.setattr(Slot, "score_rows", score_rows)
     generator.slots._free.clear()
-    assert not generator.slots.settle(plain, plain).bit_identical and generator.target.bit_identical
+    assert not generator.slots.settle(plain).bit_identical and generator.target.bit_identical

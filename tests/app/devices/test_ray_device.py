@@ -25,7 +25,7 @@ ray = pytest.importorskip("ray", reason="Ray is not installed; it is the optiona
 
 pytestmark = pytest.mark.rare
 STORE_BYTES = 100_000_000
-START_SECONDS = 240
+START_SECONDS = 600
 
 
 @pytest.fixture(scope="module")

@@ -129,9 +129,9 @@ def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
     monkeypatch.setattr("app.serving.worker.RETURN_SECONDS", 0.5)
     generator, runs = FakeGenerator(LONG, pace=4.0), Runs(Limits())
     updates = handlers.generate(ready_service(generator), runs, Visitor("tab"), VALUES)
-    next(updates)
+    run = runs.find(next(updates)["run"])
     updates.close()
-    wait_until(lambda: not generator.active)
+    assert run.finished.wait(PATIENCE) and run.traces["jakiro"].end_reason == "stopped"
 
 
 def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monkeypatch):
