@@ -95,7 +95,7 @@ class JakiroGenerator:
             target: a known name (`jakiro.zoo.table`), a folder, a GGUF file or a Hub id.
             head: a known name, a folder or a Hub id; "none" loads no head; None takes the target's own.
             device: "cpu" or "cuda"; None takes a GPU if there is one.
-            dtype: "float32", "bfloat16" or "float16"; None takes what suits the device.
+            dtype: "float32", "bfloat16", "float16", "8bit" or "4bit"; None takes what suits the device.
             numerics: "exact" makes plain and drafted passes round alike, "fast" does not; None takes exact, but fast on
                 a GPU with slow float64.
             graphs: on a GPU, capture passes as CUDA graphs at load; False runs them kernel by kernel.

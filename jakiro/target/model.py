@@ -171,7 +171,7 @@ class TargetModel:
         self.notices = list(self._notices)
         if self.quantized:
             self.notices.append(
-                "The weights are quantized, and what multiplies them may round a row differently "
+                "The weights were quantized as they were loaded: they may round a row differently "
                 "beside other rows, so drafted text can differ from plain decoding's in near ties."
             )
         if numerics != self.numerics:

@@ -145,7 +145,7 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     options, draft_model = replace(options, draft_precision=draft_precision), None
     if options.draft_model is not None:
         draft_model = _read_draft_model(options, pair.target_name, tokenizer, device, dtype)
-    model, sha256 = _read_model(pair, config, device, dtype)
+    model, sha256 = _read_model(pair, options, config, device, dtype)
     hashed = None if draft_head is None else head_sha256(pair.head_path)
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, {}, hashed, draft_model)
 
@@ -158,12 +158,12 @@ def described(pair: zoo.Pair) -> tuple:
     return config, weights.load_tokenizer(pair.target_name)
 
 
-def _read_model(pair: zoo.Pair, config, device: torch.device, dtype: torch.dtype) -> tuple:
+def _read_model(pair: zoo.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> tuple:
     """A model and its hash, as `LoadedModels` has them."""
-    if reads_stored(pair, config, device, dtype):
+    if reads_stored(pair, options, config, device, dtype):
         model, sha256 = weights.load_stored(pair.target_name, config, hashed_aside)
     else:
-        place = placement.place(pair.target_name, config, device, dtype)
+        place = place_target(options, pair.target_name, config, device, dtype)
         model, sha256 = weights.load_model(pair.target_name, device, dtype, hashing=hashed_aside, **place.options)
     return model, sha256
 
@@ -179,13 +179,13 @@ def _read_draft_model(
     pair = zoo.resolve(options.draft_model, zoo.NO_HEAD)
     config, own = described(pair)
     refuse_other_tokens(tokenizer.get_vocab(), own.get_vocab(), pair.target_name, target)
-    model, sha256 = _read_model(pair, config, device, dtype)
+    model, sha256 = _read_model(pair, options, config, device, dtype)
     return LoadedModels(pair, model, own, sha256, None, options)
 
 
-def reads_stored(pair: zoo.Pair, config, device: torch.device, dtype: torch.dtype) -> bool:
+def reads_stored(pair: zoo.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether a GGUF target is read in its own bits: on a CPU with compiled code that runs such layers."""
-    fits = config.model_type in SHAPES and dtype == torch.float32
+    fits = config.model_type in SHAPES and dtype == torch.float32 and options.dtype != "4bit"
     return weights.is_gguf(pair) and fits and packing_works(device, dtype) and native_works()
 
 
@@ -367,13 +367,20 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
 
 
 def device_and_dtype(options: LoadOptions) -> tuple[torch.device, torch.dtype]:
-    """Where and in what the model computes.
+    """Where and in what the model computes: with 4 or 8 bits the dtype around them.
 
     Raises:
         ValueError: no such device here, or an unknown dtype.
     """
     device = choose_device(options.device)
-    return device, choose_dtype(options.dtype, device)
+    return device, choose_dtype(None if options.dtype in placement.BITS else options.dtype, device)
+
+
+def place_target(
+    options: LoadOptions, name: str, config, device: torch.device, dtype: torch.dtype
+) -> placement.Placement:
+    """How a target gets there, by its transformers config; errors are `placement.place`'s."""
+    return placement.place(name, config, device, dtype, placement.BITS.get(options.dtype))
 
 
 def read_target(name: str | None, device: torch.device, dtype: torch.dtype):
@@ -423,7 +430,8 @@ def choose_dtype(dtype: str | None, device: torch.device) -> torch.dtype:
     """
     if dtype is not None:
         if dtype not in DTYPES:
-            raise ValueError(f"Unknown dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
+            known = ", ".join([*DTYPES, *placement.BITS])
+            raise ValueError(f"Unknown dtype {dtype!r}; choose one of {known}.")
         return DTYPES[dtype]
     if device.type == "cuda":
         return torch.bfloat16 if gpu_computes_bfloat16(device) else torch.float16

@@ -1,8 +1,9 @@
-"""Whether a target's weights have room: how much memory they need, and what is free.
+"""Whether a target's weights have room: how much memory they need, what is free, 4 or 8 bits.
 
 Everything is decided from the config, before a byte of the weights is read.
 """
 
+import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from jakiro.target.families import num_kv_heads
 from jakiro.zoo.refusals import one_sentence
 
+BITS = {"4bit": 4, "8bit": 8}
 CACHE_TOKENS = 2048
 # Of what is free, for weights and cache; the rest is for what a pass needs.
 USABLE_SHARE = 0.9
@@ -59,7 +61,7 @@ class Placement:
 
     Attributes:
         needed: memory of the target.
-        options: for `from_pretrained`: the device map.
+        options: for `from_pretrained`: device map and quantisation.
     """
 
     needed: MemoryNeeded
@@ -75,17 +77,7 @@ def bytes_per_weight(bits: int) -> float:
     return 1.1 * bits / 8
 
 
-def bits_of(config) -> int | None:
-    """Of a weight in a quantised checkpoint's layers, by what its config says; None where it is not quantised."""
-    said = getattr(config, "quantization_config", None)
-    if said is None:
-        return None
-    said = said if isinstance(said, dict) else said.to_dict()
-    in_4 = said.get("load_in_4bit") or "4" in str(said.get("quant_method"))
-    return said.get("bits") or (4 if in_4 else 8)
-
-
-def memory_needed(config, dtype: torch.dtype) -> MemoryNeeded:
+def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
     """The estimate for a transformers config; counts the parameters of a model without storage.
 
     Raises:
@@ -103,7 +95,6 @@ def memory_needed(config, dtype: torch.dtype) -> MemoryNeeded:
     }
     in_tables = sum(weight.numel() for weight in tables.values())
     in_layers = sum(parameter.numel() for parameter in model.parameters()) - in_tables
-    bits = bits_of(config)
     per_weight = dtype.itemsize if bits is None else bytes_per_weight(bits)
     text = config.get_text_config()
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -133,26 +124,30 @@ def most_gpu_memory(device: torch.device) -> int | None:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
-def place(name: str, config, device: torch.device, dtype: torch.dtype) -> Placement:
+def place(name: str, config, device: torch.device, dtype: torch.dtype, bits: int | None = None) -> Placement:
     """Whether a target has room on a device, and how its weights get there.
 
     Args:
         name: what the target is called in errors.
-        config: its transformers config. dtype: what weights that are not quantised are loaded as.
+        config: its transformers config.
+        dtype, bits: what its weights are loaded as; 4 or 8 bits need bitsandbytes.
 
     Raises:
         NoRoom: too large for the device, with both numbers.
+        ValueError: bits without bitsandbytes.
     """
-    needed, free = memory_needed(config, dtype), free_memory(device)
+    options = {} if bits is None else {"quantization_config": _quantisation(bits, dtype)}
+    needed, free = memory_needed(config, dtype, bits), free_memory(device)
     if needed.total > USABLE_SHARE * free:
         held = torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
         raise NoRoom(
             f"{name} needs about {needed}, and {device} has {gigabytes(free)} free; "
-            "choose a smaller model or dtype, or a checkpoint that is quantised.",
+            f"{_way_out(config, device, dtype, bits)}choose a smaller model or dtype.",
             fits_alone=needed.total <= USABLE_SHARE * (free + held),
         )
     # Straight to a GPU, file by file: a machine with little memory of its own can load what the GPU holds
-    return Placement(needed, {"device_map": {"": str(device)}} if device.type == "cuda" else {})
+    straight = {"device_map": {"": str(device)}} if bits or device.type == "cuda" else {}
+    return Placement(needed, options | straight)
 
 
 def check_room(name: str, needed: float) -> None:
@@ -164,3 +159,25 @@ def check_room(name: str, needed: float) -> None:
             "choose a smaller model or file, or end other programs.",
             fits_alone=False,
         )
+
+
+def _way_out(config, device: torch.device, dtype: torch.dtype, bits: int | None) -> str:
+    """On a GPU, the dtype of fewer bits in which a target fits, as the beginning of a list of choices."""
+    if device.type != "cuda" or bits is not None:
+        return ""
+    for name, fewer in sorted(BITS.items(), key=lambda each: -each[1]):
+        needed = memory_needed(config, dtype, fewer)
+        if needed.total <= USABLE_SHARE * free_memory(device):
+            return f"with --dtype {name} it needs {gigabytes(needed.total)} and fits; else "
+    return ""
+
+
+def _quantisation(bits: int, dtype: torch.dtype):
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ValueError(
+            f"Loading in {bits} bits needs the package bitsandbytes, which is not installed; run “pip install "
+            "bitsandbytes”, or choose bfloat16."
+        )
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8, bnb_4bit_compute_dtype=dtype)

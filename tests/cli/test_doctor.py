@@ -106,7 +106,7 @@ def run(capsys, *arguments):
 def test_a_plan_says_what_fits_how_fast_and_where_only_fewer_bits_do(capsys):
     code, out = run(capsys, "doctor", "--plan", "vicuna-7b-v1.3", "--card", "T4")
     assert code == 1 and "not measured" in out
-    assert "estimate: does not fit in float16, 17.8 GB of 16.0 GB; a checkpoint in 8 bits needs 12.0 GB" in out
+    assert "estimate: does not fit in float16, 17.8 GB of 16.0 GB; with --dtype 8bit it needs 12.0 GB" in out
     code, out = run(capsys, "doctor", "--plan", "vicuna-7b-v1.3", "--card", "h100")
     assert code == 0 and "estimate: fits, 24.2 GB of 80.0 GB; bfloat16, numerics exact; a plain step 7.6 ms" in out
     assert "faster from τ = 1." in out and "are assumed" in out
