@@ -66,7 +66,7 @@ class JakiroGenerator:
         self.notices = list(notices)
         self._resources, self._drafters = resources, dict(drafters or {})
         self.known_methods = methods
-        self._measures = measures
+        self._measures = measures and not self.target.chains_only
         self._known_profile: DeviceProfile | None = None
         # By method and number of threads
         self._profiles: dict[tuple[str, int], DeviceProfile] = {}
@@ -230,7 +230,8 @@ class JakiroGenerator:
     def profile_of(self, method: Method) -> DeviceProfile | None:
         """What passes cost here under a method, timed on first use, in about half a second on a small CPU.
 
-        None where nothing is measured, and where a GPU runs passes kernel by kernel, which costs the same for any tree.
+        None where nothing is measured, where the target scores no trees, and where a GPU runs passes kernel by kernel,
+        which costs the same for any tree.
         """
         if self._known_profile is not None or not self._measures or (self.slots is not None and not self.slots.replays):
             return self._known_profile

@@ -193,12 +193,14 @@ class TreeLimits:
     Attributes:
         tree: width (children of a node, and nodes expanded a level), depth and nodes, root included. The root alone
             asks for candidates that need no draft pass.
+        chains_only: no node may have two children, because the target scores no trees.
         chain: tokens from another source to merge into the tree at its root.
         free: when candidates that need no draft pass go alone; None for never.
         added: see `TokenRule.added`; None where no rule steers drafts. Those at fixed addresses do not ask for it.
     """
 
     tree: TreeConfig
+    chains_only: bool = False
     chain: Chain | None = None
     free: NoDraftLimits | None = None
     added: Callable[[], Tensor] | None = None

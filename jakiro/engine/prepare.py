@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 import torch
@@ -145,7 +145,7 @@ class Answer:
             special_tokens={str(token_id): name for token_id, name in setup.token_text.special_tokens.items()},
         )
         # Bounds of its trees, and what chooses each tree's size; None for trees of a fixed size
-        self._tree, self._budget = tree, budget
+        self._tree, self._budget = replace(tree, width=1) if target.chains_only else tree, budget
         # None for plain decoding
         self._session = session
         # What the caches hold, for later prompts; None where none is kept

@@ -165,7 +165,7 @@ class Stream(Answer):
             nodes = min(self._tree.nodes, 1 + MAX_CHAIN)
             free = NoDraftLimits(nodes, self._budget.least_chance, plan.expected_tokens - 1)
         added = self._rule.added if self._rule is not None and self._rule.steers else None
-        proposal = self._session.propose(TreeLimits(tree, free=free, added=added))
+        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, added=added))
         return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
 
     def _commit(self, outcome: Outcome) -> Committed:

@@ -28,12 +28,19 @@ class ModelHead(DraftHead):
 
     Args:
         model: which reads the target's tokens. vocab_size: rows of the target's embedding.
+
+    Raises:
+        ValueError: it scores chains only, so it has no pass over the rows of a tree.
     """
 
     skipped_tokens = 0
     capturable = False
 
     def __init__(self, model: TargetModel, vocab_size: int) -> None:
+        if model.chains_only:
+            raise ValueError(
+                f"{model.name} cannot draft: it counts positions inside its own attention; choose another."
+            )
         rows = min(model.vocab_size, vocab_size)
         super().__init__(
             ModelConfig(

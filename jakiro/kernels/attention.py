@@ -21,20 +21,13 @@ def additive_mask(visible: Tensor, dtype: torch.dtype, num_groups: int) -> Tenso
 
 
 def attend_exactly(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor,
-    scaling: float,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scaling: float, softcap: float | None = None
 ) -> Tensor:
     """The sums themselves, in float64 from the products on.
 
     Args:
         query: (heads, rows, head_dim); key, value: (kv_heads, keys, head_dim).
         bias: what `additive_mask` gives in float64.
-        sinks: (heads,), a score of each head's rows that has no value (gpt-oss).
 
     Returns:
         (heads, rows, head_dim) in the query's dtype.
@@ -45,10 +38,7 @@ def attend_exactly(
         scores = torch.baddbmm(bias, grouped, key.double().transpose(1, 2), alpha=scaling)
     else:
         scores = torch.bmm(grouped, key.double().transpose(1, 2)).mul_(scaling / softcap).tanh_().mul_(softcap) + bias
-    if sinks is not None:
-        groups = sinks.double().view(key.shape[0], -1, 1).expand(-1, -1, rows)
-        scores = torch.cat([scores, groups.reshape(*scores.shape[:-1], 1)], dim=-1)
-    attended = torch.bmm(scores.softmax(-1)[..., : key.shape[1]], value.double())
+    attended = torch.bmm(scores.softmax(-1), value.double())
     return attended.to(query.dtype).view(num_heads, rows, -1)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from jakiro.kernels.compiled.library import library
 from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear, StoredBlocks
+from jakiro.kernels.rounding import rounded_to_blocks
 
 # Makes a packed layer from weight and bias
 Packing = Callable[[Tensor, Tensor | None], nn.Module]
@@ -202,3 +203,12 @@ def pack_linears(module: nn.Module, packing: Packing = packed_linear) -> None:
             setattr(module, name, packing(child.weight, child.bias))
         else:
             pack_linears(child, packing)
+
+
+@torch.inference_mode()
+def round_linears(module: nn.Module) -> None:
+    """Rounds the weights of every `nn.Linear` below `module` in place to what `BlockLinear.rounded` keeps of them."""
+    for child in module.modules():
+        if type(child) is nn.Linear:
+            scales, numbers = rounded_to_blocks(child.weight)
+            child.weight.copy_((scales.float() * numbers).flatten(1)[:, : child.in_features])

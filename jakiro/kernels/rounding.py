@@ -1,4 +1,4 @@
-"""Weights in 8 bits: columns brought to one size, then one scale for each row."""
+"""Weights in 8 bits: columns brought to one size, then one scale for each row; or one for every 32 inputs of a row."""
 
 import torch
 from torch import Tensor
@@ -35,3 +35,23 @@ def rounded_to_8_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         scales.append((even.abs().amax(dim=1) / 127).clamp_min(1e-12))
         numbers.append((even / scales[-1][:, None]).round().to(torch.int8))
     return torch.cat(numbers), torch.cat(scales), factors
+
+
+def rounded_to_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A matrix by the rule of GGUF's Q8_0; what was rounded once stays as it is.
+
+    Args:
+        weight: (outputs, inputs).
+
+    Returns:
+        (outputs, blocks, 1) float16 scales and (outputs, blocks, 32) int8 numbers, zeros after the last input.
+    """
+    found = [_rounded_rows(rows) for rows in weight.detach().split(_ROWS)]
+    return torch.cat([scales for scales, _ in found]), torch.cat([numbers for _, numbers in found])
+
+
+def _rounded_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    outputs, inputs = weight.shape
+    blocks = torch.nn.functional.pad(weight.float(), (0, -inputs % 32)).view(outputs, -1, 32)
+    scales = (blocks.abs().amax(-1, keepdim=True) / 127).half()
+    return scales, (blocks * (1 / scales.float()).nan_to_num(posinf=0)).round().to(torch.int8)

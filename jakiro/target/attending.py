@@ -43,7 +43,6 @@ def exact_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     softcap: float | None = None,
-    s_aux: Tensor | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
     """Attention whose result depends neither on the order of keys nor on how many rows run together.
@@ -51,19 +50,20 @@ def exact_attention(
     Args:
         query: (1, heads, rows, head_dim); key, value: (1, kv_heads, keys, head_dim), float64 where the cache keeps it.
         attention_mask: (1, 1, rows, keys) bool, True where a row may look.
-        s_aux: (heads,) attention sinks, as transformers calls them.
 
     Returns:
         (1, rows, heads, head_dim) in the query's dtype, and None for the weights.
 
     Raises:
-        ValueError: no bool mask.
+        ValueError: no bool mask, or attention sinks, which this attention does not compute.
     """
+    if kwargs.get("s_aux") is not None:
+        raise ValueError("exact numerics does not compute attention sinks; choose numerics='fast' for this model")
     if attention_mask is None or attention_mask.dtype != torch.bool:
         raise ValueError("exact attention needs an explicit bool mask")
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     bias = additive_mask(attention_mask[0, 0], torch.float64, query.shape[1] // key.shape[1])
-    attended = attend_exactly(query[0], key[0], value[0], bias, scaling, softcap, s_aux)
+    attended = attend_exactly(query[0], key[0], value[0], bias, scaling, softcap)
     return attended.transpose(0, 1)[None].contiguous(), None
 
 
@@ -72,9 +72,9 @@ def stock_attention(
 ) -> tuple[Tensor, None]:
     """torch's scaled dot-product attention over a cache that may keep wider numbers than the model computes with.
 
-    It knows neither soft caps nor sinks, so families that have them get the exact sums here too.
+    It knows no soft cap, so families that have one get the exact sums here too.
     """
-    if kwargs.get("softcap") is not None or kwargs.get("s_aux") is not None:
+    if kwargs.get("softcap") is not None:
         return exact_attention(module, query, key, value, attention_mask, **kwargs)
     return sdpa_attention_forward(module, query, key.to(query.dtype), value.to(query.dtype), attention_mask, **kwargs)
 

@@ -1,10 +1,12 @@
-"""What a model family asks of the target: refusals by its config, its makers' settings, its own output function.
+"""What a model family asks of the target: refusals by its config, ways of attending, its own output function.
 
-No family is known here by name; whether a model can be a target at all is tried out in `probes.py`.
+No family is known here by name; which way of attending works is tried out in `probes.py`.
 """
 
 import copy
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,27 @@ from jakiro.config import SamplingParams
 ATTENTION = "jakiro"
 # What a model's code raises when it cannot take a mask, a cache or wider numbers than its own.
 TRIAL_ERRORS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Attending:
+    """One way to run tree passes through a model.
+
+    Attributes:
+        implementation: what transformers looks attention up by.
+        mask: "bool", "float" (added to the scores), or "own": the model makes its causal mask, so only chains work.
+        exact: order-independent, in float64.
+    """
+
+    implementation: str
+    mask: str
+    exact: bool = False
+
+
+EXACT = Attending(ATTENTION, "bool", exact=True)
+STOCK = Attending(ATTENTION, "bool")
+EAGER = Attending("eager", "float")
+OWN = Attending("eager", "own")
 
 
 def text_config(model: nn.Module):
@@ -178,3 +201,14 @@ class _FeaturesOutput(BaseModelOutputWithPast):
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
             raise AttributeError(name)
+
+
+def takes_positions(base: nn.Module) -> bool:
+    """Whether a decoder accepts `position_ids`."""
+    parameters = inspect.signature(base.forward).parameters
+    return "position_ids" in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bool mask, True where a row may look, as numbers to add to scores."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)

@@ -14,20 +14,29 @@ from torch import Tensor, nn
 from jakiro.config import NUMERICS
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.kernels.cache import PassCache, RowCache
+from jakiro.kernels.compiled.linear import BlockLinear
 from jakiro.kernels.linear import pack_linears, packed_itemsize, packed_linear, packing_works
 from jakiro.target.families import (
-    ATTENTION,
+    EAGER,
+    EXACT,
+    OWN,
+    STOCK,
+    Attending,
+    additive,
     makers_settings,
     output_function,
     readable_positions,
     refuse_what_cannot_work,
     stop_ids,
+    takes_positions,
 )
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.target.llama import FusedLlama
 from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, star_tree
 from jakiro.target.stored import StoredModel
 
+# Says of a model that `round_linears` rounded its weights, which compiled code then keeps in 8 bits
+ROUNDED = "rounded_to_blocks"
 PREFILL_CHUNK = 512
 # Rows that a pass over a tree runs with on a GPU, or a multiple: one kernel for all trees, which there cost about alike
 TREE_ROWS = 64
@@ -40,13 +49,15 @@ PROBED_NODES = (2, 3, 7, 15, 31, 64)
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How a model can attend, found by trial at load.
+    """The ways of attending that a model can be run with, found by trial at load.
 
     Attributes:
+        fast: that of prompts and of fast numerics.
         exact: whether order-independent attention gives the stock model's logits, too.
         wide: what caches keep in exact numerics; None for the model's dtype.
     """
 
+    fast: Attending = STOCK
     exact: bool = True
     wide: torch.dtype | None = None
 
@@ -122,13 +133,15 @@ class TargetModel:
         else:
             trial = Trial(model, self.vocab_size, self.device)
             packed = packing_works(self.device, self.dtype)
-            self.lean = FusedLlama.build(model, packed_linear if packed else None)
+            packing = BlockLinear.rounded if getattr(model, ROUNDED, False) else packed_linear
+            self.lean = FusedLlama.build(model, packing if packed else None)
             if self.lean is not None:
                 model.base_model.layers = nn.ModuleList()
             if packed:
-                pack_linears(model)
+                pack_linears(model, packing)
             self.weight_itemsize = packed_itemsize(model, self.dtype)
             self.logits = output_function(model, self.output_weight)
+            self._takes_positions = takes_positions(model.base_model)
         self.stop_ids = stop_ids(model, tokenizer)
         self.makers_settings = makers_settings(getattr(model, "generation_config", None))
         self.max_positions, positions_notice = readable_positions(self.config)
@@ -169,6 +182,11 @@ class TargetModel:
         numerics = "exact" if self.compiled else numerics
         self.numerics = numerics if self._ways.exact else "fast"
         self.notices = list(self._notices)
+        if self.chains_only:
+            self.notices.append(
+                f"{self.config.model_type} counts positions inside its own attention, so only chains can be drafted, "
+                "no trees."
+            )
         if self.quantized:
             self.notices.append(
                 "The weights were quantized as they were loaded: they may round a row differently "
@@ -188,19 +206,20 @@ class TargetModel:
         self._fewest_rows = alike or wanted[0 if self.numerics != "exact" else -1]
 
     def _tried(self, trial: Trial) -> Ways:
-        """Whether stock attention gives the stock model's logits, as it must, and whether the exact one does.
-
-        Raises:
-            ValueError: it does not, as where a model attends in code of its own and not as transformers is asked to.
-        """
+        """Tries ways of attending until one gives the stock model's logits; then whether the exact one does."""
 
         def failure(ways: Ways, numerics: str) -> str | None:
+            self.config._attn_implementation = ways.fast.implementation
             return trial.failure(self._but(_ways=ways, numerics=numerics, _fewest_rows=1))
 
-        self.config._attn_implementation = ATTENTION
         wide = torch.float64 if self._has_room_for_float64() else None
-        wrong = failure(Ways(False, wide), "fast")
-        if wrong is not None:
+        # A model that applies a window inside its own attention counts slots, which in a tree are no positions.
+        own_window = getattr(self.config, "window_size", None)
+        for fast in (STOCK, OWN) if own_window else (STOCK, EAGER, OWN):
+            wrong = failure(Ways(fast, False, wide), "fast")
+            if wrong is None:
+                break
+        else:
             if wrong == OVERFLOW and self.dtype == torch.float16:
                 raise ValueError(
                     f"{self.config.model_type} computes numbers that float16 cannot hold; choose dtype bfloat16 or "
@@ -211,8 +230,8 @@ class TargetModel:
                 f"computes for each path alone ({wrong}); choose another model"
             )
         # Families that project what the cache holds cannot take wider numbers from it
-        exact = (Ways(True, each) for each in dict.fromkeys((wide, None)))
-        return next((ways for ways in exact if failure(ways, "exact") is None), Ways(False, wide))
+        exact = [Ways(fast, True, each) for each in dict.fromkeys((wide, None))] if fast is STOCK else []
+        return next((ways for ways in exact if failure(ways, "exact") is None), Ways(fast, False, wide))
 
     def _has_room_for_float64(self) -> bool:
         """Whether caches may keep float64 copies: always on a CPU, on a GPU if they take little of its memory."""
@@ -221,6 +240,11 @@ class TargetModel:
         layers, kv_heads, head_dim = self.lean.cache_shape
         needed = 2 * layers * kv_heads * head_dim * torch.float64.itemsize * WIDE_TOKENS
         return needed <= WIDE_SHARE * torch.cuda.mem_get_info(self.device)[1]
+
+    @property
+    def chains_only(self) -> bool:
+        """Whether only chains can be scored, because the model counts positions inside its own attention."""
+        return self._ways.fast is OWN
 
     @property
     def sha256(self) -> str | None:
@@ -301,7 +325,8 @@ class TargetModel:
             positions = torch.arange(start, start + chunk.shape[0], device=self.device)
             columns = torch.arange(start + chunk.shape[0], device=self.device)
             mask = columns <= positions[:, None]
-            features.append(self._forward(chunk, positions, mask, columns, cache, self.compiled))
+            attending = EXACT if self.compiled else self._ways.fast
+            features.append(self._forward(chunk, positions, mask, columns, cache, attending))
         last_rows = features[-1][-2:]
         return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]
 
@@ -314,8 +339,13 @@ class TargetModel:
 
         Args:
             live: the first nodes, where those after them are pads that the caller brought; None where none are.
+
+        Raises:
+            ValueError: a tree that branches, for a target that scores chains only.
         """
         num_nodes = tree.num_nodes
+        if self.chains_only and tree.max_depth != num_nodes - 1:
+            raise ValueError(f"{self.config.model_type} can score chains only; set the tree's width to 1")
         rows = self.row_bucket(num_nodes)
         mask = ancestor_mask(tree.parents, tree.max_depth)
         token_ids, positions = tree.token_ids, tree.depths + cache.length
@@ -345,8 +375,8 @@ class TargetModel:
         # Nodes after the last position are never kept, but a table of positions ends there.
         positions = positions.clamp(max=self.max_positions - 1)
         column_positions = cache.column_positions(positions) if self.window else None
-        exact = self.numerics == "exact"
-        return self._forward(token_ids, positions, visible, column_positions, cache, exact, live)
+        attending = EXACT if self.numerics == "exact" else self._ways.fast
+        return self._forward(token_ids, positions, visible, column_positions, cache, attending, live)
 
     def _last_layer(self, features: Tensor) -> Tensor:
         """The part of features that the output function reads, (rows, hidden_size)."""
@@ -384,29 +414,42 @@ class TargetModel:
         visible: Tensor,
         column_positions: Tensor | None,
         cache: PassCache,
-        exact: bool,
+        attending: Attending,
         live: int | None = None,
     ) -> Tensor:
         """(rows,) tokens → (rows, feature_size) features; `visible` is (rows, keys) bool."""
         if self.lean is not None:
             visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
+            exact = attending is EXACT
             return self.lean(token_ids, positions, visible, cache, exact, self.feature_layers, live)
         inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
-        inputs |= {"attention_mask": self._masks(visible, positions, column_positions), "position_ids": positions[None]}
+        if attending.mask == "own":
+            inputs["attention_mask"] = torch.ones((1, visible.shape[1]), dtype=torch.int64, device=self.device)
+        else:
+            inputs["attention_mask"] = self._masks(visible, positions, column_positions, attending.mask == "float")
+            if self._takes_positions:
+                inputs["position_ids"] = positions[None]
         # Imported here: transformers' models take seconds, and a list of methods needs none
-        from jakiro.target.attending import attending
+        from jakiro.target.attending import attending as attending_as
 
-        with attending(exact):
+        with attending_as(attending.exact):
             return features_of(self.model.base_model, self.feature_layers, **inputs)[0].to(self.device)
 
-    def _masks(self, visible: Tensor, positions: Tensor, column_positions: Tensor | None) -> Tensor | dict[str, Tensor]:
+    def _masks(
+        self, visible: Tensor, positions: Tensor, column_positions: Tensor | None, as_numbers: bool
+    ) -> Tensor | dict[str, Tensor]:
         """One 4-dimensional mask, or one per layer type where the family mixes full and sliding attention."""
-        full = visible[None, None]
-        mixed = self.window and len(set(getattr(self.config, "layer_types", None) or [])) > 1
-        if not (self._only_windows or mixed):
-            return full
-        windowed = self._windowed(visible, positions, column_positions)[None, None]
-        return {"full_attention": full, "sliding_attention": windowed} if mixed else windowed
+
+        def four_dimensional(mask: Tensor) -> Tensor:
+            return (additive(mask, self.dtype) if as_numbers else mask)[None, None]
+
+        if self._only_windows:
+            return four_dimensional(self._windowed(visible, positions, column_positions))
+        full = four_dimensional(visible)
+        if self.window and len(set(getattr(self.config, "layer_types", None) or [])) > 1:
+            windowed = four_dimensional(self._windowed(visible, positions, column_positions))
+            return {"full_attention": full, "sliding_attention": windowed}
+        return full
 
     @property
     def _only_windows(self) -> bool:

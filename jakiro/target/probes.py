@@ -1,7 +1,7 @@
 """Trial passes of a new target: does a pass over a tree give what the stock model computes for each path alone?
 
-A model is tried once when it is taken over: a small tree under stock and under exact attention, against the stock
-model's logits for the whole text. What does not agree is not used.
+A model is tried once when it is taken over: a small tree under each way of attending, against the stock model's logits
+for the whole text. What does not agree is not used.
 """
 
 import torch
@@ -41,7 +41,8 @@ class Trial:
     @torch.inference_mode()
     def failure(self, target) -> str | None:
         """Why a `TargetModel`, with its present numerics, does not give the stock model's logits; None if it does."""
-        tree = chain_among_siblings(self._chain, self._siblings)
+        only_chain = target.chains_only
+        tree = chain_alone(self._chain) if only_chain else chain_among_siblings(self._chain, self._siblings)
         try:
             cache = target.new_cache(TRIAL_PROMPT + target.row_bucket(tree.num_nodes))
             last = target.prefill(self._prompt, cache)[1]
@@ -50,7 +51,7 @@ class Trial:
             if is_out_of_memory(error):
                 raise
             return " ".join(str(error).split())[:120] or type(error).__name__
-        logits = torch.cat([last, logits[::2]])
+        logits = torch.cat([last, logits if only_chain else logits[::2]])
         if not (logits.isfinite().all() and self._reference.isfinite().all()):
             return OVERFLOW
         return None if agrees(logits, self._reference, target.dtype) else "other logits"
@@ -105,3 +106,9 @@ def star_tree(chain: Tensor, num_nodes: int) -> DraftTree:
     depths = torch.ones(num_nodes, dtype=torch.int64, device=chain.device)
     depths[0] = 0
     return DraftTree.unscored(chain[depths], depths - 1, depths, min(num_nodes - 1, 1))
+
+
+def chain_alone(chain: Tensor) -> DraftTree:
+    """Each node the child of the one before."""
+    depths = torch.arange(chain.shape[0], device=chain.device)
+    return DraftTree.unscored(chain, depths - 1, depths, chain.shape[0] - 1)

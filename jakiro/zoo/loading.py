@@ -22,11 +22,11 @@ from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS
 from jakiro.heads.model_head import ModelHead, refuse_other_tokens
 from jakiro.kernels.compiled.library import begin_building
-from jakiro.kernels.linear import native_works, packing_works
+from jakiro.kernels.linear import native_works, packing_works, round_linears
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
-from jakiro.target.model import TargetModel
+from jakiro.target.model import ROUNDED, TargetModel
 from jakiro.target.stored import SHAPES, StoredModel
 from jakiro.text import left_out, read_arguments, tell_template
 from jakiro.zoo import placement, weights
@@ -163,8 +163,13 @@ def _read_model(pair: zoo.Pair, options: LoadOptions, config, device: torch.devi
     if reads_stored(pair, options, config, device, dtype):
         model, sha256 = weights.load_stored(pair.target_name, config, hashed_aside)
     else:
-        place = place_target(options, pair.target_name, config, device, dtype)
+        in_blocks = options.dtype == "8bit" and packing_works(device, dtype) and native_works()
+        placed = replace(options, dtype=None) if in_blocks else options
+        place = place_target(placed, pair.target_name, config, device, dtype)
         model, sha256 = weights.load_model(pair.target_name, device, dtype, hashing=hashed_aside, **place.options)
+        if in_blocks:
+            round_linears(model)
+            setattr(model, ROUNDED, True)
     return model, sha256
 
 

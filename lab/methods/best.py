@@ -70,7 +70,7 @@ class BestSession(DraftSession):
             tree = best_tree(self.root, candidates, count, deepest)
             return Proposal(tree, note="Words that were seen together before promise as much as a draft.")
         path = best_path(free)[:MAX_CHAIN]
-        if not path:
+        if not path or limits.chains_only:
             return self.head.propose(limits)
         scores = [0.0, *(guess.score for guess in path)]
         edges = [below - above for above, below in pairwise(scores)]

@@ -24,8 +24,10 @@ COSTS = DeviceProfile(verify_ms=((1, 10.0), (64, 12.0)), draft_ms=((1, 0.1), (4,
 
 
 @pytest.mark.parametrize("tree", [TREE, TreeConfig(nodes=16, depth=4, policy="auto")], ids=["fixed", "automatic"])
-def test_past_the_head_s_length_chains_are_still_copied(tree):
+@pytest.mark.parametrize("chains_only", [False, True])
+def test_past_the_head_s_length_chains_are_still_copied(tree, chains_only, monkeypatch):
     target = tiny_target()
+    monkeypatch.setattr(type(target), "chains_only", chains_only)
     drafter = MergedDrafter(HeadDrafter(tiny_head(target), max_positions=8), PromptLookupDrafter())
     generator = JakiroGenerator(Resources(target), {WITH_COPIES.name: drafter})
     generator.profile = COSTS

@@ -103,3 +103,18 @@ def test_a_scale_that_is_no_finite_number_is_refused(kind, bad):
     stored[32, place : place + 2] = np.array([bad], dtype=np.float16).view(np.uint8)
     with pytest.raises(ValueError, match="scales that are no finite numbers"):
         BlockLinear([StoredBlocks(kind, stored)], 512)
+
+
+@pytest.mark.parametrize("inputs", [64, 72, 96])
+def test_float_weights_are_rounded_by_the_rule_of_q8_0(inputs):
+    weight = torch.randn((50, inputs), generator=torch.Generator().manual_seed(inputs))
+    weight[3] = 0
+    layer = BlockLinear.rounded(weight, None)
+    padded = torch.nn.functional.pad(weight, (0, -inputs % 32)).numpy()
+    expected = dequantize(gguf.quants.quantize(padded, gguf.GGMLQuantizationType.Q8_0), gguf.GGMLQuantizationType.Q8_0)
+    kept = all_of(layer)
+    assert kept.shape == weight.shape
+    assert (kept != torch.from_numpy(expected)[:, :inputs]).float().mean() < 0.01, "a tie may round to the other side"
+    assert torch.equal(all_of(BlockLinear.rounded(kept, None)), kept), "what is rounded once stays as it is"
+    hidden = torch.randn(3, inputs)
+    torch.testing.assert_close(layer(hidden), hidden @ kept.T, atol=1e-3, rtol=1e-4)

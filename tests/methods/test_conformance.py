@@ -213,6 +213,15 @@ def test_a_step_reads_from_the_device_once_and_assumes_no_device(method, head, g
         next(stream)
 
 
+def test_chains_only_is_kept_to(method, head, generators, plain, monkeypatch):
+    generator = generators[head]
+    monkeypatch.setattr(type(generator.target), "chains_only", True)
+    trace = generator.run(QUESTION, SAMPLINGS["sampled"], method, FIXED)
+    assert trace.token_ids == plain["sampled"]
+    for step in trace.steps:
+        assert [node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1))
+
+
 def test_it_says_what_it_is(subject, known):
     assert subject.title and subject.sentence.endswith(".")
     assert subject is PLAIN or subject.proposers

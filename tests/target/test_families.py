@@ -113,13 +113,16 @@ FAMILIES = {
             "first_k_dense_replace": 1,
         },
     ),
-    "gpt-oss": ("gpt_oss", EXPERTS | MIXED | {"head_dim": 16, "rope_parameters": {"rope_theta": 1e4}}),
     "GPT-2": ("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256}),
 }
-# Refused: attention that does not go through transformers' interface; positions or windows counted inside of it.
-ATTEND_ALONE = {
+# Fast numerics, with a notice: attention sinks; attention that does not go through transformers' interface.
+ONLY_FAST = {
+    "gpt-oss": ("gpt_oss", EXPERTS | MIXED | {"head_dim": 16, "rope_parameters": {"rope_theta": 1e4}}),
     "Falcon": ("falcon", {"alibi": False}),
     "GPT-J": ("gptj", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "rotary_dim": 8}),
+}
+# Chains only, with a notice: positions or windows that are counted inside the model's attention.
+ONLY_CHAINS = {
     "BLOOM": ("bloom", {"hidden_size": 64, "n_layer": 2, "n_head": 4}),
     "MPT": ("mpt", {"d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 256}),
     "Falcon, ALiBi": ("falcon", {"alibi": True}),
@@ -129,9 +132,10 @@ ATTEND_ALONE = {
         | {"window_size": WINDOW, "max_position_embeddings": 256},
     ),
 }
-ALL = FAMILIES | ATTEND_ALONE
+ALL = FAMILIES | ONLY_FAST | ONLY_CHAINS
 _SIZED_OTHERWISE = {"gpt2", "gptj", "bloom", "mpt", "gpt_neo"}
 TREE = TreeConfig(width=3, depth=4, nodes=10)
+CHAIN = TreeConfig(width=1, depth=4, nodes=5)
 
 
 def family_model(name):
@@ -168,22 +172,28 @@ def family_head(target):
     return head.bind(target.embedding, target.output_weight)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_family_gives_the_stock_models_logits_and_text(name):
     model = family_model(name)
     with torch.inference_mode():
         target = TargetModel(copy.deepcopy(model), byte_tokenizer())
         assert_logits_are_the_stock_models(model, target)
-    assert target.numerics == "exact" and not any("fast numerics is used" in notice for notice in target.notices)
+    assert target.numerics == ("exact" if name in FAMILIES else "fast")
+    assert target.chains_only == (name in ONLY_CHAINS)
+    assert any("fast numerics is used" in notice for notice in target.notices) == (name not in FAMILIES)
+    assert any("only chains" in notice for notice in target.notices) == (name in ONLY_CHAINS)
     head, script, drafted = HeadDrafter(family_head(target)), ScriptedDrafter(model, 0.3), []
+    tree = CHAIN if target.chains_only else TREE
     for sampling in (SamplingParams(max_new_tokens=8), SamplingParams(1.0, top_p=0.9, seed=1, max_new_tokens=8)):
         expected = stock_answer(script, sampling, target.stop_ids)
-        for drafter, own_tree in ((None, None), (head, TREE), (script, TREE)):
+        for drafter, own_tree in ((None, None), (head, TREE), (script, tree)):
             method = PLAIN if drafter is None else DEFAULT
             trace = drafting_with(target, drafter).run("Tell me.", sampling, method=method.name, tree=own_tree)
             assert trace.token_ids == expected
             drafted += trace.steps if drafter is script else []
             assert any(len(step.nodes) > 1 for step in trace.steps) == (drafter is not None)
+            if target.chains_only:
+                assert all(are_a_chain(step.nodes) for step in trace.steps)
     assert_drafting_took_part(drafted)
 
 
@@ -220,6 +230,10 @@ def drafting_with(target: TargetModel, drafter: Drafter | None) -> JakiroGenerat
     return JakiroGenerator(Resources(target), {} if drafter is None else {DEFAULT.name: drafter})
 
 
+def are_a_chain(nodes) -> bool:
+    return [node.parent for node in nodes] == list(range(-1, len(nodes) - 1))
+
+
 def stock_answer(script, sampling, stop_ids):
     """The outside reference; the script computes each of its choices once, and is asked for the same ones later."""
     ids, answer = prompt_ids("Tell me."), []
@@ -232,6 +246,8 @@ def assert_logits_are_the_stock_models(model, target):
     """Of a prompt, of a tree node by node, and of the output function alone; raw embedding rows are the head's."""
     prompt = torch.arange(2 * WINDOW + 3, device=DEVICE) * 7 % 250
     tokens, parents = [9, 20, 30, 40, 50, 40, 60], [-1, 0, 0, 1, 1, 2, 3]
+    if target.chains_only:
+        tokens, parents = [9, 20, 40, 60], [-1, 0, 1, 2]
 
     def path_of(node):
         return [] if node < 0 else [*path_of(parents[node]), tokens[node]]
@@ -286,12 +302,6 @@ def test_attention_in_fixed_chunks_is_refused_by_name():
         refuse_what_cannot_work(AutoConfig.for_model("llama4_text"))
 
 
-@pytest.mark.parametrize("name", ATTEND_ALONE)
-def test_families_that_attend_in_code_of_their_own_are_refused(name):
-    with pytest.raises(ValueError, match=r"^\w+ cannot be a target: a pass over a tree does not give what the model"):
-        TargetModel(family_model(name), byte_tokenizer())
-
-
 def test_a_model_whose_tree_passes_give_other_logits_is_refused(monkeypatch):
     model = tiny_model()
     stock = type(model.model).forward
@@ -306,15 +316,6 @@ def test_a_model_whose_tree_passes_give_other_logits_is_refused(monkeypatch):
     monkeypatch.setattr("jakiro.target.model.FusedLlama.build", lambda *_: None)
     with pytest.raises(ValueError, match=r"llama cannot be a target: .* \(other logits\); choose another model"):
         TargetModel(model, byte_tokenizer())
-
-
-def test_a_model_that_cannot_attend_exactly_runs_in_fast_numerics_and_says_so(monkeypatch):
-    def refusing(*_, **__):
-        raise ValueError("wider numbers than its own")
-
-    monkeypatch.setattr("jakiro.target.attending.exact_attention", refusing)
-    target = TargetModel(family_model("Phi"), byte_tokenizer())
-    assert target.numerics == "fast" and any("fast numerics is used" in notice for notice in target.notices)
 
 
 def test_nothing_is_read_past_the_last_position():

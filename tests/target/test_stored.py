@@ -8,12 +8,13 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.kernels.compiled.library import library, why_not
 from jakiro.kernels.compiled.linear import BLOCKS
+from jakiro.kernels.linear import round_linears
 from jakiro.target.model import TargetModel
 from jakiro.target.probes import star_tree
 from jakiro.target.stored import StoredModel
 from jakiro.zoo.gguf_model import read_gguf_model, stock_model
 from tests.gguf_files import write_gguf
-from tests.support import DEVICE, byte_tokenizer, tiny_head
+from tests.support import DEVICE, byte_tokenizer, save_target, tiny_head
 
 pytestmark = pytest.mark.skipif(
     DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
@@ -109,6 +110,25 @@ def test_a_head_reads_the_files_own_rows(reduced, tmp_path):
     assert torch.equal(head.embed(ids), target.embedding.rows(ids))
     assert torch.equal(head.output_weight, target.output_weight.rows(head.draft_token_ids))
     assert head.pack().grows
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_safetensors_target_in_8_bits_is_the_rounded_model_and_drafted_text_its_plain_text(tied, tmp_path):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **SIZES, tie_word_embeddings=tied)).eval()
+    save_target(tmp_path, model)
+    loaded = JakiroGenerator.from_pretrained(str(tmp_path), device="cpu", dtype="8bit")
+    assert loaded.target.compiled and loaded.target.bit_identical and loaded.status["weight_bits"] == 8
+    round_linears(model)
+    ids = torch.arange(50) + 40
+    with torch.inference_mode():
+        expected = model(input_ids=ids[None]).logits[0, -1]
+    last = loaded.target.prefill(ids, loaded.target.new_cache(50))[1][0]
+    assert (last - expected).abs().amax() <= 2e-3 * expected.std()
+    for temperature in (0, 1.0):
+        sampling = SamplingParams(temperature, seed=1, max_new_tokens=40)
+        texts = [loaded.run("abababab", sampling, method).token_ids for method in ("autoregressive", "prompt_lookup")]
+        assert texts[0] == texts[1]
 
 
 def test_a_file_without_compiled_code_is_read_as_before_and_says_that_it_rounds_otherwise(tmp_path, monkeypatch):

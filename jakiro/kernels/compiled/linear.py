@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from jakiro.kernels.compiled.library import Kind, Matrix, address, library, num_threads
 from jakiro.kernels.compiled.pages import in_large_pages, large_pages
-from jakiro.kernels.rounding import rounded_to_8_bits
+from jakiro.kernels.rounding import rounded_to_8_bits, rounded_to_blocks
 
 
 class NativeLinear(nn.Module):
@@ -108,6 +108,13 @@ class BlockLinear(NativeLinear):
             if library().jakiro_unpack(ctypes.byref(self.matrix), first, *about):
                 raise ValueError("it holds scales that are no finite numbers")
             first += len(rows)
+
+    @classmethod
+    def rounded(cls, weight: Tensor, bias: Tensor | None) -> "BlockLinear":
+        """Of (outputs, inputs) float32 rounded by Q8_0's rule, the rest of whose last block is zeros."""
+        scales, numbers = rounded_to_blocks(weight)
+        stored = torch.cat([scales.view(torch.uint8), numbers.view(torch.uint8)], dim=-1).flatten(1)
+        return cls([StoredBlocks("Q8_0", stored.numpy())], weight.shape[1], bias)
 
     device, dtype = torch.device("cpu"), torch.float32
 
