@@ -149,6 +149,6 @@ def _way_out(found: Estimate) -> str:
     if found.bits is None:
         return "nor in 8 or 4 bits; choose a larger card"
     return (
-        f"with --dtype {found.bits}bit it needs {placement.gigabytes(found.needed[found.bits])} and fits, at a speed that "
-        "is not estimated, and drafted text may then differ from plain decoding's in near ties"
+        f"with --dtype {found.bits}bit it needs {placement.gigabytes(found.needed[found.bits])} and fits, at a speed "
+        "that is not estimated, and drafted text may then differ from plain decoding's in near ties"
     )
