@@ -3,7 +3,7 @@
 Each kind of head adds its own fields, see `jakiro.heads.kind`. Nothing here imports torch.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import ClassVar, NamedTuple
 
 from jakiro.config import is_count, is_number, require
@@ -100,6 +100,22 @@ class DraftConfig:
     def to_dict(self) -> dict:
         """What config.json holds."""
         return {KIND: self.kind} | asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "DraftConfig":
+        """Builds a config from the fields of a parsed config.json, those of this kind.
+
+        Raises:
+            ValueError: a field is missing or unknown.
+        """
+        values = {name: value for name, value in values.items() if name != KIND}
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(values) - known)
+        require(not unknown, f"Draft head config has unknown fields: {', '.join(unknown)}.")
+        required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+        missing = sorted(required - set(values))
+        require(not missing, f"Draft head config lacks the fields: {', '.join(missing)}.")
+        return cls(**values)
 
 
 @dataclass(frozen=True, kw_only=True)

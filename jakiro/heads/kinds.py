@@ -40,10 +40,9 @@ def config_from(values: dict, kinds: Kinds = KINDS) -> DraftConfig:
     """The config of a config.json in our own form.
 
     Raises:
-        ValueError: there is no such kind, or a field makes no sense.
-        TypeError: the fields are not those of its config.
+        ValueError: there is no such kind, or a field is missing, unknown or makes no sense.
     """
-    return kind_named(values.get(KIND), kinds).config(**{name: each for name, each in values.items() if name != KIND})
+    return kind_named(values.get(KIND), kinds).config.from_dict(values)
 
 
 def make_head(config: DraftConfig, kinds: Kinds = KINDS) -> DraftHead:

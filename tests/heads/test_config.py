@@ -43,11 +43,14 @@ def test_only_two_summed_experts_have_a_contrastive_branch(fusion, num_experts, 
         ({"draft_vocab_size": 101}, ["draft_vocab_size", "100", "101"]),
         ({"feature_layers": [2, 1]}, ["feature_layers", "ascending", "[2, 1]"]),
         ({"feature_layers": 3}, ["feature_layers", "not 3"]),
+        ({"wings": 2}, ["unknown fields: wings"]),
+        ({"vocab_size": None, "hidden_size": None}, ["lacks the fields: hidden_size, vocab_size"]),
     ],
 )
 def test_a_draft_config_that_makes_no_sense_is_refused_by_field(change, parts):
     kind = Eagle3Config if "feature_layers" in change else JakiroConfig
+    values = {name: value for name, value in (SIZES | change).items() if value is not None}
     with pytest.raises(ValueError, match="Draft head config") as caught:
-        kind(**SIZES | change)
+        kind.from_dict(values)
     for part in parts:
         assert part in str(caught.value)

@@ -18,7 +18,7 @@ DRAWN = """() => [Number(document.querySelector('svg.tree').dataset.step),
   Number(/step (\\d+)/.exec(document.querySelector('.where').textContent)[1]) - 1,
   new Set([...document.querySelectorAll('.answer-text [data-token]')].map((one) => one.dataset.token)).size,
   Number(document.querySelector('.columns .plot-grown [data-name="Jakiro"]')?.dataset.to
-    ?? document.querySelector('.columns .plot').data?.find((one) => one.name === 'Jakiro').y.at(-1))]"""
+    ?? document.querySelector('.columns .plot').data?.find((one) => one.name.split('  ')[0] === 'Jakiro').y.at(-1))]"""
 # Draws steps × phases and reads the tree back from the document
 READ = """async ([indices, unfolded]) => {
   const drawn = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
