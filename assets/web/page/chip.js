@@ -6,6 +6,7 @@ import { asksFast, openWith } from "./form.js";
 
 const LOADING_LOOK_MS = 700;
 const IDLE_LOOK_MS = 8000;
+const SLOWER = 1.3;
 
 class Chip {
   constructor() {
@@ -14,6 +15,7 @@ class Chip {
     this.ready = new Promise((tell) => (this.tellReady = tell)); // of {target, dtype}
   }
 
+  // Looks again, ever later while nothing changes
   async look() {
     clearTimeout(this.timer);
     if (!document.hidden || !this.value) {
@@ -26,8 +28,12 @@ class Chip {
         this.element.textContent = say("chip_lost");
       }
     }
+    const text = this.element.textContent;
+    const settled = !this.lost && this.value?.state !== "loading";
+    this.pause = settled ? IDLE_LOOK_MS : text === this.before ? Math.min(IDLE_LOOK_MS, this.pause * SLOWER) : LOADING_LOOK_MS;
+    this.before = text;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.look(), this.value?.state === "loading" ? LOADING_LOOK_MS : IDLE_LOOK_MS);
+    this.timer = setTimeout(() => this.look(), this.pause);
   }
 
   draw(value) {
