@@ -80,14 +80,18 @@ def load_head(
     """
     folder = Path(folder)
     values, path = _read_config(folder), weights_file(folder)
-    is_own = KIND in values
     try:
         # Foreign configs say less than they seem to, so their tensors are read first
-        config = config_from(values, kinds) if is_own else None
+        config = config_from(values, kinds) if _is_own(values) else None
         tensors = restored(_read_tensors(path))
         if config is None:
             config, tensors = from_published(values, tensors, kinds)
         head = make_head(config, kinds)
+    except KeyError as error:
+        # transformers looks a rotary embedding's kind and numbers up as it builds it.
+        raise ValueError(
+            f"The draft head's RoPE settings lack or do not know {error}; correct them in its {CONFIG_NAME}."
+        ) from error
     except Exception as error:
         if isinstance(error, ValueError) or is_out_of_memory(error):
             raise
@@ -128,6 +132,20 @@ def misfits(head: DraftConfig, target_config) -> list[str]:
     except ValueError as error:
         found.append(str(error))
     return found
+
+
+def _is_own(values: dict) -> bool:
+    """Whether a config.json is ours: it names its kind.
+
+    Raises:
+        ValueError: it is ours from before it named its kind.
+    """
+    require(
+        KIND in values or "expert_intermediate_size" not in values,
+        f"The draft head's {CONFIG_NAME} was written by Jakiro 0.9 or before and does not say its {KIND}; train it "
+        "again.",
+    )
+    return KIND in values
 
 
 def _read_config(folder: Path) -> dict:

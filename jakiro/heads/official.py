@@ -17,12 +17,19 @@ from jakiro.heads.config import rope_of
 from jakiro.heads.layer_config import LayerConfig
 
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")
+_TYPES = {
+    "num_local_experts": int,
+    "num_hidden_layers": int,
+    "rms_norm_eps": (int, float),
+    "rope_theta": (int, float),
+    "rope_scaling": dict,
+    "rope_parameters": dict,
+}
 _FAMILIES = ("llama", "qwen3")
 _ROTARY_BUFFERS = ("rotary_emb.inv_freq",)
 # Fields of a published config.json that every kind reads, and those that change nothing that a head computes
 _READ = {
-    *_REQUIRED, "num_local_experts", "num_hidden_layers", "rms_norm_eps", "rope_theta", "rope_scaling",
-    "rope_parameters", "num_key_value_heads", "head_dim", "max_position_embeddings", "hidden_act", "draft_vocab_size",
+    *_REQUIRED, *_TYPES, "num_key_value_heads", "head_dim", "max_position_embeddings", "hidden_act", "draft_vocab_size",
     "bias", "qkv_bias", "attention_bias", "mlp_bias", "layer_types", "use_sliding_window",
 }  # fmt: skip
 _IDLE = {
@@ -75,8 +82,7 @@ def layer_tensors(config: LayerConfig, tensors: dict[str, Tensor]) -> dict[str, 
 
     A router over one expert always says 1, so its row is zero.
     """
-    of_the_target = ("embed_tokens.weight", *_ROTARY_BUFFERS)
-    kept = {name: tensor for name, tensor in tensors.items() if not name.endswith(of_the_target)}
+    kept = _without_what_the_target_has(config, tensors)
     if config.num_experts > 1:
         return kept
     renamed = {re.sub(r"^(layers\.\d+\.)mlp\.", r"\1mlp_moe.experts.0.", name): each for name, each in kept.items()}
@@ -85,6 +91,11 @@ def layer_tensors(config: LayerConfig, tensors: dict[str, Tensor]) -> dict[str, 
 
 
 def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], num_layers: int) -> None:
+    for name, kind in _TYPES.items():
+        if values.get(name) is not None and (not isinstance(values[name], kind) or isinstance(values[name], bool)):
+            raise ValueError(
+                f"The draft head's config says {name} = {values[name]!r}; use the config of these weights."
+            )
     num_experts = values.get("num_local_experts") or 2
     if num_experts > 2 or any(".mlp_moe.experts.2." in name for name in tensors):
         raise ValueError(
@@ -103,6 +114,44 @@ def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], num_
             f"The draft head has {layers} decoder layers, Jakiro runs {num_layers}; use a head with {num_layers}."
         )
     refuse_activation(values.get("hidden_act", "silu"), "draft")
+    if not isinstance(values.get("bias", True), bool):
+        raise ValueError(f"The draft head's config says bias = {values['bias']!r}; expected true or false.")
+
+
+def _without_what_the_target_has(config: LayerConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Drops a stray copy of the target's embedding and stored rotary frequencies, if they are what they should be."""
+    kept = {}
+    for name, tensor in tensors.items():
+        if name == "embed_tokens.weight":
+            expected = (config.vocab_size, config.hidden_size)
+            if tuple(tensor.shape) != expected:
+                raise ValueError(
+                    f"The draft head's copy of the target's embedding has shape {tuple(tensor.shape)}, its config "
+                    f"means {expected}; use the config that belongs to these weights."
+                )
+        elif name.endswith(_ROTARY_BUFFERS):
+            _check_frequencies(config, name, tensor)
+        else:
+            kept[name] = tensor
+    return kept
+
+
+def _check_frequencies(config: LayerConfig, name: str, stored: Tensor) -> None:
+    from jakiro.heads.rotary import rotary_embedding
+
+    meant = rotary_embedding(config).inv_freq
+    if stored.shape != meant.shape or not stored.float().allclose(meant, rtol=1e-2):
+        found = _base(stored, config.head_dim)
+        raise ValueError(
+            f"The draft head's {name} was made for RoPE base {found:,.0f}, its config implies "
+            f"{config.rope_parameters['rope_theta']:,.0f}; correct rope_theta in its config.json."
+        )
+
+
+def _base(frequencies: Tensor, head_dim: int) -> float:
+    """The base that gives these frequencies, from the last one: base^(−(d − 2) / d)."""
+    exponent = (head_dim - 2) / head_dim
+    return float(frequencies[-1].double()) ** (-1 / exponent)
 
 
 def name_unread(values: dict, read: Collection[str] = ()) -> None:

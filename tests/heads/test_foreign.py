@@ -176,6 +176,7 @@ def test_every_tensor_of_another_name_is_named_as_missing_and_as_unexpected(name
         ({"num_local_experts": 4}, ["has 4 experts", "runs 1 or 2", "first two"]),
         ({"num_hidden_layers": 2}, ["2 decoder layers", "runs 1"]),
         ({"hidden_act": "gelu"}, ["gelu", "silu"]),
+        ({"bias": "yes"}, ["bias = 'yes'"]),
         ({"rope_scaling": {"type": "spiral", "factor": 2.0}}, ["spiral"]),
         ({"bias": False}, ["unexpected ['fc.bias']"]),
         ({"hidden_size": None}, ["lacks hidden_size"]),
@@ -209,11 +210,23 @@ def test_weights_that_are_no_head_are_refused(tmp_path):
     assert "no draft head that Jakiro knows" in sentence and "model.layers.0.self_attn.q_proj.weight" in sentence
 
 
-def test_copies_of_what_the_target_has_are_ignored(tmp_path):
-    tensors = official_tensors("eagle") | {"embed_tokens.weight": torch.zeros(VOCAB_SIZE, HIDDEN_SIZE)}
-    tensors["layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+def test_a_stray_embedding_is_ignored_only_in_the_targets_shape(tmp_path):
+    tensors = official_tensors("jakiro") | {"embed_tokens.weight": torch.zeros(VOCAB_SIZE, HIDDEN_SIZE)}
     head = load_head(write_folder(tmp_path / "head", tensors, official_config()))
-    assert head.embedding is None and (head.rotary.inv_freq != torch.ones(4)).any()
+    assert head.embedding is None
+    tensors["embed_tokens.weight"] = torch.zeros(VOCAB_SIZE + 1, HIDDEN_SIZE)
+    sentence = refusal(tmp_path / "head", tensors)
+    assert "(41, 32)" in sentence and "(40, 32)" in sentence
+
+
+def test_stored_rotary_frequencies_are_ignored_only_where_they_are_the_configs(tmp_path):
+    def stored(base):
+        frequencies = 1.0 / base ** (torch.arange(0, 8, 2).float() / 8)
+        return official_tensors("eagle") | {"layers.0.self_attn.rotary_emb.inv_freq": frequencies}
+
+    load_head(write_folder(tmp_path / "head", stored(10000.0), official_config()))
+    sentence = refusal(tmp_path / "head", stored(500000.0))
+    assert "RoPE base 500,000" in sentence and "10,000" in sentence
 
 
 class Harmful:
