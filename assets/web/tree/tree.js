@@ -1,7 +1,7 @@
 // Draws the draft tree of one step, its nodes and edges, as SVG: hue and shape say who proposed, place says how much
 // the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
 
-import { pageScale, reducedMotion, s, say } from "../base/dom.js";
+import { keepingFocus, pageScale, reducedMotion, s, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import { bonusDelivered, depthOf, leavesOf, nameOf, rootName, shown } from "../data/history.js";
 import { TARGET } from "../data/methods.js";
@@ -67,7 +67,7 @@ export class TreeView {
     svg.append(this.columnHeads(), this.edges(), this.nodes());
     if (shown.phase > 1) svg.append(this.choices());
     if (shown.phase === 3 && !bonusDelivered(step)) svg.append(this.answerEnd(Math.max(total.height, height)));
-    this.host.replaceChildren(svg);
+    keepingFocus(this.host, () => this.host.replaceChildren(svg));
     this.svg = svg;
     if (before) this.move(before);
   }
@@ -272,7 +272,8 @@ export class TreeView {
     const x = text.end - width - 1;
     const { size, members } = text.pill;
     const tokens = members.map((i) => this.nameAt(i)).join("  ");
-    const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-size": size }, s("title", null, say("folded", { n: size, tokens })),
+    const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-step": this.shown.index, "data-parent": parent, "data-size": size },
+      s("title", null, say("folded", { n: size, tokens })),
       s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
       s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`));
     const open = () => {

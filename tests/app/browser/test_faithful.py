@@ -311,16 +311,16 @@ def test_a_growing_plot_is_drawn_with_all_the_rest_while_it_is_seen(modules):
 
 
 @pytest.mark.parametrize("key", ["Enter", " "])
-def test_a_folded_branch_opens_with_enter_and_with_space(modules, key):
+def test_a_folded_branch_opens_with_enter_and_with_space_though_its_step_is_drawn_anew(modules, key):
     made, _ = race(nodes=64)
     modules.evaluate(f"traces => {{ {MOUNT}; Jakiro.showRecording('x', {{traces}}, {{playNow: false, step: 1}}); }}",
                      {method: trace.to_dict() for method, trace in made.traces.items()})  # fmt: skip
-    modules.wait_for_selector(".tree .pill")
-    members = modules.evaluate(
-        """() => { const parent = Number(document.querySelector('.tree .pill').previousElementSibling.dataset.node);
-          return Jakiro.screen.parts.tree.plan.pills.find((pill) => pill.parent === parent).members; }"""
-    )
+    modules.wait_for_function("document.querySelector('.columns .plot')?.data && document.querySelector('.tree .pill')")
+    parent = modules.get_attribute(".tree .pill", "data-parent")
+    members = modules.evaluate("at => Jakiro.screen.parts.tree.plan.pills.find(({ parent }) => parent === at).members", int(parent))
     assert not any(modules.locator(f'.tree [data-node="{i}"]').count() for i in members)
-    modules.locator(".tree .pill").first.press(key)
+    modules.focus(f'.tree .pill[data-parent="{parent}"]')
+    modules.evaluate("() => { const { tree } = Jakiro.screen.parts; tree.draw(tree.shown); }")
+    modules.keyboard.press(key)
     for i in members:
         modules.wait_for_selector(f'.tree [data-node="{i}"]', state="attached")
