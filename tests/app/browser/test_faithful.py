@@ -317,7 +317,8 @@ def test_a_folded_branch_opens_with_enter_and_with_space_though_its_step_is_draw
                      {method: trace.to_dict() for method, trace in made.traces.items()})  # fmt: skip
     modules.wait_for_function("document.querySelector('.columns .plot')?.data && document.querySelector('.tree .pill')")
     parent = modules.get_attribute(".tree .pill", "data-parent")
-    members = modules.evaluate("at => Jakiro.screen.parts.tree.plan.pills.find(({ parent }) => parent === at).members", int(parent))
+    pill_of = "at => Jakiro.screen.parts.tree.plan.pills.find(({ parent }) => parent === at)"
+    members = modules.evaluate(f"at => ({pill_of})(at).members", int(parent))
     assert not any(modules.locator(f'.tree [data-node="{i}"]').count() for i in members)
     modules.focus(f'.tree .pill[data-parent="{parent}"]')
     modules.evaluate("() => { const { tree } = Jakiro.screen.parts; tree.draw(tree.shown); }")
