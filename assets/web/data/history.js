@@ -16,6 +16,7 @@ export const leavesOf = ({ nodes }) => nodes.length - new Set(nodes.map((node) =
 
 // Passes of the draft that made its tree
 export const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
+
 // The nodes from the root's child to node `i`; none for the root
 export const pathTo = (nodes, i) => (i > 0 ? [...pathTo(nodes, nodes[i].parent), i] : []);
 
@@ -66,7 +67,6 @@ export class Lane {
   }
 
   add(step) {
-    if (step.index !== this.steps.length) return false;
     this.steps.push(step);
     step.nodes.forEach((node) => this.proposers.of(node)); // who is not in the header gets a place by turn of appearance
     const path = step.accepted_path;
@@ -80,7 +80,6 @@ export class Lane {
     this.counts.push(this.tokens.length);
     this.deepest = Math.max(this.deepest, depthOf(step));
     this.widest = Math.max(this.widest, leavesOf(step) + 1);
-    return true;
   }
 
   // What could have come in a token's place, as {rank, tokens: [[id, piece, logprob], …]}, the one that came first; null where that
@@ -101,14 +100,7 @@ export class Lane {
   }
 
   stepsAt(time) {
-    let low = 0;
-    let high = this.seconds.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.seconds[middle] <= time + 1e-9) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return this.seconds.findLastIndex((seconds) => seconds <= time + 1e-9) + 1;
   }
 
   countAfter(step) {
@@ -188,14 +180,10 @@ export class Run {
       if (!this.lanes[name]) this.lanes[name] = new Lane(payload, name);
     } else if (kind === "step") {
       const lane = this.lanes[name];
-      const step = lane && lane.reader.read(payload, lane.steps.length);
-      if (step) lane.add(step);
+      lane.add(lane.reader.read(payload));
     } else if (kind === "end") {
       if (this.lanes[name]) this.lanes[name].endReason = payload;
-    } else {
-      this.finished = true;
-      this.waiting = null;
-    }
+    } else this.stop();
   }
 }
 
@@ -214,16 +202,28 @@ export function runFromTraces(id, source, traces, title) {
 }
 
 // The first `count` tokens as text
-export const textOf = (lane, count, start = 0) => unitsOf(lane.tokens.slice(start, count))
+export const textOf = (lane, count) => unitsOf(lane.tokens.slice(0, count))
   .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
 
 export const traceOf = ({ header, steps, endReason }) => ({ header, steps, end_reason: endReason });
 
-export function nameOf(lane, id, hexOrBytes) {
+const labels = new Map(); // by a token's bytes, as hex
+
+export function nameOf(lane, id, hex) {
   const special = lane.header.special_tokens[String(id)];
   if (special) return `‹${special.replace(/^<\|?|\|?>$/g, "")}›`;
-  return label(typeof hexOrBytes === "string" ? fromHex(hexOrBytes) : hexOrBytes);
+  if (!labels.has(hex)) labels.set(hex, label(fromHex(hex)));
+  return labels.get(hex);
 }
+
+// The name of a node of a step's tree, the root's and that of the target's own token ("bonus") among them
+export function nameIn(lane, index, i) {
+  const step = lane.steps[index];
+  if (i === "bonus") return nameOf(lane, step.bonus_token_id, step.bonus_piece);
+  return i ? nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece) : rootName(lane, index);
+}
+
+export const proposerIn = (lane, index, i) => (i === "bonus" ? TARGET : lane.proposers.of(lane.steps[index].nodes[i]));
 
 // A name as a tree shows it: the space before a word is a gap
 export const shown = (name) => name.replace(/^␣(?!×)/, " ");
@@ -231,5 +231,5 @@ export const shown = (name) => name.replace(/^␣(?!×)/, " ");
 // The root's name: the last kept tokens before a step
 export function rootName(lane, index, count = 1) {
   const before = lane.countAfter(index - 1);
-  return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
+  return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.piece)).join("");
 }

@@ -1,6 +1,6 @@
 // Where each node of a draft tree stands: O(nodes), the same rule for 8 and 64, and never by verdict in phase 1.
 
-import { deliveredPath, depthOf, endOf } from "../data/history.js";
+import { bonusDelivered, deliveredPath, endOf } from "../data/history.js";
 
 // Children of each node, best path score first, ties by token id
 export function childrenOf(nodes) {
@@ -40,7 +40,7 @@ function folded(step, children, most, phase, opened) {
   return hidden;
 }
 
-// Places for all visible nodes: {places: Map(index → {column, row}), pills: [{parent, members}], rows, columns, bonus, end, last}:
+// Places for all visible nodes: {places: Map(index → {column, row}), pills: [{parent, members}], rows, bonus, end, last}:
 // the accepted path ends at `end`, and what of it came into the answer at `last`
 export function layoutTree(step, { phase = 3, most = Infinity, opened = new Set() } = {}) {
   const children = childrenOf(step.nodes);
@@ -66,13 +66,14 @@ export function layoutTree(step, { phase = 3, most = Infinity, opened = new Set(
     }
   };
   walk(0, 0, 0);
-  return { places, pills, rows: used + 1, depth: depthOf(step), bonus, end, last: deliveredPath(step).pop() ?? 0, children };
+  return { places, pills, rows: used + 1, bonus, end, last: deliveredPath(step).pop() ?? 0, children };
 }
 
-// What became of a candidate: "root", "accepted", "cut" (right, but after the answer's end), "refused" (its parent was
-// kept) or "not_reached"
+// What became of a node: "root", "accepted", "cut" (right, but after the answer's end), "refused" (its parent was kept),
+// "not_reached", or "bonus", as the target's own token is called
 export function stateOf(step, i) {
   if (i === 0) return "root";
+  if (i === "bonus") return bonusDelivered(step) ? "bonus" : "cut";
   const place = step.accepted_path.indexOf(i);
   if (place >= 0) return place < step.committed_ids.length ? "accepted" : "cut";
   const { parent } = step.nodes[i];

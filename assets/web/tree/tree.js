@@ -3,8 +3,7 @@
 
 import { keepingFocus, pageScale, reducedMotion, s, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
-import { bonusDelivered, depthOf, leavesOf, nameOf, rootName, shown } from "../data/history.js";
-import { TARGET } from "../data/methods.js";
+import { bonusDelivered, depthOf, leavesOf, nameIn, nameOf, proposerIn, shown } from "../data/history.js";
 import { isFromPair } from "./evidence.js";
 import { layoutTree, stateOf } from "./layout.js";
 import { marker, markerNumber } from "./marker.js";
@@ -16,6 +15,7 @@ const PILL = 24; // and where branches after it may be folded away
 const ROW = 19; // the least height of a row
 const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
+let family = ""; // of the names' type, which stays
 const measuring = document.createElement("canvas").getContext("2d");
 
 // What is played lands level by level
@@ -103,7 +103,8 @@ export class TreeView {
   setType(scale) {
     this.scale = scale;
     this.font = 16 * scale;
-    measuring.font = `600 ${this.font}px ${getComputedStyle(this.host).getPropertyValue("--sans") || "sans-serif"}`;
+    family ||= getComputedStyle(this.host).getPropertyValue("--sans");
+    measuring.font = `600 ${this.font}px ${family || "sans-serif"}`;
   }
 
   // Where each node stands, by its id
@@ -136,9 +137,7 @@ export class TreeView {
   }
 
   nameAt(i) {
-    const { lane, index } = this.shown;
-    const node = this.step.nodes[i];
-    return this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
+    return this.named(nameIn(this.shown.lane, this.shown.index, i));
   }
 
   named(name) {
@@ -220,48 +219,38 @@ export class TreeView {
     }
     if (this.plan.bonus) {
       const from = { x: this.labels.get(this.plan.end).end, y: this.place(this.plan.places.get(this.plan.end)).y };
-      drawn.push([3, s("path", { class: `edge ${this.bonusState()}`, d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale) })]);
+      drawn.push([3, s("path", { class: `edge ${stateOf(this.step, "bonus")}`, d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale) })]);
     }
     drawn.sort((a, b) => a[0] - b[0]).forEach(([, path]) => group.append(path));
     return group;
   }
 
-  node(id, spot, proposer, size, text, state) {
+  node(id, spot, size, text) {
+    const { lane, index, phase } = this.shown;
     const { x, y } = this.place(spot);
-    const mark = marker(proposer, size);
-    const number = markerNumber(proposer, size, 9 * this.scale);
-    const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": this.shown.phase > 1 ? state : null, style: levelOf(spot) });
+    const proposer = proposerIn(lane, index, id);
+    const state = phase === 1 && id ? "proposed" : stateOf(this.step, id);
     const reach = 12 * this.scale;
-    for (const one of [mark, number]) if (one) one.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
-    group.append(s("rect", { class: "reach", x: x - reach, y: y - Math.max(this.row / 2, 8), height: Math.max(this.row, 16),
-      width: Math.max(24, text.end - x + reach) }), mark,
-      s("text", { x: text.start, y: y + this.font * 0.35 }, text.text), number);
-    group.addEventListener("pointerenter", () => this.card.show(id, group));
-    group.addEventListener("pointerleave", () => this.card.leave());
-    group.addEventListener("click", () => this.card.pin(id, group));
+    const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": phase > 1 ? state : null, style: levelOf(spot),
+      onpointerenter: () => this.card.show(id, group), onpointerleave: () => this.card.leave(), onclick: () => this.card.pin(id, group) },
+    s("rect", { class: "reach", x: x - reach, y: y - Math.max(this.row / 2, 8), height: Math.max(this.row, 16),
+      width: Math.max(24, text.end - x + reach) }), s("text", { x: text.start, y: y + this.font * 0.35 }, text.text),
+    s("g", { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` }, marker(proposer, size), markerNumber(proposer, size, 9 * this.scale)));
     return group;
-  }
-
-  bonusState() {
-    return bonusDelivered(this.step) ? "bonus" : "cut";
   }
 
   nodes() {
     const group = s("g", { class: "nodes" });
     for (const [i, spot] of this.plan.places) {
-      const node = this.step.nodes[i];
       const text = this.labels.get(i);
-      const state = this.shown.phase === 1 && i ? "proposed" : stateOf(this.step, i);
-      group.append(this.node(i, spot, this.shown.lane.proposers.of(node), this.size(i), text, state));
+      group.append(this.node(i, spot, this.size(i), text));
       if (text.pill) group.append(this.pill(i, spot, text));
     }
     if (this.plan.bonus) {
       const { x } = this.place(this.plan.bonus);
       const start = x + 14 * this.scale;
-      const name = this.named(nameOf(this.shown.lane, this.step.bonus_token_id, this.step.bonus_piece));
-      const text = this.fit(name, this.width - x - 24 * this.scale);
-      const words = { text, start, end: start + this.measure(text) };
-      group.append(this.node("bonus", this.plan.bonus, TARGET, 15 * this.scale, words, this.bonusState()));
+      const text = this.fit(this.nameAt("bonus"), this.width - x - 24 * this.scale);
+      group.append(this.node("bonus", this.plan.bonus, 15 * this.scale, { text, start, end: start + this.measure(text) }));
     }
     return group;
   }
@@ -272,21 +261,16 @@ export class TreeView {
     const x = text.end - width - 1;
     const { size, members } = text.pill;
     const tokens = members.map((i) => this.nameAt(i)).join("  ");
-    const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-step": this.shown.index, "data-parent": parent, "data-size": size },
-      s("title", null, say("folded", { n: size, tokens })),
-      s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
-      s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`));
-    const open = () => {
+    const open = (event) => {
+      if (event.key && !["Enter", " "].includes(event.key)) return;
+      event.preventDefault();
       this.opened.add(parent);
       this.draw(this.shown);
     };
-    group.addEventListener("click", open);
-    group.addEventListener("keydown", (event) => {
-      if (!["Enter", " "].includes(event.key)) return;
-      event.preventDefault();
-      open();
-    });
-    return group;
+    return s("g", { class: "pill", role: "button", tabindex: 0, "data-step": this.shown.index, "data-parent": parent, "data-size": size,
+      onclick: open, onkeydown: open },
+    s("title", null, say("folded", { n: size, tokens })), s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
+    s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`));
   }
 
   // Where the target's choice along the accepted path is no candidate, a ghost label names it

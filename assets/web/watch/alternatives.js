@@ -51,7 +51,7 @@ export class Alternatives {
     const found = run.alternativesAt(index);
     const own = lane.tokens[index];
     const close = h("button", { class: "card-close icon-button", "aria-label": say("close"), onclick: () => this.box.hidePopover() }, "×");
-    const head = h("div", { class: "card-head" }, h("bdi", { class: "mono" }, nameOf(lane, own.id, own.bytes)));
+    const head = h("div", { class: "card-head" }, h("bdi", { class: "mono" }, nameOf(lane, own.id, own.piece)));
     if (!found) return [head, h("p", null, say("alternatives_none")), close];
     const [came, ...likeliest] = found.tokens;
     const all = likeliest.some(([id]) => id === came[0]) ? likeliest : [...likeliest, came];
