@@ -25,14 +25,13 @@ export const s = (tag, attributes, ...children) => fill(document.createElementNS
 
 // A menu that closes when focus or press go elsewhere, and with Escape
 export function popMenu(kind, summary, ...content) {
-  const menu = h("details", { class: `menu ${kind}` }, summary, h("div", { class: "menu-list" }, content));
-  const close = (event) => {
+  const leave = (target) => target && !menu.contains(target) && (menu.open = false);
+  const menu = h("details", { class: `menu ${kind}`, onfocusout: ({ relatedTarget }) => leave(relatedTarget), onkeydown: ({ key }) => {
+    if (key !== "Escape" || !menu.open) return;
     menu.open = false;
-    if (event) menu.firstChild.focus();
-  };
-  menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && close());
-  menu.addEventListener("keydown", (event) => event.key === "Escape" && menu.open && close(event));
-  document.addEventListener("pointerdown", ({ target }) => menu.isConnected && !menu.contains(target) && close());
+    summary.focus();
+  } }, summary, h("div", { class: "menu-list" }, content));
+  document.addEventListener("pointerdown", ({ target }) => leave(target));
   return menu;
 }
 
@@ -67,8 +66,8 @@ export function say(key, values) {
   return sentence.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
 }
 
-export const number = (value, digits) =>
-  value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const formats = [0, 1, 2].map((digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+export const number = (value, digits) => formats[digits].format(value);
 
 // "1 level", "5 levels": the words `one_<name>` and `many_<name>`
 export const counted = (name, n) => say(n === 1 ? `one_${name}` : `many_${name}s`, { n: number(n, 0) });
@@ -82,13 +81,9 @@ export function percent(value) {
 
 export const wholePercent = (value) => `${Math.round(value * 100)}\u00a0%`;
 
-export function rate(value) {
-  return value === null ? "–" : number(value, value >= 100 ? 0 : 1);
-}
+export const rate = (value) => (value === null ? "–" : number(value, value >= 100 ? 0 : 1));
 
-export function milliseconds(value) {
-  return value === null || value === undefined ? "–" : number(value, value < 10 ? 1 : 0);
-}
+export const milliseconds = (value) => (value === null || value === undefined ? "–" : number(value, value < 10 ? 1 : 0));
 
 // How far apart two clocks are: "1.4 s", under a tenth of a second "38 ms"
 export const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)}\u00a0ms` : `${number(Math.abs(seconds), 1)}\u00a0s`);
@@ -117,19 +112,8 @@ export function addressOf(file) {
   return `${root}/${file}${signature ? `?${signature}` : ""}`;
 }
 
-// Tells whether an element is on screen, with more than its first pixels: at once, and whenever that changes
-export const watchSeen = (element, told, first = 0) => new IntersectionObserver((changes) => told(changes.at(-1).isIntersecting),
-  { rootMargin: `0px 0px ${-first}px` }).observe(element);
-
-// Whether a text came into the clipboard
-export async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return false; // no permission, or a page without https
-  }
-}
+// Whether a text came into the clipboard: not without permission, nor from a page without https
+export const copied = async (text) => Boolean(await navigator.clipboard?.writeText(text).then(() => true, () => false));
 
 // Draws what somebody may be using: what is drawn anew in place of the focused control, by its data, has the focus then
 export function keepingFocus(root, draw) {

@@ -3,7 +3,7 @@
 
 import { given } from "../base/dom.js";
 import { fromHex, label, unitsOf } from "../base/pieces.js";
-import { Proposers, TARGET, isPlain, methodTitle, unequalHeads } from "./methods.js";
+import { Proposers, TARGET, isPlain, methodTitle } from "./methods.js";
 import { StepReader } from "./packed.js";
 
 const OTHER_LOOKS = 3;
@@ -146,11 +146,6 @@ export class Run {
     if (lane === this.plain) return "plain";
     if (lane === this.main) return "main";
     return `other-${this.ordered.filter((one) => one !== this.plain && one !== this.main).indexOf(lane) % OTHER_LOOKS}`;
-  }
-
-  // One sentence where the lanes' heads were not trained equally long, else nothing
-  get unequalHeads() {
-    return unequalHeads(this.ordered.map((lane) => [lane.title, lane.headMinutes]));
   }
 
   // The same of a token of this answer or of one that begins like it: what came before was the same

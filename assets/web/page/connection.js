@@ -10,9 +10,11 @@ import { fetchMissed, lose, redraw, screen, state } from "./machine.js";
 const SILENT_MS = 4000;
 const LOOK_MS = 2000;
 
-// `writing()` gives the run that still grows, or null; `heard` is when its last update came. A lost one is asked for when
-// there is a server again: it goes on, or another server says that it has no such answer
-export async function watchConnection(writing) {
+// The run that still grows
+const writing = () => state.turns.find((run) => !run.finished);
+
+// A lost answer is asked for when there is a server again: it goes on, or another server says that it has no such answer
+export async function watchConnection() {
   let known = (await statusOf())?.start;
 
   async function look() {

@@ -10,20 +10,20 @@ import { chip } from "./chip.js";
 import { watchConnection } from "./connection.js";
 import { drawWith, onTab, raceTime, racing, receive, redraw, screen, showRecording, state } from "./machine.js";
 import { buildParts } from "./parts.js";
-import { drewSmallTrees } from "./settings.js";
 import { mountReplayTop } from "./top.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { addressed, watchAddress } from "../share/address.js";
 import { markerSample } from "../tree/marker.js";
 import { ladder, treeList } from "../tree/rows.js";
 import { drawNumbers } from "../watch/facts.js";
-import { fly } from "../watch/flight.js";
+import { fly, land } from "../watch/flight.js";
 import { drawBudget, drawMask, drawRouter } from "../watch/panels.js";
 import { badgeOf, endWords, stepSentence } from "../watch/words.js";
 
 // Pixels, below which the kept path stands in rows
 const NARROW = 600;
 const SPEAK_MS = 10000;
+const SMALL = 12; // candidates of a mean step
 
 let before = {}; // the moment that was drawn last
 
@@ -33,6 +33,7 @@ function draw(now) {
   const { parts } = screen;
   const { root } = parts;
   const { run } = now;
+  root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`); // read before anything is written
   Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run && run.finished)),
     starting: now.starting && !run ? "1" : "", waiting: now.waiting ? "1" : "",
     drawn: Number(root.dataset.drawn || 0) + 1 });
@@ -42,7 +43,6 @@ function draw(now) {
   parts.headline.draw(run, now.whole ? undefined : now.steps);
   parts.playBar.draw(now);
   drawChat(parts, now);
-  root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`);
   if (now.tab === "watch") {
     drawTree(parts, now);
     drawAnswer(parts, now);
@@ -55,6 +55,7 @@ function draw(now) {
   }
   if (opened(parts.numbers)) drawNumbers(parts.numbers, run, now.whole ? undefined : now.steps);
   speak(parts, now);
+  land(parts);
   // What a played step has kept flies into the answer
   if (now.tab === "watch" && now.replay && now.phase === 3 && before.phase === 2 && before.index === now.index) fly(parts, now);
   before = now;
@@ -88,8 +89,8 @@ function scrollAnswer({ answerScroll: box, answerText }, { run, main, following,
   if (!main) return;
   const wanted = `${run.id}/${index}`;
   const growing = following || playing || replay;
-  const again = wanted === broughtTo && Math.abs(box.scrollTop - stuck) < 2; // what stands around it may have grown
-  if (!growing && wanted === broughtTo && !again) return;
+  // What stands around it may have grown
+  if (!growing && wanted === broughtTo && Math.abs(box.scrollTop - stuck) >= 2) return;
   const chosen = [...answerText.querySelectorAll(".selected")].find((token) => token.getClientRects().length); // signs have none
   if (growing || (whole && index === main.steps.length - 1)) box.scrollTop = box.scrollHeight;
   else if (chosen) {
@@ -118,7 +119,7 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   parts.ladderHost.hidden = !step || list || !narrow;
   parts.wholeTree.hidden = parts.ladderHost.hidden;
   parts.phases.mark(phase);
-  parts.smallTrees.hidden = !drewSmallTrees(run);
+  parts.smallTrees.hidden = !(run?.source === "live" && run.finished && drewSmallTrees(main));
   parts.guess.checked = guess;
   parts.treeLine.textContent = step ? stepWords(step, phase) : "";
   drawKey(parts.key, step && main, phase);
@@ -134,6 +135,10 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   if (opened(parts.router)) drawRouter(parts.router, main, index);
   if (opened(parts.budget)) drawBudget(parts.budget, main, index);
 }
+
+// Whether a lane's trees were small because larger ones do not pay here
+const drewSmallTrees = ({ header, isPlain, steps }) => header.tree.policy === "auto" && !isPlain && header.device.startsWith("cpu")
+  && steps.length > 0 && metrics.mean(steps, (step) => step.nodes.length - 1) < SMALL;
 
 // What the signs in the tree mean in a phase, for a lane's proposers
 let keyOf = null;
@@ -189,7 +194,7 @@ export function mountView(element, props, watch, server, form) {
   onTab.push(tabChanged);
   document.body.dataset.jakiroTab = parts.root.dataset.tab = state.tab;
   const sizes = new ResizeObserver(() => redraw());
-  [parts.root, document.querySelector(".gradio-container")].forEach((one) => one && sizes.observe(one));
+  document.querySelectorAll(".gradio-container, .jk-view, .jk-top, #question-row").forEach((one) => sizes.observe(one));
   new MutationObserver(() => redraw()).observe(document.body, { attributeFilter: ["class"] });
   if (watch) watch("value", () => receive(props.value));
   if (server) {
@@ -198,7 +203,7 @@ export function mountView(element, props, watch, server, form) {
     const link = addressed();
     parts.recordings.first(link);
     watchAddress(link, server);
-    watchConnection(() => state.turns.find((run) => !run.finished) || null);
+    watchConnection();
   }
   redraw();
   return parts;

@@ -2,7 +2,7 @@
 // has come, whichever lane's turn it is.
 
 import { apart, clockOf, counted, h, linkButton, rate, say } from "../base/dom.js";
-import { trainedWords } from "../data/methods.js";
+import { trainedWords, unequalHeads } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { moves, screen } from "../page/machine.js";
 import { openSetting } from "../page/top.js";
@@ -114,7 +114,7 @@ export class RaceView {
       this.key = key;
     }
     this.title.textContent = run && run.main ? run.question : "";
-    this.unequal.textContent = run ? [run.unequalHeads, idleWords(run)].filter(Boolean).join(" ") : "";
+    this.unequal.textContent = run ? [unequalHeads(present.map((lane) => [lane.title, lane.headMinutes])), idleWords(run)].filter(Boolean).join(" ") : "";
     this.unequal.hidden = !this.unequal.textContent;
     const plain = run && run.plain;
     const over = Boolean(run && run.finished && present.every((lane) => time >= lane.clock));

@@ -1,6 +1,6 @@
 // Tokens over own seconds as stair lines, all lanes on one axis; or the smoothed speed.
 
-import { rate, say, watchSeen } from "../base/dom.js";
+import { rate, say } from "../base/dom.js";
 import { metrics } from "../data/metrics.js";
 import { moves, redrawNow } from "../page/machine.js";
 import { fileName } from "../page/save.js";
@@ -49,11 +49,11 @@ export class Plot {
   constructor(host) {
     this.figure = new Figure(host, () => redrawNow());
     this.seen = true; // whether any of it is on screen
-    watchSeen(host, (seen) => {
+    new IntersectionObserver((changes) => {
       const before = this.seen;
-      this.seen = seen;
-      if (seen && !before) redrawNow();
-    });
+      this.seen = changes.at(-1).isIntersecting;
+      if (this.seen && !before) redrawNow();
+    }).observe(host);
   }
 
   // `shown`: {time: only what was there at this own-clock time, or null; playhead: seconds or null; mode; growing: whether more
