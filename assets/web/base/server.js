@@ -24,15 +24,14 @@ export async function orRetry(work) {
   }
 }
 
-// What the server says of itself; null when it cannot be reached
-export async function statusOf() {
-  try {
-    const answer = await fetch(addressOf("status"), { cache: "no-store" });
-    return await answer.json();
-  } catch {
-    return null;
-  }
+// Work that is not begun again while it is under way
+export function oneAtATime(work) {
+  let running = null;
+  return () => (running ??= orRetry(work).finally(() => (running = null)));
 }
+
+// What the server says of itself; null when it cannot be reached
+export const statusOf = () => fetch(addressOf("status"), { cache: "no-store" }).then((answer) => answer.json()).catch(() => null);
 
 export const notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });
 

@@ -47,7 +47,7 @@ function startFrom(run) {
 export function clear() {
   state.turns.forEach((run) => run.stop());
   const putAway = state.turns.length ? { turns: state.turns, run: state.run, index: state.index } : state.putAway;
-  Object.assign(state, { turns: [], waiting: null, replaced: [], from: null, putAway });
+  Object.assign(state, { turns: [], waiting: null, from: null, putAway });
   notify(null);
   show(null);
 }

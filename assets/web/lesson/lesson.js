@@ -3,7 +3,7 @@
 
 import { given, h, popMenu, say } from "../base/dom.js";
 import { bringBack, onScreen } from "../base/frame.js";
-import { orRetry } from "../base/server.js";
+import { oneAtATime } from "../base/server.js";
 import { armQuestion } from "../chat/asking.js";
 import { questionsOf } from "../data/history.js";
 import { button, drawAll, elementsOf, question } from "./controls.js";
@@ -17,7 +17,7 @@ import { passesStop } from "./stops/passes.js";
 import { speedStop } from "./stops/speed.js";
 import { treesStop } from "./stops/trees.js";
 import { verdictStop } from "./stops/verdict.js";
-import { inProjector, onTab, pages, setTab } from "../page/machine.js";
+import { inProjector, onTab, pages, setTab, state } from "../page/machine.js";
 import { setAddress } from "../share/address.js";
 import { linkedStop } from "../share/link.js";
 import { Card } from "../tree/card.js";
@@ -125,7 +125,6 @@ export function mountLesson(element, server) {
   const built = new Map();
   let current = stopNow() ?? 0;
   let lesson = null;
-  let loading = null;
 
   function show() {
     if (!lesson) return;
@@ -159,7 +158,7 @@ export function mountLesson(element, server) {
     }
   }
 
-  const visible = () => document.body.dataset.jakiroTab === "lesson";
+  const visible = () => state.tab === "lesson";
   function go(n) {
     current = n;
     played = 0;
@@ -171,7 +170,7 @@ export function mountLesson(element, server) {
     if (heading) bringBack(heading);
   }
 
-  async function load() {
+  const load = oneAtATime(async () => {
     const text = server ? await server.lesson_recordings() : null;
     if (!text) {
       body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
@@ -179,12 +178,12 @@ export function mountLesson(element, server) {
     }
     lesson = lessonOf(readLesson(text));
     show();
-  }
+  });
 
   function tabChanged() {
     if (!visible()) return;
     if (lesson) show();
-    else if (!loading) loading = orRetry(load).finally(() => (loading = null));
+    else load();
     setAddress(`#stop-${current + 1}`);
   }
 

@@ -21,13 +21,13 @@ import { Scrubber } from "../watch/scrubber.js";
 const { seek, setPhase } = moves;
 
 // Shows what is drawn in `host` as a table instead
-function tableToggle(host, redraw) {
+function tableToggle(host) {
   const button = h("button", { class: "toggle", "data-toggle": "read_as_table", "aria-pressed": "false", onclick: () => {
     const on = !host.dataset.table;
     button.setAttribute("aria-pressed", String(on));
     host.dataset.table = on ? "1" : "";
     host.tabIndex = on ? 0 : -1; // a table may scroll inside its place
-    redraw();
+    redrawNow();
   } }, say("read_as_table"));
   return button;
 }
@@ -86,7 +86,7 @@ function plotPane(host) {
   } }, say(key));
   return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
     h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), h("div", { class: "on-demand" },
-      mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host, () => redrawNow()))), host);
+      mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host))), host);
 }
 
 function treePane(parts) {
