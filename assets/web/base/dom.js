@@ -66,6 +66,12 @@ export function say(key, values) {
   return sentence.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
 }
 
+// An error whose message is a sentence for people
+export class Trouble extends Error {}
+export const refuse = (key, values) => {
+  throw new Trouble(say(key, values));
+};
+
 const formats = [0, 1, 2].map((digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 export const number = (value, digits) => formats[digits].format(value);
 

@@ -1,15 +1,12 @@
 // What the page asks its server for, and the one place where it says what went wrong.
 
-import { addressOf, h, linkButton, say } from "./dom.js";
-
-class ServerError extends Error {}
+import { Trouble, addressOf, h, linkButton, refuse, say } from "./dom.js";
 
 // The server's functions; Gradio's own give undefined where a call failed
 export function served(server) {
   return server && Object.fromEntries(Object.entries(server).map(([name, call]) => [name, async (...values) => {
     const value = await call(...values);
-    if (value === undefined) throw new ServerError(say("server_silent"));
-    return value;
+    return value === undefined ? refuse("server_silent") : value;
   }]));
 }
 
@@ -18,7 +15,7 @@ export async function orRetry(work) {
   try {
     return await work();
   } catch (error) {
-    if (!(error instanceof ServerError)) throw error;
+    if (!(error instanceof Trouble)) throw error;
     notify("error", error.message, () => orRetry(work));
     return undefined;
   }

@@ -64,10 +64,8 @@ export const drafted = (lane) => lane.steps.filter((step) => step.nodes.length >
 // The steps to show: all but one that the end of the answer cut
 export const whole = (lane) => drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
 
-const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);
-
 // Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
-export const tokensAt = (lane, candidates) => mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
+export const tokensAt = (lane, candidates) => metrics.mean(drafted(lane), (step) => pruned(step, candidates).accepted_path.length + 1);
 
 // The draft's favourite continuation: the best child again and again
 export function favourite(step) {
@@ -108,7 +106,7 @@ export function disagreement(step) {
   const members = firstLevel(step).map((i) => step.nodes[i]);
   const pairs = members.flatMap((a, at) => members.slice(at + 1).map((b) => [a, b]));
   const gap = ([a, b], second) => mixScore(a, second) - mixScore(b, second);
-  return mean(pairs.map((pair) => Number(gap(pair, 0) * gap(pair, 1) < 0)));
+  return metrics.mean(pairs, (pair) => Number(gap(pair, 0) * gap(pair, 1) < 0));
 }
 
 // How many candidates rank differently with either expert alone than with the router's own weights
@@ -136,9 +134,8 @@ export const draftMs = (profile, levels) => (levels ? interpolate(profile.draft_
 // Means over the recorded steps: plain pass, draft, check, the rest, and both ways to the speedup
 export function measured(pair) {
   const steps = drafted(pair.drafted);
-  const of = (name) => mean(steps.map((step) => step[name]));
-  return { steps: steps.length, tau: metrics.tau(steps), plain: mean(pair.plain.steps.map((step) => step.verify_ms)),
-    draft: of("draft_ms"), check: of("verify_ms"), other: of("other_ms"),
+  const [draft, check, other] = ["draft_ms", "verify_ms", "other_ms"].map((name) => metrics.mean(steps, (step) => step[name]));
+  return { steps: steps.length, tau: metrics.tau(steps), plain: metrics.mean(pair.plain.steps, (step) => step.verify_ms), draft, check, other,
     speedup: metrics.speedup(pair.drafted, pair.plain) };
 }
 

@@ -1,13 +1,13 @@
 // The address bar and links: it follows the tab, a link that comes in fills the form, and Copy link hands one out. Nothing is
 // asked until the visitor presses Ask.
 
-import { attempt, copied, h, say } from "../base/dom.js";
+import { Trouble, attempt, copied, h, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { freshChat } from "../chat/chat.js";
 import { chip } from "../page/chip.js";
 import { fieldsChosen, formDefaults, formReady } from "../page/form.js";
 import { onTab, screen, setTab, state } from "../page/machine.js";
-import { LinkError, askingOf, quoted, readLink, tabHash, tabOf } from "./link.js";
+import { askingOf, quoted, readLink, tabHash, tabOf } from "./link.js";
 
 const OWN = ["recording", "step", "stop"];
 let linked = null; // the form's values that a link brings, by name
@@ -37,7 +37,7 @@ export function copyButton(linkOf) {
         box.focus();
       }
     } catch (error) {
-      if (!(error instanceof LinkError)) throw error;
+      if (!(error instanceof Trouble)) throw error;
       tell(error.message);
     }
   }
@@ -51,7 +51,7 @@ function orRefuse(reading) {
   try {
     return reading();
   } catch (error) {
-    if (!(error instanceof LinkError)) throw error;
+    if (!(error instanceof Trouble)) throw error;
     refuseLink(error.message);
     setAddress("");
     return null;

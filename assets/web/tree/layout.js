@@ -4,16 +4,12 @@ import { bonusDelivered, deliveredPath, endOf } from "../data/history.js";
 
 // Children of each node, best path score first, ties by token id
 export function childrenOf(nodes) {
-  const children = nodes.map(() => []);
-  nodes.forEach((node, i) => node.parent >= 0 && children[node.parent].push(i));
-  children.forEach((list) => list.sort((a, b) => nodes[b].score - nodes[a].score
+  const below = Map.groupBy(nodes.keys(), (i) => nodes[i].parent);
+  return nodes.map((_, i) => (below.get(i) || []).sort((a, b) => nodes[b].score - nodes[a].score
     || nodes[a].token_id - nodes[b].token_id));
-  return children;
 }
 
-function subtreeSize(children, i) {
-  return 1 + children[i].reduce((sum, child) => sum + subtreeSize(children, child), 0);
-}
+const subtreeSize = (children, i) => 1 + children[i].reduce((sum, child) => sum + subtreeSize(children, child), 0);
 
 // Node indices folded away with their subtrees, so that at most `most` rows remain
 function folded(step, children, most, phase, opened) {

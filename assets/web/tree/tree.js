@@ -57,16 +57,14 @@ export class TreeView {
     const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
     const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
     const row = clamp(least, room / plan.rows, 56 * scale);
-    const total = { width: Math.max(width, this.starts.at(-1)), height: top + plan.rows * row + 20 * scale };
+    const total = { width: Math.max(width, this.starts.at(-1)), height: Math.max(height, top + plan.rows * row + 20 * scale) };
     Object.assign(this, { plan, row, top, width: total.width });
-    const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}${shown.played ? " played" : ""}`,
+    this.labels = this.measureLabels();
+    const svg = s("svg", { width: total.width, height: total.height, class: `tree phase-${shown.phase}${shown.played ? " played" : ""}`,
       role: plan.pills.length ? "group" : "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
       "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
-      style: `--label:${this.font}px` });
-    this.labels = this.measureLabels();
-    svg.append(this.columnHeads(), this.edges(), this.nodes());
-    if (shown.phase > 1) svg.append(this.choices());
-    if (shown.phase === 3 && !bonusDelivered(step)) svg.append(this.answerEnd(Math.max(total.height, height)));
+      style: `--label:${this.font}px` }, this.columnHeads(), this.edges(), this.nodes(), shown.phase > 1 && this.choices(),
+    shown.phase === 3 && !bonusDelivered(step) && this.answerEnd(total.height));
     keepingFocus(this.host, () => this.host.replaceChildren(svg));
     this.svg = svg;
     if (before) this.move(before);
