@@ -156,7 +156,7 @@ export class Run {
   }
 
   get question() {
-    const header = this.main && this.main.header;
+    const header = this.main?.header;
     return header ? questionsOf(header).at(-1) ?? header.raw_prompt ?? "" : "";
   }
 
@@ -172,7 +172,7 @@ export class Run {
     if (kind === "wait") this.waiting = payload;
     else if (kind === "header") {
       this.waiting = null;
-      if (!this.lanes[name]) this.lanes[name] = new Lane(payload, name);
+      this.lanes[name] ??= new Lane(payload, name);
     } else if (kind === "step") {
       const lane = this.lanes[name];
       lane.add(lane.reader.read(payload));
@@ -184,14 +184,12 @@ export class Run {
 
 export function runFromTraces(id, source, traces, title) {
   const run = new Run(id, source);
-  for (const [name, trace] of Object.entries(traces)) {
-    const { header, steps, end_reason: reason } = trace;
-    const lane = new Lane(header, name);
+  for (const [name, { header, steps, end_reason }] of Object.entries(traces)) {
+    const lane = (run.lanes[name] = new Lane(header, name));
     steps.forEach((step) => lane.add(step));
-    lane.endReason = reason || "stopped";
-    run.lanes[name] = lane;
+    lane.endReason = end_reason;
   }
-  run.finished = true;
+  run.stop();
   run.title = title || null;
   return run;
 }

@@ -1,7 +1,7 @@
 // The pieces of which stops are made: sliders with their value in words, switches, lines of text, a chart, and the check question. A
 // piece is an element, or {element, draw}; after each use of a control all pieces of its stop are drawn anew from what controls hold.
 
-import { h, number, say, table } from "../base/dom.js";
+import { h, number, say } from "../base/dom.js";
 import { armQuestion } from "../chat/asking.js";
 import { questionBox } from "../chat/box.js";
 import { interpolate } from "./data.js";
@@ -79,9 +79,6 @@ export function button(name, words, onclick, off) {
 // A number with its name above and its definition below
 export const figure = (name, title, value, note = () => "") => group("figure")(h("div", { class: "figure-name" }, title),
   filled(h("div", { class: "figure-value tabular", "data-figure": name }), value), filled(h("div", { class: "figure-note" }), note));
-
-export const closedTable = (summary, heads, rows) =>
-  h("details", { class: "lesson-table" }, h("summary", null, summary), table(null, heads, rows));
 
 // A line through [x, y] points and one marked point, as `of()` gives them; `name` is part of saved files' names, and `onPick` gets the
 // whole number on the x axis that was clicked

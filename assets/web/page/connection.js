@@ -19,10 +19,7 @@ export async function watchConnection() {
 
   async function look() {
     const run = writing();
-    if (document.hidden) {
-      if (run) putAside(run);
-      return;
-    }
+    if (document.hidden) return run && putAside(run);
     const silent = run && performance.now() - run.heard >= SILENT_MS;
     if (!silent && !state.lost) return;
     const late = setTimeout(() => run && holdUp(run), SILENT_MS);

@@ -8,7 +8,6 @@ import { nameOf, runFromTraces, traceOf } from "../data/history.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { screen, state } from "./machine.js";
 import { plotly } from "../plots/library.js";
-import { treePicture } from "../share/tree_picture.js";
 import { stateOf } from "../tree/layout.js";
 
 const MOST_NAME = 60;
@@ -93,15 +92,35 @@ export async function asReplay(json, title) {
 
 export const saveReplay = async (run, json) => download(fileName(run, "html"), await asReplay(json, run.title || run.question), "text/html");
 
-const fromTrace = (json, run) => {
-  const { traces, title } = readTraceFile(json);
-  return runFromTraces(run.id, run.source, traces, title);
-};
+// The picture's styles are those of the page
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "paint-order",
+  "opacity", "font-family", "font-size", "font-weight", "font-style", "text-anchor", "text-decoration-line", "white-space",
+  "direction", "unicode-bidi"];
+// No xml file may hold these, and a picture with them would not open
+const UNFIT = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Cs}/gu;
+
+// The draft tree on screen as the text of an svg file; null where none is drawn. Text stays text
+export function treePicture() {
+  const shown = document.querySelector(".tree-host svg.tree");
+  if (!shown) return null;
+  const copy = shown.cloneNode(true);
+  const originals = [shown, ...shown.querySelectorAll("*")];
+  [copy, ...copy.querySelectorAll("*")].forEach((element, i) => {
+    const style = getComputedStyle(originals[i]);
+    element.removeAttribute("style");
+    STYLES.forEach((name) => element.style.setProperty(name, style.getPropertyValue(name)));
+    for (const name of ["class", "tabindex", "role"]) element.removeAttribute(name);
+  });
+  copy.style.background = getComputedStyle(document.body).getPropertyValue("--page");
+  return new XMLSerializer().serializeToString(copy).replace(UNFIT, "\ufffd");
+}
 
 const SAVERS = {
   save_json: async (run) => download(fileName(run, "json"), await asJson(run), "application/json"),
-  save_csv: async (run) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run), run)),
-    "text/csv"),
+  save_csv: async (run) => {
+    const { traces, title } = readTraceFile(await asJson(run));
+    download(fileName(run, "csv"), asCsv(runFromTraces(run.id, run.source, traces, title)), "text/csv");
+  },
   save_html: async (run) => saveReplay(run, await asJson(run)),
   save_svg: (run) => {
     const file = treePicture();
@@ -110,11 +129,10 @@ const SAVERS = {
 };
 
 export function saveMenu() {
-  const menu = h("details", { class: "save-menu" }, h("summary", { class: "plain-button" }, say("save")),
+  return h("details", { class: "save-menu" }, h("summary", { class: "plain-button" }, say("save")),
     h("div", { class: "save-list" }, h("p", { class: "muted" }, say("save_warning")),
-      Object.entries(SAVERS).map(([key, save]) => h("button", { class: "plain-button", "data-save": key, onclick: () => {
-        menu.open = false;
-        if (state.run && state.run.main) save(state.run);
+      Object.entries(SAVERS).map(([key, save]) => h("button", { class: "plain-button", "data-save": key, onclick: ({ target }) => {
+        target.closest("details").open = false;
+        if (state.run?.main) save(state.run);
       } }, say(key)))));
-  return menu;
 }

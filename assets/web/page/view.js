@@ -34,7 +34,7 @@ function draw(now) {
   const { root } = parts;
   const { run } = now;
   root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`); // read before anything is written
-  Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run && run.finished)),
+  Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run?.finished)),
     starting: now.starting && !run ? "1" : "", waiting: now.waiting ? "1" : "",
     drawn: Number(root.dataset.drawn || 0) + 1 });
   document.body.dataset.answering = now.waiting || now.live ? "1" : "";
@@ -91,8 +91,9 @@ function scrollAnswer({ answerScroll: box, answerText }, { run, main, following,
   const growing = following || playing || replay;
   // What stands around it may have grown
   if (!growing && wanted === broughtTo && Math.abs(box.scrollTop - stuck) >= 2) return;
-  const chosen = [...answerText.querySelectorAll(".selected")].find((token) => token.getClientRects().length); // signs have none
-  if (growing || (whole && index === main.steps.length - 1)) box.scrollTop = box.scrollHeight;
+  const toEnd = growing || (whole && index === main.steps.length - 1);
+  const chosen = !toEnd && [...answerText.querySelectorAll(".selected")].find((token) => token.getClientRects().length); // signs have none
+  if (toEnd) box.scrollTop = box.scrollHeight;
   else if (chosen) {
     const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
     if (!sought) box.scrollTop = Math.min(box.scrollHeight, box.scrollTop + spot.top - around.top - 2 * spot.height);
