@@ -198,7 +198,8 @@ export function runFromTraces(id, source, traces, title) {
 export const textOf = (lane, count) => unitsOf(lane.tokens.slice(0, count))
   .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
 
-export const traceOf = ({ header, steps, endReason }) => ({ header, steps, end_reason: endReason });
+export const tracesOf = (run) => Object.fromEntries(Object.entries(run.lanes).map(([name, { header, steps, endReason }]) =>
+  [name, { header, steps, end_reason: endReason }]));
 
 const labels = new Map(); // by a token's bytes, as hex
 

@@ -22,14 +22,10 @@ export const line = (name, words, kind = "") => filled(h("p", { class: kind, "da
 // The sentence that says what a control has done
 export const result = (name, words, kind = "") => filled(h("p", { class: `result ${kind}`, role: "status", "data-result": name }), words);
 
-let used = 0;
-const nextId = (name) => `lesson-${name}-${(used += 1)}`;
-
 // A slider that says its value in words; `move` is a hand's, `set` goes unheard
 export function slider({ name, label, min, max, step = 1, value, format }) {
-  const id = nextId(name);
-  const output = h("output", { class: "tabular", for: id });
-  const input = h("input", { type: "range", id, min, max, step, value, "data-control": name });
+  const output = h("output", { class: "tabular" });
+  const input = h("input", { type: "range", min, max, step, value, "data-control": name, "aria-label": label });
   const show = () => {
     const words = format(Number(input.value));
     output.textContent = words;
@@ -38,7 +34,7 @@ export function slider({ name, label, min, max, step = 1, value, format }) {
   input.addEventListener("input", show);
   show();
   return {
-    element: h("div", { class: "lesson-slider" }, h("label", { for: id }, label), input, output),
+    element: h("label", { class: "lesson-slider" }, h("span", null, label), input, output),
     get value() {
       return Number(input.value);
     },
@@ -55,11 +51,10 @@ export function slider({ name, label, min, max, step = 1, value, format }) {
 
 // One of a few: {value: words}
 export function choice({ name, label, options, value, onPick }) {
-  const id = nextId(name);
-  const inputs = Object.keys(options).map((key) => h("input", { type: "radio", name: id, "data-control": name, "data-value": key,
+  const inputs = Object.keys(options).map((key) => h("input", { type: "radio", name: `lesson-${name}`, "data-control": name, "data-value": key,
     checked: key === String(value), oninput: () => onPick?.(key) }));
   return {
-    element: h("div", { class: "lesson-choice", role: "radiogroup", "aria-labelledby": id }, h("span", { id }, label),
+    element: h("div", { class: "lesson-choice", role: "radiogroup", "aria-label": label }, h("span", null, label),
       h("span", { class: "segments" }, Object.values(options).map((words, i) => h("label", { class: "choice" }, inputs[i], words)))),
     get value() {
       return inputs.find((one) => one.checked).dataset.value;

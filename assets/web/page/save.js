@@ -4,7 +4,7 @@
 import { h, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { cut } from "../base/pieces.js";
-import { nameOf, runFromTraces, traceOf } from "../data/history.js";
+import { nameOf, runFromTraces, tracesOf } from "../data/history.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { screen, state } from "./machine.js";
 import { plotly } from "../plots/library.js";
@@ -26,9 +26,6 @@ export function fileName(run, ending) {
   return `jakiro-${start}-seed${header.sampling.seed}-${String(header.created).slice(0, 10)}.${ending}`;
 }
 
-const drawnJson = (run) => JSON.stringify({ title: run.title || run.question, why: "",
-  traces: Object.fromEntries(Object.entries(run.lanes).map(([method, lane]) => [method, traceOf(lane)])) });
-
 // A run as json: the file it came from as it is, else the server's own trace; where that is no longer kept, what the
 // page holds, and a sentence that says so
 export async function asJson(run) {
@@ -41,7 +38,7 @@ async function oneAsJson(run) {
   const text = screen.server ? await screen.server.trace_text(run.id).catch(() => null) : null;
   if (text) return text;
   notify("notice", say("save_rounded"));
-  return drawnJson(run);
+  return JSON.stringify({ title: run.title || run.question, why: "", traces: tracesOf(run) });
 }
 
 // Quoted where needed; a cell that a table program would take for a formula starts with an apostrophe
