@@ -18,16 +18,10 @@ export function readLesson(text) {
   return { device, pairs };
 }
 
-// ---- trees -------------------------------------------------------------------------------------------------
 // The path along which each node is the target's own choice after the one before
-function judge(nodes) {
-  const path = [];
-  for (let at = 0; ;) {
-    const next = nodes.findIndex((node) => node.parent === at && node.token_id === nodes[at].target_choice);
-    if (next < 0) return path;
-    path.push(next);
-    at = next;
-  }
+function judge(nodes, at = 0) {
+  const next = nodes.findIndex((node) => node.parent === at && node.token_id === nodes[at].target_choice);
+  return next < 0 ? [] : [next, ...judge(nodes, next)];
 }
 
 // The step with only some of its nodes (indices in `keep`, parents included), judged again
@@ -68,22 +62,13 @@ export const whole = (lane) => drafted(lane).filter((step) => step.committed_ids
 export const tokensAt = (lane, candidates) => metrics.mean(drafted(lane), (step) => pruned(step, candidates).accepted_path.length + 1);
 
 // The draft's favourite continuation: the best child again and again
-export function favourite(step) {
-  const chain = [];
-  for (let at = 0; ;) {
-    let best = -1;
-    step.nodes.forEach((node, i) => {
-      if (node.parent === at && (best < 0 || node.score > step.nodes[best].score)) best = i;
-    });
-    if (best < 0) return chain;
-    chain.push(best);
-    at = best;
-  }
+export function favourite({ nodes }, at = 0) {
+  const best = pick([...nodes.keys()].filter((i) => nodes[i].parent === at), (i) => nodes[i].score);
+  return best === null ? [] : [best, ...favourite({ nodes }, best)];
 }
 
 export const edgeChance = (step, i) => Math.exp(step.nodes[i].score - step.nodes[step.nodes[i].parent].score);
 
-// ---- experts -----------------------------------------------------------------------------------------------
 // A candidate's score if the router had given expert 2 the weight `second`: linear, so recorded parts are enough
 function mixScore(node, second) {
   const mix = [1 - second, second];
@@ -118,7 +103,6 @@ export function moved(step) {
 
 export const ownWeight = (step) => step.nodes[firstLevel(step)[0]].evidence.router_weights[1];
 
-// ---- costs -------------------------------------------------------------------------------------------------
 // Piecewise linear through ascending [x, y] points; beyond the last one its last slope goes on
 export function interpolate(points, x) {
   if (points.length === 1 || x <= points[0][0]) return points[0][1];

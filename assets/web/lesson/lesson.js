@@ -172,10 +172,7 @@ export function mountLesson(element, server) {
 
   const load = oneAtATime(async () => {
     const text = server ? await server.lesson_recordings() : null;
-    if (!text) {
-      body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
-      return;
-    }
+    if (!text) return body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
     lesson = lessonOf(readLesson(text));
     show();
   });

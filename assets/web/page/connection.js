@@ -22,7 +22,12 @@ export async function watchConnection() {
     if (document.hidden) return run && putAside(run);
     const silent = run && performance.now() - run.heard >= SILENT_MS;
     if (!silent && !state.lost) return;
-    const late = setTimeout(() => run && holdUp(run), SILENT_MS);
+    // Not even a short question came through
+    const late = setTimeout(() => {
+      if (!run || run.finished || run.ticks) return;
+      run.waiting = say("held_up");
+      redraw();
+    }, SILENT_MS);
     const now = (await statusOf())?.start;
     clearTimeout(late);
     const { lost } = state;
@@ -61,13 +66,6 @@ async function comeBack(run) {
   if (!aside || run.finished) return;
   run.heard = performance.now();
   takeUp(run);
-}
-
-// Not even a short question came through
-function holdUp(run) {
-  if (run.finished || run.ticks) return;
-  run.waiting = say("held_up");
-  redraw();
 }
 
 // Who closes the tab does not come back for its answer

@@ -62,12 +62,8 @@ function draw(now) {
 }
 
 // What the keys do now
-function keysNow(now) {
-  if (now.armed) return "keys_ask";
-  if (racing()) return "keys_race";
-  if (now.guess) return now.hidden ? "keys_reveal" : "keys_next";
-  return "keys_hint";
-}
+const keysNow = (now) => (now.armed ? "keys_ask" : racing() ? "keys_race" : !now.guess ? "keys_hint"
+  : now.hidden ? "keys_reveal" : "keys_next");
 
 function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, formatted }) {
   parts.empty.hidden = Boolean(main) || Boolean(waiting);
@@ -167,17 +163,13 @@ function stepWords(step, phase) {
 let spoken = { run: null, at: 0, end: false };
 function speak(parts, { run, main }) {
   if (!main || run.source !== "live") return;
-  const time = performance.now();
-  if (spoken.run !== run.id) {
-    spoken = { run: run.id, at: time, end: false };
-    parts.voice.textContent = say("spoken_start");
-  } else if (run.finished !== spoken.end || (!spoken.end && time - spoken.at > SPEAK_MS)) {
-    const value = metrics.speedup(main, run.plain);
-    const values = { tokens: main.tokens.length, speedup: value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) }) };
-    parts.voice.textContent = state.lost === run ? say("connection_lost", { n: main.tokens.length })
-      : say(run.finished ? "spoken_end" : "spoken_progress", values);
-    spoken = { run: run.id, at: time, end: run.finished };
-  }
+  const begun = spoken.run === run.id;
+  if (begun && run.finished === spoken.end && (spoken.end || performance.now() - spoken.at <= SPEAK_MS)) return;
+  const value = metrics.speedup(main, run.plain);
+  const values = { tokens: main.tokens.length, speedup: value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) }) };
+  parts.voice.textContent = !begun ? say("spoken_start") : state.lost === run ? say("connection_lost", { n: main.tokens.length })
+    : say(run.finished ? "spoken_end" : "spoken_progress", values);
+  spoken = { run: run.id, at: performance.now(), end: begun && run.finished };
 }
 
 function tabChanged(tab) {

@@ -56,10 +56,7 @@ export class Figure {
     this.room.hidden = asTable;
     this.table.hidden = !asTable;
     this.host.classList.toggle("as-table", asTable);
-    if (asTable) {
-      this.table.replaceChildren(...(plotly.failed() ? [h("p", { class: "muted small" }, say("plot_failed"))] : []), this.asTable());
-      return;
-    }
+    if (asTable) return this.table.replaceChildren(plotly.failed() ? h("p", { class: "muted small" }, say("plot_failed")) : "", this.asTable());
     this.stale = Boolean(this.pressed);
     if (!drawn || this.stale || !this.room.clientWidth) return;
     this.box = [this.room.clientWidth, this.room.clientHeight];

@@ -78,10 +78,7 @@ async function open(link, server) {
   setAddress(tabHash(state.tab)); // the question stands in the form from here on
   const values = { ...formDefaults(), ...asking };
   const trouble = await server.link_trouble(values).catch(() => null);
-  if (trouble) {
-    refuseLink(trouble.replace(/\p{C}/gu, "�"));
-    return;
-  }
+  if (trouble) return refuseLink(trouble.replace(/\p{C}/gu, "�"));
   linked = values;
   state.linked = { question: values.question, prefix: asking["answer-prefix"] || null };
   fieldsChosen(Object.keys(asking));

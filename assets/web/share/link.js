@@ -64,11 +64,7 @@ export function askingOf(fields) {
   return { ...asking, tree: say(SIZES.some((name) => name in asking) ? "fixed" : "automatic") };
 }
 
-function stepOf(text) {
-  if (text === null) return undefined;
-  if (!/^[1-9]\d{0,5}$/.test(text)) refuse("link_step", { step: quoted(text) });
-  return Number(text) - 1;
-}
+const stepOf = (text) => (text === null ? undefined : /^[1-9]\d{0,5}$/.test(text) ? Number(text) - 1 : refuse("link_step", { step: quoted(text) }));
 
 // What an address names as a stop of the lesson, #stop-5 or ?stop=5; null where it names none
 function stopText({ search, hash }) {

@@ -9,14 +9,11 @@ import { nameOf, rootName } from "../../data/history.js";
 const LONGEST = 5;
 
 // A step whose favourite chain is long and holds at first, then fails
-function chooseStep(lane) {
-  const worth = (step) => {
-    const chain = favourite(step).slice(0, LONGEST);
-    const held = chain.filter((i) => step.accepted_path.includes(i)).length;
-    return chain.length + 2 * Math.min(held, 3) + (held && held < chain.length ? 5 : 0);
-  };
-  return pick(whole(lane), worth);
-}
+const chooseStep = (lane) => pick(whole(lane), (step) => {
+  const chain = favourite(step).slice(0, LONGEST);
+  const held = chain.filter((i) => step.accepted_path.includes(i)).length;
+  return chain.length + 2 * Math.min(held, 3) + (held && held < chain.length ? 5 : 0);
+});
 
 export function chainStop(lesson) {
   const { greedy: { drafted: lane }, device: { profile } } = lesson;
