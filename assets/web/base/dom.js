@@ -1,7 +1,6 @@
 // Elements, words and number formats. Text reaches the page only as text nodes, so nothing a model writes is markup.
 
-// What the server tells the page before its code runs: words, drafting methods, how plots look; the lesson and the tab Benchmark
-// add theirs
+// What the server tells the page before its code runs: words, drafting methods, how plots look
 export const given = window.Jakiro;
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -110,8 +109,7 @@ export function attempt(work, otherwise) {
 export const memory = { get: (name) => attempt(() => sessionStorage.getItem(name), null),
   set: (name, value) => attempt(() => sessionStorage.setItem(name, value) ?? true, false) };
 
-// The address of one of the server's own files: below where the page lies, whether or not that ends with a slash, and
-// signed as the page was, where a private Space asks for it
+// The address of one of the server's own files, below where the page lies and signed as the page was, as a private Space asks
 export function addressOf(file) {
   const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(/\/$/, "");
   const signature = /__sign=[^&]+/.exec(location.search);
@@ -131,8 +129,7 @@ export function keepingFocus(root, draw) {
   }
 }
 
-// How much larger than usual the page's text stands, as in a hall; asked for once in a draw, since the browser works out all
-// styles that have changed before it answers
+// How much larger than usual the text is, as in a hall; asked once a draw, since the browser first works out all changed styles
 let scale = null;
 export function pageScale() {
   if (scale === null) {

@@ -34,8 +34,7 @@ function codePoints(bytes) {
   });
 }
 
-// Runs of characters with the tokens they lie in: [{text, first, last, state}], first === last for most. A
-// character (grapheme) spread over several tokens is one unit of its own.
+// Runs of characters with the tokens they lie in: [{text, first, last, state}]. One spread over several tokens is a unit of its own
 export function units(tokens) {
   const owners = tokens.flatMap((bytes, i) => Array(bytes.length).fill(i)); // the token of each byte
   const points = codePoints(Uint8Array.from(tokens.flatMap((bytes) => [...bytes])));

@@ -1,12 +1,11 @@
 // The leaderboard: all methods on the recorded prompts, each with trees of its own best size, by temperature and category, in any order.
 
 import { h, milliseconds, number, rate, say } from "../base/dom.js";
-import { OVERALL, categoryWords, cell, shareWords, spread, tableOf, times, unequalRows } from "./table.js";
+import { OVERALL, categoryWords, cell, ratio, shareWords, spread, tableOf, unequalRows } from "./table.js";
 import { methodTitle, usualMethod } from "../data/methods.js";
 
 const two = (value) => number(value, 2);
 const between = (interval) => interval && spread(interval);
-const ratio = (value, interval) => (value === null ? ["–"] : [times(value), between(interval)]);
 const methodOf = (row) => methodTitle(row.method);
 
 // Columns by the field that they show and are sorted by: a title and a cell's words, the second ones smaller

@@ -5,7 +5,7 @@ import { notify } from "../base/server.js";
 import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed, sentTurns } from "./asking.js";
 import { questionsOf } from "../data/history.js";
 import { chip } from "../page/chip.js";
-import { redraw, redrawNow, screen, show, state } from "../page/machine.js";
+import { change, redrawNow, screen, show, state } from "../page/machine.js";
 import { openPairs } from "../page/pairs.js";
 import { AnswerView } from "../watch/answer.js";
 
@@ -38,10 +38,7 @@ function drawLine() {
 }
 
 // From which turn on the next question replaces the chat; the old turns stay until its answer comes
-function startFrom(run) {
-  state.from = run;
-  redraw();
-}
+const startFrom = (from) => change({ from });
 
 // Puts the chat away; until the next question it can be brought back
 export function clear() {

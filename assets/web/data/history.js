@@ -82,8 +82,7 @@ export class Lane {
     this.widest = Math.max(this.widest, leavesOf(step) + 1);
   }
 
-  // What could have come in a token's place, as {rank, tokens: [[id, piece, logprob], …]}, the one that came first; null where that
-  // was not recorded
+  // What could have come in a token's place, as {rank, tokens: [[id, piece, logprob], …]}, the one that came first; null if unknown
   alternativesAt(index) {
     const { step, level, given: begun } = this.tokens[index];
     const found = begun ? null : step < 0 ? this.header.first_alternatives?.[0] : this.steps[step].alternatives?.[level - 1];

@@ -1,5 +1,4 @@
-// "How it works": an article of ten stops over shipped recordings. The frame: titles on top, the text, one stop's figure
-// beside it, links to a stop, and what the stops share.
+// "How it works", ten stops over shipped recordings: titles, a stop's text and figure, links to it, and what stops share.
 
 import { given, h, popMenu, say } from "../base/dom.js";
 import { bringBack, onScreen } from "../base/frame.js";

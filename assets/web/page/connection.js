@@ -1,5 +1,4 @@
-// The connection to the server while an answer is being written: who hears nothing says why, what is on screen stays, and a
-// hidden tab holds none.
+// The connection while an answer is written: who hears nothing says why, what is on screen stays, and a hidden tab holds none.
 
 import { addressOf, say } from "../base/dom.js";
 import { notify, statusOf } from "../base/server.js";

@@ -104,7 +104,7 @@ export function redrawNow() {
   redraw();
 }
 
-function change(changes) {
+export function change(changes) {
   Object.assign(state, changes);
   redrawNow();
 }

@@ -5,7 +5,7 @@ import { cut } from "../base/pieces.js";
 import { bigTree, goOnFrom } from "../chat/asking.js";
 import { RecordingsView } from "../data/recordings.js";
 import { onKey } from "./keys.js";
-import { moves, redrawNow, state } from "./machine.js";
+import { change, moves, redrawNow, state } from "./machine.js";
 import { pageMenu } from "./menu.js";
 import { RaceView } from "../race/race.js";
 import { Card } from "../tree/card.js";
@@ -21,16 +21,13 @@ import { Scrubber } from "../watch/scrubber.js";
 const { seek, setPhase } = moves;
 
 // Shows what is drawn in `host` as a table instead
-function tableToggle(host) {
-  const button = h("button", { class: "toggle", "data-toggle": "read_as_table", "aria-pressed": "false", onclick: () => {
-    const on = !host.dataset.table;
-    button.setAttribute("aria-pressed", String(on));
-    host.dataset.table = on ? "1" : "";
-    host.tabIndex = on ? 0 : -1; // a table may scroll inside its place
-    redrawNow();
-  } }, say("read_as_table"));
-  return button;
-}
+const tableToggle = (host) => h("button", { class: "toggle", "data-toggle": "read_as_table", "aria-pressed": "false", onclick({ currentTarget }) {
+  const on = !host.dataset.table;
+  currentTarget.setAttribute("aria-pressed", String(on));
+  host.dataset.table = on ? "1" : "";
+  host.tabIndex = on ? 0 : -1; // a table may scroll inside its place
+  redrawNow();
+} }, say("read_as_table"));
 
 const MOST_QUESTION = 200;
 
@@ -80,10 +77,7 @@ function chatPane(parts) {
 
 // A plot is drawn in `host`; what can be chosen shows itself while pointer or focus are in the pane
 function plotPane(host) {
-  const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => {
-    state.plotMode = name;
-    redrawNow();
-  } }, say(key));
+  const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => change({ plotMode: name }) }, say(key));
   return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
     h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), h("div", { class: "on-demand" },
       mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host))), host);
@@ -142,7 +136,7 @@ export function buildParts(root) {
   // Keys reach the scrubber after the answer or the lanes, and before the tree
   parts.placeScrubber = (tab) => (tab === "race" ? parts.race.more : tree).before(scrubber);
   root.append(columns, parts.race.element, parts.keysHint, questions(parts), parts.recordings.element, parts.voice);
-  const menu = pageMenu(chat);
+  const menu = pageMenu();
   (document.querySelector(".jk-header") || root).append(menu);
   parts.guess = menu.querySelector('[data-toggle="guess_first"]');
   root.tabIndex = -1;

@@ -35,7 +35,7 @@ export async function asJson(run) {
 }
 
 async function oneAsJson(run) {
-  const text = screen.server ? await screen.server.trace_text(run.id).catch(() => null) : null;
+  const text = await screen.server?.trace_text(run.id).catch(() => null);
   if (text) return text;
   notify("notice", say("save_rounded"));
   return JSON.stringify({ title: run.title || run.question, why: "", traces: tracesOf(run) });

@@ -38,6 +38,7 @@ function draw(now) {
     starting: now.starting && !run ? "1" : "", waiting: now.waiting ? "1" : "",
     drawn: Number(root.dataset.drawn || 0) + 1 });
   document.body.dataset.answering = now.waiting || now.live ? "1" : "";
+  root.classList.toggle("spaces", now.spaces);
   parts.waiting.forEach((box) => box.draw(now.waiting));
   parts.keysHint.textContent = say(keysNow(now)) + (screen.server ? ` · ${say("key_ask")}` : "");
   parts.headline.draw(run, now.whole ? undefined : now.steps);

@@ -1,5 +1,4 @@
-// Brings code after the page's first paint: Plotly from the server, or in a saved page from the page itself. Compressed in
-// both, so that one way unpacks it and a saved page carries it as it came.
+// Brings code after the first paint, compressed: Plotly from the server, or in a saved page from the page, which carries it so.
 
 import { addressOf, given, say } from "../base/dom.js";
 import { notify } from "../base/server.js";

@@ -14,9 +14,8 @@ import { AnswerView } from "../watch/answer.js";
 const tokensOf = (lanes) => Math.max(1, ...lanes.map((lane) => (lane.endReason ? lane.tokens.length : lane.header.sampling.max_new_tokens)));
 
 // The result in one line: who finished first and by how much, and whether the texts are the same
-function finalWords(run) {
-  return metrics.partsAt(run) === null ? say("race_verdict", { verdict: verdict(run).replace(/\.$/, ""), same: say("race_same") }) : verdict(run);
-}
+const finalWords = (run) => (metrics.partsAt(run) !== null ? verdict(run)
+  : say("race_verdict", { verdict: verdict(run).replace(/\.$/, ""), same: say("race_same") }));
 
 // Lanes whose heads had almost nothing kept
 const FEW_KEPT = 1.15; // tokens a step

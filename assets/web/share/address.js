@@ -12,8 +12,7 @@ import { askingOf, quoted, readLink, tabHash, tabOf } from "./link.js";
 const OWN = ["recording", "step", "stop"];
 let linked = null; // the form's values that a link brings, by name
 
-// Puts the part after "#" into the address, and takes out the recording and the stop that it named before; with `step`, Back
-// returns to the address of before
+// Puts the part after "#" in place of what the address named before; with `step`, Back returns to that
 export function setAddress(hash, step) {
   const query = new URLSearchParams(location.search);
   OWN.forEach((name) => query.delete(name));

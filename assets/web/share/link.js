@@ -88,9 +88,7 @@ export function tabOf({ hash }) {
 export function readLink({ search, hash }) {
   const query = new URLSearchParams(search);
   const stop = stopText({ search, hash });
-  if (stop !== null && linkedStop({ search, hash }) === null) {
-    refuse("link_stop", { stop: quoted(stop), stops: given.lessonTexts.length });
-  }
+  if (stop !== null && linkedStop({ search, hash }) === null) refuse("link_stop", { stop: quoted(stop), stops: given.lessonTexts.length });
   const found = { recording: query.get("recording"), step: stepOf(query.get("step")) };
   if (!hash.includes("=")) return found; // a place on the page, or a stop, which the lesson reads
   if (hash.length > LONGEST + 1) refuse("link_longer", { size: number(hash.length - 1, 0), most: number(LONGEST, 0) });

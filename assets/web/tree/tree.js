@@ -18,6 +18,8 @@ const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 let family = ""; // of the names' type, which stays
 const measuring = document.createElement("canvas").getContext("2d");
 
+const measure = (text) => measuring.measureText(text).width;
+
 // What is played lands level by level
 const levelOf = ({ column }) => `--level:${column}`;
 
@@ -36,8 +38,7 @@ export class TreeView {
     this.openedStep = null;
   }
 
-  // `shown`: {lane, index, phase, showAll, spaces; played: guesses and checks come one after the other; whole: as wide as
-  // its names need}
+  // `shown`: {lane, index, phase, showAll, spaces; played: guesses and checks come in turn; whole: as wide as its names need}
   draw(shown) {
     const { lane, index } = shown;
     const step = lane.steps[index];
@@ -83,7 +84,7 @@ export class TreeView {
     const folds = !this.shown.showAll && leavesOf(this.step) + 1 > height / usual / ROW;
     const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
     nodes.forEach((node, i) => {
-      const wide = this.measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length
+      const wide = measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length
         + (folds && branches.get(i)?.length > 1 ? PILL : 0);
       needed[node.depth] = Math.max(needed[node.depth], wide);
     });
@@ -142,14 +143,10 @@ export class TreeView {
     return this.shown.spaces ? name : shown(name);
   }
 
-  measure(text) {
-    return measuring.measureText(text).width;
-  }
-
   fit(text, room) {
-    if (this.measure(text) <= room) return text;
-    let most = Math.max(3, Math.floor(room / this.measure("m")) + 1);
-    while (most > 3 && this.measure(cut(text, most)) > room) most -= 1;
+    if (measure(text) <= room) return text;
+    let most = Math.max(3, Math.floor(room / measure("m")) + 1);
+    while (most > 3 && measure(cut(text, most)) > room) most -= 1;
     return cut(text, most);
   }
 
@@ -168,7 +165,7 @@ export class TreeView {
       const number = lane.proposers.of(node).number.length * 6 * this.scale;
       const text = this.fit(name, room - number - (pill ? 24 * this.scale : 0));
       const start = this.place(spot).x + this.size(i) / 2 + 5 * this.scale + number;
-      labels.set(i, { text, start, end: start + this.measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0), pill });
+      labels.set(i, { text, start, end: start + measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0), pill });
     }
     return labels;
   }
@@ -248,7 +245,7 @@ export class TreeView {
       const { x } = this.place(this.plan.bonus);
       const start = x + 14 * this.scale;
       const text = this.fit(this.nameAt("bonus"), this.width - x - 24 * this.scale);
-      group.append(this.node("bonus", this.plan.bonus, 15 * this.scale, { text, start, end: start + this.measure(text) }));
+      group.append(this.node("bonus", this.plan.bonus, 15 * this.scale, { text, start, end: start + measure(text) }));
     }
     return group;
   }
@@ -300,7 +297,7 @@ export class TreeView {
     const group = s("g", { class: "verdict" });
     const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
     const x = end.x - 20 * this.scale;
-    const fits = x + this.measure(say("cut_here")) < this.width;
+    const fits = x + measure(say("cut_here")) < this.width;
     group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
       s("text", { x: x + (fits ? 4 : -4), y: height - 4 * this.scale, class: "border-words", "text-anchor": fits ? "start" : "end" }, say("cut_here")));
     return group;
@@ -321,14 +318,12 @@ export class TreeView {
 
   // Marks nodes, and no others
   light(members) {
-    this.host.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
-    members.forEach((i) => this.element(i)?.classList.add("lit"));
+    this.host.querySelectorAll(".node").forEach((node) => node.classList.toggle("lit", members.includes(Number(node.dataset.node))));
   }
 
   // Where the arrow keys stand
   focus(id) {
-    this.host.querySelectorAll(".focused").forEach((node) => node.classList.remove("focused"));
-    this.element(id)?.classList.add("focused");
+    this.host.querySelectorAll(".node").forEach((node) => node.classList.toggle("focused", node.dataset.node === String(id)));
     this.focused = id === "bonus" ? 0 : id;
   }
 

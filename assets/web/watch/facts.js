@@ -1,5 +1,4 @@
-// What an answer's numbers say: three of them in one sentence above it, all of them with their definitions below the fold,
-// and a dash where something was not measured.
+// An answer's numbers: three in one sentence above it, all with their definitions below the fold, a dash where one is unknown.
 
 import { counted, h, number, rate, say, setText, wholePercent } from "../base/dom.js";
 import { metrics } from "../data/metrics.js";
@@ -41,9 +40,8 @@ function tauOf(steps) {
 }
 
 // Numbers as they stood after `steps` of the main lane, all of it when undefined: {name: {value, note}}
-function threeOf(run, steps) {
-  return { speedup: speedupOf(run, steps), tau: tauOf(run.main.steps.slice(0, steps)), same: sameText(run, steps) };
-}
+const threeOf = (run, steps) =>
+  ({ speedup: speedupOf(run, steps), tau: tauOf(run.main.steps.slice(0, steps)), same: sameText(run, steps) });
 
 function allOf(run, steps) {
   const { main, plain } = run;

@@ -46,8 +46,7 @@ export class Plot {
     }).observe(host);
   }
 
-  // `shown`: {time: only what was there at this own-clock time, or null; playhead: seconds or null; mode; growing: whether more
-  // of it comes soon}
+  // `shown`: {time: what was there at this own-clock time, null for all; playhead: seconds or null; mode; growing: more comes soon}
   draw(run, shown) {
     const { mode, growing, playhead } = shown;
     // What the tree shows is drawn last, over the others
