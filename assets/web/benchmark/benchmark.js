@@ -7,7 +7,7 @@ import { Leaderboard } from "./leaderboard.js";
 import { BenchmarkPlot } from "./plot.js";
 import { OVERALL, benchmarkTable, categoryWords, intervalOf, laneWords, rowsOf, shareWords, temperaturesOf, times, unequalRows } from "./table.js";
 import { trainedWords } from "../data/methods.js";
-import { button, choice } from "../lesson/controls.js";
+import { button, choice, primary } from "../lesson/controls.js";
 import { onTab } from "../page/machine.js";
 import { download } from "../page/save.js";
 
@@ -39,9 +39,8 @@ function buildForm(on) {
   const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
   const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
   const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
-  const run = button("bench-run", say("bench_run"), on.run);
+  const run = primary(button("bench-run", say("bench_run"), on.run));
   const stop = button("bench-stop", say("bench_stop"), on.stop);
-  run.classList.add("primary");
   stop.disabled = true;
   const form = h("form", { onsubmit: (event) => event.preventDefault() },
     h("p", { class: "muted small" }, say("bench_set", { categories, tokens })),

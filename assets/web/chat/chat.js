@@ -15,8 +15,6 @@ export function sentWith(run) {
   return asked > 1 ? say("chat_sent", { turns: counted("earlier_turn", asked - 1) }) : "";
 }
 
-const newChat = () => document.querySelector("#clear").click();
-
 function placeForLine() {
   const row = document.querySelector("#question-row");
   const line = h("div", { class: "chat-line", id: "jk-chat", role: "status" });
@@ -30,7 +28,7 @@ function drawLine() {
   const line = document.querySelector("#jk-chat") || placeForLine();
   const count = sentTurns(state).length;
   const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), linkButton("chat_go_on", () => startFrom(null))]
-    : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), linkButton("new_chat", newChat)]
+    : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), linkButton("new_chat", () => document.querySelector("#clear").click())]
       : state.putAway ? [say("chat_put_away"), linkButton("chat_undo", undo)]
         : chip.value?.target ? [h("span", { title: chip.value.size || null }, say("answers_here", { target: chip.value.target })),
           chip.value.choosable && linkButton("other_model", openPairs)] : [];

@@ -33,16 +33,9 @@ export const questionsOf = (header) => header.messages.filter((message) => messa
 export class Lane {
   // `name` is what the lane was asked for by; the header says which method that is
   constructor(header, name) {
-    this.header = header;
-    this.name = name;
-    this.method = header.method;
-    this.title = methodTitle(header.method);
-    this.isPlain = isPlain(header.method);
-    this.proposers = new Proposers(header.proposers);
-    this.steps = [];
-    this.reader = new StepReader(header);
-    this.endReason = null;
-    this.tokens = [];
+    const { method } = header;
+    Object.assign(this, { header, name, method, title: methodTitle(method), isPlain: isPlain(method), steps: [], tokens: [], endReason: null,
+      proposers: new Proposers(header.proposers), reader: new StepReader(header) });
     this.seconds = []; // own clock at the end of each step
     this.deepest = 0; // levels of the deepest tree so far
     this.widest = 1; // rows that the widest one takes, the target's own token included
@@ -116,12 +109,8 @@ export class Lane {
 
 export class Run {
   constructor(id, source) {
-    this.id = id;
-    this.source = source; // "live", "recording" or "opened"
+    Object.assign(this, { id, source, finished: false, waiting: null, title: null }); // source: "live", "recording" or "opened"
     this.lanes = Object.create(null); // names come from files
-    this.finished = false;
-    this.waiting = null;
-    this.title = null;
     this.branches = [this]; // of one turn, this one among them
   }
 

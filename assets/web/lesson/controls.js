@@ -65,6 +65,11 @@ export function choice({ name, label, options, value, onPick }) {
 
 export const onOff = (name, label) => choice({ name, label, options: { on: say("on"), off: say("off") }, value: "on" });
 
+export const primary = (element) => {
+  element.classList.add("primary");
+  return element;
+};
+
 // `off()` says when it cannot be pressed
 export function button(name, words, onclick, off) {
   const element = h("button", { type: "button", class: "lesson-button", "data-control": name, onclick }, words);
@@ -106,14 +111,10 @@ export function chart(name, kind, of, onPick) {
 }
 
 // Leads from the lesson to a question of one's own
-export function raceButton() {
-  const element = button("race", say("lesson_race"), () => {
-    armQuestion();
-    questionBox()?.focus();
-  });
-  element.classList.add("primary");
-  return element;
-}
+export const raceButton = () => primary(button("race", say("lesson_race"), () => {
+  armQuestion();
+  questionBox()?.focus();
+}));
 
 // One question: each answer opens on its reason, one at a time
 export const question = (stop, text) => h("section", { class: "lesson-question", "data-question": stop + 1 },

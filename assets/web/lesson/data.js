@@ -1,5 +1,4 @@
-// What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, costs read
-// from measured points. Nothing is made up: where a number is not recorded, it is a fold over what is.
+// What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, measured costs.
 
 import { Run } from "../data/history.js";
 import { metrics } from "../data/metrics.js";

@@ -5,7 +5,7 @@ import { bringBack, onScreen } from "../base/frame.js";
 import { oneAtATime } from "../base/server.js";
 import { armQuestion } from "../chat/asking.js";
 import { questionsOf } from "../data/history.js";
-import { button, drawAll, elementsOf, question } from "./controls.js";
+import { button, drawAll, elementsOf, primary, question } from "./controls.js";
 import { laneWith, readLesson } from "./data.js";
 import { chainStop } from "./stops/chain.js";
 import { diceStop } from "./stops/dice.js";
@@ -98,8 +98,7 @@ export function mountLesson(element, server) {
   const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
   const more = popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
   const back = button("back", say("lesson_back"), () => go(beside(-1)));
-  const next = button("next", say("lesson_next"), () => forward());
-  next.classList.add("primary");
+  const next = primary(button("next", say("lesson_next"), () => forward()));
   root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
     h("div", { class: "lesson-turn" }, back, next));
 

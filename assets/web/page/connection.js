@@ -51,8 +51,7 @@ export async function watchConnection() {
   });
 }
 
-// Of its connections a browser gives all tabs of a server six together. A hidden tab leaves its to the others: the server goes
-// on with the answer. Where it does not know the answer yet, the next look asks again
+// Of a browser's six connections a hidden tab leaves its to the others. Where the server does not know the answer yet, it is asked again
 async function putAside(run) {
   if (run.aside) return;
   run.aside = screen.server.aside(run.id).catch(() => false);

@@ -1,5 +1,4 @@
-// Keys and clickers act while the focus is in the view, and in a hall wherever it is, except in text fields; inside the tree
-// the arrows walk the tree. Elsewhere keys are the page's own: it scrolls.
+// Keys and clickers act while the focus is in the view, in a hall wherever it is but in text fields; elsewhere the page scrolls.
 
 import { isWalking } from "../base/dom.js";
 import { toQuestion } from "../chat/box.js";

@@ -21,8 +21,8 @@ export function pageMenu() {
   if (memory.get("jakiro-projector")) requestAnimationFrame(() => projector(true));
   const list = [hall, screen.server ? copyButton(() => linkTo(state)) : null, saveMenu(),
     h("fieldset", { class: "view-options" }, h("legend", { class: "muted" }, say("view_options")),
-      option("guess_first", moves.guessFirst), option("show_spaces", set("spaces")), option("as_written", (on) => set("formatted")(!on)), option("show_all", set("showAll")),
-      option("read_as_list", set("list"))),
+      option("guess_first", moves.guessFirst), option("show_spaces", set("spaces")), option("as_written", (on) => set("formatted")(!on)),
+      option("show_all", set("showAll")), option("read_as_list", set("list"))),
     h("dl", { class: "keys" }, h("dt", { class: "muted" }, say("keys")),
       [...KEYS, ...(screen.server ? ["ask"] : [])].map((key) => h("dd", null, say(`key_${key}`))))];
   return popMenu("page-menu", h("summary", { class: "plain-button", "aria-label": say("menu") }, "⋯"), list);

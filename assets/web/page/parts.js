@@ -2,7 +2,7 @@
 
 import { h, linkButton, radios, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
-import { bigTree, goOnFrom } from "../chat/asking.js";
+import { bigTree } from "../chat/asking.js";
 import { RecordingsView } from "../data/recordings.js";
 import { onKey } from "./keys.js";
 import { change, moves, redrawNow, state } from "./machine.js";
@@ -17,8 +17,6 @@ import { Headline } from "../watch/facts.js";
 import { BranchBar } from "../watch/branches.js";
 import { Plot } from "../watch/plot.js";
 import { Scrubber } from "../watch/scrubber.js";
-
-const { seek, setPhase } = moves;
 
 // Shows what is drawn in `host` as a table instead
 const tableToggle = (host) => h("button", { class: "toggle", "data-toggle": "read_as_table", "aria-pressed": "false", onclick({ currentTarget }) {
@@ -51,7 +49,7 @@ class WaitingBox {
 
 function chatPane(parts) {
   const headline = h("div", { class: "headline", role: "group", "aria-label": say("numbers"), hidden: true });
-  parts.headline = new Headline(headline, seek);
+  parts.headline = new Headline(headline);
   parts.earlier = h("div", { class: "earlier", hidden: true });
   parts.question = h("p", { class: "asked", dir: "auto" });
   parts.sentWith = h("p", { class: "sent-with muted" });
@@ -65,10 +63,10 @@ function chatPane(parts) {
   const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") },
     h("h2", { class: "voice" }, say("answer")), headline, parts.waiting[0].element,
     parts.answerScroll, h("div", { class: "legend-line" }, legend));
-  parts.alternatives = new Alternatives(pane, (index) => parts.answerText.querySelector(`[data-token="${index}"]`), goOnFrom);
+  parts.alternatives = new Alternatives(pane, (index) => parts.answerText.querySelector(`[data-token="${index}"]`));
   parts.answer = new AnswerView(parts.answerText, (index) => {
     const { step } = state.run.main.tokens[index];
-    if (step >= 0) seek(step);
+    if (step >= 0) moves.seek(step);
     parts.alternatives.open(state.run, index);
   });
   parts.legend = new Legend(legend);
@@ -86,7 +84,7 @@ function plotPane(host) {
 function treePane(parts) {
   parts.watchHost = h("div");
   parts.treeLine = h("p", { class: "tree-line muted tabular" });
-  parts.phases = radios("phase", say("phases"), [1, 2, 3].map((phase) => [phase, h("b", null, String(phase)), say(`phase_${phase}`)]), setPhase);
+  parts.phases = radios("phase", say("phases"), [1, 2, 3].map((phase) => [phase, h("b", null, String(phase)), say(`phase_${phase}`)]), moves.setPhase);
   parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
   parts.listHost = h("div", { class: "list-host", tabindex: 0, hidden: true });
   parts.ladderHost = h("div", { class: "ladder-host", hidden: true });

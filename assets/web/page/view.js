@@ -175,7 +175,6 @@ function speak(parts, { run, main }) {
 
 function tabChanged(tab) {
   const { parts } = screen;
-  if (!parts) return;
   parts.root.dataset.tab = tab;
   parts.placeScrubber(tab);
   if (tab === "recordings") parts.recordings.draw();

@@ -1,5 +1,4 @@
-// The race: bars on one time axis, and lanes side by side at one common race time; a lane shows only tokens whose own time
-// has come, whichever lane's turn it is.
+// The race: bars and lanes side by side at one race time; a lane shows only tokens whose own time has come.
 
 import { apart, clockOf, counted, h, linkButton, rate, say } from "../base/dom.js";
 import { trainedWords, unequalHeads } from "../data/methods.js";

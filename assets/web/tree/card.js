@@ -26,11 +26,8 @@ export function reasonOf(lane, step, i) {
   return say("why_not_reached", { ancestor: quoted(nameOf(lane, nodes[ancestor].token_id, nodes[ancestor].piece)) });
 }
 
-function bar(name, value, kind) {
-  return h("div", { class: "card-bar" }, h("span", { class: "bar-name" }, name),
-    filledBar(kind, value === null ? 0 : Math.max(0.005, value)),
-    h("span", { class: "bar-value" }, percent(value)));
-}
+const bar = (name, value, kind) => h("div", { class: "card-bar" }, h("span", { class: "bar-name" }, name),
+  filledBar(kind, value === null ? 0 : Math.max(0.005, value)), h("span", { class: "bar-value" }, percent(value)));
 
 // Everything the card says about node `i` in a phase, as elements
 function cardContent(lane, index, i, phase) {

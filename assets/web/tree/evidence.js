@@ -1,5 +1,4 @@
-// What a method records of a candidate beside its chances. A router's weights are drawn, its experts' parts are named, and
-// what this page does not know is listed by name; the length of a row says how many experts there are.
+// What a method records of a candidate beside its chances: a router's weights, its experts' parts, and what this page does not know.
 
 import { h, percent, say } from "../base/dom.js";
 import { nameIn } from "../data/history.js";

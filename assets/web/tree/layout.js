@@ -65,8 +65,7 @@ export function layoutTree(step, { phase = 3, most = Infinity, opened = new Set(
   return { places, pills, rows: used + 1, bonus, end, last: deliveredPath(step).pop() ?? 0, children };
 }
 
-// What became of a node: "root", "accepted", "cut" (right, but after the answer's end), "refused" (its parent was kept),
-// "not_reached", or "bonus", as the target's own token is called
+// What became of a node: "root", "accepted", "cut" (right, but after the end), "refused" (its parent was kept), "not_reached", "bonus"
 export function stateOf(step, i) {
   if (i === 0) return "root";
   if (i === "bonus") return bonusDelivered(step) ? "bonus" : "cut";

@@ -2,7 +2,7 @@
 // it. The list is for reading and screen readers: the whole tree, nested, in the same order and the same words as the cards.
 
 import { h, percent, say } from "../base/dom.js";
-import { depthOf, endOf, nameIn, proposerIn, shown } from "../data/history.js";
+import { endOf, nameIn, proposerIn, shown } from "../data/history.js";
 import { reasonOf } from "./card.js";
 import { childrenOf, stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";

@@ -2,6 +2,7 @@
 
 import { counted, h, number, rate, say, setText, wholePercent } from "../base/dom.js";
 import { metrics } from "../data/metrics.js";
+import { moves } from "../page/machine.js";
 
 const NEAR_TIE = 0.5;
 
@@ -16,8 +17,7 @@ function sameText(run, steps) {
     const margin = metrics.marginAt(plain, different);
     const { step } = main.tokens[Math.min(different, main.tokens.length - 1)];
     return { value: say("same_no", { token: different + 1 }), state: "different", step: Math.max(0, step),
-      note: margin === null ? ""
-        : say(margin < NEAR_TIE ? "same_no_note" : "same_no_wide", { margin: margin.toPrecision(2) }) };
+      note: margin === null ? "" : say(margin < NEAR_TIE ? "same_no_note" : "same_no_wide", { margin: margin.toPrecision(2) }) };
   }
   const tokens = counted("token", Math.min(shown, plain.tokens.length));
   return { value: say("same_yes", { tokens }), state: "same", tokens, behind: plain.tokens.length < shown, note: say("metric_same_note") };
@@ -56,12 +56,11 @@ function allOf(run, steps) {
 
 // The sentence above the answer; each part says on hover, focus and tap what it is
 export class Headline {
-  // `onShow` is called with the step at which two texts part
-  constructor(host, onShow) {
+  constructor(host) {
     this.host = host;
     this.facts = Object.fromEntries(["same", "speedup", "tau"].map((name) => [name, { value: h("b"), rest: document.createTextNode(""),
       note: h("span", { role: "tooltip", class: "fact-note" }) }]));
-    this.show = h("button", { class: "link-button", hidden: true, onclick: () => onShow(this.partsAt) }, say("show"));
+    this.show = h("button", { class: "link-button", hidden: true, onclick: () => moves.seek(this.partsAt) }, say("show"));
     host.append(...Object.entries(this.facts).map(([name, fact]) => (fact.element = h("button", { class: "fact", "data-fact": name },
       h("span", null, fact.value, fact.rest), fact.note))), this.show);
   }

@@ -1,5 +1,4 @@
-// Playing: the line under both columns, a strip with one bar per step (height = tokens kept) and a handle over it; and above
-// the tree a button that plays, with its pace.
+// Playing: under both columns a strip with one bar a step, as high as tokens were kept; above the tree a button with its pace.
 
 import { h, radios, s, say, setText } from "../base/dom.js";
 import { PACES, moves, state } from "../page/machine.js";

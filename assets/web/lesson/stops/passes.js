@@ -1,5 +1,4 @@
-// Stop 1: what one pass costs. Passes one by one beside one pass over as many rows, as blocks on one scale; the least time
-// that memory speed allows; and the pass time by rows.
+// Stop 1: what a pass costs: one by one beside one over as many rows, the least time that memory allows, and time by rows.
 
 import { filledBar, h, milliseconds, number, say, table } from "../../base/dom.js";
 import { bars, chart, result, row, slider } from "../controls.js";
