@@ -237,7 +237,7 @@ BROWSER = {
     "fact_same_value": "Same {tokens}",
     "fact_same": "as plain decoding",
     "fact_same_so_far": "as plain decoding so far",
-    "fact_same_stopped": "as plain decoding, which was stopped there",
+    "fact_same_stopped": "as plain decoding, which stopped there",
     "fact_speedup": "as fast",
     "fact_tau": "tokens a step",
     "whole_tree": "Whole tree",
