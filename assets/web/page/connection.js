@@ -18,7 +18,10 @@ export async function watchConnection() {
 
   async function look() {
     const run = writing();
-    if (document.hidden) return run && putAside(run);
+    if (document.hidden) {
+      if (run) putAside(run);
+      return;
+    }
     const silent = run && performance.now() - run.heard >= SILENT_MS;
     if (!silent && !state.lost) return;
     // Not even a short question came through

@@ -117,7 +117,7 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   parts.ladderHost.hidden = !step || list || !narrow;
   parts.wholeTree.hidden = parts.ladderHost.hidden;
   parts.phases.mark(phase);
-  parts.smallTrees.hidden = !(run?.source === "live" && run.finished && drewSmallTrees(main));
+  parts.smallTrees.hidden = !(main && run.source === "live" && run.finished && drewSmallTrees(main));
   parts.guess.checked = guess;
   parts.treeLine.textContent = step ? stepWords(step, phase) : "";
   drawKey(parts.key, step && main, phase);
