@@ -9,10 +9,8 @@ import { linkTo } from "../share/link.js";
 const KEYS = ["step", "play", "phase", "guess", "live", "alternatives"];
 
 // A switch in the menu; `set` is told whether it is on
-function option(key, set) {
-  const box = h("input", { type: "checkbox", "data-toggle": key, onchange: () => set(box.checked) });
-  return h("label", { class: "option" }, box, say(key));
-}
+const option = (key, set) => h("label", { class: "option" },
+  h("input", { type: "checkbox", "data-toggle": key, onchange: ({ target }) => set(target.checked) }), say(key));
 
 export function pageMenu() {
   const set = (name) => (value) => change({ [name]: value });
