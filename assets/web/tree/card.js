@@ -33,7 +33,7 @@ const bar = (name, value, kind) => h("div", { class: "card-bar" }, h("span", { c
 function cardContent(lane, index, i, phase) {
   const step = lane.steps[index];
   const node = i ? step.nodes[i] : null; // a candidate, neither the root nor the target's own token
-  const state = phase === 1 && i ? "proposed" : stateOf(step, i);
+  const state = phase === 1 && node ? "proposed" : stateOf(step, i);
   const proposer = proposerIn(lane, index, i);
   const head = h("div", { class: `card-head ${proposer.classes}` }, markerSample(proposer), h("bdi", { class: "mono" }, nameIn(lane, index, i)),
     node && h("span", { title: proposer.sentence }, proposer.label), h("span", { class: `card-state ${state}` }, say(`state_${state}`)));
