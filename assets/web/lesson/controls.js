@@ -1,5 +1,5 @@
-// The pieces of which stops are made: sliders with their value in words, switches, lines of text, a chart, and the check question. A
-// piece is an element, or {element, draw}; after each use of a control all pieces of its stop are drawn anew from what controls hold.
+// What stops are made of: sliders, switches, lines of text, a chart, a question. A piece is an element or {element, draw}; after each use
+// of a control all pieces of its stop are drawn anew.
 
 import { h, number, say } from "../base/dom.js";
 import { armQuestion } from "../chat/asking.js";
@@ -80,8 +80,7 @@ export function button(name, words, onclick, off) {
 export const figure = (name, title, value, note = () => "") => group("figure")(h("div", { class: "figure-name" }, title),
   filled(h("div", { class: "figure-value tabular", "data-figure": name }), value), filled(h("div", { class: "figure-note" }), note));
 
-// A line through [x, y] points and one marked point, as `of()` gives them; `name` is part of saved files' names, and `onPick` gets the
-// whole number on the x axis that was clicked
+// A line through [x, y] points and one marked point, as `of()` gives them; `onPick` gets the whole number on the x axis that was clicked
 export function chart(name, kind, of, onPick) {
   const element = h("div", { class: `chart-host plot-host ${kind}` });
   const shown = new Figure(element, draw);

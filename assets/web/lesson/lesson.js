@@ -28,8 +28,7 @@ const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
 const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // what a lecture goes through
 const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are for who wants more
 
-// A draft tree with its card, arrow keys and a list of the same content. `of()` gives {lane, step, phase, mark: the node that the keys
-// stand at}; `onPick` takes the place of the card's pin
+// A draft tree with card, arrow keys and list. `of()` gives {lane, step, phase, mark: where the keys stand}; `onPick` replaces the pin
 function treeBox(of, onPick) {
   const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
   const box = h("div", { class: "tree-pane lesson-tree-pane" }, h("div", { class: "tree-room" }, host));

@@ -1,5 +1,4 @@
-// One plot, drawn by Plotly with its legend, hover, zoom and buttons; and the same numbers as a table. No name that a model or
-// a file brought is read as markup.
+// One plot by Plotly, and the same numbers as a table. No name that a model or a file brought is read as markup.
 
 import { h, number, pageScale, s, say, table } from "../base/dom.js";
 import { csvOf, download } from "../page/save.js";

@@ -21,6 +21,8 @@ function settledBefore(tokens, count) {
   return 0;
 }
 
+const isSame = (before, block) => before.base === block?.base && JSON.stringify(before.node) === JSON.stringify(block.node);
+
 export class AnswerView {
   // `onToken` is told the place of a token that somebody presses
   constructor(host, onToken) {
@@ -71,11 +73,19 @@ export class AnswerView {
     for (const unit of units.slice(same)) at = (unit.at = at) + unit.text.length;
     const whole = blocks.findIndex((block) => block.end >= changed);
     const stay = Math.max(0, (whole < 0 ? blocks.length : whole) - (this.formatted ? 1 : 0));
-    blocks.splice(stay).forEach(({ element }) => element.remove());
-    this.write(stay ? blocks[stay - 1].end : 0);
+    const gone = blocks.splice(stay);
+    const start = blocks.at(-1)?.end ?? 0;
+    const parsed = blocksOf(this.source.slice(start), start, this.formatted);
+    // That last one mostly is as it was
+    if (gone[0]?.end < changed && isSame(gone[0], parsed[0])) {
+      blocks.push(gone.shift());
+      parsed.shift();
+    }
+    gone.forEach(({ element }) => element.remove());
+    this.write(parsed, blocks.at(-1)?.end ?? 0);
   }
 
-  write(start) {
+  write(parsed, start) {
     const { units, source, text } = this;
     let next = units.findIndex((unit) => unit.at + unit.text.length > start || (!unit.text && unit.at >= start));
     let written = start;
@@ -92,7 +102,7 @@ export class AnswerView {
     };
     const writer = new BlockWriter(source, write, copied);
     let last = text;
-    for (const block of blocksOf(source.slice(start), start, this.formatted)) {
+    for (const block of parsed) {
       block.element = writer.block(block);
       last = writer.last;
       text.append(block.element);

@@ -6,8 +6,7 @@ import { moves } from "../page/machine.js";
 
 const NEAR_TIE = 0.5;
 
-// What the same-text check says: {value, note, state: "same", "different" or "none", tokens, behind: whether plain decoding has
-// written fewer tokens than are shown, step: where they part}
+// Whether the text is plain decoding's: {value, note, state: "same", "different" or "none", tokens, behind: it has written fewer, step}
 function sameText(run, steps) {
   const { main, plain } = run;
   if (!plain || plain === main) return { value: say("not_measured"), note: say("same_alone"), state: "none" };

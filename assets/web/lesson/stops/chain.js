@@ -27,11 +27,9 @@ export function chainStop(lesson) {
   const check = button("target", say("guess_check"), () => (checked = true), () => !shown || checked);
   const restart = button("restart", say("guess_restart"), () => ([shown, checked] = [0, false]), () => !shown);
 
-  function bar(n, chance, last) {
-    return h("div", { class: last ? "chain-bar now" : "chain-bar" },
-      h("span", null, n === 1 ? say("guess_all_one") : say("guess_all", { n })), filledBar("fill-ink", chance),
-      h("b", { class: "tabular", "data-result": last ? "chain-chance" : null }, percent(chance)));
-  }
+  const bar = (n, chance, last) => h("div", { class: last ? "chain-bar now" : "chain-bar" },
+    h("span", null, n === 1 ? say("guess_all_one") : say("guess_all", { n })), filledBar("fill-ink", chance),
+    h("b", { class: "tabular", "data-result": last ? "chain-chance" : null }, percent(chance)));
 
   function verdict(at) {
     const i = guesses[at];

@@ -1,5 +1,4 @@
-// Stop 8: plain decoding and Jakiro at temperature 1, side by side: same dice, same text; without them in the draft only
-// the number of steps changes. Below it one word of the text, and what temperature and top-p make of its five likeliest tokens.
+// Stop 8: plain decoding and Jakiro at temperature 1: same dice, same text. Below it what temperature and top-p make of one word.
 
 import { filledBar, h, number, percent, say } from "../../base/dom.js";
 import { nameOf, textOf } from "../../data/history.js";
