@@ -1,5 +1,4 @@
-// A step in rows. The ladder is for narrow screens: the kept path from top to bottom, a row a level, with what was refused there beside
-// it. The list is for reading and screen readers: the whole tree, nested, in the same order and the same words as the cards.
+// A step in rows: for narrow screens a ladder, the kept path with what was refused beside it; for screen readers the whole tree, nested.
 
 import { h, percent, say } from "../base/dom.js";
 import { endOf, nameIn, proposerIn, shown } from "../data/history.js";

@@ -71,9 +71,8 @@ export class TreeView {
     if (before) this.move(before);
   }
 
-  // Sets how large type and marks are and where each level starts, whatever the verdict: as large as all trees of the lane
-  // have room, so that steps look alike, and levels as far apart as their names need. Where these do not fit, the step
-  // gets smaller, and then its longest names are cut.
+  // Sets how large type and marks are and where levels start, whatever the verdict: as large as all trees of the lane have room, so that
+  // steps look alike, and levels as far apart as names need. Where these do not fit, the step gets smaller, then its longest names are cut.
   setScale(width, height) {
     const { lane } = this.shown;
     const usual = pageScale();
