@@ -359,7 +359,7 @@ def test_a_page_without_storage_still_watches_its_connection(modules):
         """async () => {
           const waiting = [];
           window.setTimeout = (look) => waiting.push(look);
-          await Jakiro.watchConnection(() => null);
+          await Jakiro.watchConnection();
           window.dispatchEvent(new Event("pagehide"));
           window.waiting = waiting.length;
         }"""
