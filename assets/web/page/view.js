@@ -20,8 +20,7 @@ import { fly, land } from "../watch/flight.js";
 import { drawBudget, drawMask, drawRouter } from "../watch/panels.js";
 import { badgeOf, endWords, stepSentence } from "../watch/words.js";
 
-// Pixels, below which the kept path stands in rows
-const NARROW = 600;
+const NARROW = 600; // pixels, below which the kept path stands in rows
 const SPEAK_MS = 10000;
 const SMALL = 12; // candidates of a mean step
 
