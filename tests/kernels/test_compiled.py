@@ -27,7 +27,7 @@ from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.system import is_out_of_memory
 from jakiro.target.model import TargetModel
 from jakiro.target.probes import star_tree
-from tests.support import DEVICE, TREE, byte_tokenizer, tiny_generator
+from tests.support import DEVICE, byte_tokenizer
 
 pytestmark = pytest.mark.skipif(
     DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
@@ -146,35 +146,9 @@ def test_each_row_rounds_alike_however_many_run_together(half, target_of):
         assert torch.equal(found.features, together.features[tree.depths]), f"{nodes} nodes"
 
 
-def test_the_number_of_threads_does_not_show(target_of, monkeypatch):
-    monkeypatch.setattr("jakiro.system._cpu_quota", lambda: None)
-    target, before = target_of(True), torch.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2, 3, 16):
-            torch.set_num_threads(threads)
-            results.append(scores(target, bushy_tree())[0].logits)
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(results[0], each) for each in results[1:])
-
-
 def test_gates_that_fill_no_panel_are_left_to_torch(target_of):
     target = target_of(True, expect=False, intermediate_size=90)
     assert not target.compiled and target.bit_identical
-
-
-@pytest.mark.parametrize("sampling", [SamplingParams(0), SamplingParams(1, seed=5)], ids=["greedy", "sampled"])
-def test_both_ways_write_the_same_text_with_and_without_drafting(sampling, monkeypatch):
-    texts = set()
-    for compiled in (True, False):
-        monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda compiled=compiled: compiled)
-        if not compiled:
-            monkeypatch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
-        generator = tiny_generator()
-        assert generator.target.bit_identical
-        texts |= {generator.run("Tell me.", sampling, method, TREE).text for method in ("autoregressive", "jakiro")}
-    assert len(texts) == 1
 
 
 CHOICES = [

@@ -104,8 +104,13 @@ def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
     ask(tab, "Before?")
     wait_until_finished(tab)
     assert tab.is_hidden("#example-1")
-    tab.click('[data-action="new_chat"]')
-    tab.wait_for_selector(".answer-pane .empty:visible")
+    for again in (True, False):
+        tab.click('[data-action="new_chat"]')
+        tab.wait_for_selector(".answer-pane .empty:visible")
+        if again:
+            tab.click('[data-action="chat_undo"]')
+            tab.wait_for_selector(".answer-pane .answer-text .token")
+            assert tab.inner_text(".asked") == "Before?"
     tab.click("#example-1")
     tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
     wait_until_finished(tab)

@@ -192,12 +192,6 @@ def test_who_comes_back_gets_the_whole_answer_in_order_and_stops_it():
     assert json.loads(next(iter(again[-1]["ticks"].values())))[-1] == ["done", None, None]
 
 
-def test_an_answer_that_is_not_kept_is_said_to_be_gone():
-    service, runs = ready_service(FakeGenerator()), Runs(Limits())
-    gone = list(handlers.resume(service, runs, Visitor("tab"), "b" * 32))
-    assert gone == [{"run": "b" * 32, "gone": True}]
-
-
 def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
     service, runs = ready_service(FakeGenerator(pace=0.2)), Runs(Limits())
     updates = list(handlers.generate(service, runs, Visitor("tab"), VALUES))
