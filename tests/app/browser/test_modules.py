@@ -58,33 +58,6 @@ def test_units_hold_every_character_once_and_cover_every_byte(functions, pieces)
     assert covered == set(range(len(pieces)))
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        [b"Hi", b" there", b"\r", b"\n", b" you", "\u0301".encode(), b" e", "é".encode()[:1], "é".encode()[1:], b" z"],
-        ["🌍".encode()[:2], "🌍".encode()[2:], b" ok", "👩".encode(), "\u200d".encode(), "🚀".encode(), b"a", b"b"],
-        [b"broken \xff\xfe", b"\xc3", b"(", b"", b"x", b"\xe2\x82", b" y", "مرحبا".encode(), b"1", b"2"],
-    ],
-)
-def test_an_answer_that_grows_or_shrinks_looks_like_one_drawn_at_once(functions, pieces):
-    traces = traces_of(pieces, nodes=8)
-    grown, fresh = functions.evaluate(
-        """traces => {
-          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
-          const view = () => new Jakiro.AnswerView(document.createElement('div'), { onPick() {}, onPreview() {} });
-          const look = (one, count) => {
-            one.draw(lane, count, { live: count < lane.tokens.length, selected: count % 3, tail: '' });
-            return one.text.innerHTML.replace(/ +"/g, '"'); // a class that went may leave a space
-          };
-          const kept = view();
-          const counts = [...lane.tokens.keys()].map(i => i + 1);
-          const order = [...counts, ...counts.slice().reverse(), 1, counts.length, 2, counts.length - 1, 5];
-          return [order.map(count => look(kept, count)), order.map(count => look(view(), count))]; }""",
-        traces,
-    )
-    assert grown == fresh
-
-
 @pytest.mark.parametrize("nodes", [1, 2, 8, 24, 40, 64])
 def test_layouts_give_every_visible_node_its_own_place_and_fold_to_fit(functions, nodes):
     steps = traces_of(nodes=nodes)["jakiro"]["steps"]

@@ -38,18 +38,6 @@ def test_a_race_gives_headers_before_steps_and_equal_texts():
     assert run.traces["autoregressive"].token_ids == run.traces["jakiro"].token_ids
 
 
-def test_stop_frees_the_model_and_keeps_what_was_made():
-    generator = FakeGenerator(LONG, pace=1.0)
-    run = begun(ready_service(generator), RACE)
-    while not (drafted := run.traces.get("jakiro")) or not drafted.steps:
-        time.sleep(0.01)
-    run.stop()
-    events = events_of(run)
-    assert generator.active == 0 and generator.closed == 2
-    assert ("end", "jakiro", "stopped") in events
-    assert run.traces["jakiro"].steps
-
-
 def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch):
     service = ready_service(FakeGenerator())
     run = AnswerRun(service, asking())
