@@ -15,7 +15,7 @@ from tests.app.conftest import (
     plotted,
     run_until,
     seek,
-    serve,
+    served,
     wait_for_count,
     wait_for_frames,
     wait_until_finished,
@@ -54,8 +54,7 @@ def test_updates_that_were_lost_come_from_the_server_once_more(tab):
 
 
 def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
-    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4))
-    try:
+    with served(lambda: FakeGenerator(default_answer() * 4)) as (_, address):
         tab = open_tab(address)
         tab.wait_for_selector("#jk-chip.ready")
         tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 400)")
@@ -68,8 +67,6 @@ def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
         tab.evaluate("document.querySelector('.answer-scroll').scrollTop = 40; Jakiro.redraw()")
         wait_for_frames(tab)
         assert tab.evaluate("document.querySelector('.answer-scroll').scrollTop") == 40, "who reads scrolls"
-    finally:
-        blocks.close()
 
 
 # Wherever the drawer is scrolled to
@@ -110,8 +107,7 @@ def test_before_anything_is_asked_or_played_there_is_one_sentence_and_nothing_wi
     open_tab, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(web, "TRACES", tmp_path)
-    blocks, address = serve(FakeGenerator)
-    try:
+    with served(FakeGenerator) as (_, address):
         tab = open_tab(address)
         shown = "selectors => [...document.querySelectorAll(selectors)].filter(one => one.checkVisibility()).length"
         for name, sentence in (("race", "race_empty"), ("watch", "empty_answer")):
@@ -121,8 +117,6 @@ def test_before_anything_is_asked_or_played_there_is_one_sentence_and_nothing_wi
         ask(tab, "Why?")
         wait_until_finished(tab)
         tab.wait_for_function(f"selectors => ({shown})(selectors) === 4", arg=EFFECTLESS)
-    finally:
-        blocks.close()
 
 
 CONTROLS = "button, input, textarea, select, a[href], summary, [role=tab], [role=slider], [tabindex='0']"
@@ -148,8 +142,7 @@ def test_the_first_screen_has_few_controls_and_most_of_it_is_the_answer(open_tab
 
 
 def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
-    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=3))
-    try:
+    with served(lambda: FakeGenerator(default_answer() * 4, pace=3)) as (_, address):
         tab = open_tab(address)
         ask(tab, "Why?")
         tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) >= 4")
@@ -163,8 +156,6 @@ def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
         tab.click("#stop")
         wait_until_finished(tab)
         assert tab.inner_text(".answer-end").startswith("Stopped after ")
-    finally:
-        blocks.close()
 
 
 def test_bad_input_is_one_sentence_and_the_next_request_works(open_tab, fake_address):
@@ -195,8 +186,7 @@ def recordings(tmp_path, monkeypatch):
 
 
 def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab, recordings):
-    blocks, address = serve(lambda: time.sleep(600))
-    try:
+    with served(lambda: time.sleep(600)) as (_, address):
         tab = open_tab(address, clock=True)
         tab.wait_for_selector(".sent-with:visible")
         hold_clock(tab)
@@ -213,8 +203,6 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
         assert len(path) == len(steps[rest]["accepted_path"]) >= 2
         assert len({steps[rest]["nodes"][int(node)]["proposer"] for node in path}) > 1
         assert tab.inner_text("#jk-chip") == words.CHIP_LOADING
-    finally:
-        blocks.close()
 
 
 def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_address, recordings):
