@@ -8,8 +8,6 @@ from app.page import web
 from app.words import benchmark as benchmark_words
 from app.words import lesson as lesson_words
 from app.words import page as words
-from jakiro.config import SamplingParams, TreeConfig
-from tests.app.fake import FakeGenerator
 from tests.app.fake import traces_of as fake_traces
 
 pytestmark = pytest.mark.browser
@@ -55,10 +53,7 @@ HOSTILE = {
 def traces_of(text: str, every: int = 3) -> dict:
     """An answer whose tokens are pieces of a text, without a regard for its format."""
     pieces = [text[start : start + every].encode() for start in range(0, len(text), every)]
-    tree, sampling = TreeConfig(nodes=8), SamplingParams(max_new_tokens=20_000)
-    race = FakeGenerator(pieces).race([{"role": "user", "content": "Why?"}], sampling, tree=tree)
-    list(race)
-    return {method: trace.to_dict() for method, trace in race.traces.items()}
+    return fake_traces(pieces, 20_000, nodes=8)
 
 
 def drawn(tab, text: str, every: int = 3) -> dict:
