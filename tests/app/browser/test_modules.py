@@ -237,6 +237,13 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
         assert f'\r\n"{method}",' in shown.evaluate(named, method)
 
 
+def chain_of(trace: dict, length: int) -> list[dict]:
+    """Copies of the first step's root, each a guess under the one before."""
+    root = trace["steps"][0]["nodes"][0]
+    below = [root | {"parent": depth - 1, "depth": depth, "proposer": "expert_0"} for depth in range(1, length)]
+    return [root, *below]
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
@@ -255,6 +262,14 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
         (lambda trace: trace["steps"][0].update(alternatives=[[1, []]]), "“steps.0.alternatives”"),
         (lambda trace: trace["header"].update(prefix_ids=[1]), "“header.prefix_pieces”"),
         (lambda trace: trace["header"].pop("device"), "“header.device”"),
+        (lambda trace: trace["header"].update(proposers=2000 * trace["header"]["proposers"]), "“header.proposers”"),
+        (lambda trace: trace["steps"][1].update(draft_ms=1e300), "“steps.1.draft_ms”"),
+        (lambda trace: trace["steps"][1].update(verify_ms=-5), "“steps.1.verify_ms”"),
+        (lambda trace: trace["steps"][1].update(committed_ids=[7, 7, 7]), "“steps.1.committed_ids”"),
+        (lambda trace: trace["steps"][2].update(committed_ids=[]), "“steps.2.committed_ids”"),
+        (lambda trace: trace["steps"][0].update(nodes=chain_of(trace, 300)), "“steps.0.nodes.65.parent”"),
+        (lambda trace: trace["steps"][0]["nodes"].extend(chain_of(trace, 2)[1:] * 2000), "“steps.0.nodes”"),
+        (lambda trace: trace.update(end_reason={"toString": 1}), "“end_reason”"),
     ],
 )
 def test_files_that_are_no_traces_are_refused_in_words(functions, spoil, sentence):
@@ -273,11 +288,16 @@ def test_a_file_may_end_in_every_way_in_which_an_answer_can(functions, reason):
     assert functions.evaluate("text => Object.keys(Jakiro.readTraceFile(text).traces)", json.dumps(trace)) == ["jakiro"]
 
 
-def test_text_that_is_not_json_is_refused_in_words(functions):
-    said = functions.evaluate(
-        "() => { try { Jakiro.readTraceFile('{'); return 'read'; } catch (error) { return error.message; } }"
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "it is not JSON."), (json.dumps({"traces": {f"lane {n}": {} for n in range(33)}}), "the field “traces” is")],
+    ids=["no JSON", "too many lanes"],
+)
+def test_text_that_is_no_saved_answer_is_refused_in_words(functions, text, said):
+    found = functions.evaluate(
+        "text => { try { Jakiro.readTraceFile(text); return 'read'; } catch (error) { return error.message; } }", text
     )
-    assert said == "This file holds no saved answer: it is not JSON."
+    assert found.startswith(f"This file holds no saved answer: {said}")
 
 
 def test_mask_and_plot_read_as_tables(shown):
