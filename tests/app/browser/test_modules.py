@@ -302,6 +302,7 @@ def test_text_that_is_no_saved_answer_is_refused_in_words(functions, text, said)
 
 def test_mask_and_plot_read_as_tables(shown):
     steps = traces_of()["jakiro"]["steps"]
+    assert shown.locator(".mask-host table").count() == 0, "what is closed is not drawn"
     shown.click(".panels > summary")
     shown.click(".panel-mask summary")
     shown.wait_for_selector(".mask-host table")

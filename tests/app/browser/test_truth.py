@@ -1,4 +1,4 @@
-"""Nothing on the page is untrue: the last step of an answer, the chat that is sent, files that lie, addresses.
+"""Nothing on the page is untrue: the last step of an answer, the chat that is sent, reloads, lost connections.
 
 One tab for all of them; recordings are shown in it as the page itself shows them.
 """

@@ -271,3 +271,20 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     assert tab.locator(".lane:visible").count() == 1, "one text is enough where there is little room"
     tab.click('[data-choose="autoregressive"]')
     assert tab.is_visible('[data-lane="autoregressive"]') and tab.locator(".lane:visible").count() == 1
+
+
+# The last place of its bar, and the steps that a new answer has
+NEW_ANSWER = """() => { const view = document.querySelector('.jk-view');
+  if (!/^[0-9a-f]{32}$/.test(view.dataset.run)) return null;
+  return [Number(document.querySelector('#jk-step').max), Jakiro.moves.state.run.main.steps.length]; }"""
+
+
+def test_with_a_new_answer_s_first_words_the_bar_is_its_own(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.wait_for_function("() => Number(document.querySelector('#jk-step')?.max) > 10")
+    tab.fill("#question textarea", "Why?")
+    tab.click("#ask")
+    last, steps = tab.wait_for_function(NEW_ANSWER).json_value()
+    assert last <= max(0, steps - 1)
+    wait_until_finished(tab)
