@@ -20,15 +20,6 @@ from tests.support import (
 )
 
 PROMPT = torch.arange(40, device=DEVICE) * 7 % 250
-#            0
-#        1       2
-#       3 4      5
-#       6
-TOKENS, PARENTS = [9, 20, 30, 40, 50, 40, 60], [-1, 0, 0, 1, 1, 2, 3]
-
-
-def path_of(node):
-    return [] if node < 0 else [*path_of(PARENTS[node]), TOKENS[node]]
 
 
 def test_a_prompt_longer_than_a_chunk_gives_the_features_of_one_pass(monkeypatch):
