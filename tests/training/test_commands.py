@@ -131,7 +131,7 @@ def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(
 def test_an_eagle3_head_is_calibrated(target_folder, corpus_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     target, folder = byte_target(num_layers=5), tmp_path / "head"
-    sizes = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "expert_intermediate_size": 16}
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "expert_intermediate_size": 16}
     config = Eagle3Config(vocab_size=target.config.vocab_size, num_states=1, **sizes)
     assert config.layers_of(5) == (2,)
     save_head(make_head(config), folder)

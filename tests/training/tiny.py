@@ -3,23 +3,51 @@
 from pathlib import Path
 
 import torch
-from transformers import LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from jakiro.heads.kinds import KINDS, make_head
 from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.start import head_config
-from tests.support import tiny_model
+from tests.support import byte_tokenizer
 
 VOCAB_SIZE, HIDDEN = 40, 16
 
 
 def tiny_target() -> LlamaForCausalLM:
-    return tiny_model(vocab_size=VOCAB_SIZE, hidden_size=HIDDEN)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=HIDDEN,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        eos_token_id=1,
+    )
+    model = LlamaForCausalLM(config).eval().requires_grad_(False)
+    # Distributions that are worth predicting: a fresh model's are nearly flat.
+    model.lm_head.weight.mul_(20.0)
+    return model
 
 
 def byte_target(num_layers: int) -> LlamaForCausalLM:
     """A random target that writes bytes, for `byte_tokenizer`."""
-    return tiny_model(hidden_size=16, layers=num_layers)
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=num_layers,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=256,
+        initializer_range=0.3,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval()
 
 
 def features_of(target: LlamaForCausalLM):
