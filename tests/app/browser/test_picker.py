@@ -356,8 +356,23 @@ def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stay
         tab.wait_for_function(f"() => document.querySelector('#numerics input:checked')?.value === '{words.FAST}'")
         tab.click("#jk-settings")
         tab.get_by_label(words.EXACT, exact=True).check()
-        tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · exact")')
         tab.evaluate("Jakiro.chip.look()")
         ask(tab, "Why?")
         wait_until_finished(tab)
         assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "exact"
+
+
+@pytest.mark.browser
+def test_numerics_are_chosen_in_the_settings_and_stand_on_chip_and_trace(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · exact")')
+    tab.click("#jk-settings")
+    tab.wait_for_selector(".jk-pairs summary")
+    tab.click(".jk-pairs summary")
+    tab.wait_for_selector('.jk-pairs .small:text-is("' + words.PICKER_FIXED + '")')
+    assert tab.locator(".jk-pairs button:enabled").count() == 0
+    tab.get_by_label(words.FAST, exact=True).check()
+    tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · fast")')
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "fast"
