@@ -28,14 +28,13 @@ def _byte_of_character() -> dict[str, int]:
 _BYTE_OF_CHARACTER = _byte_of_character()
 
 
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
 def _byte_token(name: str) -> int | None:
     """The byte that a SentencePiece fallback token `<0xNN>` stands for; None for any other token."""
-    if len(name) == 6 and name.startswith("<0x") and name.endswith(">"):
-        try:
-            return int(name[3:5], 16)
-        except ValueError:
-            return None
-    return None
+    found = _BYTE_TOKEN.fullmatch(name)
+    return int(found[1], 16) if found else None
 
 
 class TokenText:
