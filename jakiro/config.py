@@ -314,14 +314,16 @@ def _biases(given: object) -> tuple[tuple[int, float], ...]:
         f"you gave {shortened(given)}."
     )
     pairs = list(given.items()) if isinstance(given, Mapping) else given
-    pairs_there = isinstance(pairs, (list, tuple)) and all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs
-    )
-    require(pairs_there and len(pairs) <= MOST_TOKENS_NAMED, sentence)
-    for token_id, bias in pairs:
-        require(is_count(token_id, 0) and is_number(bias) and abs(bias) <= MOST_BIAS, sentence)
-    require(len(dict(pairs)) == len(pairs), sentence)
+    fits = isinstance(pairs, (list, tuple)) and len(pairs) <= MOST_TOKENS_NAMED and all(map(_is_bias, pairs))
+    require(fits and len(dict(pairs)) == len(pairs), sentence)
     return tuple(sorted((token_id, float(bias)) for token_id, bias in pairs))
+
+
+def _is_bias(pair: object) -> bool:
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        return False
+    token_id, bias = pair
+    return is_count(token_id, 0) and is_number(bias) and abs(bias) <= MOST_BIAS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from app.devices.base import Device
 from app.serving.pace import Busy
@@ -127,26 +128,23 @@ class Turns:
             self._changed.notify_all()
 
 
+@dataclass(slots=True, eq=False)
 class Turn:
     """A visitor's place; as a context manager it waits and gives the device, or None when halted."""
 
-    def __init__(
-        self,
-        turns: Turns,
-        halt: threading.Event,
-        told: Callable[[str], None],
-        group: str,
-        round_number: int,
-        look: Callable[[bool], None],
-    ) -> None:
-        self._turns, self._halt, self._told, self.look = turns, halt, told, look
-        self.group, self.round, self.started = group, round_number, 0.0
+    turns: Turns
+    halt: threading.Event
+    told: Callable[[str], None]
+    group: str
+    round: int
+    look: Callable[[bool], None]
+    started: float = 0.0
 
     def __enter__(self) -> Device | None:
-        turns, said = self._turns, None
+        turns, said = self.turns, None
         try:
             with turns._changed:
-                while not self._halt.is_set():
+                while not self.halt.is_set():
                     refusal = turns._refusal()
                     if refusal:
                         raise ValueError(refusal)
@@ -160,7 +158,7 @@ class Turn:
                         return turns._device()
                     sentence = turns._sentence(position)
                     if sentence != said:
-                        self._told(sentence)
+                        self.told(sentence)
                         said = sentence
                     self.look(position < len(turns._waiting))
                     if turns._ready():
@@ -177,7 +175,7 @@ class Turn:
 
     def leave(self) -> None:
         """Gives the place back, waiting or running."""
-        self._turns._finished(self)
+        self.turns._finished(self)
 
 
 def _rounded(seconds: float) -> int:
