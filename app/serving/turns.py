@@ -23,22 +23,12 @@ class Turns:
     """Places for answers: as many at once as the device has, the others wait.
 
     Args:
-        device: what answers run on, with so many places; asked anew each time.
-        refusal: a sentence when nothing can run any more, else None.
-        ready: whether answers can run.
-        queue_length: how many may wait. queue_length_group: the same for one group.
+        service: says what answers run on (`device`), whether they can (`can_answer`), why none can any more (`refusal`,
+            else None), and how many may wait (`limits`).
     """
 
-    def __init__(
-        self,
-        device: Callable[[], Device],
-        refusal: Callable[[], str | None],
-        ready: Callable[[], bool],
-        queue_length: int,
-        queue_length_group: int | None = None,
-    ) -> None:
-        self._device, self._refusal, self._ready, self._queue_length = device, refusal, ready, queue_length
-        self._queue_length_group = queue_length if queue_length_group is None else queue_length_group
+    def __init__(self, service) -> None:
+        self._service = service
         self._changed = threading.Condition()
         self._waiting: list[Turn] = []
         self._running: list[Turn] = []
@@ -65,11 +55,12 @@ class Turns:
         """
         with self._changed:
             seconds = max(1, math.ceil(self._mean_seconds or 0))
-            free = max(0, self._places() - len(self._running)) if self._ready() else 0
-            if len(self._waiting) >= self._queue_length + free:
+            limits = self._service.limits
+            free = max(0, self._places() - len(self._running)) if self._service.can_answer else 0
+            if len(self._waiting) >= limits.queue_length + free:
                 raise Busy(words.QUEUE_FULL, seconds)
             own = sum(turn.group == group for turn in self._waiting)
-            if own >= self._queue_length_group + free:
+            if own >= limits.queue_length_address + free:
                 raise Busy(words.QUEUE_FULL_ADDRESS.format(count=own), seconds)
             turn = Turn(self, halt, told, group, self._next_round(group), look)
             self._waiting.append(turn)
@@ -91,7 +82,7 @@ class Turns:
             return {"running": len(self._running), "waiting": len(self._waiting), "mean_answer_seconds": mean}
 
     def _places(self) -> int:
-        return max(1, self._device().places)
+        return max(1, self._service.device.places)
 
     def _order(self) -> list["Turn"]:
         """The waiting in the order of service; who came first in a round is first, as sorting keeps equals in order."""
@@ -105,7 +96,7 @@ class Turns:
 
     def _sentence(self, position: int) -> str:
         """What the visitor at `position`, counted from 1, hears."""
-        if not self._ready():
+        if not self._service.can_answer:
             return words.WAITING_FOR_MODEL
         if self._mean_seconds is None:
             return words.WAITING_IN_QUEUE.format(position=position)
@@ -141,27 +132,26 @@ class Turn:
     started: float = 0.0
 
     def __enter__(self) -> Device | None:
-        turns, said = self.turns, None
+        turns, service, said = self.turns, self.turns._service, None
         try:
             with turns._changed:
                 while not self.halt.is_set():
-                    refusal = turns._refusal()
-                    if refusal:
+                    if refusal := service.refusal:
                         raise ValueError(refusal)
                     position = turns._order().index(self) + 1
-                    free = turns._ready() and position + len(turns._running) <= turns._places()
+                    free = service.can_answer and position + len(turns._running) <= turns._places()
                     if free:
                         self.started = time.monotonic()
                         turns._waiting.remove(self)
                         turns._running.append(self)
                         turns._round = max(turns._round, self.round)
-                        return turns._device()
+                        return service.device
                     sentence = turns._sentence(position)
                     if sentence != said:
                         self.told(sentence)
                         said = sentence
                     self.look(position < len(turns._waiting))
-                    if turns._ready():
+                    if service.can_answer:
                         for running in turns._running:
                             running.look(True)
                     turns._changed.wait(_LOOK_AROUND_SECONDS)

@@ -51,13 +51,7 @@ class ModelService:
 
     def __init__(self, device: Device, limits: Limits | None = None, methods: Methods = METHODS) -> None:
         self.device, self.limits, self.methods = device, limits or Limits(), methods
-        self.turns = Turns(
-            lambda: self.device,
-            lambda: self.refusal,
-            lambda: self.ready and self.stage is None,
-            self.limits.queue_length,
-            self.limits.queue_length_address,
-        )
+        self.turns = Turns(self)
         # What each visitor's answers have read
         self.prefixes = PrefixStore(self.limits.prefix_megabytes * 2**20, 60 * self.limits.kept_minutes)
         self.start_id = uuid.uuid4().hex
@@ -159,6 +153,11 @@ class ModelService:
     def settled(self) -> bool:
         """Whether loading and measuring are over, well or badly."""
         return self.ready or self.failure is not None
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether a model is here and no other one is on its way."""
+        return self.ready and self.stage is None
 
     @property
     def refusal(self) -> str | None:

@@ -103,8 +103,8 @@ class Places:
 
 
 def turns_with(places=1, length=64) -> Turns:
-    device = Places(places)
-    return Turns(lambda: device, lambda: None, lambda: True, length)
+    limits = Limits(queue_length=length, queue_length_address=length)
+    return Turns(SimpleNamespace(device=Places(places), limits=limits, can_answer=True, refusal=None))
 
 
 def test_one_address_cannot_take_the_whole_queue():
