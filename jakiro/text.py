@@ -137,7 +137,8 @@ class IncrementalDecoder:
     def push(self, token_ids: Iterable[int]) -> str:
         """The text that these ids complete, which may be empty."""
         if self._text.byte_level:
-            return self._bytes.decode(self._joined(token_ids))
+            pieces = (self._text.piece(token) for token in token_ids if self._text.special_name(token) is None)
+            return self._bytes.decode(b"".join(pieces))
         self._ids.extend(token for token in token_ids if self._text.special_name(token) is None)
         settled = len(self._ids)
         while settled and self._text.is_byte(self._ids[settled - 1]):
@@ -155,9 +156,6 @@ class IncrementalDecoder:
         if self._text.byte_level:
             return self._bytes.decode(b"", final=True)
         return self._newly(self._text.decode(self._ids))
-
-    def _joined(self, token_ids: Iterable[int]) -> bytes:
-        return b"".join(self._text.piece(token) for token in token_ids if self._text.special_name(token) is None)
 
     def _forget_before_last(self, settled: int) -> None:
         """Forgets what stands before the last settled token with a text: what follows reads the same after it alone."""
