@@ -43,6 +43,9 @@ class TokenText:
     Args:
         tokenizer: a transformers tokenizer. Byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM) and SentencePiece-like
             vocabularies (`▁` for a space, `<0xNN>` for a byte) are understood.
+
+    Attributes:
+        special_tokens: by id, the names of those that `decode` leaves out.
     """
 
     def __init__(self, tokenizer):
@@ -57,10 +60,6 @@ class TokenText:
         for token_id, name in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
             self.special_tokens.setdefault(int(token_id), str(name))
         self._pieces: dict[int, bytes] = {}
-
-    def special_name(self, token_id: int) -> str | None:
-        """The name of a special token, which `decode` leaves out; None for an ordinary token."""
-        return self.special_tokens.get(token_id)
 
     def piece(self, token_id: int) -> bytes:
         """The bytes a token stands for: of a special token its name, of an id outside the vocabulary none."""
@@ -136,10 +135,10 @@ class IncrementalDecoder:
 
     def push(self, token_ids: Iterable[int]) -> str:
         """The text that these ids complete, which may be empty."""
+        ordinary = [token for token in token_ids if token not in self._text.special_tokens]
         if self._text.byte_level:
-            pieces = (self._text.piece(token) for token in token_ids if self._text.special_name(token) is None)
-            return self._bytes.decode(b"".join(pieces))
-        self._ids.extend(token for token in token_ids if self._text.special_name(token) is None)
+            return self._bytes.decode(b"".join(map(self._text.piece, ordinary)))
+        self._ids += ordinary
         settled = len(self._ids)
         while settled and self._text.is_byte(self._ids[settled - 1]):
             settled -= 1
