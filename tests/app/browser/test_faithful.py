@@ -35,7 +35,7 @@ READ = """async ([indices, unfolded]) => {
       found.push({ index, phase, step: Number(tree.dataset.step),
         nodes: [...tree.querySelectorAll('.node')].map(node => ({
           id: node.dataset.node, states: [...node.classList].slice(1), hue: node.querySelector('.marker').classList[1],
-          x: Number(/translate\\((\\S+)/.exec(node.querySelector('.marker').getAttribute('transform'))[1]),
+          x: Number(/translate\\((\\S+)/.exec(node.querySelector('.marker').parentNode.getAttribute('transform'))[1]),
           label: node.querySelector('text').textContent })),
         folded: [...tree.querySelectorAll('.pill')].map(pill => Number(pill.dataset.size)),
         crossbars: count('.edge:is(.crossbar, .cross)'), bonus: count('.edge.bonus'), border: count('.verdict .border'),

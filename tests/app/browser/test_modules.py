@@ -323,6 +323,29 @@ def test_a_long_answer_is_whole_in_both_views(modules):
         set_option(modules, "as_written")
 
 
+def test_a_word_whose_place_is_written_anew_no_longer_flies(shown):
+    shown.evaluate("Jakiro.moves.play(true)")
+    shown.wait_for_selector(".flying", state="attached")
+    kept = """async () => {
+      const flying = [...document.querySelectorAll('.flying')];
+      Jakiro.moves.seek(0);
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+      return flying.filter((word) => word.isConnected && !word.lands.isConnected).length;
+    }"""
+    assert shown.evaluate(kept) == 0
+
+
+@pytest.mark.parametrize(
+    "pieces", [[b"ab\xe2\x82", b"\xac\xff"], [b"\xef\xbb\xbf", b"\xef\xbf\xbd\xf0\x9f"], [b"\xed\xa0\x80" * 3]]
+)
+def test_bytes_that_are_no_text_are_grouped_as_browsers_group_them(functions, pieces):
+    """A mark of byte order and a sign that stands for such bytes are text; what the end cuts off is still open."""
+    units = functions.evaluate("pieces => Jakiro.units(pieces.map(Jakiro.fromHex))", [piece.hex() for piece in pieces])
+    assert "".join(unit["text"] for unit in units) == b"".join(pieces).decode("utf-8", "replace")
+    open_at_end = b"".join(pieces).endswith(b"\x9f")
+    assert [unit["state"] for unit in units].count("open") == open_at_end
+
+
 def test_a_page_without_storage_still_watches_its_connection(modules):
     refused = "() => { try { return sessionStorage.getItem('x'); } catch (error) { return error.name; } }"
     assert modules.evaluate(refused) == "SecurityError"
@@ -330,7 +353,7 @@ def test_a_page_without_storage_still_watches_its_connection(modules):
         """async () => {
           const waiting = [];
           window.setTimeout = (look) => waiting.push(look);
-          await Jakiro.watchConnection(() => null);
+          await Jakiro.watchConnection();
           window.dispatchEvent(new Event("pagehide"));
           window.waiting = waiting.length;
         }"""

@@ -47,6 +47,23 @@ def test_bars_are_as_long_as_what_was_written_so_who_leads_is_ahead(modules, wid
     assert max(right for _, _, right in bars) <= width
 
 
+def test_the_same_is_said_of_what_both_have_written_and_nothing_below_moves(modules):
+    modules.set_viewport_size({"width": 390, "height": 844})
+    traces = traces_of()
+    traces["autoregressive"] |= {"steps": traces["autoregressive"]["steps"][:19], "end_reason": "stopped"}
+    show(modules, traces, source="opened")
+    below = "document.querySelector('.answer-scroll').getBoundingClientRect().top"
+    said = "document.querySelector('[data-fact=\"same\"] span').textContent"
+    assert modules.evaluate(said) == "Same 20 tokens as plain decoding, which stopped there"
+    tops = [modules.evaluate(below)]
+    for change, end in (("run.finished = false", "as plain decoding so far"), ("time = 0.1", "as plain decoding")):
+        modules.evaluate(f"Jakiro.state.{change}; Jakiro.redrawNow()")
+        wait_for_frames(modules)
+        assert modules.evaluate(said).endswith(end)
+        tops.append(modules.evaluate(below))
+    assert len(set(tops)) == 1
+
+
 def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
     show(modules, parted(30), source="opened")
     modules.wait_for_selector('[data-fact="same"][data-state="different"]')
