@@ -127,18 +127,6 @@ def test_closing_a_stream_stops_it_and_keeps_what_was_decoded(scripted):
     assert done.trace.end_reason == "length"
 
 
-def test_the_trace_grows_with_the_stream_header_first(scripted):
-    stream = scripted.stream(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
-    assert stream.trace.steps == [] and stream.trace.end_reason is None
-    assert stream.trace.token_ids == [stream.trace.header.first_token_id]
-    text = ""
-    for count, step in enumerate(stream, start=1):
-        text += step.text
-        assert stream.trace.steps[-1] is step and len(stream.trace.steps) == count
-        assert stream.trace.text == text
-    assert stream.finished
-
-
 def test_streams_side_by_side_do_not_disturb_each_other(scripted):
     wanted = [("One?", SAMPLINGS[0]), ("Two?", SAMPLINGS[1]), ("Two?", SAMPLINGS[2])]
     alone = [scripted.run(text, sampling, tree=TREE).token_ids for text, sampling in wanted]

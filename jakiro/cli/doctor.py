@@ -58,7 +58,7 @@ def _devices() -> list[Finding]:
     dtype = str(choose_dtype(None, torch.device("cpu"))).removeprefix("torch.")
     missing = why_not()
     devices = [
-        Finding("cpu", f"{num_cores()} cores, {torch.get_num_threads()} threads, {dtype}"),
+        Finding("cpu", f"cores: {num_cores()}, threads: {torch.get_num_threads()}, {dtype}"),
         Finding("compiled code", f"none, so decoding is slower: {missing}" if missing else "for this processor"),
     ]
     if torch.cuda.is_available():

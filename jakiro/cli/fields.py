@@ -1,6 +1,6 @@
 """Options of a command from the fields of its config, which say name, type, default and help: `config.setting`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter, signature
 from types import NoneType, UnionType
@@ -11,13 +11,18 @@ import typer
 from jakiro.system import comma_list
 
 
-def options_from(*configs: type) -> Callable[[Callable], Callable]:
-    """Adds an option for each field of these configs that has a sentence; the command gets their values by name."""
+def options_from(*configs: type, without: Collection[str] = ()) -> Callable[[Callable], Callable]:
+    """Adds an option for each field of these configs that has a sentence; the command gets their values by name.
+
+    Args:
+        without: fields that get none, and keep their defaults.
+    """
 
     def decorated(command: Callable) -> Callable:
         shown = signature(command, eval_str=True)
         own = [each for each in shown.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-        added = [_parameter(config, each) for config in configs for each in fields(config) if each.metadata]
+        shared = [(config, each) for config in configs for each in fields(config) if each.metadata]
+        added = [_parameter(config, each) for config, each in shared if each.name not in without]
         # What must be given comes first
         both = sorted((*added, *own), key=lambda each: each.default is not Parameter.empty)
         command.__signature__ = shown.replace(parameters=[each.replace(kind=Parameter.KEYWORD_ONLY) for each in both])

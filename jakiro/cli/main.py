@@ -99,7 +99,7 @@ def generate(
 
 
 @app.command()
-@options_from(options.Asked, SamplingParams, options.AnswerForm, LoadOptions)
+@options_from(options.Asked, SamplingParams, options.AnswerForm, LoadOptions, without=("record_alternatives",))
 def race(
     methods: Annotated[
         str | None,

@@ -23,7 +23,7 @@ class LoadOptions:
 
     target: str | None = setting(About.TARGET, None)
     head: str | None = setting("Draft head: a known name, a folder, a Hub id, or “none”.", None)
-    device: str | None = setting("cpu, cuda, or auto: all together; if not given, a GPU where there is one.", None)
+    device: str | None = setting(About.DEVICE, None)
     dtype: str | None = setting("float32, bfloat16, float16, 8bit or 4bit; if not given, what suits the device.", None)
     numerics: str | None = setting(
         "exact (plain and drafted passes round alike) or fast; compiled passes on a CPU are exact anyway.", None

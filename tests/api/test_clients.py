@@ -43,11 +43,6 @@ def trace(generator):
     return generator.run(PROMPT, SamplingParams(0.8, top_p=0.9, seed=7, max_new_tokens=20, logprobs=3))
 
 
-def test_the_one_model_is_listed(client):
-    (model,) = client.models.list().data
-    assert (model.id, model.object) == ("tiny", "model")
-
-
 def test_the_same_seed_gives_the_librarys_text_tokens_and_logprobs(client, trace):
     answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, logprobs=True, top_logprobs=3)
     choice, header = answer.choices[0], trace.header
@@ -163,15 +158,6 @@ def test_a_stop_text_ends_an_answer_and_is_no_part_of_it(client, trace):
     answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, stop=stop)
     assert answer.choices[0].finish_reason == "stop"
     assert answer.choices[0].message.content == trace.text[: trace.text.index(stop)]
-
-
-def test_every_method_writes_the_same_text(client, trace, generator):
-    for method in generator.methods:
-        extra = {"jakiro": {"method": method.name}}
-        answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, extra_body=extra)
-        assert answer.choices[0].message.content == trace.text and answer.jakiro["method"] == method.name
-        drafted = answer.usage.completion_tokens_details.rejected_prediction_tokens > 0
-        assert ("metrics" in answer.model_extra) == drafted
 
 
 def test_content_may_be_parts_and_a_developer_is_the_system(client, address):

@@ -154,9 +154,8 @@ def fake_generator() -> FakeGenerator:
 
 @pytest.fixture(scope="session")
 def fake_address(fake_generator):
-    blocks, address = serve(lambda: fake_generator)
-    yield address
-    blocks.close()
+    with served(lambda: fake_generator) as (_, address):
+        yield address
 
 
 @pytest.fixture(scope="session")

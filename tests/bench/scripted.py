@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from jakiro.trace import Plan, Step, Trace
+from tests.app.fake import FakeRace, FakeStream
 from tests.test_trace import header, node
 
 # What `environment` gives, as far as tables show it
@@ -42,7 +43,7 @@ class ScriptedGenerator:
 
     def __init__(self, drafted_ids=((2, 3, 4), (9,))):
         self.drafted_ids = drafted_ids
-        self.calls = []
+        self.calls, self.closed = [], 0
         self.status = {
             "target": "scripted",
             "head": "scripted",
@@ -63,43 +64,15 @@ class ScriptedGenerator:
         return trace(method, 1, self.drafted_ids, candidates=3, parts=(2.0, 5.0, 1.0))
 
     def stream(self, messages, sampling=None, method="jakiro", tree=None, raw=False):
-        return ScriptedStream(self.run(messages, sampling, method, tree, raw))
+        whole = self.run(messages, sampling, method, tree, raw)
+        trace = Trace(whole.header)
+
+        def steps():
+            yield from whole.steps
+            trace.end_reason = whole.end_reason
+
+        return FakeStream(self, trace, steps())
 
     def race(self, messages, sampling=None, methods=None, tree=None, raw=False):
         raced = methods or ("autoregressive", "jakiro")
-        return ScriptedRace({method: self.stream(messages, sampling, method, tree, raw) for method in raced})
-
-
-class ScriptedStream:
-    def __init__(self, whole):
-        self._rest = list(whole.steps)
-        self._end_reason = whole.end_reason
-        self.trace = Trace(whole.header)
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if not self._rest:
-            self.trace.end_reason = self._end_reason
-            raise StopIteration
-        self.trace.steps.append(self._rest.pop(0))
-        return self.trace.steps[-1]
-
-    def close(self):
-        self.trace.end_reason = "stopped"
-
-
-class ScriptedRace:
-    def __init__(self, streams):
-        self._streams = streams
-        self.traces = {method: stream.trace for method, stream in streams.items()}
-
-    def __iter__(self):
-        for method, stream in self._streams.items():
-            for step in stream:
-                yield method, step
-
-    def close(self):
-        for stream in self._streams.values():
-            stream.close()
+        return FakeRace({method: self.stream(messages, sampling, method, tree, raw) for method in raced})

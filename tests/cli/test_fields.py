@@ -28,11 +28,11 @@ class Outer:
 EACH = "a b --many x --many y --listed 1,0.25 --layers 2-4 --called z --no-on --size 5 --own 2"
 
 
-def answer(*arguments: str):
+def answer(*arguments: str, without: tuple[str, ...] = ()):
     app, found = typer.Typer(), []
 
     @app.command()
-    @options_from(Outer, Inner)
+    @options_from(Outer, Inner, without=without)
     def command(own: int = 1, **given) -> None:
         found.append((own, filled(Outer, given, inner=filled(Inner, given))))
 
@@ -54,6 +54,11 @@ def answer(*arguments: str):
 def test_a_config_is_filled_from_options_of_its_fields(arguments, own, expected):
     _, found = answer(*arguments)
     assert found == (own, expected)
+
+
+def test_a_field_that_is_left_out_has_no_option_and_keeps_its_default():
+    assert answer("a", "--called", "z", without=("name",))[0].exit_code == 2
+    assert answer("a", without=("name",))[1] == (1, Outer(("a",), Inner()))
 
 
 def test_fields_without_a_sentence_have_no_option_and_help_shows_the_others():

@@ -249,13 +249,6 @@ def test_the_command_line_starts_without_torch():
 COMMANDS = {each.name or each.callback.__name__: each for each in cli.app.registered_commands}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_shows_a_commands_whole_sentence_and_how_to_call_it_in_a_checkout(name, capsys):
-    shown = " ".join(run(capsys, name, "--help")[1].split())
-    assert f"Usage: python -m jakiro {name} " in shown
-    assert COMMANDS[name].help or " ".join(COMMANDS[name].callback.__doc__.split()) in shown
-
-
 def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):
     monkeypatch.setattr(loading, "load", lambda options: tiny_generator())
     monkeypatch.setenv("JAKIRO_API_KEY", "sesame")
@@ -274,9 +267,3 @@ def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):
 
     assert run_apart(ask()).status_code == 401
     assert run_apart(ask(authorization="Bearer sesame")).json()["usage"]["completion_tokens"] == 3
-
-
-def test_serve_says_which_package_it_needs(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    code, _, err = run(capsys, "serve")
-    assert code == 2 and "needs the package uvicorn, which is not installed; run “pip install uvicorn”." in err

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
-from jakiro.core.tree import DraftTree, accepted_node, ancestor_mask
+from jakiro.core.tree import accepted_node, ancestor_mask
 from jakiro.core.verify import verify
 from jakiro.engine.outcome import read_back
 from jakiro.kernels.compiled import sampling as native
 from jakiro.kernels.compiled.library import library
-from tests.support import DEVICE, assert_is_a_tree, tree_of
+from tests.support import DEVICE, tree_of
 
 
 @pytest.fixture(autouse=True, params=["torch", "compiled"])
@@ -176,10 +176,3 @@ def test_the_accepted_node_is_the_deepest_whose_ancestors_are_all_right(parents,
     end = int(accepted_node(mask, tree.depths, torch.tensor(right, device=DEVICE)))
     kept = [node for node in range(len(parents)) if all(right[a] or a == 0 for a in ancestors(parents, node))]
     assert end == max(kept, key=lambda node: int(tree.depths[node]))
-
-
-def test_the_tree_of_plain_decoding_is_its_root():
-    tree = DraftTree.root_only(torch.tensor([7], device=DEVICE))
-    assert_is_a_tree(tree)
-    assert (tree.num_nodes, tree.max_depth, tree.token_ids.tolist(), tree.scores.tolist()) == (1, 0, [7], [0.0])
-    assert ancestor_mask(tree.parents, tree.max_depth).tolist() == [[True]]

@@ -266,19 +266,6 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
     assert found == ({False, True} if head.config.contrastive else {False})
 
 
-def test_shared_noise_ranks_candidates_by_log_q_plus_the_target_s_own_noise(heads):
-    for name in ("summed", "summed, reduced vocabulary"):
-        head, sampling = heads[name], SamplingParams(0.7, seed=21)
-        tree = grown(head, TreeConfig(width=5, depth=1, nodes=6), sampling)
-        log_q = (head.logits(outputs_along(head, [], [])[0].features[0, -1]) / 0.7).log_softmax(-1)
-        noise = KeyedNoise(21).at(torch.tensor([NUM_PROMPT + 1], device=DEVICE), head.draft_token_ids)
-        best = (log_q + noise).log_softmax(-1).topk(5)
-        assert tree.token_ids[1:].tolist() == head.draft_token_ids[best.indices].tolist()
-        torch.testing.assert_close(tree.scores[1:], best.values, atol=1e-4, rtol=1e-4)
-        draft_probs = log_q[best.indices].exp()
-        torch.testing.assert_close(tree.draft_probs[1:], draft_probs, atol=1e-5, rtol=1e-3)
-
-
 def test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch(target):
     head, sampling = tiny_head(target), SamplingParams(0.7, seed=21)
     head.config.calibration.update({"contrastive/3/sampled": 2.0, "contrastive/3/noise": 0.5, "main/3/sampled": 5.0})
@@ -296,8 +283,9 @@ def test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_
         torch.testing.assert_close(tree.scores[own] - tree.scores[parent], best.values, atol=1e-4, rtol=1e-4)
 
 
-def test_calibration_weighs_log_q_and_the_shared_noise_separately(target):
-    head, sampling = tiny_head(target), SamplingParams(0.7, seed=21)
+@pytest.mark.parametrize("name", ["summed", "summed, reduced vocabulary"])
+def test_calibration_weighs_log_q_and_the_shared_noise_separately(target, name):
+    head, sampling = tiny_head(target, **HEADS[name]), SamplingParams(0.7, seed=21)
     head.config.calibration.update({"main/1/sampled": 3.0, "main/1/noise": 0.5, "main/2/sampled": 2.0})
     tree = grown(head, TreeConfig(width=4, depth=2, nodes=21, contrastive=False), sampling)
     log_q = (head.logits(outputs_along(head, [], [])[0].features[0, -1]) / 0.7).log_softmax(-1)

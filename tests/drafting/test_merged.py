@@ -91,12 +91,6 @@ def test_copies_go_alone_where_they_promise_as_much_as_a_draft():
     assert note_of(0.05, nothing) == "Nothing to copy from at this place."
 
 
-def test_copies_that_are_not_worth_their_row_are_left_out():
-    alone = replace(SIZED, tree=TreeConfig(depth=0, nodes=1))
-    assert Certain(ROOT, 0.5).propose(alone).tree.num_nodes == 1 + 3
-    assert Certain(ROOT, 0.9).propose(alone).tree.num_nodes == 1 + 8
-
-
 def candidates(token_ids: list[int], parents: list[int], depths: list[int], scores: list[float]) -> Candidates:
     columns = (torch.tensor(column) for column in (token_ids, parents, depths, scores))
     return Candidates.of(*columns)

@@ -8,15 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from jakiro import starting
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.engine.costs import measure
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
 from jakiro.methods import DEFAULT, METHODS, PLAIN, WITH_COPIES
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
-from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
-from tests.graphs.static import bucketed_target, in_slots, shape_of, static_generator, usual_drafters
+from tests.graphs.fake_graphs import FakeCuda
+from tests.graphs.static import bucketed_target, in_slots, shape_of, static_generator
 from tests.support import TREE, tiny_generator
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
@@ -77,25 +76,6 @@ def test_one_capture_serves_every_seed_and_temperature(cuda):
     assert len(texts) == 3
     generator.run("Tell me.", SamplingParams(0.9, seed=7, max_new_tokens=12), tree=TREE)
     assert generator.slots.graphs.num_captured == captured
-
-
-def test_trees_that_size_themselves_replay_what_was_captured_at_load(cuda):
-    generator = static_generator(numerics="fast", graphs=True, measured=True, tokens=40)
-    done = []
-    with starting.reporting_to(lambda name, share, total_bytes: done.append((name, share))):
-        generator.slots.prepare(usual_drafters(generator))
-    assert done == [(starting.CAPTURE, pytest.approx(count / len(done))) for count in range(1, len(done) + 1)]
-    captured = generator.slots.graphs.num_captured
-    status = generator.status["graphs"]
-    assert status["graphs"] and status["captured"] == captured and status["failure"] is None
-    assert status["graph_bytes"] == captured * GRAPH_BYTES < status["bytes"]
-    for sampling in (SamplingParams(max_new_tokens=8), SamplingParams(0.8, seed=3, max_new_tokens=8)):
-        for method in ("jakiro", "autoregressive"):
-            trace = generator.run("Tell me.", sampling, method)
-            plain = tiny_generator(numerics="fast").run("Tell me.", sampling, "autoregressive")
-            assert trace.token_ids == plain.token_ids
-    assert generator.slots.graphs.num_captured == captured
-    assert not cuda.eager
 
 
 def test_other_numerics_are_captured_anew(cuda):
@@ -181,15 +161,6 @@ def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_time
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=20, depth=3))
     # The best twenty candidates may all lie above the deepest level that was drafted
     assert {len(step.nodes) for step in trace.steps} <= {1, 20} and max(step.plan.levels for step in trace.steps) <= 3
-
-
-def test_what_lies_in_the_buffers_does_no_harm_to_the_next_captures(cuda):
-    """Plain decoding is prepared after a drafted answer; the tree that lies there is deeper than its bound."""
-    generator = static_generator(graphs=True, tokens=40)
-    generator.slots.prepare(usual_drafters(generator))
-    for method in (PLAIN.name, DEFAULT.name, PLAIN.name):
-        trace = generator.run("Tell me.", SAMPLINGS["sampled"], method, TREE)
-        assert shape_of(trace) == shape_of(tiny_generator().run("Tell me.", SAMPLINGS["sampled"], method, TREE))
 
 
 ANSWERS = [

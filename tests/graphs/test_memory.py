@@ -7,7 +7,7 @@ import weakref
 import pytest
 import torch
 
-from jakiro import system
+from jakiro import starting, system
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.graphs import pool
 from jakiro.graphs.slot import Slot
@@ -30,14 +30,19 @@ def cuda(monkeypatch, without_compiled_functions):
 
 def test_the_page_s_first_answer_captures_nothing_more(cuda):
     """It races plain decoding and the default method, by automatic trees, at any temperature."""
-    generator = static_generator(numerics="fast", graphs=True, measured=True, tokens=40)
-    generator.slots.prepare(usual_drafters(generator), side_by_side=2)
-    captured = generator.status["graphs"]["captured"]
+    generator, done = static_generator(numerics="fast", graphs=True, measured=True, tokens=40), []
+    with starting.reporting_to(lambda name, share, total_bytes: done.append((name, share))):
+        generator.slots.prepare(usual_drafters(generator), side_by_side=2)
+    assert done == [(starting.CAPTURE, pytest.approx(count / len(done))) for count in range(1, len(done) + 1)]
+    status, captured = generator.status["graphs"], generator.slots.graphs.num_captured
+    assert status["graphs"] and status["captured"] == captured and status["failure"] is None
+    assert status["graph_bytes"] == captured * GRAPH_BYTES < status["bytes"]
     for sampling in (SHORT, SAMPLED):
         race = generator.race("Why?", sampling, (PLAIN.name, DEFAULT.name), AUTOMATIC_TREE)
         for _ in race:
             pass
-        assert race.traces["jakiro"].token_ids == race.traces["autoregressive"].token_ids
+        plain = tiny_generator(numerics="fast").run("Why?", sampling, PLAIN.name)
+        assert all(trace.token_ids == plain.token_ids for trace in race.traces.values())
     assert generator.status["graphs"]["captured"] == captured and not cuda.eager
     assert generator.status["graphs"]["slots"] == 2
 

@@ -61,14 +61,6 @@ def test_accepted_paths_are_kept_as_in_a_sliced_cache(numerics, sampling):
 
 
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_plain_decoding_is_that_of_sliced_passes(numerics, sampling):
-    expected = tiny_generator(None, numerics=numerics).run("Tell me.", sampling, method="autoregressive")
-    trace = static_generator(None, numerics).run("Tell me.", sampling, method="autoregressive")
-    assert shape_of(trace) == shape_of(expected)
-
-
-@pytest.mark.parametrize("numerics", ["exact", "fast"])
 @pytest.mark.parametrize(("method", "tree"), TREES.values(), ids=TREES)
 def test_trees_that_size_themselves_or_copy_from_the_context_are_those_of_sliced_passes(method, tree, numerics):
     sliced, static = tiny_generator("summed", numerics=numerics), static_generator("summed", numerics, measured=True)

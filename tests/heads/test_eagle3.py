@@ -7,16 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.noise import KeyedNoise
-from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import TreeLimits
+from jakiro.config import TreeConfig
 from jakiro.heads.checkpoint import load_head
 from jakiro.heads.config import named_target
 from jakiro.methods.eagle3 import fused_drafter
 from tests.heads.test_foreign import write_folder
-from tests.heads.test_golden import paths
-from tests.support import committed, prompt_of
+from tests.heads.test_golden import assert_grows
 
 DATA = Path(__file__).parents[1] / "data"
 CASES = json.loads((DATA / "eagle3_cases.json").read_text(encoding="utf-8"))
@@ -90,24 +86,9 @@ def drafted_ids(tensors: dict, rows: torch.Tensor) -> torch.Tensor:
 
 
 def assert_grows_the_published_trees(head, case):
-    about = CASES[case]
-    golden = load_file(DATA / f"{case}_golden.safetensors")
-    tree_config = TreeConfig(width=about["top_k"], depth=about["depth"] + 1, nodes=about["total"])
-    session, known = None, 0
-    for number in range(3):
-        features = with_last_state(golden[f"r{number}.hidden_states"][0], about["hidden"])
-        ids = golden[f"r{number}.input_ids"].flatten()
-        if session is None:
-            session = fused_drafter(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
-        else:
-            session.observe(committed(ids[known + 1 :], features))
-        known += features.shape[0]
-        tree = session.propose(TreeLimits(tree_config)).tree
-        expected = golden[f"r{number}.draft_tokens"].flatten().tolist()
-        depths = golden[f"r{number}.tree_position_ids"].flatten().tolist()
-        mask = golden[f"r{number}.tree_mask"].squeeze().bool()
-        ours = paths(tree.token_ids.tolist(), ancestor_mask(tree.parents, tree.max_depth), tree.depths.tolist())
-        assert ours == paths(expected, mask, depths)
+    about, golden = CASES[case], load_file(DATA / f"{case}_golden.safetensors")
+    config = TreeConfig(width=about["top_k"], depth=about["depth"] + 1, nodes=about["total"])
+    assert_grows(fused_drafter(head), golden, config, 3, lambda states: with_last_state(states, about["hidden"]))
 
 
 SPECULATORS = sorted(path.name for path in (DATA / "speculators").iterdir())

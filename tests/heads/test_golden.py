@@ -29,33 +29,33 @@ def paths(token_ids: list[int], mask: torch.Tensor, depths: list[int]) -> set[tu
 
 
 def assert_grows_the_official_trees(head: LayerHead, case: dict) -> None:
-    """Tokens, depths, masks and leaves of three rounds."""
+    """Those of the published two-expert code."""
     golden = load_file(DATA / f"case{case['case']}_golden.safetensors")
     config = TreeConfig(width=case["top_k"], depth=case["depth"] + 1, nodes=case["total_tokens"])
-    sampling, noise = SamplingParams(), KeyedNoise(0)
+    assert_grows(HeadDrafter(head), golden, config, case["rounds"])
+
+
+def assert_grows(
+    drafter: HeadDrafter, golden: dict, config: TreeConfig, rounds: int, read=lambda states: states
+) -> None:
+    """Tokens, depths, masks and leaves of all rounds; `read` makes a target's features of the published states."""
     session, known = None, 0
-    for round_index in range(case["rounds"]):
-        features = golden[f"r{round_index}.hidden_states"][0]
-        ids = golden[f"r{round_index}.input_ids"].flatten()
+    for number in range(rounds):
+        expected = {name.removeprefix(f"r{number}."): each for name, each in golden.items()}
+        features, ids = read(expected["hidden_states"][0]), expected["input_ids"].flatten()
         if session is None:
-            session = HeadDrafter(head).start(prompt_of(ids, features), sampling, noise)
+            session = drafter.start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
         else:
             session.observe(committed(ids[known + 1 :], features))
         known += features.shape[0]
         tree = session.propose(TreeLimits(config)).tree
         assert session.cache.length == known == ids.shape[0] - 1
-        expected_tokens = golden[f"r{round_index}.draft_tokens"].flatten().tolist()
-        expected_depths = golden[f"r{round_index}.tree_position_ids"].flatten().tolist()
-        expected_mask = golden[f"r{round_index}.tree_mask"].squeeze().bool()
-        mask = ancestor_mask(tree.parents, tree.max_depth)
-        assert tree.token_ids.tolist()[0] == expected_tokens[0]
-        assert sorted(tree.depths.tolist()) == sorted(expected_depths)
-        assert paths(tree.token_ids.tolist(), mask, tree.depths.tolist()) == paths(
-            expected_tokens, expected_mask, expected_depths
-        )
-        leaves = {tuple(row[row >= 0].tolist()) for row in golden[f"r{round_index}.retrieve_indices"].squeeze(0)}
-        longest = {tuple(expected_tokens[node] for node in path) for path in leaves}
-        assert longest <= paths(tree.token_ids.tolist(), mask, tree.depths.tolist())
+        tokens, depths = (expected[name].flatten().tolist() for name in ("draft_tokens", "tree_position_ids"))
+        assert int(tree.token_ids[0]) == tokens[0] and sorted(tree.depths.tolist()) == sorted(depths)
+        ours = paths(tree.token_ids.tolist(), ancestor_mask(tree.parents, tree.max_depth), tree.depths.tolist())
+        assert ours == paths(tokens, expected["tree_mask"].squeeze().bool(), depths)
+        leaves = [row[row >= 0].tolist() for row in expected["retrieve_indices"].squeeze(0)]
+        assert {tuple(tokens[node] for node in path) for path in leaves} <= ours
 
 
 def assert_gives_the_official_features(head: LayerHead) -> None:

@@ -10,8 +10,6 @@ from jakiro.target import model as target_module
 from jakiro.target.model import TargetModel
 from tests.support import (
     DEVICE,
-    HIDDEN_SIZE,
-    TOKENIZER_SIZE,
     TREE,
     PassRecorder,
     assert_drafting_took_part,
@@ -19,39 +17,9 @@ from tests.support import (
     scripted_generator,
     tiny_model,
     tiny_target,
-    tree_of,
 )
 
 PROMPT = torch.arange(40, device=DEVICE) * 7 % 250
-#            0
-#        1       2
-#       3 4      5
-#       6
-TOKENS, PARENTS = [9, 20, 30, 40, 50, 40, 60], [-1, 0, 0, 1, 1, 2, 3]
-
-
-def path_of(node):
-    return [] if node < 0 else [*path_of(PARENTS[node]), TOKENS[node]]
-
-
-@pytest.mark.parametrize("numerics", ["exact", "fast"])
-def test_each_node_of_a_tree_gets_the_logits_of_its_own_path(numerics):
-    stock, target = tiny_model(), tiny_target(numerics=numerics)
-    cache = target.new_cache(60 + target.row_bucket(1))
-    features, last = target.prefill(PROMPT, cache)
-    with torch.no_grad():
-        plain = stock(input_ids=PROMPT[None], output_hidden_states=True)
-    torch.testing.assert_close(last, plain.logits[:, -1], atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(features, plain.hidden_states[-1][0], atol=1e-4, rtol=1e-4)
-    tree = tree_of(TOKENS, PARENTS)
-    scores = target.score(tree, cache)
-    assert scores.logits.shape == (7, TOKENIZER_SIZE) and scores.features.shape == (7, HIDDEN_SIZE)
-    for node in range(7):
-        ids = torch.cat([PROMPT, torch.tensor(path_of(node), device=DEVICE)])
-        with torch.no_grad():
-            alone = stock(input_ids=ids[None], output_hidden_states=True)
-        torch.testing.assert_close(scores.logits[node], alone.logits[0, -1], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(scores.features[node], alone.hidden_states[-1][0, -1], atol=1e-4, rtol=1e-4)
 
 
 def test_a_prompt_longer_than_a_chunk_gives_the_features_of_one_pass(monkeypatch):

@@ -181,17 +181,6 @@ def test_a_manifest_of_wrong_values_is_named(values, tmp_path):
         read_corpus([tmp_path])
 
 
-def test_a_corpus_that_was_killed_has_the_same_rows(writer_of_text, tmp_path):
-    """What docs/training.md promises: texts do not depend on their batch."""
-    writer(writer_of_text, tmp_path / "whole").write(12)
-    writer(writer_of_text, tmp_path / "killed").write(12)
-    for path in (tmp_path / "killed").glob("part-00001.*"):
-        path.unlink()
-    writer(writer_of_text, tmp_path / "killed").write(12)
-    whole, killed = (read_corpus([tmp_path / name]) for name in ("whole", "killed"))
-    assert [row.ids for row in whole] == [row.ids for row in killed]
-
-
 PASSAGE = "An owl watched the harbour until the last lamp went out. " * 40
 
 

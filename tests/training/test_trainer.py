@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 import time
 
 import pytest
@@ -95,6 +97,30 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, average_from):
 def test_so_does_one_of_experts_that_speak_for_themselves_or_of_a_dense_head(tmp_path, shape):
     options = TrainingOptions(max_steps=12, average_from=0.5, **OPTIONS)
     assert_resumed_equals_whole(lambda folder: trainer(folder, options, **shape), tmp_path, 5, 8)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.training.test_trainer import SAVED_EACH_STEP, trainer
+run = trainer(Path(sys.argv[1]), SAVED_EACH_STEP)
+run._report_step = lambda parts: run.step == 6 and os.kill(os.getpid(), signal.SIGKILL)
+run.run()
+"""
+SAVED_EACH_STEP = TrainingOptions(max_steps=8, **OPTIONS | {"checkpoint_minutes": 1e-9})
+
+
+@pytest.mark.rare
+def test_a_process_that_signal_nine_ends_leaves_a_state_that_ends_with_the_same_weights(tmp_path):
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "broken")], capture_output=True, timeout=600)
+    assert killed.returncode == -9, killed.stderr
+    whole, resumed = (trainer(tmp_path / name, SAVED_EACH_STEP) for name in ("whole", "broken"))
+    resumed.resume()
+    assert resumed.step == 5
+    for run in (whole, resumed):
+        run.run()
+    for name, tensor in whole.head.state_dict().items():
+        assert torch.equal(tensor, resumed.head.state_dict()[name]), name
 
 
 def test_training_lowers_the_gap_to_the_target(tmp_path):

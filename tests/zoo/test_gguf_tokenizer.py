@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import os
-from pathlib import Path
 
 import pytest
 
@@ -77,16 +75,6 @@ def default_tokenizer():
     if not wheel_is_installed() and not wheel_path().is_file():
         pytest.skip("the default model is not here")
     return load_tokenizer()
-
-
-@pytest.mark.skipif("JAKIRO_GGUF" not in os.environ, reason="JAKIRO_GGUF names no model file")
-def test_a_real_file_reads_texts_as_llama_cpp_does():
-    pytest.importorskip("llama_cpp")
-    path = Path(os.environ["JAKIRO_GGUF"])
-    tokenizer = tokenizer_of(open_gguf(path).metadata, path)
-    sources = [each.read_text(encoding="utf-8") for each in sorted(Path("jakiro").rglob("*.py"))]
-    texts = [*TEXTS, *(source[start : start + 400] for source in sources for start in range(0, len(source), 4000))]
-    assert [ids(tokenizer, text) for text in texts] == llama_ids(path, texts)
 
 
 @pytest.mark.parametrize("name", ["llama-bpe", "qwen2", "sentencepiece", "sentencepiece without a blank"])

@@ -18,18 +18,6 @@ from jakiro.zoo import weights
 from jakiro.zoo.loading import LoadOptions, load_parts
 
 
-@pytest.fixture(scope="module")
-def default_target():
-    return weights.load_target()
-
-
-def test_the_default_weights_are_those_of_the_table(default_target):
-    model, tokenizer, sha256 = default_target
-    assert sha256 == zoo.ENTRIES[zoo.DEFAULT_TARGET].target_sha256
-    assert model.dtype == torch.bfloat16 and not model.training
-    assert tokenizer.chat_template
-
-
 def test_a_model_that_cannot_be_fetched_is_one_sentence(monkeypatch):
     import huggingface_hub
     import transformers

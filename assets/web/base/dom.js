@@ -1,7 +1,6 @@
 // Elements, words and number formats. Text reaches the page only as text nodes, so nothing a model writes is markup.
 
-// What the server tells the page before its code runs: words, drafting methods, how plots look; the lesson and the tab Benchmark
-// add theirs
+// What the server tells the page before its code runs: words, drafting methods, how plots look
 export const given = window.Jakiro;
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -25,14 +24,13 @@ export const s = (tag, attributes, ...children) => fill(document.createElementNS
 
 // A menu that closes when focus or press go elsewhere, and with Escape
 export function popMenu(kind, summary, ...content) {
-  const menu = h("details", { class: `menu ${kind}` }, summary, h("div", { class: "menu-list" }, content));
-  const close = (event) => {
+  const leave = (target) => target && !menu.contains(target) && (menu.open = false);
+  const menu = h("details", { class: `menu ${kind}`, onfocusout: ({ relatedTarget }) => leave(relatedTarget), onkeydown: ({ key }) => {
+    if (key !== "Escape" || !menu.open) return;
     menu.open = false;
-    if (event) menu.firstChild.focus();
-  };
-  menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && close());
-  menu.addEventListener("keydown", (event) => event.key === "Escape" && menu.open && close(event));
-  document.addEventListener("pointerdown", ({ target }) => menu.isConnected && !menu.contains(target) && close());
+    summary.focus();
+  } }, summary, h("div", { class: "menu-list" }, content));
+  document.addEventListener("pointerdown", ({ target }) => leave(target));
   return menu;
 }
 
@@ -67,8 +65,14 @@ export function say(key, values) {
   return sentence.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
 }
 
-export const number = (value, digits) =>
-  value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+// An error whose message is a sentence for people
+export class Trouble extends Error {}
+export const refuse = (key, values) => {
+  throw new Trouble(say(key, values));
+};
+
+const formats = [0, 1, 2].map((digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+export const number = (value, digits) => formats[digits].format(value);
 
 // "1 level", "5 levels": the words `one_<name>` and `many_<name>`
 export const counted = (name, n) => say(n === 1 ? `one_${name}` : `many_${name}s`, { n: number(n, 0) });
@@ -82,13 +86,9 @@ export function percent(value) {
 
 export const wholePercent = (value) => `${Math.round(value * 100)}\u00a0%`;
 
-export function rate(value) {
-  return value === null ? "–" : number(value, value >= 100 ? 0 : 1);
-}
+export const rate = (value) => (value === null ? "–" : number(value, value >= 100 ? 0 : 1));
 
-export function milliseconds(value) {
-  return value === null || value === undefined ? "–" : number(value, value < 10 ? 1 : 0);
-}
+export const milliseconds = (value) => (value === null || value === undefined ? "–" : number(value, value < 10 ? 1 : 0));
 
 // How far apart two clocks are: "1.4 s", under a tenth of a second "38 ms"
 export const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)}\u00a0ms` : `${number(Math.abs(seconds), 1)}\u00a0s`);
@@ -109,27 +109,15 @@ export function attempt(work, otherwise) {
 export const memory = { get: (name) => attempt(() => sessionStorage.getItem(name), null),
   set: (name, value) => attempt(() => sessionStorage.setItem(name, value) ?? true, false) };
 
-// The address of one of the server's own files: below where the page lies, whether or not that ends with a slash, and
-// signed as the page was, where a private Space asks for it
+// The address of one of the server's own files, below where the page lies and signed as the page was, as a private Space asks
 export function addressOf(file) {
   const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(/\/$/, "");
   const signature = /__sign=[^&]+/.exec(location.search);
   return `${root}/${file}${signature ? `?${signature}` : ""}`;
 }
 
-// Tells whether an element is on screen, with more than its first pixels: at once, and whenever that changes
-export const watchSeen = (element, told, first = 0) => new IntersectionObserver((changes) => told(changes.at(-1).isIntersecting),
-  { rootMargin: `0px 0px ${-first}px` }).observe(element);
-
-// Whether a text came into the clipboard
-export async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return false; // no permission, or a page without https
-  }
-}
+// Whether a text came into the clipboard: not without permission, nor from a page without https
+export const copied = async (text) => Boolean(await navigator.clipboard?.writeText(text).then(() => true, () => false));
 
 // Draws what somebody may be using: what is drawn anew in place of the focused control, by its data, has the focus then
 export function keepingFocus(root, draw) {
@@ -141,8 +129,7 @@ export function keepingFocus(root, draw) {
   }
 }
 
-// How much larger than usual the page's text stands, as in a hall; asked for once in a draw, since the browser works out all
-// styles that have changed before it answers
+// How much larger than usual the text is, as in a hall; asked once a draw, since the browser first works out all changed styles
 let scale = null;
 export function pageScale() {
   if (scale === null) {

@@ -1,15 +1,12 @@
 // What the page asks its server for, and the one place where it says what went wrong.
 
-import { addressOf, h, linkButton, say } from "./dom.js";
-
-class ServerError extends Error {}
+import { Trouble, addressOf, h, linkButton, refuse, say } from "./dom.js";
 
 // The server's functions; Gradio's own give undefined where a call failed
 export function served(server) {
   return server && Object.fromEntries(Object.entries(server).map(([name, call]) => [name, async (...values) => {
     const value = await call(...values);
-    if (value === undefined) throw new ServerError(say("server_silent"));
-    return value;
+    return value === undefined ? refuse("server_silent") : value;
   }]));
 }
 
@@ -18,21 +15,21 @@ export async function orRetry(work) {
   try {
     return await work();
   } catch (error) {
-    if (!(error instanceof ServerError)) throw error;
+    if (!(error instanceof Trouble)) throw error;
     notify("error", error.message, () => orRetry(work));
     return undefined;
   }
 }
 
-// What the server says of itself; null when it cannot be reached
-export async function statusOf() {
-  try {
-    const answer = await fetch(addressOf("status"), { cache: "no-store" });
-    return await answer.json();
-  } catch {
-    return null;
-  }
+// Work that is not begun again while it is under way
+export function oneAtATime(work) {
+  let running = null;
+  return () => (running ??= orRetry(work).finally(() => (running = null)));
 }
+
+// What the server says of itself; null when it cannot be reached
+export const statusOf = () => Promise.resolve("status").then((file) => fetch(addressOf(file), { cache: "no-store" }))
+  .then((answer) => answer.json()).catch(() => null);
 
 export const notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });
 

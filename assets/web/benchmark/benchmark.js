@@ -2,12 +2,12 @@
 // are done, and what is there stays when it is stopped.
 
 import { counted, given, h, keepingFocus, number, say } from "../base/dom.js";
-import { orRetry } from "../base/server.js";
+import { oneAtATime, orRetry } from "../base/server.js";
 import { Leaderboard } from "./leaderboard.js";
 import { BenchmarkPlot } from "./plot.js";
 import { OVERALL, benchmarkTable, categoryWords, intervalOf, laneWords, rowsOf, shareWords, temperaturesOf, times, unequalRows } from "./table.js";
 import { trainedWords } from "../data/methods.js";
-import { button, choice } from "../lesson/controls.js";
+import { button, choice, primary } from "../lesson/controls.js";
 import { onTab } from "../page/machine.js";
 import { download } from "../page/save.js";
 
@@ -16,6 +16,12 @@ let request = () => ({});
 
 const deviceOf = ({ device, gpu, cpu, cores }) =>
   String(device).startsWith("cuda") && gpu ? gpu : `${cpu}, ${say(cores === 1 ? "bench_core" : "bench_cores", { n: cores })}`;
+
+// When and on what it was measured
+const setupOf = ({ environment: where, settings }, which) => [
+  h("span", { class: "badge" }, say(which === "here" ? "bench_badge_here" : "bench_badge_recorded",
+    { device: deviceOf(where), date: where.date.slice(0, 10) })),
+  h("p", { class: "muted small bench-setup" }, say("bench_setup", { ...where, head: where.head || say("bench_no_head"), tokens: settings.max_new_tokens }))];
 
 const COUNTS = [8, 16, 40];
 
@@ -33,9 +39,8 @@ function buildForm(on) {
   const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
   const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
   const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
-  const run = button("bench-run", say("bench_run"), on.run);
+  const run = primary(button("bench-run", say("bench_run"), on.run));
   const stop = button("bench-stop", say("bench_stop"), on.stop);
-  run.classList.add("primary");
   stop.disabled = true;
   const form = h("form", { onsubmit: (event) => event.preventDefault() },
     h("p", { class: "muted small" }, say("bench_set", { categories, tokens })),
@@ -108,17 +113,18 @@ export function mountBenchmark(element, props, watch, server, here) {
     set(chosen);
     draw();
   } }).element;
-  const board = new Leaderboard({ redraw: draw, pick });
+  // Of whole numbers as keys an object would change the order
+  const pickTemperature = (name, known, now, set) => pick(name, say("bench_temperature"),
+    Object.fromEntries(known.map((value) => [`T ${value}`, String(value)])), `T ${now}`, (key) => set(Number(key.slice(2))));
+  const board = new Leaderboard({ redraw: draw, pickTemperature });
 
   function receive(value) {
     if (!value || !(value.error || value.run)) return;
     if (value.error) form.problem(value.error);
     if (!value.run) {
-      state.running = false;
-      state.which = state.here ? "here" : "recorded";
+      Object.assign(state, { running: false, which: state.here ? "here" : "recorded" });
       form.running(false, "", 0);
-      draw();
-      return;
+      return draw();
     }
     state.here = value;
     state.running = value.state === "running" || value.state === "waiting";
@@ -134,10 +140,7 @@ export function mountBenchmark(element, props, watch, server, here) {
   async function save() {
     const text = state.which === "board" ? JSON.stringify(board.results)
       : state.which === "recorded" ? state.text : await server.benchmark_saved(state.here.run);
-    if (!text) {
-      form.problem(say("bench_gone"));
-      return;
-    }
+    if (!text) return form.problem(say("bench_gone"));
     const { date } = JSON.parse(text).environment;
     const name = state.which === "board" ? "leaderboard" : "benchmark";
     download(`jakiro-${name}-${date.slice(0, 10)}.json`, text, "application/json");
@@ -162,30 +165,18 @@ export function mountBenchmark(element, props, watch, server, here) {
   }
 
   function drawHead(results) {
-    const parts = [h("h2", { class: "bench-headline" }, results && state.which !== "board" ? headlineOf(results) : say("bench_results"))];
-    if (results) {
-      const { environment: where, settings } = results;
-      const values = { device: deviceOf(where), date: where.date.slice(0, 10) };
-      parts.push(h("span", { class: "badge" }, say(state.which === "here" ? "bench_badge_here" : "bench_badge_recorded", values)));
-      parts.push(h("p", { class: "muted small bench-setup" }, say("bench_setup", { target: where.target,
-        head: where.head || say("bench_no_head"), dtype: where.dtype, numerics: where.numerics,
-        tokens: settings.max_new_tokens })));
-    }
-    const choices = h("div", { class: "lesson-buttons" });
+    const shown = state.which === "board" ? null : results; // the board has a verdict of its own
     const sources = { recorded: say("bench_recorded"), ...((state.here || state.running) && { here: say("bench_here") }),
       board: say("board") };
-    choices.append(pick("bench-which", say("bench_which"), sources, state.which, (value) => {
+    const which = pick("bench-which", say("bench_which"), sources, state.which, (value) => {
       state.which = value;
       if (value === "board" && !board.loaded) orRetry(loadBoard);
-    }));
-    if (state.which === "board" && results) choices.append(...board.choices());
-    const known = results && state.which !== "board" ? temperaturesOf(results) : [];
-    if (known.length > 1) {
-      choices.append(pick("bench-shown", say("bench_temperature"), Object.fromEntries(known.map((t) => [`T ${t}`, String(t)])),
-        `T ${state.temperature}`, (value) => (state.temperature = Number(value.slice(2)))));
-    }
-    if (results) choices.append(button("bench-save", say("bench_save"), () => orRetry(save)));
-    head.replaceChildren(...parts, choices);
+    });
+    const known = shown ? temperaturesOf(shown) : [];
+    head.replaceChildren(h("h2", { class: "bench-headline" }, shown ? headlineOf(shown) : say("bench_results")),
+      ...(results ? setupOf(results, state.which) : []), h("div", { class: "lesson-buttons" }, which, results && !shown && board.choices(),
+        known.length > 1 && pickTemperature("bench-shown", known, state.temperature, (value) => (state.temperature = value)),
+        results && button("bench-save", say("bench_save"), () => orRetry(save))));
   }
 
   function drawResults() {
@@ -212,16 +203,15 @@ export function mountBenchmark(element, props, watch, server, here) {
     below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))));
   }
 
-  let loading = null;
-  async function load() {
+  const load = oneAtATime(async () => {
     state.text = await server.benchmark_recorded();
-    state.recorded = state.text ? JSON.parse(state.text) : null;
+    state.recorded = JSON.parse(state.text);
     state.loaded = true;
     draw();
-  }
+  });
   function tabChanged() {
     if (document.body.dataset.jakiroTab !== "benchmark") return;
-    if (!state.loaded && !loading) loading = orRetry(load).finally(() => (loading = null));
+    if (!state.loaded) load();
     draw();
   }
 

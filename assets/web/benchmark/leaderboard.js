@@ -1,12 +1,11 @@
 // The leaderboard: all methods on the recorded prompts, each with trees of its own best size, by temperature and category, in any order.
 
 import { h, milliseconds, number, rate, say } from "../base/dom.js";
-import { OVERALL, categoryWords, cell, shareWords, spread, tableOf, times, unequalRows } from "./table.js";
+import { OVERALL, categoryWords, cell, ratio, shareWords, spread, tableOf, unequalRows } from "./table.js";
 import { methodTitle, usualMethod } from "../data/methods.js";
 
 const two = (value) => number(value, 2);
 const between = (interval) => interval && spread(interval);
-const ratio = (value, interval) => (value === null ? ["–"] : [times(value), between(interval)]);
 const methodOf = (row) => methodTitle(row.method);
 
 // Columns by the field that they show and are sorted by: a title and a cell's words, the second ones smaller
@@ -22,7 +21,7 @@ const COLUMNS = {
 };
 
 export class Leaderboard {
-  // `on`: {redraw, pick: makes a choice, as the head of the results has them}
+  // `on`: {redraw, pickTemperature: makes a choice, as the head of the results has it}
   constructor(on) {
     Object.assign(this, { on, results: null, category: OVERALL, order: "speed", down: true });
   }
@@ -45,14 +44,12 @@ export class Leaderboard {
 
   // Buttons for the head of the results
   choices() {
-    const temperatures = [...new Set(this.results.rows.map((row) => row.temperature))];
-    const categories = [...new Set(this.results.rows.map((row) => row.category))];
+    const [temperatures, categories] = ["temperature", "category"].map((field) => [...new Set(this.results.rows.map((row) => row[field]))]);
     const select = h("select", { "data-control": "board-category", "aria-label": say("bench_category"), onchange: (event) => {
       this.category = event.target.value;
       this.on.redraw();
     } }, categories.map((category) => h("option", { value: category, selected: category === this.category }, categoryWords(category))));
-    return [this.on.pick("board-temperature", say("bench_temperature"), Object.fromEntries(temperatures.map((value) => [`T ${value}`, String(value)])),
-      `T ${this.temperature}`, (value) => (this.temperature = Number(value.slice(2)))), select];
+    return [this.on.pickTemperature("board-temperature", temperatures, this.temperature, (value) => (this.temperature = value)), select];
   }
 
   body() {

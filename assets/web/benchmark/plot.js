@@ -1,5 +1,4 @@
-// The benchmark's dot plot: speedup by category with its interval, each prompt as a faint point behind it, and a line
-// where both are equally fast. Methods differ by shape; the table beside it holds the same numbers.
+// The benchmark's dot plot: speedup by category with its interval, prompts as faint points, a line where both are equally fast.
 
 import { counted, pageScale, say } from "../base/dom.js";
 import { OVERALL, categoryWords, intervalOf, laneWords, rowsOf, spread, times } from "./table.js";

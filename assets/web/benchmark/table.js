@@ -41,12 +41,7 @@ function speedCell(group) {
 // Files of older versions hold such intervals
 export const intervalOf = (group) => (group.num_runs >= FEWEST_ANSWERS ? group.speedup_interval : null);
 
-function speedupCell(group) {
-  const { speedup } = group;
-  const interval = intervalOf(group);
-  if (speedup === null) return ["–"];
-  return [times(speedup), interval && spread(interval)];
-}
+export const ratio = (value, interval) => (value === null ? ["–"] : [times(value), interval && spread(interval)]);
 
 // Rounded down, so that a single difference never reads 100 %
 export const shareWords = (share) =>
@@ -58,7 +53,7 @@ const COLUMNS = {
   prompts: ({ group }) => [String(group.num_runs)],
   plain: ({ plain }) => speedCell(plain),
   lane: ({ group }) => speedCell(group),
-  speedup: ({ group }) => speedupCell(group),
+  speedup: ({ group }) => ratio(group.speedup, intervalOf(group)),
   tau: ({ group }) => [group.tau === null ? "–" : number(group.tau, 2)],
   same: ({ group }) => [shareWords(group.identical)],
 };

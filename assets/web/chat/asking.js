@@ -1,11 +1,12 @@
 // Asking: what is sent with a question, what it takes the place of, and how a question comes back that was not answered.
 
 import { say } from "../base/dom.js";
+import { toHex } from "../base/pieces.js";
 import { notify } from "../base/server.js";
 import { fill, questionBox } from "./box.js";
 import { textOf } from "../data/history.js";
 import { chip, offline, refuseOffline } from "../page/chip.js";
-import { formReady } from "../page/form.js";
+import { byName, formReady } from "../page/form.js";
 import { begin, endWriting, inProjector, lose, redraw, screen, setTab, state } from "../page/machine.js";
 
 // Turns that go along with the next question: those before the one that it takes the place of
@@ -22,7 +23,7 @@ export const conversation = (state) => sentTurns(state).flatMap((run) => [
 let instead = null; // what is asked in place of what the box holds: {from: the turn whose place it takes, changes to the form, joins}
 
 // Known to this page alone, which comes back with it to its answer
-const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+const newId = () => toHex(crypto.getRandomValues(new Uint8Array(16)));
 
 // What is sent: the form with `changes`, the conversation before the turn `from`, and the new answer's id
 function send(names, values, from, changes, joins) {
@@ -30,7 +31,7 @@ function send(names, values, from, changes, joins) {
   state.armed = false;
   if (inProjector()) document.activeElement.blur(); // the clicker goes on
   endWriting();
-  const { question, history, ...settings } = Object.fromEntries(names.map((name, i) => [name, values[i]]));
+  const { question, history, ...settings } = byName(names, values);
   const id = newId();
   // A link may hold the beginning of its question's answer
   const linked = !changes && state.linked?.question === question ? state.linked.prefix : null;
@@ -49,16 +50,14 @@ export const beforeAskInstead = (names, values) => send(names, values, instead.f
 // Asks in place of a turn and of those after it; the old ones come back if no answer begins
 function askInstead(run, changes, joins) {
   if (refuseOffline()) return;
-  instead = { from: run, changes: { question: run.question, ...changes }, joins };
+  instead = { from: run, changes: { question: run?.question, ...changes }, joins };
   screen.form.askInstead();
 }
 
 // An offered question is asked when it is pressed
 document.addEventListener("click", ({ target }) => {
   const chip = target.closest?.(".jk-chip");
-  if (!chip || refuseOffline()) return;
-  instead = { from: state.from, changes: { question: chip.textContent.trim() } };
-  screen.form.askInstead();
+  if (chip) askInstead(state.from, { question: chip.textContent.trim() });
 });
 
 // At temperature 0 the same text would come again

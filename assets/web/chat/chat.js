@@ -5,7 +5,7 @@ import { notify } from "../base/server.js";
 import { OTHER_TEMPERATURE, askAgain, edit, goOn, isFixed, sentTurns } from "./asking.js";
 import { questionsOf } from "../data/history.js";
 import { chip } from "../page/chip.js";
-import { redraw, redrawNow, screen, show, state } from "../page/machine.js";
+import { change, redrawNow, screen, show, state } from "../page/machine.js";
 import { openPairs } from "../page/pairs.js";
 import { AnswerView } from "../watch/answer.js";
 
@@ -14,8 +14,6 @@ export function sentWith(run) {
   const asked = questionsOf(run.main.header).length;
   return asked > 1 ? say("chat_sent", { turns: counted("earlier_turn", asked - 1) }) : "";
 }
-
-const newChat = () => document.querySelector("#clear").click();
 
 function placeForLine() {
   const row = document.querySelector("#question-row");
@@ -30,7 +28,7 @@ function drawLine() {
   const line = document.querySelector("#jk-chat") || placeForLine();
   const count = sentTurns(state).length;
   const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), linkButton("chat_go_on", () => startFrom(null))]
-    : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), linkButton("new_chat", newChat)]
+    : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), linkButton("new_chat", () => document.querySelector("#clear").click())]
       : state.putAway ? [say("chat_put_away"), linkButton("chat_undo", undo)]
         : chip.value?.target ? [h("span", { title: chip.value.size || null }, say("answers_here", { target: chip.value.target })),
           chip.value.choosable && linkButton("other_model", openPairs)] : [];
@@ -38,16 +36,13 @@ function drawLine() {
 }
 
 // From which turn on the next question replaces the chat; the old turns stay until its answer comes
-function startFrom(run) {
-  state.from = run;
-  redraw();
-}
+const startFrom = (from) => change({ from });
 
 // Puts the chat away; until the next question it can be brought back
 export function clear() {
   state.turns.forEach((run) => run.stop());
   const putAway = state.turns.length ? { turns: state.turns, run: state.run, index: state.index } : state.putAway;
-  Object.assign(state, { turns: [], waiting: null, replaced: [], from: null, putAway });
+  Object.assign(state, { turns: [], waiting: null, from: null, putAway });
   notify(null);
   show(null);
 }

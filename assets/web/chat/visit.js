@@ -4,7 +4,7 @@ import { attempt, counted, memory, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { resume } from "./asking.js";
 import { questionBox } from "./box.js";
-import { runFromTraces, traceOf } from "../data/history.js";
+import { runFromTraces, tracesOf } from "../data/history.js";
 import { byName, fieldsChosen, formNow, formStartsWith } from "../page/form.js";
 import { screen, show, state } from "../page/machine.js";
 
@@ -12,8 +12,7 @@ const CHAT = "jakiro-chat";
 const FORM = "jakiro-form";
 
 const packedTurn = (run) => ({ branches: run.branches.map(packed), shown: run.branches.indexOf(run) });
-const packed = (run) => ({ id: run.id, form: run.form, tail: (run.tail || []).map(packedTurn),
-  traces: Object.fromEntries(Object.entries(run.lanes).map(([name, lane]) => [name, traceOf(lane)])) });
+const packed = (run) => ({ id: run.id, form: run.form, tail: (run.tail || []).map(packedTurn), traces: tracesOf(run) });
 
 // Keeps the newest answers that the browser has room for, and the number of the older ones that are lost
 function keepChat(turns, writing) {
@@ -27,8 +26,8 @@ function keep() {
   const writing = state.turns.find((run) => !run.finished) || state.lost;
   const box = questionBox();
   const turns = state.turns.flatMap((run) => (run.main ? [run] : run.replaced || []));
-  keepChat(turns, writing && { id: writing.id, form: writing.form, n: writing.main ? writing.main.tokens.length : 0,
-    joins: writing.joins, from: writing.from?.id, question: writing.question || writing.form?.question });
+  keepChat(turns, writing && { id: writing.id, form: writing.form, joins: writing.joins, from: writing.from?.id,
+    question: writing.question || writing.form?.question });
   memory.set(FORM, JSON.stringify({ ...formNow(), question: box?.value }));
 }
 

@@ -3,7 +3,7 @@
 
 import { given } from "../base/dom.js";
 import { fromHex, label, unitsOf } from "../base/pieces.js";
-import { Proposers, TARGET, isPlain, methodTitle, unequalHeads } from "./methods.js";
+import { Proposers, TARGET, isPlain, methodTitle } from "./methods.js";
 import { StepReader } from "./packed.js";
 
 const OTHER_LOOKS = 3;
@@ -16,6 +16,7 @@ export const leavesOf = ({ nodes }) => nodes.length - new Set(nodes.map((node) =
 
 // Passes of the draft that made its tree
 export const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
+
 // The nodes from the root's child to node `i`; none for the root
 export const pathTo = (nodes, i) => (i > 0 ? [...pathTo(nodes, nodes[i].parent), i] : []);
 
@@ -32,16 +33,9 @@ export const questionsOf = (header) => header.messages.filter((message) => messa
 export class Lane {
   // `name` is what the lane was asked for by; the header says which method that is
   constructor(header, name) {
-    this.header = header;
-    this.name = name;
-    this.method = header.method;
-    this.title = methodTitle(header.method);
-    this.isPlain = isPlain(header.method);
-    this.proposers = new Proposers(header.proposers);
-    this.steps = [];
-    this.reader = new StepReader(header);
-    this.endReason = null;
-    this.tokens = [];
+    const { method } = header;
+    Object.assign(this, { header, name, method, title: methodTitle(method), isPlain: isPlain(method), steps: [], tokens: [], endReason: null,
+      proposers: new Proposers(header.proposers), reader: new StepReader(header) });
     this.seconds = []; // own clock at the end of each step
     this.deepest = 0; // levels of the deepest tree so far
     this.widest = 1; // rows that the widest one takes, the target's own token included
@@ -66,7 +60,6 @@ export class Lane {
   }
 
   add(step) {
-    if (step.index !== this.steps.length) return false;
     this.steps.push(step);
     step.nodes.forEach((node) => this.proposers.of(node)); // who is not in the header gets a place by turn of appearance
     const path = step.accepted_path;
@@ -80,11 +73,9 @@ export class Lane {
     this.counts.push(this.tokens.length);
     this.deepest = Math.max(this.deepest, depthOf(step));
     this.widest = Math.max(this.widest, leavesOf(step) + 1);
-    return true;
   }
 
-  // What could have come in a token's place, as {rank, tokens: [[id, piece, logprob], …]}, the one that came first; null where that
-  // was not recorded
+  // What could have come in a token's place, as {rank, tokens: [[id, piece, logprob], …]}, the one that came first; null if unknown
   alternativesAt(index) {
     const { step, level, given: begun } = this.tokens[index];
     const found = begun ? null : step < 0 ? this.header.first_alternatives?.[0] : this.steps[step].alternatives?.[level - 1];
@@ -101,14 +92,7 @@ export class Lane {
   }
 
   stepsAt(time) {
-    let low = 0;
-    let high = this.seconds.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.seconds[middle] <= time + 1e-9) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return this.seconds.findLastIndex((seconds) => seconds <= time + 1e-9) + 1;
   }
 
   countAfter(step) {
@@ -125,12 +109,8 @@ export class Lane {
 
 export class Run {
   constructor(id, source) {
-    this.id = id;
-    this.source = source; // "live", "recording" or "opened"
+    Object.assign(this, { id, source, finished: false, waiting: null, title: null }); // source: "live", "recording" or "opened"
     this.lanes = Object.create(null); // names come from files
-    this.finished = false;
-    this.waiting = null;
-    this.title = null;
     this.branches = [this]; // of one turn, this one among them
   }
 
@@ -156,11 +136,6 @@ export class Run {
     return `other-${this.ordered.filter((one) => one !== this.plain && one !== this.main).indexOf(lane) % OTHER_LOOKS}`;
   }
 
-  // One sentence where the lanes' heads were not trained equally long, else nothing
-  get unequalHeads() {
-    return unequalHeads(this.ordered.map((lane) => [lane.title, lane.headMinutes]));
-  }
-
   // The same of a token of this answer or of one that begins like it: what came before was the same
   alternativesAt(index) {
     const { tokens } = this.main;
@@ -169,7 +144,7 @@ export class Run {
   }
 
   get question() {
-    const header = this.main && this.main.header;
+    const header = this.main?.header;
     return header ? questionsOf(header).at(-1) ?? header.raw_prompt ?? "" : "";
   }
 
@@ -185,45 +160,52 @@ export class Run {
     if (kind === "wait") this.waiting = payload;
     else if (kind === "header") {
       this.waiting = null;
-      if (!this.lanes[name]) this.lanes[name] = new Lane(payload, name);
+      this.lanes[name] ??= new Lane(payload, name);
     } else if (kind === "step") {
       const lane = this.lanes[name];
-      const step = lane && lane.reader.read(payload, lane.steps.length);
-      if (step) lane.add(step);
+      lane.add(lane.reader.read(payload));
     } else if (kind === "end") {
       if (this.lanes[name]) this.lanes[name].endReason = payload;
-    } else {
-      this.finished = true;
-      this.waiting = null;
-    }
+    } else this.stop();
   }
 }
 
 export function runFromTraces(id, source, traces, title) {
   const run = new Run(id, source);
-  for (const [name, trace] of Object.entries(traces)) {
-    const { header, steps, end_reason: reason } = trace;
-    const lane = new Lane(header, name);
+  for (const [name, { header, steps, end_reason }] of Object.entries(traces)) {
+    const lane = (run.lanes[name] = new Lane(header, name));
     steps.forEach((step) => lane.add(step));
-    lane.endReason = reason || "stopped";
-    run.lanes[name] = lane;
+    lane.endReason = end_reason;
   }
-  run.finished = true;
+  run.stop();
   run.title = title || null;
   return run;
 }
 
 // The first `count` tokens as text
-export const textOf = (lane, count, start = 0) => unitsOf(lane.tokens.slice(start, count))
+export const textOf = (lane, count) => unitsOf(lane.tokens.slice(0, count))
   .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
 
-export const traceOf = ({ header, steps, endReason }) => ({ header, steps, end_reason: endReason });
+export const tracesOf = (run) => Object.fromEntries(Object.entries(run.lanes).map(([name, { header, steps, endReason }]) =>
+  [name, { header, steps, end_reason: endReason }]));
 
-export function nameOf(lane, id, hexOrBytes) {
+const labels = new Map(); // by a token's bytes, as hex
+
+export function nameOf(lane, id, hex) {
   const special = lane.header.special_tokens[String(id)];
   if (special) return `‹${special.replace(/^<\|?|\|?>$/g, "")}›`;
-  return label(typeof hexOrBytes === "string" ? fromHex(hexOrBytes) : hexOrBytes);
+  if (!labels.has(hex)) labels.set(hex, label(fromHex(hex)));
+  return labels.get(hex);
 }
+
+// The name of a node of a step's tree, the root's and that of the target's own token ("bonus") among them
+export function nameIn(lane, index, i) {
+  const step = lane.steps[index];
+  if (i === "bonus") return nameOf(lane, step.bonus_token_id, step.bonus_piece);
+  return i ? nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece) : rootName(lane, index);
+}
+
+export const proposerIn = (lane, index, i) => (i === "bonus" ? TARGET : lane.proposers.of(lane.steps[index].nodes[i]));
 
 // A name as a tree shows it: the space before a word is a gap
 export const shown = (name) => name.replace(/^␣(?!×)/, " ");
@@ -231,5 +213,5 @@ export const shown = (name) => name.replace(/^␣(?!×)/, " ");
 // The root's name: the last kept tokens before a step
 export function rootName(lane, index, count = 1) {
   const before = lane.countAfter(index - 1);
-  return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
+  return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.piece)).join("");
 }

@@ -27,8 +27,7 @@ function acceptance(steps) {
 const acceptedByProposer = (steps) => Map.groupBy(steps.flatMap((step) => deliveredPath(step).map((i) => step.nodes[i])), (node) => node.proposer);
 
 // Tokens after the first over own decode seconds
-function speed(lane, steps) {
-  const count = steps === undefined ? lane.steps.length : steps;
+function speed(lane, count = lane.steps.length) {
   if (!count || lane.counts[count - 1] - lane.lead + 1 < FEWEST_TOKENS) return null;
   return (lane.counts[count - 1] - lane.lead) / lane.seconds[count - 1];
 }
@@ -54,13 +53,9 @@ function partsAt({ main, plain }) {
   return different === null && whole && lengths[0] !== lengths[1] ? Math.min(...lengths) : different;
 }
 
-// Tokens both lanes have and agree on; with `steps`, as far as the first lane was after that many steps
-function commonTokens(lane, plain, steps) {
-  const mine = steps === undefined ? lane.tokens.length : lane.countAfter(steps - 1);
-  const different = firstDifference(lane, plain);
-  const common = Math.min(mine, plain.tokens.length);
-  return different === null ? common : Math.min(common, different);
-}
+// Tokens both lanes have and agree on, as far as the first lane was after so many steps
+const commonTokens = (lane, plain, steps = lane.steps.length) => Math.min(lane.countAfter(steps - 1), plain.tokens.length,
+  firstDifference(lane, plain) ?? Infinity);
 
 // Plain seconds over the drafting lane's to the same token; null until both have eight
 function speedup(lane, plain, steps) {

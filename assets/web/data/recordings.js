@@ -1,10 +1,10 @@
 // Shipped recordings and opened files: cards to play them, and the one that plays when the page opens.
 
-import { h, number, say } from "../base/dom.js";
+import { Trouble, h, number, refuse, say } from "../base/dom.js";
 import { notify, orRetry } from "../base/server.js";
 import { runFromTraces } from "./history.js";
 import { metrics } from "./metrics.js";
-import { TraceFileError, readTraceFile } from "./trace_file.js";
+import { readTraceFile } from "./trace_file.js";
 import { redrawNow, screen, setTab, showRecording, state } from "../page/machine.js";
 import { saveReplay } from "../page/save.js";
 import { refuseLink } from "../share/address.js";
@@ -66,13 +66,13 @@ export class RecordingsView {
     if (!file) return;
     try {
       const size = Math.ceil(file.size / 1024 / 1024);
-      if (size > MOST_MEGABYTES) throw new TraceFileError(say("file_too_large", { size }));
+      if (size > MOST_MEGABYTES) refuse("file_too_large", { size });
       const text = await file.text();
       const found = readTraceFile(text);
       notify(null);
       this.play(`opened-${file.name}-${file.lastModified}`, { ...found, title: found.title || file.name, text }, "opened");
     } catch (error) {
-      if (!(error instanceof TraceFileError)) throw error;
+      if (!(error instanceof Trouble)) throw error;
       notify("error", error.message);
     } finally {
       this.input.value = "";
@@ -97,13 +97,11 @@ export class RecordingsView {
   }
 
   draw() {
-    return orRetry(() => this.drawCards());
-  }
-
-  async drawCards() {
-    const names = await this.names();
-    const shipped = await Promise.all(names.map((name) => this.load(name)));
-    const cards = shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording));
-    this.cards.replaceChildren(...(cards.length ? cards.filter(Boolean) : [h("p", { class: "muted" }, say("recordings_none"))]));
+    return orRetry(async () => {
+      const names = await this.names();
+      const shipped = await Promise.all(names.map((name) => this.load(name)));
+      const cards = shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording));
+      this.cards.replaceChildren(...(cards.length ? cards.filter(Boolean) : [h("p", { class: "muted" }, say("recordings_none"))]));
+    });
   }
 }

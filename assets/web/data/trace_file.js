@@ -1,6 +1,6 @@
 // Files people open: a trace, or a recording of several; checked field by field before anything is drawn.
 
-import { say } from "../base/dom.js";
+import { refuse } from "../base/dom.js";
 
 const VERSION = 1;
 // No pass of a real run takes an hour
@@ -63,15 +63,11 @@ function contradiction({ index, nodes, accepted_path: path, bonus_token_id: bonu
   return fits ? null : "committed_ids";
 }
 
-export class TraceFileError extends Error {}
-const fail = (key, values) => {
-  throw new TraceFileError(say(key, values));
-};
-const unfit = (field) => fail("not_trace_field", { field });
+const unfit = (field) => refuse("not_trace_field", { field });
 
 function checkedTrace(trace) {
   const found = trace.header?.schema_version;
-  if (found !== undefined && found !== VERSION) fail("trace_version", { found });
+  if (found !== undefined && found !== VERSION) refuse("trace_version", { found });
   const where = misfit(trace, TRACE, "");
   if (where) unfit(where);
   const { header, steps, end_reason } = trace;
@@ -80,13 +76,13 @@ function checkedTrace(trace) {
   return { header, steps, end_reason };
 }
 
-// The traces by method in a file's text; throws TraceFileError with a sentence for people
+// The traces by method in a file's text; throws Trouble
 export function readTraceFile(text) {
   let value;
   try {
     value = JSON.parse(text);
   } catch {
-    fail("not_trace_json");
+    refuse("not_trace_json");
   }
   const { branches = [], shown = 0 } = value || {};
   if (!Array.isArray(branches) || branches.length > MOST.traces || (branches.length && !branches[shown])) unfit("branches");

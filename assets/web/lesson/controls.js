@@ -1,7 +1,7 @@
-// The pieces of which stops are made: sliders with their value in words, switches, lines of text, a chart, and the check question. A
-// piece is an element, or {element, draw}; after each use of a control all pieces of its stop are drawn anew from what controls hold.
+// What stops are made of: sliders, switches, lines of text, a chart, a question. A piece is an element or {element, draw}; after each use
+// of a control all pieces of its stop are drawn anew.
 
-import { h, number, say, table } from "../base/dom.js";
+import { h, number, say } from "../base/dom.js";
 import { armQuestion } from "../chat/asking.js";
 import { questionBox } from "../chat/box.js";
 import { interpolate } from "./data.js";
@@ -22,14 +22,10 @@ export const line = (name, words, kind = "") => filled(h("p", { class: kind, "da
 // The sentence that says what a control has done
 export const result = (name, words, kind = "") => filled(h("p", { class: `result ${kind}`, role: "status", "data-result": name }), words);
 
-let used = 0;
-const nextId = (name) => `lesson-${name}-${(used += 1)}`;
-
 // A slider that says its value in words; `move` is a hand's, `set` goes unheard
 export function slider({ name, label, min, max, step = 1, value, format }) {
-  const id = nextId(name);
-  const output = h("output", { class: "tabular", for: id });
-  const input = h("input", { type: "range", id, min, max, step, value, "data-control": name });
+  const output = h("output", { class: "tabular" });
+  const input = h("input", { type: "range", min, max, step, value, "data-control": name, "aria-label": label });
   const show = () => {
     const words = format(Number(input.value));
     output.textContent = words;
@@ -38,7 +34,7 @@ export function slider({ name, label, min, max, step = 1, value, format }) {
   input.addEventListener("input", show);
   show();
   return {
-    element: h("div", { class: "lesson-slider" }, h("label", { for: id }, label), input, output),
+    element: h("div", { class: "lesson-slider" }, h("span", null, label), input, output),
     get value() {
       return Number(input.value);
     },
@@ -55,11 +51,10 @@ export function slider({ name, label, min, max, step = 1, value, format }) {
 
 // One of a few: {value: words}
 export function choice({ name, label, options, value, onPick }) {
-  const id = nextId(name);
-  const inputs = Object.keys(options).map((key) => h("input", { type: "radio", name: id, "data-control": name, "data-value": key,
+  const inputs = Object.keys(options).map((key) => h("input", { type: "radio", name: `lesson-${name}`, "data-control": name, "data-value": key,
     checked: key === String(value), oninput: () => onPick?.(key) }));
   return {
-    element: h("div", { class: "lesson-choice", role: "radiogroup", "aria-labelledby": id }, h("span", { id }, label),
+    element: h("div", { class: "lesson-choice", role: "radiogroup", "aria-label": label }, h("span", null, label),
       h("span", { class: "segments" }, Object.values(options).map((words, i) => h("label", { class: "choice" }, inputs[i], words)))),
     get value() {
       return inputs.find((one) => one.checked).dataset.value;
@@ -69,6 +64,11 @@ export function choice({ name, label, options, value, onPick }) {
 }
 
 export const onOff = (name, label) => choice({ name, label, options: { on: say("on"), off: say("off") }, value: "on" });
+
+export const primary = (element) => {
+  element.classList.add("primary");
+  return element;
+};
 
 // `off()` says when it cannot be pressed
 export function button(name, words, onclick, off) {
@@ -80,11 +80,7 @@ export function button(name, words, onclick, off) {
 export const figure = (name, title, value, note = () => "") => group("figure")(h("div", { class: "figure-name" }, title),
   filled(h("div", { class: "figure-value tabular", "data-figure": name }), value), filled(h("div", { class: "figure-note" }), note));
 
-export const closedTable = (summary, heads, rows) =>
-  h("details", { class: "lesson-table" }, h("summary", null, summary), table(null, heads, rows));
-
-// A line through [x, y] points and one marked point, as `of()` gives them; `name` is part of saved files' names, and `onPick` gets the
-// whole number on the x axis that was clicked
+// A line through [x, y] points and one marked point, as `of()` gives them; `onPick` gets the whole number on the x axis that was clicked
 export function chart(name, kind, of, onPick) {
   const element = h("div", { class: `chart-host plot-host ${kind}` });
   const shown = new Figure(element, draw);
@@ -114,14 +110,10 @@ export function chart(name, kind, of, onPick) {
 }
 
 // Leads from the lesson to a question of one's own
-export function raceButton() {
-  const element = button("race", say("lesson_race"), () => {
-    armQuestion();
-    questionBox()?.focus();
-  });
-  element.classList.add("primary");
-  return element;
-}
+export const raceButton = () => primary(button("race", say("lesson_race"), () => {
+  armQuestion();
+  questionBox()?.focus();
+}));
 
 // One question: each answer opens on its reason, one at a time
 export const question = (stop, text) => h("section", { class: "lesson-question", "data-question": stop + 1 },

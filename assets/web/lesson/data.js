@@ -1,5 +1,4 @@
-// What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, costs read
-// from measured points. Nothing is made up: where a number is not recorded, it is a fold over what is.
+// What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, measured costs.
 
 import { Run } from "../data/history.js";
 import { metrics } from "../data/metrics.js";
@@ -18,16 +17,10 @@ export function readLesson(text) {
   return { device, pairs };
 }
 
-// ---- trees -------------------------------------------------------------------------------------------------
 // The path along which each node is the target's own choice after the one before
-function judge(nodes) {
-  const path = [];
-  for (let at = 0; ;) {
-    const next = nodes.findIndex((node) => node.parent === at && node.token_id === nodes[at].target_choice);
-    if (next < 0) return path;
-    path.push(next);
-    at = next;
-  }
+function judge(nodes, at = 0) {
+  const next = nodes.findIndex((node) => node.parent === at && node.token_id === nodes[at].target_choice);
+  return next < 0 ? [] : [next, ...judge(nodes, next)];
 }
 
 // The step with only some of its nodes (indices in `keep`, parents included), judged again
@@ -64,28 +57,17 @@ export const drafted = (lane) => lane.steps.filter((step) => step.nodes.length >
 // The steps to show: all but one that the end of the answer cut
 export const whole = (lane) => drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
 
-const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);
-
 // Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
-export const tokensAt = (lane, candidates) => mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
+export const tokensAt = (lane, candidates) => metrics.mean(drafted(lane), (step) => pruned(step, candidates).accepted_path.length + 1);
 
 // The draft's favourite continuation: the best child again and again
-export function favourite(step) {
-  const chain = [];
-  for (let at = 0; ;) {
-    let best = -1;
-    step.nodes.forEach((node, i) => {
-      if (node.parent === at && (best < 0 || node.score > step.nodes[best].score)) best = i;
-    });
-    if (best < 0) return chain;
-    chain.push(best);
-    at = best;
-  }
+export function favourite({ nodes }, at = 0) {
+  const best = pick([...nodes.keys()].filter((i) => nodes[i].parent === at), (i) => nodes[i].score);
+  return best === null ? [] : [best, ...favourite({ nodes }, best)];
 }
 
 export const edgeChance = (step, i) => Math.exp(step.nodes[i].score - step.nodes[step.nodes[i].parent].score);
 
-// ---- experts -----------------------------------------------------------------------------------------------
 // A candidate's score if the router had given expert 2 the weight `second`: linear, so recorded parts are enough
 function mixScore(node, second) {
   const mix = [1 - second, second];
@@ -108,7 +90,7 @@ export function disagreement(step) {
   const members = firstLevel(step).map((i) => step.nodes[i]);
   const pairs = members.flatMap((a, at) => members.slice(at + 1).map((b) => [a, b]));
   const gap = ([a, b], second) => mixScore(a, second) - mixScore(b, second);
-  return mean(pairs.map((pair) => Number(gap(pair, 0) * gap(pair, 1) < 0)));
+  return metrics.mean(pairs, (pair) => Number(gap(pair, 0) * gap(pair, 1) < 0));
 }
 
 // How many candidates rank differently with either expert alone than with the router's own weights
@@ -120,7 +102,6 @@ export function moved(step) {
 
 export const ownWeight = (step) => step.nodes[firstLevel(step)[0]].evidence.router_weights[1];
 
-// ---- costs -------------------------------------------------------------------------------------------------
 // Piecewise linear through ascending [x, y] points; beyond the last one its last slope goes on
 export function interpolate(points, x) {
   if (points.length === 1 || x <= points[0][0]) return points[0][1];
@@ -136,9 +117,8 @@ export const draftMs = (profile, levels) => (levels ? interpolate(profile.draft_
 // Means over the recorded steps: plain pass, draft, check, the rest, and both ways to the speedup
 export function measured(pair) {
   const steps = drafted(pair.drafted);
-  const of = (name) => mean(steps.map((step) => step[name]));
-  return { steps: steps.length, tau: metrics.tau(steps), plain: mean(pair.plain.steps.map((step) => step.verify_ms)),
-    draft: of("draft_ms"), check: of("verify_ms"), other: of("other_ms"),
+  const [draft, check, other] = ["draft_ms", "verify_ms", "other_ms"].map((name) => metrics.mean(steps, (step) => step[name]));
+  return { steps: steps.length, tau: metrics.tau(steps), plain: metrics.mean(pair.plain.steps, (step) => step.verify_ms), draft, check, other,
     speedup: metrics.speedup(pair.drafted, pair.plain) };
 }
 

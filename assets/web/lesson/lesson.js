@@ -1,12 +1,11 @@
-// "How it works": an article of ten stops over shipped recordings. The frame: titles on top, the text, one stop's figure
-// beside it, links to a stop, and what the stops share.
+// "How it works", ten stops over shipped recordings: titles, a stop's text and figure, links to it, and what stops share.
 
 import { given, h, popMenu, say } from "../base/dom.js";
 import { bringBack, onScreen } from "../base/frame.js";
-import { orRetry } from "../base/server.js";
+import { oneAtATime } from "../base/server.js";
 import { armQuestion } from "../chat/asking.js";
 import { questionsOf } from "../data/history.js";
-import { button, drawAll, elementsOf, question } from "./controls.js";
+import { button, drawAll, elementsOf, primary, question } from "./controls.js";
 import { laneWith, readLesson } from "./data.js";
 import { chainStop } from "./stops/chain.js";
 import { diceStop } from "./stops/dice.js";
@@ -17,7 +16,7 @@ import { passesStop } from "./stops/passes.js";
 import { speedStop } from "./stops/speed.js";
 import { treesStop } from "./stops/trees.js";
 import { verdictStop } from "./stops/verdict.js";
-import { inProjector, onTab, pages, setTab } from "../page/machine.js";
+import { inProjector, onTab, pages, setTab, state } from "../page/machine.js";
 import { setAddress } from "../share/address.js";
 import { linkedStop } from "../share/link.js";
 import { Card } from "../tree/card.js";
@@ -29,8 +28,7 @@ const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
 const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // what a lecture goes through
 const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are for who wants more
 
-// A draft tree with its card, arrow keys and a list of the same content. `of()` gives {lane, step, phase, mark: the node that the keys
-// stand at}; `onPick` takes the place of the card's pin
+// A draft tree with card, arrow keys and list. `of()` gives {lane, step, phase, mark: where the keys stand}; `onPick` replaces the pin
 function treeBox(of, onPick) {
   const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
   const box = h("div", { class: "tree-pane lesson-tree-pane" }, h("div", { class: "tree-room" }, host));
@@ -99,8 +97,7 @@ export function mountLesson(element, server) {
   const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
   const more = popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
   const back = button("back", say("lesson_back"), () => go(beside(-1)));
-  const next = button("next", say("lesson_next"), () => forward());
-  next.classList.add("primary");
+  const next = primary(button("next", say("lesson_next"), () => forward()));
   root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
     h("div", { class: "lesson-turn" }, back, next));
 
@@ -125,7 +122,6 @@ export function mountLesson(element, server) {
   const built = new Map();
   let current = stopNow() ?? 0;
   let lesson = null;
-  let loading = null;
 
   function show() {
     if (!lesson) return;
@@ -159,7 +155,7 @@ export function mountLesson(element, server) {
     }
   }
 
-  const visible = () => document.body.dataset.jakiroTab === "lesson";
+  const visible = () => state.tab === "lesson";
   function go(n) {
     current = n;
     played = 0;
@@ -171,20 +167,17 @@ export function mountLesson(element, server) {
     if (heading) bringBack(heading);
   }
 
-  async function load() {
+  const load = oneAtATime(async () => {
     const text = server ? await server.lesson_recordings() : null;
-    if (!text) {
-      body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
-      return;
-    }
+    if (!text) return body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
     lesson = lessonOf(readLesson(text));
     show();
-  }
+  });
 
   function tabChanged() {
     if (!visible()) return;
     if (lesson) show();
-    else if (!loading) loading = orRetry(load).finally(() => (loading = null));
+    else load();
     setAddress(`#stop-${current + 1}`);
   }
 

@@ -2,7 +2,8 @@
 
 import { h, say, setText } from "../base/dom.js";
 import { notify, statusOf } from "../base/server.js";
-import { asksFast, openWith } from "./form.js";
+import { asksFast, byName, formIs, openWith } from "./form.js";
+import { redraw } from "./machine.js";
 
 const LOADING_LOOK_MS = 700;
 const IDLE_LOOK_MS = 8000;
@@ -57,6 +58,12 @@ class Chip {
 }
 
 export const chip = new Chip();
+
+export function settingsChanged(names, values) {
+  formIs(byName(names, values));
+  if (chip.value) chip.draw(chip.value);
+  redraw();
+}
 
 export const offline = () => !navigator.onLine || Boolean(chip.lost);
 

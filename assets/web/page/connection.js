@@ -1,5 +1,4 @@
-// The connection to the server while an answer is being written: who hears nothing says why, what is on screen stays, and a
-// hidden tab holds none.
+// The connection while an answer is written: who hears nothing says why, what is on screen stays, and a hidden tab holds none.
 
 import { addressOf, say } from "../base/dom.js";
 import { notify, statusOf } from "../base/server.js";
@@ -10,9 +9,11 @@ import { fetchMissed, lose, redraw, screen, state } from "./machine.js";
 const SILENT_MS = 4000;
 const LOOK_MS = 2000;
 
-// `writing()` gives the run that still grows, or null; `heard` is when its last update came. A lost one is asked for when
-// there is a server again: it goes on, or another server says that it has no such answer
-export async function watchConnection(writing) {
+// The run that still grows
+const writing = () => state.turns.find((run) => !run.finished);
+
+// A lost answer is asked for when there is a server again: it goes on, or another server says that it has no such answer
+export async function watchConnection() {
   let known = (await statusOf())?.start;
 
   async function look() {
@@ -23,7 +24,12 @@ export async function watchConnection(writing) {
     }
     const silent = run && performance.now() - run.heard >= SILENT_MS;
     if (!silent && !state.lost) return;
-    const late = setTimeout(() => run && holdUp(run), SILENT_MS);
+    // Not even a short question came through
+    const late = setTimeout(() => {
+      if (!run || run.finished || run.ticks) return;
+      run.waiting = say("held_up");
+      redraw();
+    }, SILENT_MS);
     const now = (await statusOf())?.start;
     clearTimeout(late);
     const { lost } = state;
@@ -48,8 +54,7 @@ export async function watchConnection(writing) {
   });
 }
 
-// Of its connections a browser gives all tabs of a server six together. A hidden tab leaves its to the others: the server goes
-// on with the answer. Where it does not know the answer yet, the next look asks again
+// Of a browser's six connections a hidden tab leaves its to the others. Where the server does not know the answer yet, it is asked again
 async function putAside(run) {
   if (run.aside) return;
   run.aside = screen.server.aside(run.id).catch(() => false);
@@ -62,13 +67,6 @@ async function comeBack(run) {
   if (!aside || run.finished) return;
   run.heard = performance.now();
   takeUp(run);
-}
-
-// Not even a short question came through
-function holdUp(run) {
-  if (run.finished || run.ticks) return;
-  run.waiting = say("held_up");
-  redraw();
 }
 
 // Who closes the tab does not come back for its answer

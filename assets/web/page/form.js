@@ -15,9 +15,7 @@ export const formDefaults = () => defaults;
 export const fieldsChosen = (names) => names.forEach((name) => chosen.add(name));
 export const asksFast = () => Boolean(current && current.numerics === say("fast"));
 
-export function formIs(values) {
-  current = values;
-}
+export const formIs = (values) => (current = values);
 
 export function formStartsWith(values) {
   defaults = values;

@@ -1,5 +1,4 @@
-// Keys and clickers act while the focus is in the view, and in a hall wherever it is, except in text fields; inside the tree
-// the arrows walk the tree. Elsewhere keys are the page's own: it scrolls.
+// Keys and clickers act while the focus is in the view, in a hall wherever it is but in text fields; elsewhere the page scrolls.
 
 import { isWalking } from "../base/dom.js";
 import { toQuestion } from "../chat/box.js";
@@ -12,41 +11,27 @@ const hasOwnKeys = ({ tagName, type, role, id }, key) => tagName === "SELECT"
   || (tagName === "INPUT" && type === "range" && id !== "jk-step" && !key.startsWith("Page"))
   || ((role === "tab" || type === "radio") && isWalking() && key.startsWith("Arrow"));
 
-// The stops of the lesson are turned like pages
-function lessonMove(key) {
-  const forward = ["ArrowRight", "PageDown", " "].includes(key);
-  const back = ["ArrowLeft", "PageUp"].includes(key);
-  return forward ? pages.next : back ? pages.back : null;
-}
-
 export function onKey(event, parts) {
   const { seek, follow, setPhase, guessFirst, advance, ahead, back } = moves;
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   const { target, key } = event;
-  if (isTextField(target)) {
-    if (key === "Escape") target.blur();
-    return;
-  }
+  if (isTextField(target)) return key === "Escape" && target.blur();
   if (hasOwnKeys(target, key)) return;
-  if (key === "Escape") {
-    parts.card.close();
-    return;
-  }
+  if (key === "Escape") return parts.card.close();
   if (!inProjector() && !target.closest?.(".jk-view")) return;
-  if (target === parts.treeHost && parts.tree.onKey(event)) {
-    event.preventDefault();
-    return;
-  }
+  if (target === parts.treeHost && parts.tree.onKey(event)) return event.preventDefault();
   if (key === " " && isWalking() && ["BUTTON", "SUMMARY", "A", "INPUT"].includes(target.tagName)) return;
   if (key.length === 1 && key !== " " && event.repeat) return;
   const far = event.shiftKey ? 10 : 1;
-  const shown = ["watch", "race"].includes(state.tab);
-  const byKey = !shown ? { [key]: state.tab === "lesson" && lessonMove(key) } : {
+  const turned = { ArrowRight: pages.next, PageDown: pages.next, " ": pages.next, ArrowLeft: pages.back, PageUp: pages.back };
+  const shown = {
     ArrowLeft: () => seek(state.index - far), ArrowRight: () => seek(state.index + far), PageUp: back, PageDown: ahead,
     Home: () => seek(0), End: () => seek(Infinity), " ": advance,
     1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow,
     a: () => parts.alternatives.openStep(state), q: toQuestion,
   };
+  // The stops of the lesson are turned like pages
+  const byKey = { watch: shown, race: shown, lesson: turned }[state.tab] || {};
   const move = byKey[key] || byKey[key.toLowerCase()];
   if (!move) return;
   event.preventDefault();

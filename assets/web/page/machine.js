@@ -22,7 +22,7 @@ const MOST_UNKNOWN = 10; // how often the server may not know a question that wa
 export const state = {
   tab: "watch", run: null, waiting: null, index: 0, follow: true, phase: 3, guess: false, playing: false, replay: false, time: null,
   sought: false, pace: "slow", showAll: false, list: false, spaces: false, formatted: true,
-  plotMode: "tokens", turns: [], from: null, replaced: [], putAway: null, armed: false, lost: null, starting: false, seen: new Set(), linked: null,
+  plotMode: "tokens", turns: [], from: null, putAway: null, armed: false, lost: null, starting: false, seen: new Set(), linked: null,
 };
 
 // The panes, once they are built; the server's functions, and what the form is told to do, null in saved pages
@@ -104,7 +104,7 @@ export function redrawNow() {
   redraw();
 }
 
-function change(changes) {
+export function change(changes) {
   Object.assign(state, changes);
   redrawNow();
 }
@@ -223,13 +223,8 @@ function grow(value) {
   if (!run && state.seen.has(value.run)) return;
   run = run || begin(value.run);
   run.heard = performance.now();
-  const numbers = Object.keys(value.ticks).map(Number).sort((a, b) => a - b);
-  run.newest = Math.max(run.newest, ...numbers);
-  for (const number of numbers) {
-    if (number !== run.ticks) continue;
-    JSON.parse(value.ticks[number]).forEach((event) => run.take(event));
-    run.ticks = number + 1;
-  }
+  run.newest = Math.max(run.newest, ...Object.keys(value.ticks));
+  for (; value.ticks[run.ticks]; run.ticks += 1) JSON.parse(value.ticks[run.ticks]).forEach((event) => run.take(event));
   if (run.ticks <= run.newest) fetchMissed(run);
   if (run === state.waiting && run.main) {
     state.waiting = null;
@@ -280,17 +275,12 @@ export function setTab(tab, step) {
   const chosen = Boolean(step && state.tab !== tab);
   state.tab = tab;
   document.body.dataset.jakiroTab = tab;
-  if (tab === "race") toTheStart();
-  else if (state.time === 0 && !state.playing) Object.assign(state, { time: null, index: highlight(lane()) });
+  const { run } = state;
+  const waits = run?.source === "recording" && !run.played && run.plain; // in the race, at its start
+  if (tab === "race" && waits) Object.assign(state, { playing: false, replay: false, phase: 3, time: 0, index: 0 });
+  else if (tab !== "race" && state.time === 0 && !state.playing) Object.assign(state, { time: null, index: highlight(lane()) });
   onTab.forEach((told) => told(tab, chosen));
   redrawNow();
-}
-
-// In the race a recording that has not been played yet waits at its start
-function toTheStart() {
-  const { run } = state;
-  if (!run || run.source !== "recording" || run.played || !run.plain) return;
-  Object.assign(state, { playing: false, replay: false, phase: 3, time: 0, index: 0 });
 }
 
 // Moves

@@ -1,7 +1,7 @@
 // The menu "⋯" in the header: how the view is shown, links and files, keys, and large type for a hall.
 
 import { h, memory, popMenu, say } from "../base/dom.js";
-import { inProjector, moves, projector, redrawNow, screen, state } from "./machine.js";
+import { change, inProjector, moves, projector, screen, state } from "./machine.js";
 import { saveMenu } from "./save.js";
 import { copyButton } from "../share/address.js";
 import { linkTo } from "../share/link.js";
@@ -9,26 +9,18 @@ import { linkTo } from "../share/link.js";
 const KEYS = ["step", "play", "phase", "guess", "live", "alternatives"];
 
 // A switch in the menu; `set` is told whether it is on
-function option(key, set) {
-  const box = h("input", { type: "checkbox", "data-toggle": key, onchange: () => set(box.checked) });
-  return h("label", { class: "option" }, box, say(key));
-}
+const option = (key, set) => h("label", { class: "option" },
+  h("input", { type: "checkbox", "data-toggle": key, onchange: ({ target }) => set(target.checked) }), say(key));
 
-export function pageMenu(pane) {
-  const set = (name) => (value) => {
-    state[name] = value;
-    redrawNow();
-  };
+export function pageMenu() {
+  const set = (name) => (value) => change({ [name]: value });
   const hall = h("button", { class: "plain-button", "data-action": "projector", "aria-pressed": "false",
     onclick: () => projector(!inProjector()) }, say("projector"));
   if (memory.get("jakiro-projector")) requestAnimationFrame(() => projector(true));
   const list = [hall, screen.server ? copyButton(() => linkTo(state)) : null, saveMenu(),
     h("fieldset", { class: "view-options" }, h("legend", { class: "muted" }, say("view_options")),
-      option("guess_first", moves.guessFirst), option("show_spaces", (shown) => {
-        pane.classList.toggle("spaces", shown);
-        set("spaces")(shown);
-      }), option("as_written", (on) => set("formatted")(!on)), option("show_all", set("showAll")),
-      option("read_as_list", set("list"))),
+      option("guess_first", moves.guessFirst), option("show_spaces", set("spaces")), option("as_written", (on) => set("formatted")(!on)),
+      option("show_all", set("showAll")), option("read_as_list", set("list"))),
     h("dl", { class: "keys" }, h("dt", { class: "muted" }, say("keys")),
       [...KEYS, ...(screen.server ? ["ask"] : [])].map((key) => h("dd", null, say(`key_${key}`))))];
   return popMenu("page-menu", h("summary", { class: "plain-button", "aria-label": say("menu") }, "⋯"), list);

@@ -50,14 +50,13 @@ class PairList {
     const { value } = chip;
     const loaded = Boolean(value && value.pair === pair.name);
     const busy = !value || value.state === "loading";
-    const button = h("button", { class: "plain-button", "data-pair": pair.name, onclick: () => this.confirm(pair, line),
+    const button = h("button", { class: "plain-button", "data-pair": pair.name, onclick: ({ target }) => this.confirm(pair, target.closest("li")),
       disabled: locked || busy || !pair.fits || loaded }, say(loaded ? "pair_loaded" : "pair_load"));
-    const line = h("li", { class: loaded ? "loaded" : "", "data-state": pair.state }, h("div", { class: "pair-head" },
+    return h("li", { class: loaded ? "loaded" : "", "data-state": pair.state }, h("div", { class: "pair-head" },
       h("b", null, pair.name), button),
     pair.fusion ? h("span", { class: "muted" }, say("pair_fusion", { fusion: pair.fusion })) : null,
     h("div", { class: "muted" }, pair.reason), value?.coming === pair.name ? this.coming(locked) : null,
     pair.size ? h("div", { class: "muted" }, pair.size) : null);
-    return line;
   }
 
   // How far a pair has come, and a way to end its download

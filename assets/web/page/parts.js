@@ -2,10 +2,10 @@
 
 import { h, linkButton, radios, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
-import { bigTree, goOnFrom } from "../chat/asking.js";
+import { bigTree } from "../chat/asking.js";
 import { RecordingsView } from "../data/recordings.js";
 import { onKey } from "./keys.js";
-import { moves, redrawNow, state } from "./machine.js";
+import { change, moves, redrawNow, state } from "./machine.js";
 import { pageMenu } from "./menu.js";
 import { RaceView } from "../race/race.js";
 import { Card } from "../tree/card.js";
@@ -18,19 +18,14 @@ import { BranchBar } from "../watch/branches.js";
 import { Plot } from "../watch/plot.js";
 import { Scrubber } from "../watch/scrubber.js";
 
-const { seek, setPhase } = moves;
-
 // Shows what is drawn in `host` as a table instead
-function tableToggle(host, redraw) {
-  const button = h("button", { class: "toggle", "data-toggle": "read_as_table", "aria-pressed": "false", onclick: () => {
-    const on = !host.dataset.table;
-    button.setAttribute("aria-pressed", String(on));
-    host.dataset.table = on ? "1" : "";
-    host.tabIndex = on ? 0 : -1; // a table may scroll inside its place
-    redraw();
-  } }, say("read_as_table"));
-  return button;
-}
+const tableToggle = (host) => h("button", { class: "toggle", "data-toggle": "read_as_table", "aria-pressed": "false", onclick({ currentTarget }) {
+  const on = !host.dataset.table;
+  currentTarget.setAttribute("aria-pressed", String(on));
+  host.dataset.table = on ? "1" : "";
+  host.tabIndex = on ? 0 : -1; // a table may scroll inside its place
+  redrawNow();
+} }, say("read_as_table"));
 
 const MOST_QUESTION = 200;
 
@@ -54,7 +49,7 @@ class WaitingBox {
 
 function chatPane(parts) {
   const headline = h("div", { class: "headline", role: "group", "aria-label": say("numbers"), hidden: true });
-  parts.headline = new Headline(headline, seek);
+  parts.headline = new Headline(headline);
   parts.earlier = h("div", { class: "earlier", hidden: true });
   parts.question = h("p", { class: "asked", dir: "auto" });
   parts.sentWith = h("p", { class: "sent-with muted" });
@@ -68,10 +63,10 @@ function chatPane(parts) {
   const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") },
     h("h2", { class: "voice" }, say("answer")), headline, parts.waiting[0].element,
     parts.answerScroll, h("div", { class: "legend-line" }, legend));
-  parts.alternatives = new Alternatives(pane, (index) => parts.answerText.querySelector(`[data-token="${index}"]`), goOnFrom);
+  parts.alternatives = new Alternatives(pane, (index) => parts.answerText.querySelector(`[data-token="${index}"]`));
   parts.answer = new AnswerView(parts.answerText, (index) => {
     const { step } = state.run.main.tokens[index];
-    if (step >= 0) seek(step);
+    if (step >= 0) moves.seek(step);
     parts.alternatives.open(state.run, index);
   });
   parts.legend = new Legend(legend);
@@ -80,19 +75,16 @@ function chatPane(parts) {
 
 // A plot is drawn in `host`; what can be chosen shows itself while pointer or focus are in the pane
 function plotPane(host) {
-  const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => {
-    state.plotMode = name;
-    redrawNow();
-  } }, say(key));
+  const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => change({ plotMode: name }) }, say(key));
   return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
     h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), h("div", { class: "on-demand" },
-      mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host, () => redrawNow()))), host);
+      mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host))), host);
 }
 
 function treePane(parts) {
   parts.watchHost = h("div");
   parts.treeLine = h("p", { class: "tree-line muted tabular" });
-  parts.phases = radios("phase", say("phases"), [1, 2, 3].map((phase) => [phase, h("b", null, String(phase)), say(`phase_${phase}`)]), setPhase);
+  parts.phases = radios("phase", say("phases"), [1, 2, 3].map((phase) => [phase, h("b", null, String(phase)), say(`phase_${phase}`)]), moves.setPhase);
   parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
   parts.listHost = h("div", { class: "list-host", tabindex: 0, hidden: true });
   parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
@@ -142,7 +134,7 @@ export function buildParts(root) {
   // Keys reach the scrubber after the answer or the lanes, and before the tree
   parts.placeScrubber = (tab) => (tab === "race" ? parts.race.more : tree).before(scrubber);
   root.append(columns, parts.race.element, parts.keysHint, questions(parts), parts.recordings.element, parts.voice);
-  const menu = pageMenu(chat);
+  const menu = pageMenu();
   (document.querySelector(".jk-header") || root).append(menu);
   parts.guess = menu.querySelector('[data-toggle="guess_first"]');
   root.tabIndex = -1;

@@ -4,11 +4,10 @@
 import { h, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { cut } from "../base/pieces.js";
-import { nameOf, runFromTraces, traceOf } from "../data/history.js";
+import { nameOf, runFromTraces, tracesOf } from "../data/history.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { screen, state } from "./machine.js";
 import { plotly } from "../plots/library.js";
-import { treePicture } from "../share/tree_picture.js";
 import { stateOf } from "../tree/layout.js";
 
 const MOST_NAME = 60;
@@ -27,9 +26,6 @@ export function fileName(run, ending) {
   return `jakiro-${start}-seed${header.sampling.seed}-${String(header.created).slice(0, 10)}.${ending}`;
 }
 
-const drawnJson = (run) => JSON.stringify({ title: run.title || run.question, why: "",
-  traces: Object.fromEntries(Object.entries(run.lanes).map(([method, lane]) => [method, traceOf(lane)])) });
-
 // A run as json: the file it came from as it is, else the server's own trace; where that is no longer kept, what the
 // page holds, and a sentence that says so
 export async function asJson(run) {
@@ -39,10 +35,10 @@ export async function asJson(run) {
 }
 
 async function oneAsJson(run) {
-  const text = screen.server ? await screen.server.trace_text(run.id).catch(() => null) : null;
+  const text = await screen.server?.trace_text(run.id).catch(() => null);
   if (text) return text;
   notify("notice", say("save_rounded"));
-  return drawnJson(run);
+  return JSON.stringify({ title: run.title || run.question, why: "", traces: tracesOf(run) });
 }
 
 // Quoted where needed; a cell that a table program would take for a formula starts with an apostrophe
@@ -93,15 +89,35 @@ export async function asReplay(json, title) {
 
 export const saveReplay = async (run, json) => download(fileName(run, "html"), await asReplay(json, run.title || run.question), "text/html");
 
-const fromTrace = (json, run) => {
-  const { traces, title } = readTraceFile(json);
-  return runFromTraces(run.id, run.source, traces, title);
-};
+// The picture's styles are those of the page
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "paint-order",
+  "opacity", "font-family", "font-size", "font-weight", "font-style", "text-anchor", "text-decoration-line", "white-space",
+  "direction", "unicode-bidi"];
+// No xml file may hold these, and a picture with them would not open
+const UNFIT = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Cs}/gu;
+
+// The draft tree on screen as the text of an svg file; null where none is drawn. Text stays text
+export function treePicture() {
+  const shown = document.querySelector(".tree-host svg.tree");
+  if (!shown) return null;
+  const copy = shown.cloneNode(true);
+  const originals = [shown, ...shown.querySelectorAll("*")];
+  [copy, ...copy.querySelectorAll("*")].forEach((element, i) => {
+    const style = getComputedStyle(originals[i]);
+    element.removeAttribute("style");
+    STYLES.forEach((name) => element.style.setProperty(name, style.getPropertyValue(name)));
+    for (const name of ["class", "tabindex", "role"]) element.removeAttribute(name);
+  });
+  copy.style.background = getComputedStyle(document.body).getPropertyValue("--page");
+  return new XMLSerializer().serializeToString(copy).replace(UNFIT, "\ufffd");
+}
 
 const SAVERS = {
   save_json: async (run) => download(fileName(run, "json"), await asJson(run), "application/json"),
-  save_csv: async (run) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run), run)),
-    "text/csv"),
+  save_csv: async (run) => {
+    const { traces, title } = readTraceFile(await asJson(run));
+    download(fileName(run, "csv"), asCsv(runFromTraces(run.id, run.source, traces, title)), "text/csv");
+  },
   save_html: async (run) => saveReplay(run, await asJson(run)),
   save_svg: (run) => {
     const file = treePicture();
@@ -110,11 +126,10 @@ const SAVERS = {
 };
 
 export function saveMenu() {
-  const menu = h("details", { class: "save-menu" }, h("summary", { class: "plain-button" }, say("save")),
+  return h("details", { class: "save-menu" }, h("summary", { class: "plain-button" }, say("save")),
     h("div", { class: "save-list" }, h("p", { class: "muted" }, say("save_warning")),
-      Object.entries(SAVERS).map(([key, save]) => h("button", { class: "plain-button", "data-save": key, onclick: () => {
-        menu.open = false;
-        if (state.run && state.run.main) save(state.run);
+      Object.entries(SAVERS).map(([key, save]) => h("button", { class: "plain-button", "data-save": key, onclick: ({ target }) => {
+        target.closest("details").open = false;
+        if (state.run?.main) save(state.run);
       } }, say(key)))));
-  return menu;
 }

@@ -26,11 +26,11 @@ function tabStrip(tabs) {
   return strip;
 }
 
+const header = (...more) => h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),
+  h("span", { class: "gap" }), more);
+
 // The top of a saved replay page: no model, no settings
-export function mountReplayTop(element, tabs) {
-  element.querySelector(".jk-top").append(h("header", { class: "jk-header" }, h("h1", null, say("title")),
-    h("p", { class: "muted" }, say("tagline")), h("span", { class: "gap" })), tabStrip(tabs));
-}
+export const mountReplayTop = (element, tabs) => element.querySelector(".jk-top").append(header(), tabStrip(tabs));
 
 // The drawer of settings is a popover, once the form is there
 export const toggleSettings = (open) => document.querySelector("#settings").togglePopover(open);
@@ -42,12 +42,8 @@ export function openSetting(field) {
 }
 
 export function mountTop(element) {
-  const root = element.querySelector(".jk-top");
   const settings = h("button", { class: "plain-button", id: "jk-settings", popovertarget: "settings" }, say("settings"));
-  root.append(
-    h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
-    h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),
-      h("span", { class: "gap" }), chip.element, settings),
+  element.querySelector(".jk-top").append(h("a", { class: "skip", href: "#jk-answer" }, say("skip")), header(chip.element, settings),
     tabStrip(Object.keys(TABS)), notice);
   chip.look();
   guardAsking();

@@ -10,20 +10,19 @@ import { chip } from "./chip.js";
 import { watchConnection } from "./connection.js";
 import { drawWith, onTab, raceTime, racing, receive, redraw, screen, showRecording, state } from "./machine.js";
 import { buildParts } from "./parts.js";
-import { drewSmallTrees } from "./settings.js";
 import { mountReplayTop } from "./top.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { addressed, watchAddress } from "../share/address.js";
 import { markerSample } from "../tree/marker.js";
 import { ladder, treeList } from "../tree/rows.js";
 import { drawNumbers } from "../watch/facts.js";
-import { fly } from "../watch/flight.js";
+import { fly, land } from "../watch/flight.js";
 import { drawBudget, drawMask, drawRouter } from "../watch/panels.js";
 import { badgeOf, endWords, stepSentence } from "../watch/words.js";
 
-// Pixels, below which the kept path stands in rows
-const NARROW = 600;
+const NARROW = 600; // pixels, below which the kept path stands in rows
 const SPEAK_MS = 10000;
+const SMALL = 12; // candidates of a mean step
 
 let before = {}; // the moment that was drawn last
 
@@ -33,16 +32,17 @@ function draw(now) {
   const { parts } = screen;
   const { root } = parts;
   const { run } = now;
-  Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run && run.finished)),
+  root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`); // read before anything is written
+  Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run?.finished)),
     starting: now.starting && !run ? "1" : "", waiting: now.waiting ? "1" : "",
     drawn: Number(root.dataset.drawn || 0) + 1 });
   document.body.dataset.answering = now.waiting || now.live ? "1" : "";
+  root.classList.toggle("spaces", now.spaces);
   parts.waiting.forEach((box) => box.draw(now.waiting));
   parts.keysHint.textContent = say(keysNow(now)) + (screen.server ? ` · ${say("key_ask")}` : "");
   parts.headline.draw(run, now.whole ? undefined : now.steps);
   parts.playBar.draw(now);
   drawChat(parts, now);
-  root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`);
   if (now.tab === "watch") {
     drawTree(parts, now);
     drawAnswer(parts, now);
@@ -55,18 +55,15 @@ function draw(now) {
   }
   if (opened(parts.numbers)) drawNumbers(parts.numbers, run, now.whole ? undefined : now.steps);
   speak(parts, now);
+  land(parts);
   // What a played step has kept flies into the answer
   if (now.tab === "watch" && now.replay && now.phase === 3 && before.phase === 2 && before.index === now.index) fly(parts, now);
   before = now;
 }
 
 // What the keys do now
-function keysNow(now) {
-  if (now.armed) return "keys_ask";
-  if (racing()) return "keys_race";
-  if (now.guess) return now.hidden ? "keys_reveal" : "keys_next";
-  return "keys_hint";
-}
+const keysNow = (now) => (now.armed ? "keys_ask" : racing() ? "keys_race" : !now.guess ? "keys_hint"
+  : now.hidden ? "keys_reveal" : "keys_next");
 
 function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, formatted }) {
   parts.empty.hidden = Boolean(main) || Boolean(waiting);
@@ -88,10 +85,11 @@ function scrollAnswer({ answerScroll: box, answerText }, { run, main, following,
   if (!main) return;
   const wanted = `${run.id}/${index}`;
   const growing = following || playing || replay;
-  const again = wanted === broughtTo && Math.abs(box.scrollTop - stuck) < 2; // what stands around it may have grown
-  if (!growing && wanted === broughtTo && !again) return;
-  const chosen = [...answerText.querySelectorAll(".selected")].find((token) => token.getClientRects().length); // signs have none
-  if (growing || (whole && index === main.steps.length - 1)) box.scrollTop = box.scrollHeight;
+  // What stands around it may have grown
+  if (!growing && wanted === broughtTo && Math.abs(box.scrollTop - stuck) >= 2) return;
+  const toEnd = growing || (whole && index === main.steps.length - 1);
+  const chosen = !toEnd && [...answerText.querySelectorAll(".selected")].find((token) => token.getClientRects().length); // signs have none
+  if (toEnd) box.scrollTop = box.scrollHeight;
   else if (chosen) {
     const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
     if (!sought) box.scrollTop = Math.min(box.scrollHeight, box.scrollTop + spot.top - around.top - 2 * spot.height);
@@ -118,7 +116,7 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   parts.ladderHost.hidden = !step || list || !narrow;
   parts.wholeTree.hidden = parts.ladderHost.hidden;
   parts.phases.mark(phase);
-  parts.smallTrees.hidden = !drewSmallTrees(run);
+  parts.smallTrees.hidden = !(main && run.source === "live" && run.finished && drewSmallTrees(main));
   parts.guess.checked = guess;
   parts.treeLine.textContent = step ? stepWords(step, phase) : "";
   drawKey(parts.key, step && main, phase);
@@ -134,6 +132,10 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   if (opened(parts.router)) drawRouter(parts.router, main, index);
   if (opened(parts.budget)) drawBudget(parts.budget, main, index);
 }
+
+// Whether a lane's trees were small because larger ones do not pay here
+const drewSmallTrees = ({ header, isPlain, steps }) => header.tree.policy === "auto" && !isPlain && header.device.startsWith("cpu")
+  && steps.length > 0 && metrics.mean(steps, (step) => step.nodes.length - 1) < SMALL;
 
 // What the signs in the tree mean in a phase, for a lane's proposers
 let keyOf = null;
@@ -161,22 +163,17 @@ function stepWords(step, phase) {
 let spoken = { run: null, at: 0, end: false };
 function speak(parts, { run, main }) {
   if (!main || run.source !== "live") return;
-  const time = performance.now();
-  if (spoken.run !== run.id) {
-    spoken = { run: run.id, at: time, end: false };
-    parts.voice.textContent = say("spoken_start");
-  } else if (run.finished !== spoken.end || (!spoken.end && time - spoken.at > SPEAK_MS)) {
-    const value = metrics.speedup(main, run.plain);
-    const values = { tokens: main.tokens.length, speedup: value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) }) };
-    parts.voice.textContent = state.lost === run ? say("connection_lost", { n: main.tokens.length })
-      : say(run.finished ? "spoken_end" : "spoken_progress", values);
-    spoken = { run: run.id, at: time, end: run.finished };
-  }
+  const begun = spoken.run === run.id;
+  if (begun && run.finished === spoken.end && (spoken.end || performance.now() - spoken.at <= SPEAK_MS)) return;
+  const value = metrics.speedup(main, run.plain);
+  const values = { tokens: main.tokens.length, speedup: value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) }) };
+  parts.voice.textContent = !begun ? say("spoken_start") : state.lost === run ? say("connection_lost", { n: main.tokens.length })
+    : say(run.finished ? "spoken_end" : "spoken_progress", values);
+  spoken = { run: run.id, at: performance.now(), end: begun && run.finished };
 }
 
 function tabChanged(tab) {
   const { parts } = screen;
-  if (!parts) return;
   parts.root.dataset.tab = tab;
   parts.placeScrubber(tab);
   if (tab === "recordings") parts.recordings.draw();
@@ -189,7 +186,7 @@ export function mountView(element, props, watch, server, form) {
   onTab.push(tabChanged);
   document.body.dataset.jakiroTab = parts.root.dataset.tab = state.tab;
   const sizes = new ResizeObserver(() => redraw());
-  [parts.root, document.querySelector(".gradio-container")].forEach((one) => one && sizes.observe(one));
+  document.querySelectorAll(".gradio-container, .jk-view, .jk-top, #question-row").forEach((one) => sizes.observe(one));
   new MutationObserver(() => redraw()).observe(document.body, { attributeFilter: ["class"] });
   if (watch) watch("value", () => receive(props.value));
   if (server) {
@@ -198,7 +195,7 @@ export function mountView(element, props, watch, server, form) {
     const link = addressed();
     parts.recordings.first(link);
     watchAddress(link, server);
-    watchConnection(() => state.turns.find((run) => !run.finished) || null);
+    watchConnection();
   }
   redraw();
   return parts;

@@ -1,5 +1,4 @@
-// One plot, drawn by Plotly with its legend, hover, zoom and buttons; and the same numbers as a table. No name that a model or
-// a file brought is read as markup.
+// One plot by Plotly, and the same numbers as a table. No name that a model or a file brought is read as markup.
 
 import { h, number, pageScale, s, say, table } from "../base/dom.js";
 import { csvOf, download } from "../page/save.js";
@@ -56,10 +55,7 @@ export class Figure {
     this.room.hidden = asTable;
     this.table.hidden = !asTable;
     this.host.classList.toggle("as-table", asTable);
-    if (asTable) {
-      this.table.replaceChildren(...(plotly.failed() ? [h("p", { class: "muted small" }, say("plot_failed"))] : []), this.asTable());
-      return;
-    }
+    if (asTable) return this.table.replaceChildren(plotly.failed() ? h("p", { class: "muted small" }, say("plot_failed")) : "", this.asTable());
     this.stale = Boolean(this.pressed);
     if (!drawn || this.stale || !this.room.clientWidth) return;
     this.box = [this.room.clientWidth, this.room.clientHeight];

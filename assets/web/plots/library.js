@@ -1,13 +1,13 @@
-// Brings code after the page's first paint: Plotly from the server, or in a saved page from the page itself. Compressed in
-// both, so that one way unpacks it and a saved page carries it as it came.
+// Brings code after the first paint, compressed: Plotly from the server, or in a saved page from the page, which carries it so.
 
 import { addressOf, given, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 
 const PACKED_ID = "jakiro-plotly";
-const waiting = [];
+const waiting = new Set();
 let bytes = null; // promise of the compressed library
-let state = "none"; // then "loading", "ready" or "failed"
+let loading = null;
+let failed = false;
 
 // The bytes of one of the page's own compressed files
 async function fetchPacked(file) {
@@ -31,33 +31,26 @@ async function runPacked(given) {
 }
 
 // Once anything is on screen, at a quiet moment
-function afterPaint(work) {
-  const later = window.requestIdleCallback || ((idle) => setTimeout(idle, 200));
-  requestAnimationFrame(() => later(work, { timeout: 2000 }));
-}
+const later = window.requestIdleCallback || ((idle) => setTimeout(idle, 200));
+const afterPaint = () => new Promise((then) => requestAnimationFrame(() => later(then, { timeout: 2000 })));
 
-function load() {
-  if (state !== "none") return;
-  state = "loading";
-  afterPaint(async () => {
-    try {
-      await runPacked(packed());
-      state = window.Plotly ? "ready" : "failed";
-    } catch {
-      state = "failed";
-    }
-    if (state === "failed") bytes = null;
-    waiting.splice(0).forEach((drawn) => drawn());
-  });
+async function load() {
+  await afterPaint();
+  try {
+    await runPacked(packed());
+  } catch {
+    bytes = null;
+  }
+  failed = !window.Plotly;
+  waiting.forEach((drawn) => drawn());
 }
 
 // Whether plots can be drawn; if not yet, `then` is called when it is known
 function ready(then) {
-  if (state === "none" || state === "loading") {
-    if (!waiting.includes(then)) waiting.push(then);
-    load();
-  }
-  return state === "ready";
+  if (window.Plotly || failed) return !failed;
+  waiting.add(then);
+  loading ??= load();
+  return false;
 }
 
 // The element that a saved page carries the library in; without a network there is none, and its plots are tables
@@ -70,17 +63,16 @@ async function asElement() {
   }
 }
 
-export const plotly = { ready, failed: () => state === "failed", asElement };
+export const plotly = { ready, failed: () => failed, asElement };
 
 // The tab "Benchmark" before its code is there: what nobody sees at first comes after the first paint
-export function loadBenchmark(element, ...rest) {
-  afterPaint(async () => {
-    try {
-      await runPacked(fetchPacked(given.benchmarkFile));
-    } catch {
-      element.querySelector(".jk-benchmark").textContent = say("bench_not_loaded");
-      return;
-    }
-    given.mountBenchmark(element, ...rest);
-  });
+export async function loadBenchmark(element, ...rest) {
+  await afterPaint();
+  try {
+    await runPacked(fetchPacked(given.benchmarkFile));
+  } catch {
+    element.querySelector(".jk-benchmark").textContent = say("bench_not_loaded");
+    return;
+  }
+  given.mountBenchmark(element, ...rest);
 }

@@ -51,4 +51,4 @@ function markerOf(role, size) {
 const plotText = (text) => cut(String(text).replace(/[\u0000-\u001f\u007f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, " "), MOST_NAME)
   .replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-export const plotStyle = { template, lookOf, lineOf, markerOf, plotText };
+export const plotStyle = { template, lineOf, markerOf, plotText };

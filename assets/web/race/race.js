@@ -1,8 +1,7 @@
-// The race: bars on one time axis, and lanes side by side at one common race time; a lane shows only tokens whose own time
-// has come, whichever lane's turn it is.
+// The race: bars and lanes side by side at one race time; a lane shows only tokens whose own time has come.
 
 import { apart, clockOf, counted, h, linkButton, rate, say } from "../base/dom.js";
-import { trainedWords } from "../data/methods.js";
+import { trainedWords, unequalHeads } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { moves, screen } from "../page/machine.js";
 import { openSetting } from "../page/top.js";
@@ -10,36 +9,12 @@ import { fillResultCard, verdict } from "./result_card.js";
 import { showLarge } from "../tree/dialog.js";
 import { AnswerView } from "../watch/answer.js";
 
-// A lane's bar: the tokens that it has written out of all, so that who leads is ahead; its clock stands at the end
-class Bar {
-  constructor({ name, title, headMinutes }, role) {
-    this.fill = h("span", { class: "race-fill" });
-    this.clock = h("b", { class: "own-clock tabular", "data-clock": name });
-    this.flag = h("span", { class: "race-flag", "aria-hidden": "true" }, "⚑");
-    this.done = h("span", { class: "muted tabular" });
-    this.element = h("div", { class: `race-bar lane-${role}` }, h("span", { class: "race-name", title: trainedWords(headMinutes) }, title),
-      h("span", { class: "race-track" }, this.fill, this.flag, this.clock, this.done));
-  }
-
-  draw(lane, time, total) {
-    const count = lane.countAt(time);
-    const finished = Boolean(lane.endReason) && count === lane.tokens.length;
-    this.fill.style.setProperty("--share", count / total);
-    this.flag.hidden = !finished;
-    this.clock.textContent = `${clockOf(Math.min(time, lane.clock))} s`;
-    this.done.textContent = finished ? counted("token", count) : say("lane_progress", { done: count, length: total });
-  }
-}
-
 // How many tokens the race is about: as many as the longest lane wrote, or may write
 const tokensOf = (lanes) => Math.max(1, ...lanes.map((lane) => (lane.endReason ? lane.tokens.length : lane.header.sampling.max_new_tokens)));
 
 // The result in one line: who finished first and by how much, and whether the texts are the same
-function finalWords(run) {
-  const parts = metrics.partsAt(run);
-  if (parts !== null) return verdict(run);
-  return say("race_verdict", { verdict: verdict(run).replace(/\.$/, ""), same: say("race_same") });
-}
+const finalWords = (run) => (metrics.partsAt(run) !== null ? verdict(run)
+  : say("race_verdict", { verdict: verdict(run).replace(/\.$/, ""), same: say("race_same") }));
 
 // Lanes whose heads had almost nothing kept
 const FEW_KEPT = 1.15; // tokens a step
@@ -48,29 +23,40 @@ function idleWords(run) {
   return run.finished && run.ordered.length > 2 && idle.length ? say("race_idle", { lanes: idle.join(", ") }) : "";
 }
 
+// A lane's text, and its bar: the tokens that it has written out of all, so that who leads is ahead; its clock stands at the end
 class LaneView {
   constructor(lane, role) {
-    this.bar = new Bar(lane, role);
+    const { name, title, headMinutes } = lane;
+    this.fill = h("span", { class: "race-fill" });
+    this.clock = h("b", { class: "own-clock tabular", "data-clock": name });
+    this.flag = h("span", { class: "race-flag", "aria-hidden": "true" }, "⚑");
+    this.done = h("span", { class: "muted tabular" });
+    this.bar = h("div", { class: `race-bar lane-${role}` }, h("span", { class: "race-name", title: trainedWords(headMinutes) }, title),
+      h("span", { class: "race-track" }, this.fill, this.flag, this.clock, this.done));
     this.rate = h("span", { class: "muted tabular" });
     this.host = h("div", { class: "answer-host" });
     this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
-    this.tree = linkButton("lane_tree", () => showLarge(this.tree, this.lane, this.step), "");
-    this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": lane.name },
-      h("div", { class: "pane-head" }, h("b", null, lane.title), this.rate, this.tree), this.scroll);
+    this.tree = linkButton("lane_tree", () => showLarge(this.tree, this.lane, this.steps - 1), "");
+    this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": name },
+      h("div", { class: "pane-head" }, h("b", null, title), this.rate, this.tree), this.scroll);
     this.answer = new AnswerView(this.host);
   }
 
   draw(lane, time, { selected, withTree, total, over, formatted }) {
     const steps = lane.stepsAt(time);
     const count = lane.countAfter(steps - 1);
-    this.bar.draw(lane, time, total);
+    const finished = Boolean(lane.endReason) && count === lane.tokens.length;
+    this.fill.style.setProperty("--share", count / total);
+    this.flag.hidden = !finished;
+    this.clock.textContent = `${clockOf(Math.min(time, lane.clock))} s`;
+    this.done.textContent = finished ? counted("token", count) : say("lane_progress", { done: count, length: total });
     const speed = metrics.speed(lane, steps);
     this.rate.textContent = speed === null ? (over ? "" : say("measuring")) : `${rate(speed)} tokens/s`;
-    this.answer.draw(lane, count, { live: !lane.endReason || count < lane.tokens.length, selected, formatted });
+    this.answer.draw(lane, count, { live: !finished, selected, formatted });
     this.tree.hidden = !withTree || lane.isPlain || !steps;
     this.tree.textContent = say("lane_tree", { step: steps });
     if (over !== this.over || count !== this.count) this.scroll.scrollTop = over ? 0 : this.scroll.scrollHeight;
-    Object.assign(this, { lane, step: steps - 1, count, over });
+    Object.assign(this, { lane, steps, count, over });
   }
 }
 
@@ -96,32 +82,31 @@ export class RaceView {
 
   draw(state, time) {
     const { run } = state;
-    const present = run ? run.ordered : [];
+    const present = run?.ordered ?? [];
     this.element.dataset.lanes = present.length;
     this.empty.hidden = present.length > 1;
     this.empty.textContent = say(present.length === 1 && run.finished ? "race_alone" : "race_empty");
-    this.replay.hidden = !run || !run.finished;
+    this.replay.hidden = !run?.finished;
     this.replay.textContent = say(state.playing ? "pause" : time === 0 ? "start_race" : "replay_race");
     const key = JSON.stringify(present.map((lane) => [lane.name, lane.title, run.roleOf(lane)]));
     if (key !== this.key) {
       this.views = present.map((lane) => new LaneView(lane, run.roleOf(lane)));
       this.lanes.replaceChildren(...this.views.map((view) => view.element));
-      this.bars.replaceChildren(...this.views.map((view) => view.bar.element));
+      this.bars.replaceChildren(...this.views.map((view) => view.bar));
       this.choice.replaceChildren(...present.map((lane) => h("button", { class: "plain-button", "data-choose": lane.name,
         onclick: () => this.choose(lane.name) }, lane.title)));
       if (present.length) this.choose((run.main || present[0]).name);
       this.lanes.dataset.count = present.length;
       this.key = key;
     }
-    this.title.textContent = run && run.main ? run.question : "";
-    this.unequal.textContent = run ? [run.unequalHeads, idleWords(run)].filter(Boolean).join(" ") : "";
+    this.title.textContent = run?.question ?? "";
+    this.unequal.textContent = `${unequalHeads(present.map((lane) => [lane.title, lane.headMinutes]))} ${run ? idleWords(run) : ""}`.trim();
     this.unequal.hidden = !this.unequal.textContent;
-    const plain = run && run.plain;
-    const over = Boolean(run && run.finished && present.every((lane) => time >= lane.clock));
+    const over = Boolean(run?.finished) && present.every((lane) => time >= lane.clock);
     const total = tokensOf(present);
     present.forEach((lane, i) => this.views[i].draw(lane, time, { selected: lane === run.main ? state.index : -1,
       withTree: present.length > 2, total, over, formatted: state.formatted }));
-    this.lead.textContent = over && plain && plain !== run.main ? finalWords(run) : this.leadWords(run, time);
+    this.lead.textContent = !run?.plain || run.plain === run.main ? "" : over ? finalWords(run) : this.leadWords(run, time);
     this.bars.setAttribute("aria-label", present.map((lane) =>
       say("race_clock", { lane: lane.title, seconds: clockOf(Math.min(time, lane.clock)) })).join(" · "));
   }
@@ -134,7 +119,6 @@ export class RaceView {
 
   // Plain clock minus a drafting lane's at the last token both have, of the lane that leads by most
   leadWords(run, time) {
-    if (!run || !run.plain || run.plain === run.main) return "";
     const { plain } = run;
     const leads = run.ordered.filter((lane) => lane !== plain).map((lane) => {
       const common = Math.min(lane.countAfter(lane.stepsAt(time) - 1), plain.countAfter(plain.stepsAt(time) - 1));

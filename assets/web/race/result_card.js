@@ -48,10 +48,7 @@ const COLUMNS = {
 };
 
 export function fillResultCard(host, run) {
-  if (!run || !run.main) {
-    host.replaceChildren(h("h2", null, say("card_title")), h("p", { class: "muted empty" }, say("card_empty")));
-    return;
-  }
+  if (!run?.main) return host.replaceChildren(h("h2", null, say("card_title")), h("p", { class: "muted empty" }, say("card_empty")));
   const { target, drafter, device, dtype, numerics, sampling, tree, created, versions } = run.main.header;
   const settings = { ...sampling, candidates: counted("candidate", tree.nodes - 1) };
   const small = [[target.name, drafter ? drafter.name : "–", device, dtype, numerics].join(" · "),

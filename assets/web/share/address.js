@@ -1,19 +1,18 @@
 // The address bar and links: it follows the tab, a link that comes in fills the form, and Copy link hands one out. Nothing is
 // asked until the visitor presses Ask.
 
-import { attempt, copied, h, say } from "../base/dom.js";
+import { Trouble, attempt, copied, h, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { freshChat } from "../chat/chat.js";
 import { chip } from "../page/chip.js";
 import { fieldsChosen, formDefaults, formReady } from "../page/form.js";
 import { onTab, screen, setTab, state } from "../page/machine.js";
-import { LinkError, askingOf, quoted, readLink, tabHash, tabOf } from "./link.js";
+import { askingOf, quoted, readLink, tabHash, tabOf } from "./link.js";
 
 const OWN = ["recording", "step", "stop"];
 let linked = null; // the form's values that a link brings, by name
 
-// Puts the part after "#" into the address, and takes out the recording and the stop that it named before; with `step`, Back
-// returns to the address of before
+// Puts the part after "#" in place of what the address named before; with `step`, Back returns to that
 export function setAddress(hash, step) {
   const query = new URLSearchParams(location.search);
   OWN.forEach((name) => query.delete(name));
@@ -37,7 +36,7 @@ export function copyButton(linkOf) {
         box.focus();
       }
     } catch (error) {
-      if (!(error instanceof LinkError)) throw error;
+      if (!(error instanceof Trouble)) throw error;
       tell(error.message);
     }
   }
@@ -51,7 +50,7 @@ function orRefuse(reading) {
   try {
     return reading();
   } catch (error) {
-    if (!(error instanceof LinkError)) throw error;
+    if (!(error instanceof Trouble)) throw error;
     refuseLink(error.message);
     setAddress("");
     return null;
@@ -78,10 +77,7 @@ async function open(link, server) {
   setAddress(tabHash(state.tab)); // the question stands in the form from here on
   const values = { ...formDefaults(), ...asking };
   const trouble = await server.link_trouble(values).catch(() => null);
-  if (trouble) {
-    refuseLink(trouble.replace(/\p{C}/gu, "�"));
-    return;
-  }
+  if (trouble) return refuseLink(trouble.replace(/\p{C}/gu, "�"));
   linked = values;
   state.linked = { question: values.question, prefix: asking["answer-prefix"] || null };
   fieldsChosen(Object.keys(asking));

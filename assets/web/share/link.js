@@ -1,7 +1,7 @@
 // Links: what an address says, and the addresses of what is on screen. A question and its settings stand in the part after
 // "#", which browsers never send, so that no server's log holds them. Earlier turns of a chat are in no link.
 
-import { attempt, given, number, say } from "../base/dom.js";
+import { attempt, given, number, refuse, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import { questionsOf } from "../data/history.js";
 import { formDefaults } from "../page/form.js";
@@ -15,26 +15,18 @@ const SIZES = ["candidates", "levels"]; // named for a fixed tree alone, so that
 const PREFIX = "answer-prefix"; // the beginning of an answer that was forked
 const OTHERS = ["tab", "target", "dtype"];
 
-export class LinkError extends Error {}
-const fail = (key, values) => {
-  throw new LinkError(say(key, values));
-};
 // Other people's words inside one of ours: short, and not able to turn it around
 export const quoted = (text) => `\u2068${cut(text.replace(/\p{C}/gu, "�"), LONGEST_VALUE)}\u2069`;
 
 const base = () => location.origin + location.pathname;
 export const tabHash = (tab) => (tab === "watch" ? "" : `#tab=${tab}`);
 
-function recordingLink(name, step, tab = "watch") {
-  return `${base()}?${new URLSearchParams({ recording: name, step })}${tabHash(tab)}`;
-}
-
 // A field's value as words of an address, and back; what does not read stays as it came, and the form's own rules refuse it
 const written = (value) => (typeof value === "string" ? value : Array.isArray(value) && !Array.isArray(value[0]) ? value.join(",") : JSON.stringify(value));
 const read = (text, usual) => (typeof usual === "string" ? text : Array.isArray(usual) ? text.split(",").filter(Boolean)
   : attempt(() => JSON.parse(text), text));
 
-// Throws LinkError where it is too long for a link
+// Throws Trouble where it is too long for a link
 function askingLink(run, tab) {
   const { target, dtype } = run.main.header;
   const usual = { ...formDefaults(), [PREFIX]: null };
@@ -42,7 +34,7 @@ function askingLink(run, tab) {
     || JSON.stringify(run.form[name] ?? null) !== JSON.stringify(usual[name]));
   const fields = Object.keys(usual).filter((name) => name !== "tree" && isSaid(name)).map((name) => [name, written(run.form[name])]);
   const text = new URLSearchParams([["tab", tab], ...fields, ["target", target.name], ["dtype", dtype]]).toString();
-  if (text.length > LONGEST) fail("link_too_long", { size: number(text.length, 0), most: number(LONGEST, 0) });
+  if (text.length > LONGEST) refuse("link_too_long", { size: number(text.length, 0), most: number(LONGEST, 0) });
   return `${base()}#${text}`;
 }
 
@@ -53,7 +45,8 @@ export function linkTo({ tab, run, index }) {
   const recording = /^recording-(.+)$/.exec(run?.id);
   if (!run?.main || !(run.form || recording) || !["watch", "race"].includes(tab)) return { link: base() + tabHash(tab), note: say("link_copied") };
   if (recording) {
-    return { link: recordingLink(recording[1], index + 1, tab), note: say("link_copied_step", { step: index + 1 }) };
+    const query = new URLSearchParams({ recording: recording[1], step: index + 1 });
+    return { link: `${base()}?${query}${tabHash(tab)}`, note: say("link_copied_step", { step: index + 1 }) };
   }
   return { link: askingLink(run, tab), note: say(questionsOf(run.main.header).length > 1 ? "link_copied_last" : "link_copied_question") };
 }
@@ -64,18 +57,14 @@ export function askingOf(fields) {
   const asking = {};
   for (const [name, text] of fields) {
     if (OTHERS.includes(name)) continue;
-    if (!Object.hasOwn(usual, name) || name === "tree") fail("link_unknown", { name: quoted(name) });
+    if (!Object.hasOwn(usual, name) || name === "tree") refuse("link_unknown", { name: quoted(name) });
     asking[name] ??= read(text, usual[name]);
   }
-  if (!asking.question) fail("link_without_question");
+  if (!asking.question) refuse("link_without_question");
   return { ...asking, tree: say(SIZES.some((name) => name in asking) ? "fixed" : "automatic") };
 }
 
-function stepOf(text) {
-  if (text === null) return undefined;
-  if (!/^[1-9]\d{0,5}$/.test(text)) fail("link_step", { step: quoted(text) });
-  return Number(text) - 1;
-}
+const stepOf = (text) => (text === null ? undefined : /^[1-9]\d{0,5}$/.test(text) ? Number(text) - 1 : refuse("link_step", { step: quoted(text) }));
 
 // What an address names as a stop of the lesson, #stop-5 or ?stop=5; null where it names none
 function stopText({ search, hash }) {
@@ -99,14 +88,12 @@ export function tabOf({ hash }) {
 export function readLink({ search, hash }) {
   const query = new URLSearchParams(search);
   const stop = stopText({ search, hash });
-  if (stop !== null && linkedStop({ search, hash }) === null) {
-    fail("link_stop", { stop: quoted(stop), stops: given.lessonTexts.length });
-  }
+  if (stop !== null && linkedStop({ search, hash }) === null) refuse("link_stop", { stop: quoted(stop), stops: given.lessonTexts.length });
   const found = { recording: query.get("recording"), step: stepOf(query.get("step")) };
   if (!hash.includes("=")) return found; // a place on the page, or a stop, which the lesson reads
-  if (hash.length > LONGEST + 1) fail("link_longer", { size: number(hash.length - 1, 0), most: number(LONGEST, 0) });
+  if (hash.length > LONGEST + 1) refuse("link_longer", { size: number(hash.length - 1, 0), most: number(LONGEST, 0) });
   const fields = new URLSearchParams(hash.slice(1));
   const tab = fields.get("tab");
-  if (tab !== null && !TABS.includes(tab)) fail("link_tab", { tab: quoted(tab) });
+  if (tab !== null && !TABS.includes(tab)) refuse("link_tab", { tab: quoted(tab) });
   return { ...found, tab, fields: [...fields.keys()].some((name) => !OTHERS.includes(name)) ? fields : null };
 }

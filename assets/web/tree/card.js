@@ -2,21 +2,18 @@
 
 import { filledBar, h, percent, say } from "../base/dom.js";
 import { placeCard } from "../base/frame.js";
-import { bonusDelivered, nameOf } from "../data/history.js";
-import { TARGET } from "../data/methods.js";
-import { evidenceNotes } from "./evidence.js";
+import { nameIn, nameOf, proposerIn } from "../data/history.js";
+import { cardNote, evidenceNotes } from "./evidence.js";
 import { stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";
 
 const quoted = (name) => `“${name}”`;
 
 // The one sentence that explains a node's fate
-function reason(lane, step, i) {
-  const nodes = step.nodes;
+export function reasonOf(lane, step, i) {
+  const { nodes } = step;
   const state = stateOf(step, i);
-  if (state === "root") return say("why_root");
-  if (state === "accepted") return say("why_accepted");
-  if (state === "cut") return say("why_cut");
+  if (["root", "accepted", "bonus", "cut"].includes(state)) return say(i === "bonus" && state === "cut" ? "why_bonus_cut" : `why_${state}`);
   const parent = nodes[nodes[i].parent];
   if (state === "refused") {
     const chosen = say("why_refused", { choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)) });
@@ -29,53 +26,27 @@ function reason(lane, step, i) {
   return say("why_not_reached", { ancestor: quoted(nameOf(lane, nodes[ancestor].token_id, nodes[ancestor].piece)) });
 }
 
-function bar(name, value, kind) {
-  return h("div", { class: "card-bar" }, h("span", { class: "bar-name" }, name),
-    filledBar(kind, value === null ? 0 : Math.max(0.005, value)),
-    h("span", { class: "bar-value" }, percent(value)));
-}
-
-function place(lane, index, step, i) {
-  const node = step.nodes[i];
-  const lines = [node.draft_pass ? say("place", { level: node.depth, pass: node.draft_pass, token: node.token_id })
-    : say("place_free", { level: node.depth, token: node.token_id })];
-  const { temperature, seed } = lane.header.sampling;
-  if (temperature > 0) {
-    const position = lane.header.num_prompt_tokens + lane.countAfter(index - 1) + node.depth - 1;
-    lines.push(say("drawn_with", { seed, position }));
-  }
-  return lines.map((line) => h("div", { class: "card-note" }, line));
-}
+const bar = (name, value, kind) => h("div", { class: "card-bar" }, h("span", { class: "bar-name" }, name),
+  filledBar(kind, value === null ? 0 : Math.max(0.005, value)), h("span", { class: "bar-value" }, percent(value)));
 
 // Everything the card says about node `i` in a phase, as elements
 function cardContent(lane, index, i, phase) {
   const step = lane.steps[index];
-  if (i === "bonus") {
-    return [h("div", { class: "card-head" }, markerSample(TARGET), h("bdi", { class: "mono" },
-      nameOf(lane, step.bonus_token_id, step.bonus_piece)), h("span", { class: "card-state" }, say(bonusDelivered(step) ? "state_bonus" : "state_cut"))),
-      h("p", null, say(bonusDelivered(step) ? "why_bonus" : "why_bonus_cut"))];
-  }
-  const node = step.nodes[i];
-  const state = phase === 1 && i ? "proposed" : stateOf(step, i);
-  const token = lane.tokens[lane.countAfter(index - 1) - 1];
-  const proposer = lane.proposers.of(node);
-  const head = h("div", { class: `card-head ${proposer.classes}` }, markerSample(proposer),
-    h("bdi", { class: "mono" }, i ? nameOf(lane, node.token_id, node.piece) : nameOf(lane, token.id, token.bytes)),
-    i ? h("span", { title: proposer.sentence }, proposer.label) : null,
-    h("span", { class: `card-state ${state}` }, say(`state_${state}`)));
-  if (!i) return [head, h("p", null, say("why_root"))];
-  const parts = [head];
-  if (phase > 1) parts.push(h("p", null, reason(lane, step, i)));
-  parts.push(bar(say("draft_bar"), node.draft_prob, `fill-${proposer.hue}`));
-  if (phase > 1) parts.push(bar(say("target_bar"), node.target_prob, "fill-ink"));
-  parts.push(h("div", { class: "card-note" }, say("path_estimate", { percent: percent(Math.exp(node.score)) })));
-  parts.push(...evidenceNotes(lane, step, node));
-  if (node.also_proposed_by.length) {
-    const names = node.also_proposed_by.map((id) => lane.proposers.named(id).label).join(", ");
-    parts.push(h("div", { class: "card-note" }, say("also_by", { names })));
-  }
-  parts.push(...place(lane, index, step, i));
-  return parts;
+  const node = i ? step.nodes[i] : null; // a candidate, neither the root nor the target's own token
+  const state = phase === 1 && node ? "proposed" : stateOf(step, i);
+  const proposer = proposerIn(lane, index, i);
+  const head = h("div", { class: `card-head ${proposer.classes}` }, markerSample(proposer), h("bdi", { class: "mono" }, nameIn(lane, index, i)),
+    node && h("span", { title: proposer.sentence }, proposer.label), h("span", { class: `card-state ${state}` }, say(`state_${state}`)));
+  if (!node) return [head, h("p", null, reasonOf(lane, step, i))];
+  const also = node.also_proposed_by.map((id) => lane.proposers.named(id).label).join(", ");
+  const { temperature, seed } = lane.header.sampling;
+  const position = lane.header.num_prompt_tokens + lane.countAfter(index - 1) + node.depth - 1;
+  const place = { level: node.depth, pass: node.draft_pass, token: node.token_id };
+  return [head, phase > 1 && h("p", null, reasonOf(lane, step, i)), bar(say("draft_bar"), node.draft_prob, `fill-${proposer.hue}`),
+    phase > 1 && bar(say("target_bar"), node.target_prob, "fill-ink"),
+    cardNote(say("path_estimate", { percent: percent(Math.exp(node.score)) })), ...evidenceNotes(lane, step, node),
+    also && cardNote(say("also_by", { names: also })), cardNote(say(node.draft_pass ? "place" : "place_free", place)),
+    temperature > 0 && cardNote(say("drawn_with", { seed, position }))].filter(Boolean);
 }
 
 export class Card {
@@ -110,7 +81,7 @@ export class Card {
 
   show(id, near) {
     if (this.pinned !== null) return;
-    this.box.replaceChildren(...cardContent(this.lane, this.index, id, this.phase));
+    this.fill(id);
     this.box.hidden = false;
     this.place(near);
   }
@@ -119,10 +90,9 @@ export class Card {
     const same = this.pinned === id;
     this.close();
     if (same) return;
+    this.show(id, near);
     this.pinned = id;
     this.box.classList.add("pinned");
-    this.fill(id);
-    this.box.hidden = false;
     this.place(near);
   }
 
@@ -136,5 +106,3 @@ export class Card {
     this.box.hidden = true;
   }
 }
-
-export const reasonOf = reason;

@@ -1,8 +1,7 @@
-// What a method records of a candidate beside its chances. A router's weights are drawn, its experts' parts are named, and
-// what this page does not know is listed by name; the length of a row says how many experts there are.
+// What a method records of a candidate beside its chances: a router's weights, its experts' parts, and what this page does not know.
 
 import { h, percent, say } from "../base/dom.js";
-import { nameOf } from "../data/history.js";
+import { nameIn } from "../data/history.js";
 
 const WEIGHTS = "router_weights";
 const PARTS = "expert_contributions";
@@ -27,18 +26,18 @@ export function weightBar(lane, node) {
     weightsOf(node).map(part));
 }
 
+export const cardNote = (text) => h("div", { class: "card-note" }, text);
+
 // The card's lines about a node, as elements
 export function evidenceNotes(lane, step, node) {
   const { [PARTS]: parts, twin } = node.evidence;
-  const note = (text) => h("div", { class: "card-note" }, text);
-  const notes = weightsOf(node) ? [weightBar(lane, node), note(weightsLine(lane, node))] : [];
-  if (parts) notes.push(note(say("contribution_line", { experts: experts(lane, parts, signed) })));
+  const notes = weightsOf(node) ? [weightBar(lane, node), cardNote(weightsLine(lane, node))] : [];
+  if (parts) notes.push(cardNote(say("contribution_line", { experts: experts(lane, parts, signed) })));
   const other = twin && step.nodes[twin[0]];
-  if (other && other !== node) notes.push(note(say("twin_line", { token: `“${nameOf(lane, other.token_id, other.piece)}”` })));
+  if (other && other !== node) notes.push(cardNote(say("twin_line", { token: `“${nameIn(lane, step.index, twin[0])}”` })));
   for (const [name, values] of Object.entries(node.evidence)) {
-    if (!NOT_LISTED.includes(name)) {
-      notes.push(note(say("evidence_line", { name: name.replaceAll("_", " "), values: values.map(digits).join(", ") })));
-    }
+    if (NOT_LISTED.includes(name)) continue;
+    notes.push(cardNote(say("evidence_line", { name: name.replaceAll("_", " "), values: values.map(digits).join(", ") })));
   }
   return notes;
 }

@@ -1,19 +1,15 @@
 // Where each node of a draft tree stands: O(nodes), the same rule for 8 and 64, and never by verdict in phase 1.
 
-import { deliveredPath, depthOf, endOf } from "../data/history.js";
+import { bonusDelivered, deliveredPath, endOf } from "../data/history.js";
 
 // Children of each node, best path score first, ties by token id
 export function childrenOf(nodes) {
-  const children = nodes.map(() => []);
-  nodes.forEach((node, i) => node.parent >= 0 && children[node.parent].push(i));
-  children.forEach((list) => list.sort((a, b) => nodes[b].score - nodes[a].score
+  const below = Map.groupBy(nodes.keys(), (i) => nodes[i].parent);
+  return nodes.map((_, i) => (below.get(i) || []).sort((a, b) => nodes[b].score - nodes[a].score
     || nodes[a].token_id - nodes[b].token_id));
-  return children;
 }
 
-function subtreeSize(children, i) {
-  return 1 + children[i].reduce((sum, child) => sum + subtreeSize(children, child), 0);
-}
+const subtreeSize = (children, i) => 1 + children[i].reduce((sum, child) => sum + subtreeSize(children, child), 0);
 
 // Node indices folded away with their subtrees, so that at most `most` rows remain
 function folded(step, children, most, phase, opened) {
@@ -40,7 +36,7 @@ function folded(step, children, most, phase, opened) {
   return hidden;
 }
 
-// Places for all visible nodes: {places: Map(index → {column, row}), pills: [{parent, members}], rows, columns, bonus, end, last}:
+// Places for all visible nodes: {places: Map(index → {column, row}), pills: [{parent, members}], rows, bonus, end, last}:
 // the accepted path ends at `end`, and what of it came into the answer at `last`
 export function layoutTree(step, { phase = 3, most = Infinity, opened = new Set() } = {}) {
   const children = childrenOf(step.nodes);
@@ -66,13 +62,13 @@ export function layoutTree(step, { phase = 3, most = Infinity, opened = new Set(
     }
   };
   walk(0, 0, 0);
-  return { places, pills, rows: used + 1, depth: depthOf(step), bonus, end, last: deliveredPath(step).pop() ?? 0, children };
+  return { places, pills, rows: used + 1, bonus, end, last: deliveredPath(step).pop() ?? 0, children };
 }
 
-// What became of a candidate: "root", "accepted", "cut" (right, but after the answer's end), "refused" (its parent was
-// kept) or "not_reached"
+// What became of a node: "root", "accepted", "cut" (right, but after the end), "refused" (its parent was kept), "not_reached", "bonus"
 export function stateOf(step, i) {
   if (i === 0) return "root";
+  if (i === "bonus") return bonusDelivered(step) ? "bonus" : "cut";
   const place = step.accepted_path.indexOf(i);
   if (place >= 0) return place < step.committed_ids.length ? "accepted" : "cut";
   const { parent } = step.nodes[i];

@@ -3,12 +3,11 @@
 import { s } from "../base/dom.js";
 
 function polygon(count, radius, turn, inner) {
-  const corners = [];
-  for (let i = 0; i < count; i += 1) {
+  const corners = Array.from({ length: count }, (_, i) => {
     const angle = turn + (i * 2 * Math.PI) / count;
     const r = inner && i % 2 ? inner : radius;
-    corners.push(`${(r * Math.cos(angle)).toFixed(2)},${(r * Math.sin(angle)).toFixed(2)}`);
-  }
+    return `${(r * Math.cos(angle)).toFixed(2)},${(r * Math.sin(angle)).toFixed(2)}`;
+  });
   return `M${corners.join("L")}Z`;
 }
 

@@ -1,70 +1,57 @@
-// A step in rows. The ladder is for narrow screens: the kept path from top to bottom, a row a level, with what was refused there beside
-// it. The list is for reading and screen readers: the whole tree, nested, in the same order and the same words as the cards.
+// A step in rows: for narrow screens a ladder, the kept path with what was refused beside it; for screen readers the whole tree, nested.
 
 import { h, percent, say } from "../base/dom.js";
-import { bonusDelivered, depthOf, endOf, nameOf, shown } from "../data/history.js";
-import { TARGET } from "../data/methods.js";
+import { endOf, nameIn, proposerIn, shown } from "../data/history.js";
 import { reasonOf } from "./card.js";
 import { childrenOf, stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";
 
 const MOST_CHIPS = 4;
 
+const nameShown = (...node) => shown(nameIn(...node));
+const sampleOf = (lane, index, i, phase, state) =>
+  markerSample(proposerIn(lane, index, i), phase === 3 && i !== "bonus" && state !== "accepted");
+
 // In phase 1 a row holds a level's best guesses, in the order of the draft's score; then kept ones come first
 export function ladder(lane, index, phase, card) {
   const step = lane.steps[index];
-  const token = (i, state) => {
-    const node = step.nodes[i];
+  const token = (i) => {
+    const state = phase === 1 ? "proposed" : stateOf(step, i);
     return h("button", { class: `rung-token ${state}`, "data-node": i, onclick: (event) => card.pin(i, event.currentTarget) },
-      markerSample(lane.proposers.of(node), phase === 3 && state !== "accepted"), h("bdi", null, shown(nameOf(lane, node.token_id, node.piece))));
+      sampleOf(lane, index, i, phase, state), h("bdi", null, nameShown(lane, index, i)));
   };
-  const row = (level, nodes) => {
-    const more = nodes.length - MOST_CHIPS;
-    return h("li", { class: "rung" }, h("span", { class: "muted tabular" }, String(level)),
-      nodes.slice(0, MOST_CHIPS).map((i) => token(i, phase === 1 ? "proposed"
-      : stateOf(step, i))), more > 0 ? h("span", { class: "muted small" }, `+${more}`) : null);
-  };
-  const rows = [];
+  const rung = (sign, nodes, more) => h("li", { class: "rung" }, h("span", { class: "muted tabular" }, sign),
+    nodes.slice(0, MOST_CHIPS).map(token), more && h("span", { class: "muted small" }, more));
+  const level = (nodes, depth) => rung(depth + 1, nodes, nodes.length > MOST_CHIPS && `+${nodes.length - MOST_CHIPS}`);
+  const levels = [];
   if (phase === 1) {
-    const levels = Array.from({ length: depthOf(step) }, () => []);
-    step.nodes.forEach((node, i) => i && levels[node.depth - 1].push(i));
-    levels.forEach((nodes, depth) => rows.push(row(depth + 1, nodes.sort((a, b) => step.nodes[b].score - step.nodes[a].score))));
+    step.nodes.forEach((node, i) => i && (levels[node.depth - 1] ??= []).push(i));
+    levels.forEach((nodes) => nodes.sort((a, b) => step.nodes[b].score - step.nodes[a].score));
   } else {
     const children = childrenOf(step.nodes);
     [0, ...step.accepted_path].forEach((parent, depth) => {
       const kept = step.accepted_path[depth];
-      const refused = children[parent].filter((i) => i !== kept);
-      if (children[parent].length) rows.push(row(depth + 1, kept === undefined ? refused : [kept, ...refused]));
+      if (children[parent].length) levels.push(children[parent].toSorted((a, b) => (b === kept) - (a === kept)));
     });
-    rows.push(h("li", { class: "rung" }, h("span", { class: "muted" }, "+"), h("button", { class: `rung-token ${bonusDelivered(step) ? "accepted" : "cut"}`,
-      "data-node": "bonus", onclick: (event) => card.pin("bonus", event.currentTarget) }, markerSample(TARGET),
-    h("bdi", null, shown(nameOf(lane, step.bonus_token_id, step.bonus_piece)))), h("span", { class: "muted small" }, say("target"))));
   }
-  return h("ol", { class: "ladder", "data-step": index, "aria-label": say("draft_tree") }, rows);
+  return h("ol", { class: "ladder", "data-step": index, "aria-label": say("draft_tree") }, levels.map(level),
+    phase > 1 && rung("+", ["bonus"], say("target")));
 }
 
 export function treeList(lane, index, phase) {
   const step = lane.steps[index];
   const children = childrenOf(step.nodes);
+  if (phase === 3) children[endOf(step)].push("bonus");
+  const about = (node, label) => `${label} · ${say("draft_bar")} ${percent(node.draft_prob)}`
+    + (phase > 1 ? ` · ${say("target_bar")} ${percent(node.target_prob)} · ` : "");
   const item = (i) => {
-    const node = step.nodes[i];
-    const proposer = lane.proposers.of(node);
+    const node = step.nodes[i]; // none for the target's own token
     const state = phase === 1 ? "proposed" : stateOf(step, i);
-    const line = h("div", { class: `list-line ${phase === 3 ? state : ""}` },
-      markerSample(proposer, phase === 3 && state !== "accepted"),
-      h("bdi", { class: "mono list-token" }, shown(nameOf(lane, node.token_id, node.piece))), " ",
-      h("span", { class: "muted" }, `${proposer.label} · ${say("draft_bar")} ${percent(node.draft_prob)}`,
-        phase > 1 ? ` · ${say("target_bar")} ${percent(node.target_prob)} · ${say(`state_${state}`)}. ${reasonOf(lane, step, i)}` : ""));
-    return h("li", null, line, list(children[i], i));
+    return h("li", null, h("div", { class: `list-line ${phase === 3 ? state : ""}` }, sampleOf(lane, index, i, phase, state),
+      h("bdi", { class: "mono list-token" }, nameShown(lane, index, i)), " ",
+      h("span", { class: "muted" }, node && about(node, proposerIn(lane, index, i).label),
+        phase > 1 && `${say(`state_${state}`)}. ${reasonOf(lane, step, i)}`)), node && list(children[i]));
   };
-  const end = endOf(step);
-  const bonus = () => h("li", null,
-    h("div", { class: `list-line ${bonusDelivered(step) ? "" : "cut"}` }, markerSample(TARGET),
-    h("bdi", { class: "mono list-token" }, shown(nameOf(lane, step.bonus_token_id, step.bonus_piece))), " ",
-    h("span", { class: "muted" }, bonusDelivered(step) ? `${say("state_bonus")}. ${say("why_bonus")}` : `${say("state_cut")}. ${say("why_bonus_cut")}`)));
-  const list = (members, parent) => {
-    const added = phase === 3 && parent === end ? bonus() : null;
-    return members.length || added ? h("ul", null, members.map(item), added) : null;
-  };
-  return h("div", { class: "tree-list" }, list(children[0], 0));
+  const list = (members) => (members.length ? h("ul", null, members.map(item)) : null);
+  return h("div", { class: "tree-list" }, list(children[0]));
 }

@@ -3,8 +3,7 @@
 
 import { keepingFocus, pageScale, reducedMotion, s, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
-import { bonusDelivered, depthOf, leavesOf, nameOf, rootName, shown } from "../data/history.js";
-import { TARGET } from "../data/methods.js";
+import { bonusDelivered, depthOf, leavesOf, nameIn, nameOf, proposerIn, shown } from "../data/history.js";
 import { isFromPair } from "./evidence.js";
 import { layoutTree, stateOf } from "./layout.js";
 import { marker, markerNumber } from "./marker.js";
@@ -16,7 +15,10 @@ const PILL = 24; // and where branches after it may be folded away
 const ROW = 19; // the least height of a row
 const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
+let family = ""; // of the names' type, which stays
 const measuring = document.createElement("canvas").getContext("2d");
+
+const measure = (text) => measuring.measureText(text).width;
 
 // What is played lands level by level
 const levelOf = ({ column }) => `--level:${column}`;
@@ -36,8 +38,7 @@ export class TreeView {
     this.openedStep = null;
   }
 
-  // `shown`: {lane, index, phase, showAll, spaces; played: guesses and checks come one after the other; whole: as wide as
-  // its names need}
+  // `shown`: {lane, index, phase, showAll, spaces; played: guesses and checks come in turn; whole: as wide as its names need}
   draw(shown) {
     const { lane, index } = shown;
     const step = lane.steps[index];
@@ -57,24 +58,21 @@ export class TreeView {
     const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
     const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
     const row = clamp(least, room / plan.rows, 56 * scale);
-    const total = { width: Math.max(width, this.starts.at(-1)), height: top + plan.rows * row + 20 * scale };
+    const total = { width: Math.max(width, this.starts.at(-1)), height: Math.max(height, top + plan.rows * row + 20 * scale) };
     Object.assign(this, { plan, row, top, width: total.width });
-    const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}${shown.played ? " played" : ""}`,
+    this.labels = this.measureLabels();
+    const svg = s("svg", { width: total.width, height: total.height, class: `tree phase-${shown.phase}${shown.played ? " played" : ""}`,
       role: plan.pills.length ? "group" : "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
       "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
-      style: `--label:${this.font}px` });
-    this.labels = this.measureLabels();
-    svg.append(this.columnHeads(), this.edges(), this.nodes());
-    if (shown.phase > 1) svg.append(this.choices());
-    if (shown.phase === 3 && !bonusDelivered(step)) svg.append(this.answerEnd(Math.max(total.height, height)));
+      style: `--label:${this.font}px` }, this.columnHeads(), this.edges(), this.nodes(), shown.phase > 1 && this.choices(),
+    shown.phase === 3 && !bonusDelivered(step) && this.answerEnd(total.height));
     keepingFocus(this.host, () => this.host.replaceChildren(svg));
     this.svg = svg;
     if (before) this.move(before);
   }
 
-  // Sets how large type and marks are and where each level starts, whatever the verdict: as large as all trees of the lane
-  // have room, so that steps look alike, and levels as far apart as their names need. Where these do not fit, the step
-  // gets smaller, and then its longest names are cut.
+  // Sets how large type and marks are and where levels start, whatever the verdict: as large as all trees of the lane have room, so that
+  // steps look alike, and levels as far apart as names need. Where these do not fit, the step gets smaller, then its longest names are cut.
   setScale(width, height) {
     const { lane } = this.shown;
     const usual = pageScale();
@@ -85,7 +83,7 @@ export class TreeView {
     const folds = !this.shown.showAll && leavesOf(this.step) + 1 > height / usual / ROW;
     const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
     nodes.forEach((node, i) => {
-      const wide = this.measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length
+      const wide = measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length
         + (folds && branches.get(i)?.length > 1 ? PILL : 0);
       needed[node.depth] = Math.max(needed[node.depth], wide);
     });
@@ -103,7 +101,8 @@ export class TreeView {
   setType(scale) {
     this.scale = scale;
     this.font = 16 * scale;
-    measuring.font = `600 ${this.font}px ${getComputedStyle(this.host).getPropertyValue("--sans") || "sans-serif"}`;
+    family ||= getComputedStyle(this.host).getPropertyValue("--sans");
+    measuring.font = `600 ${this.font}px ${family || "sans-serif"}`;
   }
 
   // Where each node stands, by its id
@@ -136,23 +135,17 @@ export class TreeView {
   }
 
   nameAt(i) {
-    const { lane, index } = this.shown;
-    const node = this.step.nodes[i];
-    return this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
+    return this.named(nameIn(this.shown.lane, this.shown.index, i));
   }
 
   named(name) {
     return this.shown.spaces ? name : shown(name);
   }
 
-  measure(text) {
-    return measuring.measureText(text).width;
-  }
-
   fit(text, room) {
-    if (this.measure(text) <= room) return text;
-    let most = Math.max(3, Math.floor(room / this.measure("m")) + 1);
-    while (most > 3 && this.measure(cut(text, most)) > room) most -= 1;
+    if (measure(text) <= room) return text;
+    let most = Math.max(3, Math.floor(room / measure("m")) + 1);
+    while (most > 3 && measure(cut(text, most)) > room) most -= 1;
     return cut(text, most);
   }
 
@@ -171,7 +164,7 @@ export class TreeView {
       const number = lane.proposers.of(node).number.length * 6 * this.scale;
       const text = this.fit(name, room - number - (pill ? 24 * this.scale : 0));
       const start = this.place(spot).x + this.size(i) / 2 + 5 * this.scale + number;
-      labels.set(i, { text, start, end: start + this.measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0), pill });
+      labels.set(i, { text, start, end: start + measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0), pill });
     }
     return labels;
   }
@@ -220,48 +213,38 @@ export class TreeView {
     }
     if (this.plan.bonus) {
       const from = { x: this.labels.get(this.plan.end).end, y: this.place(this.plan.places.get(this.plan.end)).y };
-      drawn.push([3, s("path", { class: `edge ${this.bonusState()}`, d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale) })]);
+      drawn.push([3, s("path", { class: `edge ${stateOf(this.step, "bonus")}`, d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale) })]);
     }
     drawn.sort((a, b) => a[0] - b[0]).forEach(([, path]) => group.append(path));
     return group;
   }
 
-  node(id, spot, proposer, size, text, state) {
+  node(id, spot, size, text) {
+    const { lane, index, phase } = this.shown;
     const { x, y } = this.place(spot);
-    const mark = marker(proposer, size);
-    const number = markerNumber(proposer, size, 9 * this.scale);
-    const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": this.shown.phase > 1 ? state : null, style: levelOf(spot) });
+    const proposer = proposerIn(lane, index, id);
+    const state = phase === 1 && id ? "proposed" : stateOf(this.step, id);
     const reach = 12 * this.scale;
-    for (const one of [mark, number]) if (one) one.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
-    group.append(s("rect", { class: "reach", x: x - reach, y: y - Math.max(this.row / 2, 8), height: Math.max(this.row, 16),
-      width: Math.max(24, text.end - x + reach) }), mark,
-      s("text", { x: text.start, y: y + this.font * 0.35 }, text.text), number);
-    group.addEventListener("pointerenter", () => this.card.show(id, group));
-    group.addEventListener("pointerleave", () => this.card.leave());
-    group.addEventListener("click", () => this.card.pin(id, group));
+    const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": phase > 1 ? state : null, style: levelOf(spot),
+      onpointerenter: () => this.card.show(id, group), onpointerleave: () => this.card.leave(), onclick: () => this.card.pin(id, group) },
+    s("rect", { class: "reach", x: x - reach, y: y - Math.max(this.row / 2, 8), height: Math.max(this.row, 16),
+      width: Math.max(24, text.end - x + reach) }), s("text", { x: text.start, y: y + this.font * 0.35 }, text.text),
+    s("g", { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` }, marker(proposer, size), markerNumber(proposer, size, 9 * this.scale)));
     return group;
-  }
-
-  bonusState() {
-    return bonusDelivered(this.step) ? "bonus" : "cut";
   }
 
   nodes() {
     const group = s("g", { class: "nodes" });
     for (const [i, spot] of this.plan.places) {
-      const node = this.step.nodes[i];
       const text = this.labels.get(i);
-      const state = this.shown.phase === 1 && i ? "proposed" : stateOf(this.step, i);
-      group.append(this.node(i, spot, this.shown.lane.proposers.of(node), this.size(i), text, state));
+      group.append(this.node(i, spot, this.size(i), text));
       if (text.pill) group.append(this.pill(i, spot, text));
     }
     if (this.plan.bonus) {
       const { x } = this.place(this.plan.bonus);
       const start = x + 14 * this.scale;
-      const name = this.named(nameOf(this.shown.lane, this.step.bonus_token_id, this.step.bonus_piece));
-      const text = this.fit(name, this.width - x - 24 * this.scale);
-      const words = { text, start, end: start + this.measure(text) };
-      group.append(this.node("bonus", this.plan.bonus, TARGET, 15 * this.scale, words, this.bonusState()));
+      const text = this.fit(this.nameAt("bonus"), this.width - x - 24 * this.scale);
+      group.append(this.node("bonus", this.plan.bonus, 15 * this.scale, { text, start, end: start + measure(text) }));
     }
     return group;
   }
@@ -272,21 +255,16 @@ export class TreeView {
     const x = text.end - width - 1;
     const { size, members } = text.pill;
     const tokens = members.map((i) => this.nameAt(i)).join("  ");
-    const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-step": this.shown.index, "data-parent": parent, "data-size": size },
-      s("title", null, say("folded", { n: size, tokens })),
-      s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
-      s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`));
-    const open = () => {
+    const open = (event) => {
+      if (event.key && !["Enter", " "].includes(event.key)) return;
+      event.preventDefault();
       this.opened.add(parent);
       this.draw(this.shown);
     };
-    group.addEventListener("click", open);
-    group.addEventListener("keydown", (event) => {
-      if (!["Enter", " "].includes(event.key)) return;
-      event.preventDefault();
-      open();
-    });
-    return group;
+    return s("g", { class: "pill", role: "button", tabindex: 0, "data-step": this.shown.index, "data-parent": parent, "data-size": size,
+      onclick: open, onkeydown: open },
+    s("title", null, say("folded", { n: size, tokens })), s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
+    s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`));
   }
 
   // Where the target's choice along the accepted path is no candidate, a ghost label names it
@@ -318,7 +296,7 @@ export class TreeView {
     const group = s("g", { class: "verdict" });
     const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
     const x = end.x - 20 * this.scale;
-    const fits = x + this.measure(say("cut_here")) < this.width;
+    const fits = x + measure(say("cut_here")) < this.width;
     group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
       s("text", { x: x + (fits ? 4 : -4), y: height - 4 * this.scale, class: "border-words", "text-anchor": fits ? "start" : "end" }, say("cut_here")));
     return group;
@@ -339,14 +317,12 @@ export class TreeView {
 
   // Marks nodes, and no others
   light(members) {
-    this.host.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
-    members.forEach((i) => this.element(i)?.classList.add("lit"));
+    this.host.querySelectorAll(".node").forEach((node) => node.classList.toggle("lit", members.includes(Number(node.dataset.node))));
   }
 
   // Where the arrow keys stand
   focus(id) {
-    this.host.querySelectorAll(".focused").forEach((node) => node.classList.remove("focused"));
-    this.element(id)?.classList.add("focused");
+    this.host.querySelectorAll(".node").forEach((node) => node.classList.toggle("focused", node.dataset.node === String(id)));
     this.focused = id === "bonus" ? 0 : id;
   }
 

@@ -2,6 +2,7 @@
 
 import { filledBar, h, percent, say } from "../base/dom.js";
 import { placeCard } from "../base/frame.js";
+import { goOnFrom } from "../chat/asking.js";
 import { screen } from "../page/machine.js";
 import { nameOf } from "../data/history.js";
 
@@ -15,9 +16,9 @@ function whyItCame(lane, index, rank) {
 }
 
 export class Alternatives {
-  // `wordAt(index)` is a word's element; `goOn(run, index, id)` goes on from a token in its place
-  constructor(host, wordAt, goOn) {
-    Object.assign(this, { wordAt, goOn });
+  // `wordAt(index)` is a word's element
+  constructor(host, wordAt) {
+    this.wordAt = wordAt;
     this.box = h("div", { class: "alternatives", popover: "auto", role: "dialog", "aria-label": say("alternatives"),
       onkeydown: (event) => this.onKey(event), ontoggle: ({ newState }) => newState === "closed" && this.mark(null) });
     host.append(this.box);
@@ -51,7 +52,7 @@ export class Alternatives {
     const found = run.alternativesAt(index);
     const own = lane.tokens[index];
     const close = h("button", { class: "card-close icon-button", "aria-label": say("close"), onclick: () => this.box.hidePopover() }, "×");
-    const head = h("div", { class: "card-head" }, h("bdi", { class: "mono" }, nameOf(lane, own.id, own.bytes)));
+    const head = h("div", { class: "card-head" }, h("bdi", { class: "mono" }, nameOf(lane, own.id, own.piece)));
     if (!found) return [head, h("p", null, say("alternatives_none")), close];
     const [came, ...likeliest] = found.tokens;
     const all = likeliest.some(([id]) => id === came[0]) ? likeliest : [...likeliest, came];
@@ -73,7 +74,7 @@ export class Alternatives {
     if (!live) return h("div", { class: "alternative" }, parts);
     const go = () => {
       this.box.hidePopover();
-      this.goOn(this.run, this.index, id);
+      goOnFrom(this.run, this.index, id);
     };
     return h("button", { class: "alternative", "data-id": id, disabled: Boolean(lane.header.special_tokens[String(id)]), onclick: go,
       "aria-label": say("go_on_with", { token: `“${token}”`, percent: percent(chance) }) }, parts);

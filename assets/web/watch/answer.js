@@ -10,19 +10,18 @@ import { BlockWriter, blocksOf, repeatsItself } from "./formatted.js";
 
 const STACKED = /\p{M}{4}/u; // marks on marks, which would reach over the lines around them
 
-const ascii = (byte) => byte < 0x80;
-
 // Up to which of the first `count` tokens units stay whatever follows. Between two ASCII characters, other than a line
 // feed after a carriage return, there is always a border of characters.
 function settledBefore(tokens, count) {
   for (let i = count - 1; i > 0; i -= 1) {
     const [before, after] = [tokens[i - 1], tokens[i]];
-    const border = before.bytes.length && after.bytes.length && !before.special && !after.special
-      && ascii(before.bytes[before.bytes.length - 1]) && ascii(after.bytes[0]) && after.bytes[0] !== 0x0a;
-    if (border) return i;
+    const ascii = before.bytes.at(-1) < 0x80 && after.bytes[0] < 0x80; // neither is empty
+    if (ascii && !before.special && !after.special && after.bytes[0] !== 0x0a) return i;
   }
   return 0;
 }
+
+const isSame = (before, block) => before.base === block?.base && JSON.stringify(before.node) === JSON.stringify(block.node);
 
 export class AnswerView {
   // `onToken` is told the place of a token that somebody presses
@@ -47,8 +46,7 @@ export class AnswerView {
     const tokens = lane.tokens.slice(from, count);
     this.patch(withSpecials(unitsOf(tokens), tokens).map((unit) => this.describe(unit, tokens, from, live)), from);
     this.select(selected);
-    const words = [tail, tail !== undefined && repeatsItself(this.source) ? say("repeats_itself") : ""].filter(Boolean).join(" ");
-    setText(this.tail, words);
+    setText(this.tail, [tail, tail !== undefined && repeatsItself(this.source) && say("repeats_itself")].filter(Boolean).join(" "));
   }
 
   describe(unit, tokens, start, live) {
@@ -75,11 +73,19 @@ export class AnswerView {
     for (const unit of units.slice(same)) at = (unit.at = at) + unit.text.length;
     const whole = blocks.findIndex((block) => block.end >= changed);
     const stay = Math.max(0, (whole < 0 ? blocks.length : whole) - (this.formatted ? 1 : 0));
-    blocks.splice(stay).forEach(({ element }) => element.remove());
-    this.write(stay ? blocks[stay - 1].end : 0);
+    const gone = blocks.splice(stay);
+    const start = blocks.at(-1)?.end ?? 0;
+    const parsed = blocksOf(this.source.slice(start), start, this.formatted);
+    // That last one mostly is as it was
+    if (gone[0]?.end < changed && isSame(gone[0], parsed[0])) {
+      blocks.push(gone.shift());
+      parsed.shift();
+    }
+    gone.forEach(({ element }) => element.remove());
+    this.write(parsed, blocks.at(-1)?.end ?? 0);
   }
 
-  write(start) {
+  write(parsed, start) {
     const { units, source, text } = this;
     let next = units.findIndex((unit) => unit.at + unit.text.length > start || (!unit.text && unit.at >= start));
     let written = start;
@@ -96,7 +102,7 @@ export class AnswerView {
     };
     const writer = new BlockWriter(source, write, copied);
     let last = text;
-    for (const block of blocksOf(source.slice(start), start, this.formatted)) {
+    for (const block of parsed) {
       block.element = writer.block(block);
       last = writer.last;
       text.append(block.element);
@@ -121,16 +127,11 @@ export class AnswerView {
 
   // One character over several tokens: drawn once, with one hoverable underline segment per token
   spread(unit) {
-    const count = unit.last - unit.first + 1;
-    const shared = h("span", { class: `token spread ${unit.proposers[0].classes} ${unit.state === "open" ? "unfinished" : ""}`, "data-step": unit.step });
-    shared.append(unit.text);
-    for (let i = 0; i < count; i += 1) {
-      const bytes = spacedHex(this.lane.tokens[unit.first + i].bytes);
-      shared.append(h("i", { class: `segment ${unit.proposers[i].classes}`, "data-token": unit.first + i,
-        title: say("bytes_part", { bytes, part: i + 1, parts: count }),
-        style: `left:${(100 * i) / count}%;width:${100 / count}%` }));
-    }
-    return shared;
+    const parts = unit.last - unit.first + 1;
+    return h("span", { class: `token spread ${unit.proposers[0].classes} ${unit.state === "open" ? "unfinished" : ""}`, "data-step": unit.step },
+      unit.text, unit.proposers.map(({ classes }, i) => h("i", { class: `segment ${classes}`, "data-token": unit.first + i,
+        title: say("bytes_part", { bytes: spacedHex(this.lane.tokens[unit.first + i].bytes), part: i + 1, parts }),
+        style: `left:${(100 * i) / parts}%;width:${100 / parts}%` })));
   }
 }
 
@@ -143,10 +144,10 @@ function withSpecials(pieces, tokens) {
 
 function token(unit, text) {
   const [{ classes, number }] = unit.proposers;
-  const element = h("span", { class: `token ${classes}`, "data-number": number || null, "data-token": unit.first, "data-step": unit.step });
-  if (STACKED.test(text)) element.classList.add("stacked");
-  if (unit.state === "open") element.classList.add("unfinished");
-  else addText(element, text);
+  const [stacked, open] = [STACKED.test(text) && "stacked", unit.state === "open" && "unfinished"];
+  const element = h("span", { class: ["token", classes, stacked, open].filter(Boolean).join(" "), "data-number": number || null,
+    "data-token": unit.first, "data-step": unit.step });
+  if (!open) addText(element, text);
   return element;
 }
 

@@ -18,6 +18,7 @@ export function fly({ root, answerText, treeHost, ladderHost }, { main, index, s
     if (!from || to.top < box.top - 8 || to.bottom > box.bottom + 8 || step.nodes.length < 2) return;
     const start = from.getBoundingClientRect();
     const word = h("span", { class: "flying", style: `left:${to.left - frame.left}px;top:${to.top - frame.top}px` }, token.textContent);
+    word.lands = token;
     root.append(word);
     const timing = { duration: FLIGHT_MS, delay: i * APART_MS, easing: "ease-in-out", fill: "backwards" };
     token.animate([{ opacity: 0 }, { opacity: 0, offset: 0.95 }, { opacity: 1 }], timing);
@@ -25,3 +26,6 @@ export function fly({ root, answerText, treeHost, ladderHost }, { main, index, s
       .then(() => word.remove(), () => word.remove());
   });
 }
+
+// A word whose place in the answer was written anew stands there already
+export const land = ({ root }) => root.querySelectorAll(".flying").forEach((word) => word.lands.isConnected || word.remove());

@@ -58,14 +58,12 @@ export class BlockWriter {
   asWritten(element, start, end) {
     this.write(element, start, true);
     this.write(element, end, false);
-    this.last = element;
-    return element;
+    return (this.last = element);
   }
 
   hidden(element, end) {
     this.write(element, end, true);
-    this.last = element;
-    return element;
+    return (this.last = element);
   }
 
   // A node's value, whose characters stand in its source in the same order, with signs between them
@@ -80,8 +78,7 @@ export class BlockWriter {
       while (i + 1 < value.length && at < end && this.source[at] === value[i + 1]) [i, at] = [i + 1, at + 1];
       this.write(element, at, false);
     }
-    this.last = element;
-    return element;
+    return (this.last = element);
   }
 
   code(node, start, end) {

@@ -1,14 +1,14 @@
 // Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
 
 import { counted, h, milliseconds, number, percent, rate, say } from "../base/dom.js";
-import { nameOf, rootName } from "../data/history.js";
+import { nameIn } from "../data/history.js";
 import { isFromPair, weightBar, weightsOf } from "../tree/evidence.js";
 import { maskCell, maskTable, seenBy } from "../tree/mask.js";
 
 // For each candidate what it may look at: the text so far and its own ancestors
 export function drawMask(host, lane, index) {
   const { nodes } = lane.steps[index];
-  const names = nodes.map((node, i) => (i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index)));
+  const names = nodes.map((_, i) => nameIn(lane, index, i));
   const seen = nodes.map((_, i) => seenBy(nodes, i));
   host.replaceChildren(h("p", { class: "muted" }, say("mask_hint")), maskTable(names, (i, j) => maskCell(seen[i].has(j), i === j)));
 }

@@ -1,6 +1,6 @@
 // Tokens over own seconds as stair lines, all lanes on one axis; or the smoothed speed.
 
-import { rate, say, watchSeen } from "../base/dom.js";
+import { rate, say } from "../base/dom.js";
 import { metrics } from "../data/metrics.js";
 import { moves, redrawNow } from "../page/machine.js";
 import { fileName } from "../page/save.js";
@@ -16,26 +16,16 @@ const MODES = { tokens: "plot_y", speed: "plot_rate" };
 
 // Points of a lane's first steps; of many steps only every n-th
 function points(lane, steps, { mode, growing }) {
-  const found = { x: [], y: [] };
-  const add = (x, y) => {
-    found.x.push(x);
-    found.y.push(y);
-  };
-  if (mode === "tokens") add(0, lane.lead);
   const every = Math.max(1, Math.ceil(steps / (growing ? GROWING_POINTS : MOST_POINTS)));
-  for (let i = 0; i < steps; i += 1) {
-    if (i % every && i !== steps - 1) continue;
-    if (mode === "tokens") add(lane.seconds[i], lane.counts[i]);
-    else if (lane.seconds[i] > FIRST_SECONDS) add(lane.seconds[i], metrics.smoothSpeed(lane, i));
-  }
-  return found;
+  const shown = [...lane.seconds.keys()].filter((i) => i < steps && (i % every === 0 || i === steps - 1));
+  if (mode === "tokens") return { x: [0, ...shown.map((i) => lane.seconds[i])], y: [lane.lead, ...shown.map((i) => lane.counts[i])] };
+  const telling = shown.filter((i) => lane.seconds[i] > FIRST_SECONDS);
+  return { x: telling.map((i) => lane.seconds[i]), y: telling.map((i) => metrics.smoothSpeed(lane, i)) };
 }
 
 // Where an axis ends. While lines grow it leaves room for what comes, so that it seldom changes
-function axisTo(least, highest, { growing }) {
-  const end = Math.max(least, highest);
-  return growing ? least * ROOM ** Math.ceil(Math.log(end / least) / Math.log(ROOM)) : end;
-}
+const axisTo = (least, highest, { growing }) =>
+  Math.max(least, growing ? least * ROOM ** Math.ceil(Math.log(highest / least) / Math.log(ROOM)) : highest);
 
 // The highest value of the y axis: it leaves room for all tokens of an answer, of which a playing time shows the first
 function topOf(lines, shown) {
@@ -49,15 +39,14 @@ export class Plot {
   constructor(host) {
     this.figure = new Figure(host, () => redrawNow());
     this.seen = true; // whether any of it is on screen
-    watchSeen(host, (seen) => {
+    new IntersectionObserver((changes) => {
       const before = this.seen;
-      this.seen = seen;
-      if (seen && !before) redrawNow();
-    });
+      this.seen = changes.at(-1).isIntersecting;
+      if (this.seen && !before) redrawNow();
+    }).observe(host);
   }
 
-  // `shown`: {time: only what was there at this own-clock time, or null; playhead: seconds or null; mode; growing: whether more
-  // of it comes soon}
+  // `shown`: {time: what was there at this own-clock time, null for all; playhead: seconds or null; mode; growing: more comes soon}
   draw(run, shown) {
     const { mode, growing, playhead } = shown;
     // What the tree shows is drawn last, over the others

@@ -1,8 +1,7 @@
-// Playing: the line under both columns, a strip with one bar per step (height = tokens kept) and a handle over it; and above
-// the tree a button that plays, with its pace.
+// Playing: under both columns a strip with one bar a step, as high as tokens were kept; above the tree a button with its pace.
 
 import { h, radios, s, say, setText } from "../base/dom.js";
-import { PACES, moves } from "../page/machine.js";
+import { PACES, moves, state } from "../page/machine.js";
 
 export class Scrubber {
   constructor(host, watchHost) {
@@ -17,22 +16,19 @@ export class Scrubber {
     this.live = h("button", { class: "live-button", onclick: moves.follow });
     this.playButton = button("play", "▶", () => moves.play());
     host.append(
-      h("div", { class: "scrub-buttons" }, button("previous_step", "‹", () => moves.seek(this.index - 1)), this.playButton,
-        button("next_step", "›", () => moves.seek(this.index + 1))),
+      h("div", { class: "scrub-buttons" }, button("previous_step", "‹", () => moves.seek(state.index - 1)), this.playButton,
+        button("next_step", "›", () => moves.seek(state.index + 1))),
       h("div", { class: "track" }, this.bars, this.range),
       h("div", { class: "scrub-words" }, this.where, this.live));
     this.watch = h("button", { class: "primary watch-button", "data-action": "watch", onclick: () => moves.play() });
     this.paces = radios("pace", say("pace"), PACES.map((pace) => [pace, say(`pace_${pace}`)]), moves.setPace);
     this.watchLine = h("div", { class: "watch-line" }, this.watch, this.paces.element);
     watchHost.append(this.watchLine);
-    this.count = 0;
-    this.index = 0;
   }
 
   draw(now) {
     const { main, index, live, follow, playing, step } = now;
     this.count = main ? main.steps.length : 0;
-    this.index = index;
     this.range.max = Math.max(0, this.count - 1);
     this.range.value = index;
     this.range.disabled = !this.count;
@@ -44,8 +40,7 @@ export class Scrubber {
     this.live.classList.toggle("following", follow);
     const runs = playing || (live && follow);
     setText(this.playButton, runs ? "❚❚" : "▶");
-    this.playButton.title = say(runs ? "pause" : "play");
-    this.playButton.setAttribute("aria-label", say(runs ? "pause" : "play"));
+    this.playButton.title = this.playButton.ariaLabel = say(runs ? "pause" : "play");
     this.watchLine.hidden = !step || live;
     setText(this.watch, playing ? `❚❚ ${say("pause")}` : `▶ ${say("watch_it")}`);
     this.paces.mark(now.pace);

@@ -1,7 +1,7 @@
 // What is said of a step and of an answer as a whole.
 
 import { counted, given, milliseconds, say } from "../base/dom.js";
-import { bonusDelivered, deliveredPath, depthOf, nameOf } from "../data/history.js";
+import { bonusDelivered, deliveredPath, depthOf, nameIn } from "../data/history.js";
 
 // The step in one sentence, for screen readers and as the picture's name
 export function stepSentence(lane, index, phase) {
@@ -9,10 +9,10 @@ export function stepSentence(lane, index, phase) {
   const values = { step: index + 1, steps: lane.steps.length, candidates: counted("candidate", step.nodes.length - 1),
     levels: counted("level", depthOf(step)) };
   if (phase === 1) return say("tree_sentence_hidden", values);
-  const named = (path) => path.map((i) => spoken(nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece))).join(", ");
-  const tokens = named(deliveredPath(step));
-  const bonus = spoken(nameOf(lane, step.bonus_token_id, step.bonus_piece));
-  const cut = [named(step.accepted_path.slice(step.committed_ids.length)), bonus].filter(Boolean).join(", ");
+  const named = (...nodes) => nodes.map((i) => spoken(nameIn(lane, index, i))).join(", ");
+  const tokens = named(...deliveredPath(step));
+  const bonus = named("bonus");
+  const cut = named(...step.accepted_path.slice(step.committed_ids.length), "bonus");
   return say(bonusDelivered(step) ? "tree_sentence" : "tree_sentence_cut", { ...values, draft: milliseconds(step.draft_ms),
     verify: milliseconds(step.verify_ms), accepted: tokens ? say("accepted_list", { tokens }) : say("accepted_none"), bonus, cut });
 }

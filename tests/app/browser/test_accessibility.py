@@ -107,18 +107,6 @@ def test_targets_of_the_stops_are_large_enough_on_a_phone(open_tab):
         assert not tab.evaluate(SMALL_CONTROLS, [CONTROLS, 44]), stop
 
 
-@pytest.mark.rare
-def test_at_double_zoom_no_tab_and_no_stop_scrolls_sideways(open_tab, fake_address):
-    tab = answered(open_tab, fake_address, viewport={"width": 720, "height": 450})
-    for name in TABS:
-        show(tab, name)
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 720, name
-    show(tab, "lesson")
-    for stop in range(1, 11):
-        of.go(tab, stop)
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 720, stop
-
-
 def test_with_reduced_motion_nothing_plays_or_fades(open_tab, fake_address):
     tab = open_tab(fake_address, reduced_motion="reduce", clock=True)
     tab.wait_for_selector("svg.tree")

@@ -8,8 +8,7 @@ from app.page import web
 from app.words import benchmark as benchmark_words
 from app.words import lesson as lesson_words
 from app.words import page as words
-from jakiro.config import SamplingParams, TreeConfig
-from tests.app.fake import FakeGenerator
+from tests.app.fake import traces_of as fake_traces
 
 pytestmark = pytest.mark.browser
 
@@ -54,10 +53,7 @@ HOSTILE = {
 def traces_of(text: str, every: int = 3) -> dict:
     """An answer whose tokens are pieces of a text, without a regard for its format."""
     pieces = [text[start : start + every].encode() for start in range(0, len(text), every)]
-    tree, sampling = TreeConfig(nodes=8), SamplingParams(max_new_tokens=20_000)
-    race = FakeGenerator(pieces).race([{"role": "user", "content": "Why?"}], sampling, tree=tree)
-    list(race)
-    return {method: trace.to_dict() for method, trace in race.traces.items()}
+    return fake_traces(pieces, 20_000, nodes=8)
 
 
 def drawn(tab, text: str, every: int = 3) -> dict:
@@ -90,22 +86,32 @@ def test_code_lists_tables_and_headings_keep_every_token(functions):
         assert kept in found["shown"]
 
 
-def test_an_answer_that_grows_is_the_one_that_is_drawn_at_once(functions):
+GROWING = (
+    [b"Hi", b" there", b"\r", b"\n", b" you", "\u0301".encode(), b" e", "é".encode()[:1], "é".encode()[1:], b" z"],
+    ["🌍".encode()[:2], "🌍".encode()[2:], b" ok", "👩".encode(), "\u200d".encode(), "🚀".encode(), b"a", b"b"],
+    [b"broken \xff\xfe", b"\xc3", b"(", b"", b"x", b"\xe2\x82", b" y", "مرحبا".encode(), b"1", b"2"],
+)
+
+
+@pytest.mark.parametrize(
+    ("formatted", "traces"),
+    [(True, traces_of(ANSWER)), *((False, fake_traces(pieces, nodes=8)) for pieces in GROWING)],
+    ids=["formatted", "signs", "emoji", "broken"],
+)
+def test_an_answer_that_grows_or_shrinks_looks_like_one_drawn_at_once(functions, formatted, traces):
     grown, fresh = functions.evaluate(
-        """traces => {
+        """([formatted, traces]) => {
           const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
-          const view = () => new Jakiro.AnswerView(document.createElement('div'));
+          const view = () => new Jakiro.AnswerView(document.createElement('div'), { onPick() {}, onPreview() {} });
           const look = (one, count) => {
-            (DRAW)(one, lane, count);
-            return one.text.innerHTML;
+            one.draw(lane, count, { live: count < lane.tokens.length, selected: count % 3, tail: '', formatted });
+            return one.text.innerHTML.replace(/ +"/g, '"'); // a class that went may leave a space
           };
           const kept = view();
           const counts = [...lane.tokens.keys()].map(i => i + 1);
-          const order = [...counts, ...counts.slice().reverse(), counts.length];
-          return [order.map(count => look(kept, count)), order.map(count => look(view(), count))]; }""".replace(
-            "DRAW", DRAW
-        ),
-        traces_of(ANSWER),
+          const order = [...counts, ...counts.slice().reverse(), 1, counts.length, 2, counts.length - 1, 5];
+          return [order.map(count => look(kept, count)), order.map(count => look(view(), count))]; }""",
+        [formatted, traces],
     )
     assert grown == fresh
 

@@ -12,9 +12,8 @@ from dataclasses import replace
 import pytest
 
 from app.page import web
-from app.serving.limits import Limits
 from app.tools import record
-from tests.app.conftest import ask, open_save_menu, outside, serve, set_option, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask, open_save_menu, outside, served, set_option, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -91,9 +90,8 @@ def hostile_address(tmp_path_factory):
     recording |= {"title": HOSTILE[1], "why": "".join(HOSTILE[:8])}
     record.write(recording, folder / "1-hostile.json")
     before, web.TRACES = web.TRACES, folder
-    blocks, address = serve(lambda: FakeGenerator(PIECES * 2))
-    yield address
-    blocks.close()
+    with served(lambda: FakeGenerator(PIECES * 2)) as (_, address):
+        yield address
     web.TRACES = before
 
 
@@ -148,9 +146,8 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
 
 
 def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_title(open_tab, tmp_path):
-    limits = Limits(max_prompt_characters=200_000)
-    blocks, address = serve(lambda: FakeGenerator([b"Yes", b" it is", b"."]), limits=limits)
-    try:
+    answer = [b"Yes", b" it is", b"."]
+    with served(lambda: FakeGenerator(answer), max_prompt_characters=200_000) as (_, address):
         tab = open_tab(address)
         tab.wait_for_selector("svg.tree")
         question = "<b>" + "w" * 100_000
@@ -167,8 +164,6 @@ def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_tit
         offline.wait_for_selector("svg.tree")
         assert len(offline.title()) < 120
         assert offline.evaluate("document.documentElement.scrollWidth") <= 1440
-    finally:
-        blocks.close()
 
 
 def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):

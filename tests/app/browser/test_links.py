@@ -9,10 +9,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from app.page import web
-from app.serving.limits import Limits
 from app.words import page as words
 from tests.api.served import PATIENCE
-from tests.app.conftest import FORM_DRAWN, ask, serve, wait_until_finished
+from tests.app.conftest import FORM_DRAWN, ask, serve, served, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -45,9 +44,8 @@ class OtherGenerator(FakeGenerator):
 
 @pytest.fixture(scope="module")
 def other_address():
-    blocks, address = serve(OtherGenerator, limits=Limits(max_new_tokens=300))
-    yield address
-    blocks.close()
+    with served(OtherGenerator, max_new_tokens=300) as (_, address):
+        yield address
 
 
 def copied(tab) -> str:

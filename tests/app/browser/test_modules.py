@@ -58,33 +58,6 @@ def test_units_hold_every_character_once_and_cover_every_byte(functions, pieces)
     assert covered == set(range(len(pieces)))
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        [b"Hi", b" there", b"\r", b"\n", b" you", "\u0301".encode(), b" e", "é".encode()[:1], "é".encode()[1:], b" z"],
-        ["🌍".encode()[:2], "🌍".encode()[2:], b" ok", "👩".encode(), "\u200d".encode(), "🚀".encode(), b"a", b"b"],
-        [b"broken \xff\xfe", b"\xc3", b"(", b"", b"x", b"\xe2\x82", b" y", "مرحبا".encode(), b"1", b"2"],
-    ],
-)
-def test_an_answer_that_grows_or_shrinks_looks_like_one_drawn_at_once(functions, pieces):
-    traces = traces_of(pieces, nodes=8)
-    grown, fresh = functions.evaluate(
-        """traces => {
-          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
-          const view = () => new Jakiro.AnswerView(document.createElement('div'), { onPick() {}, onPreview() {} });
-          const look = (one, count) => {
-            one.draw(lane, count, { live: count < lane.tokens.length, selected: count % 3, tail: '' });
-            return one.text.innerHTML.replace(/ +"/g, '"'); // a class that went may leave a space
-          };
-          const kept = view();
-          const counts = [...lane.tokens.keys()].map(i => i + 1);
-          const order = [...counts, ...counts.slice().reverse(), 1, counts.length, 2, counts.length - 1, 5];
-          return [order.map(count => look(kept, count)), order.map(count => look(view(), count))]; }""",
-        traces,
-    )
-    assert grown == fresh
-
-
 @pytest.mark.parametrize("nodes", [1, 2, 8, 24, 40, 64])
 def test_layouts_give_every_visible_node_its_own_place_and_fold_to_fit(functions, nodes):
     steps = traces_of(nodes=nodes)["jakiro"]["steps"]
@@ -264,6 +237,13 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
         assert f'\r\n"{method}",' in shown.evaluate(named, method)
 
 
+def chain_of(trace: dict, length: int) -> list[dict]:
+    """Copies of the first step's root, each a guess under the one before."""
+    root = trace["steps"][0]["nodes"][0]
+    below = [root | {"parent": depth - 1, "depth": depth, "proposer": "expert_0"} for depth in range(1, length)]
+    return [root, *below]
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
@@ -282,6 +262,14 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
         (lambda trace: trace["steps"][0].update(alternatives=[[1, []]]), "“steps.0.alternatives”"),
         (lambda trace: trace["header"].update(prefix_ids=[1]), "“header.prefix_pieces”"),
         (lambda trace: trace["header"].pop("device"), "“header.device”"),
+        (lambda trace: trace["header"].update(proposers=2000 * trace["header"]["proposers"]), "“header.proposers”"),
+        (lambda trace: trace["steps"][1].update(draft_ms=1e300), "“steps.1.draft_ms”"),
+        (lambda trace: trace["steps"][1].update(verify_ms=-5), "“steps.1.verify_ms”"),
+        (lambda trace: trace["steps"][1].update(committed_ids=[7, 7, 7]), "“steps.1.committed_ids”"),
+        (lambda trace: trace["steps"][2].update(committed_ids=[]), "“steps.2.committed_ids”"),
+        (lambda trace: trace["steps"][0].update(nodes=chain_of(trace, 300)), "“steps.0.nodes.65.parent”"),
+        (lambda trace: trace["steps"][0]["nodes"].extend(chain_of(trace, 2)[1:] * 2000), "“steps.0.nodes”"),
+        (lambda trace: trace.update(end_reason={"toString": 1}), "“end_reason”"),
     ],
 )
 def test_files_that_are_no_traces_are_refused_in_words(functions, spoil, sentence):
@@ -300,15 +288,21 @@ def test_a_file_may_end_in_every_way_in_which_an_answer_can(functions, reason):
     assert functions.evaluate("text => Object.keys(Jakiro.readTraceFile(text).traces)", json.dumps(trace)) == ["jakiro"]
 
 
-def test_text_that_is_not_json_is_refused_in_words(functions):
-    said = functions.evaluate(
-        "() => { try { Jakiro.readTraceFile('{'); return 'read'; } catch (error) { return error.message; } }"
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "it is not JSON."), (json.dumps({"traces": {f"lane {n}": {} for n in range(33)}}), "the field “traces” is")],
+    ids=["no JSON", "too many lanes"],
+)
+def test_text_that_is_no_saved_answer_is_refused_in_words(functions, text, said):
+    found = functions.evaluate(
+        "text => { try { Jakiro.readTraceFile(text); return 'read'; } catch (error) { return error.message; } }", text
     )
-    assert said == "This file holds no saved answer: it is not JSON."
+    assert found.startswith(f"This file holds no saved answer: {said}")
 
 
 def test_mask_and_plot_read_as_tables(shown):
     steps = traces_of()["jakiro"]["steps"]
+    assert shown.locator(".mask-host table").count() == 0, "what is closed is not drawn"
     shown.click(".panels > summary")
     shown.click(".panel-mask summary")
     shown.wait_for_selector(".mask-host table")
@@ -329,6 +323,29 @@ def test_a_long_answer_is_whole_in_both_views(modules):
         set_option(modules, "as_written")
 
 
+def test_a_word_whose_place_is_written_anew_no_longer_flies(shown):
+    shown.evaluate("Jakiro.moves.play(true)")
+    shown.wait_for_selector(".flying", state="attached")
+    kept = """async () => {
+      const flying = [...document.querySelectorAll('.flying')];
+      Jakiro.moves.seek(0);
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+      return flying.filter((word) => word.isConnected && !word.lands.isConnected).length;
+    }"""
+    assert shown.evaluate(kept) == 0
+
+
+@pytest.mark.parametrize(
+    "pieces", [[b"ab\xe2\x82", b"\xac\xff"], [b"\xef\xbb\xbf", b"\xef\xbf\xbd\xf0\x9f"], [b"\xed\xa0\x80" * 3]]
+)
+def test_bytes_that_are_no_text_are_grouped_as_browsers_group_them(functions, pieces):
+    """A mark of byte order and a sign that stands for such bytes are text; what the end cuts off is still open."""
+    units = functions.evaluate("pieces => Jakiro.units(pieces.map(Jakiro.fromHex))", [piece.hex() for piece in pieces])
+    assert "".join(unit["text"] for unit in units) == b"".join(pieces).decode("utf-8", "replace")
+    open_at_end = b"".join(pieces).endswith(b"\x9f")
+    assert [unit["state"] for unit in units].count("open") == open_at_end
+
+
 def test_a_page_without_storage_still_watches_its_connection(modules):
     refused = "() => { try { return sessionStorage.getItem('x'); } catch (error) { return error.name; } }"
     assert modules.evaluate(refused) == "SecurityError"
@@ -336,7 +353,7 @@ def test_a_page_without_storage_still_watches_its_connection(modules):
         """async () => {
           const waiting = [];
           window.setTimeout = (look) => waiting.push(look);
-          await Jakiro.watchConnection(() => null);
+          await Jakiro.watchConnection();
           window.dispatchEvent(new Event("pagehide"));
           window.waiting = waiting.length;
         }"""

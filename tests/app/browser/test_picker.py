@@ -16,7 +16,7 @@ from jakiro import starting
 from jakiro.zoo import table as zoo
 from tests.api.served import PATIENCE, wait_until
 from tests.app.asked import asking, begun, events_of
-from tests.app.conftest import ask, ready_service, serve, wait_until_finished
+from tests.app.conftest import ask, ready_service, serve, served, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 from tests.stand_in_hub import BYTES, FILE, stand_in_hub
 
@@ -140,12 +140,6 @@ def test_after_a_failed_start_another_pair_can_be_loaded():
     assert service.swap(Another, "another")
     wait_until(lambda: service.stage is None)
     assert service.chip()["text"].startswith("Another-1B")
-
-
-def test_the_chip_tells_the_share_that_the_loader_tells():
-    service = ready_service(FakeGenerator())
-    service._tell_stage("loading", 0.627)
-    assert service.chip()["text"] == "Loading model · 62 %"
 
 
 def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
@@ -356,8 +350,7 @@ def test_where_the_host_keeps_its_model_no_other_one_is_offered(open_tab, fake_a
 
 @pytest.mark.browser
 def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stays(open_tab):
-    blocks, address = serve(lambda: FakeGenerator(numerics="fast"))
-    try:
+    with served(lambda: FakeGenerator(numerics="fast")) as (_, address):
         tab = open_tab(address)
         tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · fast")')
         tab.wait_for_function(f"() => document.querySelector('#numerics input:checked')?.value === '{words.FAST}'")
@@ -367,8 +360,6 @@ def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stay
         ask(tab, "Why?")
         wait_until_finished(tab)
         assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "exact"
-    finally:
-        blocks.close()
 
 
 @pytest.mark.browser

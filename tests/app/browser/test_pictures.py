@@ -4,9 +4,8 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from jakiro.config import SamplingParams, TreeConfig
-from tests.app.conftest import given
-from tests.app.fake import FakeGenerator
+from tests.app.conftest import show
+from tests.app.fake import traces_of
 
 pytestmark = pytest.mark.browser
 SVG = "{http://www.w3.org/2000/svg}"
@@ -31,25 +30,6 @@ WIDTH = """async file => { const image = new Image();
   return image.naturalWidth; }"""
 
 
-def shown(tab, recording: dict):
-    """The tab with a recording on screen, without a server."""
-    given(
-        tab,
-        "recording => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
-        " Jakiro.showRecording('recording-x', recording, { playNow: false }); }",
-        recording,
-    )
-    tab.wait_for_selector("svg.tree")
-    return tab
-
-
-def race(pieces=None, question="Why is the sky blue?", methods=("autoregressive", "jakiro"), **tree) -> dict:
-    asked = [{"role": "user", "content": question}]
-    run = FakeGenerator(pieces).race(asked, SamplingParams(max_new_tokens=200), methods, TreeConfig(**tree))
-    list(run)
-    return {"title": question, "traces": {method: trace.to_dict() for method, trace in run.traces.items()}}
-
-
 def tree(tab, step: int) -> str:
     tab.evaluate("step => Jakiro.moves.seek(step)", step)
     tab.wait_for_selector(f'svg.tree[data-step="{step}"]')
@@ -70,7 +50,7 @@ def stands_alone(file: str) -> None:
 
 
 def test_the_tree_picture_is_the_tree_on_screen(modules):
-    shown(modules, race(nodes=16, depth=4))
+    show(modules, traces_of(nodes=16, depth=4))
     file = tree(modules, 1)
     stands_alone(file)
     said = texts(file)
@@ -80,7 +60,7 @@ def test_the_tree_picture_is_the_tree_on_screen(modules):
 
 
 def test_characters_that_no_xml_may_hold_are_replaced(modules):
-    shown(modules, race([b"a\x00b\x07c\x1b", "\ufffe\uffff".encode(), b" end"]))
+    show(modules, traces_of([b"a\x00b\x07c\x1b", "\ufffe\uffff".encode(), b" end"]))
     file = tree(modules, 0)
     stands_alone(file)
     assert modules.evaluate(WIDTH, file) >= modules.evaluate("document.querySelector('svg.tree').clientWidth")
@@ -93,12 +73,13 @@ def test_a_saved_picture_opens_alone_and_hostile_text_in_it_is_text(open_tab, mo
         "]]><svg onload='window.ran=2'>",
     ]
     pieces = [f" {text}".encode() for text in hostile] + [b"&amp;", b" <b>"]
-    recording = race(pieces, question="".join(hostile))
-    for trace in recording["traces"].values():
+    traces = traces_of(pieces)
+    for trace in traces.values():
+        trace["header"]["messages"][-1]["content"] = "".join(hostile)
         trace["header"]["target"]["name"] = trace["header"]["device"] = hostile[0]
         trace["header"]["special_tokens"] |= {"1001": hostile[1], "1002": hostile[2]}
         trace["header"]["proposers"] = [one | {"label": hostile[2]} for one in trace["header"]["proposers"]]
-    shown(modules, recording)
+    show(modules, traces)
     file = tree(modules, 0)
     stands_alone(file)
     assert any("<script>" in words for words in texts(file))

@@ -5,10 +5,9 @@ import json
 
 import pytest
 
-from app.serving.limits import Limits
 from app.words import page as words
 from jakiro.zoo.table import DEFAULT_HEAD, DEFAULT_TARGET
-from tests.app.conftest import ask, number_of, open_save_menu, serve, show, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask, number_of, open_save_menu, served, show, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer, traces_of
 
 pytestmark = pytest.mark.browser
@@ -46,6 +45,23 @@ def test_bars_are_as_long_as_what_was_written_so_who_leads_is_ahead(modules, wid
     assert plain / drafted == pytest.approx(plain_count / drafted_count, abs=0.01)
     assert plain_count < 0.8 * drafted_count
     assert max(right for _, _, right in bars) <= width
+
+
+def test_the_same_is_said_of_what_both_have_written_and_nothing_below_moves(modules):
+    modules.set_viewport_size({"width": 390, "height": 844})
+    traces = traces_of()
+    traces["autoregressive"] |= {"steps": traces["autoregressive"]["steps"][:19], "end_reason": "stopped"}
+    show(modules, traces, source="opened")
+    below = "document.querySelector('.answer-scroll').getBoundingClientRect().top"
+    said = "document.querySelector('[data-fact=\"same\"] span').textContent"
+    assert modules.evaluate(said) == "Same 20 tokens as plain decoding, which stopped there"
+    tops = [modules.evaluate(below)]
+    for change, end in (("run.finished = false", "as plain decoding so far"), ("time = 0.1", "as plain decoding")):
+        modules.evaluate(f"Jakiro.state.{change}; Jakiro.redrawNow()")
+        wait_for_frames(modules)
+        assert modules.evaluate(said).endswith(end)
+        tops.append(modules.evaluate(below))
+    assert len(set(tops)) == 1
 
 
 def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
@@ -142,8 +158,7 @@ def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, pl
 
 
 def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
-    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=20))
-    try:
+    with served(lambda: FakeGenerator(default_answer() * 4, pace=20)) as (_, address):
         first, second = open_tab(address), open_tab(address)
         second.wait_for_selector("svg.tree")
         shown = second.get_attribute(".jk-view", "data-run")
@@ -158,8 +173,6 @@ def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
         wait_until_finished(first)
         assert second.get_attribute(".jk-view", "data-run") == shown
         assert second.evaluate("Jakiro.moves.state.turns.length") == 0
-    finally:
-        blocks.close()
 
 
 def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, fake_address, connect):
@@ -185,8 +198,7 @@ def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, 
 
 def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refused(open_tab, monkeypatch):
     monkeypatch.setattr("app.serving.pace.MINUTE", 6000)
-    blocks, address = serve(lambda: FakeGenerator(), limits=Limits(answers_per_minute=1))
-    try:
+    with served(lambda: FakeGenerator(), answers_per_minute=1) as (_, address):
         tab = open_tab(address)
         ask(tab, "Why?")
         wait_until_finished(tab)
@@ -198,5 +210,3 @@ def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refuse
                 tab.click("#ask")
             tab.wait_for_selector("#jk-notice:visible")
             assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Why?"]
-    finally:
-        blocks.close()

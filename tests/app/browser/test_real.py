@@ -5,7 +5,7 @@ import secrets
 import pytest
 
 from jakiro.trace import Trace
-from tests.app.conftest import ask, number_of, plotted, seek, serve, wait_until_finished
+from tests.app.conftest import ask, number_of, plotted, seek, served, wait_until_finished
 
 pytestmark = pytest.mark.browser
 
@@ -17,9 +17,8 @@ def real_address():
 
         return JakiroGenerator.from_pretrained()
 
-    blocks, address = serve(load)
-    yield address
-    blocks.close()
+    with served(load) as (_, address):
+        yield address
 
 
 def set_up(tab, length: int) -> None:

@@ -12,11 +12,10 @@ from jakiro.methods import METHODS
 from tests.app.conftest import (
     ask,
     hold_clock,
-    number_of,
     plotted,
     run_until,
     seek,
-    serve,
+    served,
     wait_for_count,
     wait_for_frames,
     wait_until_finished,
@@ -41,25 +40,6 @@ def tab(tabs, fake_address):
     tab.close()
 
 
-def test_what_is_drawn_equals_the_trace_of_that_request(tab, api):
-    traces = api.predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")
-    trace = traces["jakiro"]
-    text = "".join(step["text"] for step in trace["steps"])
-    assert tab.evaluate("document.querySelector('.answer-text').textContent") == text
-    for index in (0, len(trace["steps"]) // 2, len(trace["steps"]) - 1):
-        seek(tab, index)
-        step = trace["steps"][index]
-        assert tab.get_attribute("svg.tree", "data-nodes") == str(len(step["nodes"]))
-        drawn = tab.locator("svg.tree .node:not(.bonus)").count()
-        folded = tab.evaluate("[...document.querySelectorAll('.pill')].reduce((n, p) => n + Number(p.dataset.size), 0)")
-        assert drawn + folded == len(step["nodes"])
-        path = tab.evaluate("[...document.querySelectorAll('.node.accepted')].map(n => Number(n.dataset.node))")
-        assert sorted(path) == sorted(step["accepted_path"])
-    assert len(plotted(tab, ".columns")) == 2
-    assert "✓" in number_of(tab, "same")[0]
-    assert tab.inner_text('[data-fact="same"] span >> nth=0').startswith("Same ")
-
-
 def test_updates_that_were_lost_come_from_the_server_once_more(tab):
     written = "(() => { const { main } = Jakiro.moves.state.run; return Jakiro.textOf(main, main.tokens.length); })()"
     text = tab.evaluate(written)
@@ -74,8 +54,7 @@ def test_updates_that_were_lost_come_from_the_server_once_more(tab):
 
 
 def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
-    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4))
-    try:
+    with served(lambda: FakeGenerator(default_answer() * 4)) as (_, address):
         tab = open_tab(address)
         tab.wait_for_selector("#jk-chip.ready")
         tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 400)")
@@ -88,8 +67,6 @@ def test_an_answer_that_ended_shows_the_step_on_screen_once(open_tab):
         tab.evaluate("document.querySelector('.answer-scroll').scrollTop = 40; Jakiro.redraw()")
         wait_for_frames(tab)
         assert tab.evaluate("document.querySelector('.answer-scroll').scrollTop") == 40, "who reads scrolls"
-    finally:
-        blocks.close()
 
 
 # Wherever the drawer is scrolled to
@@ -130,8 +107,7 @@ def test_before_anything_is_asked_or_played_there_is_one_sentence_and_nothing_wi
     open_tab, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(web, "TRACES", tmp_path)
-    blocks, address = serve(FakeGenerator)
-    try:
+    with served(FakeGenerator) as (_, address):
         tab = open_tab(address)
         shown = "selectors => [...document.querySelectorAll(selectors)].filter(one => one.checkVisibility()).length"
         for name, sentence in (("race", "race_empty"), ("watch", "empty_answer")):
@@ -141,8 +117,6 @@ def test_before_anything_is_asked_or_played_there_is_one_sentence_and_nothing_wi
         ask(tab, "Why?")
         wait_until_finished(tab)
         tab.wait_for_function(f"selectors => ({shown})(selectors) === 4", arg=EFFECTLESS)
-    finally:
-        blocks.close()
 
 
 CONTROLS = "button, input, textarea, select, a[href], summary, [role=tab], [role=slider], [tabindex='0']"
@@ -168,8 +142,7 @@ def test_the_first_screen_has_few_controls_and_most_of_it_is_the_answer(open_tab
 
 
 def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
-    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=3))
-    try:
+    with served(lambda: FakeGenerator(default_answer() * 4, pace=3)) as (_, address):
         tab = open_tab(address)
         ask(tab, "Why?")
         tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) >= 4")
@@ -183,8 +156,6 @@ def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
         tab.click("#stop")
         wait_until_finished(tab)
         assert tab.inner_text(".answer-end").startswith("Stopped after ")
-    finally:
-        blocks.close()
 
 
 def test_bad_input_is_one_sentence_and_the_next_request_works(open_tab, fake_address):
@@ -202,23 +173,6 @@ def test_bad_input_is_one_sentence_and_the_next_request_works(open_tab, fake_add
     assert tab.is_hidden("#jk-notice")
 
 
-def test_a_follow_up_question_sends_the_conversation(open_tab, fake_address, api):
-    tab = open_tab(fake_address)
-    ask(tab, "First?")
-    wait_until_finished(tab)
-    ask(tab, "Second?")
-    wait_until_finished(tab)
-    trace = api.predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")["jakiro"]
-    assert [message["role"] for message in trace["header"]["messages"]] == ["user", "assistant", "user"]
-    assert tab.inner_text(".turn summary") == "First?"
-    tab.click('[data-action="new_chat"]')
-    tab.wait_for_selector(".answer-pane .empty:visible")
-    assert tab.locator(".turn").count() == 0
-    tab.click('[data-action="chat_undo"]')
-    tab.wait_for_selector(".answer-pane .answer-text .token")
-    assert tab.inner_text(".turn summary") == "First?" and tab.inner_text(".asked") == "Second?"
-
-
 SCENARIOS = record.scenarios({"overall": 1.0})[:3]
 
 
@@ -232,8 +186,7 @@ def recordings(tmp_path, monkeypatch):
 
 
 def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab, recordings):
-    blocks, address = serve(lambda: time.sleep(600))
-    try:
+    with served(lambda: time.sleep(600)) as (_, address):
         tab = open_tab(address, clock=True)
         tab.wait_for_selector(".sent-with:visible")
         hold_clock(tab)
@@ -250,8 +203,6 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
         assert len(path) == len(steps[rest]["accepted_path"]) >= 2
         assert len({steps[rest]["nodes"][int(node)]["proposer"] for node in path}) > 1
         assert tab.inner_text("#jk-chip") == words.CHIP_LOADING
-    finally:
-        blocks.close()
 
 
 def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_address, recordings):
@@ -320,3 +271,20 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     assert tab.locator(".lane:visible").count() == 1, "one text is enough where there is little room"
     tab.click('[data-choose="autoregressive"]')
     assert tab.is_visible('[data-lane="autoregressive"]') and tab.locator(".lane:visible").count() == 1
+
+
+# The last place of its bar, and the steps that a new answer has
+NEW_ANSWER = """() => { const view = document.querySelector('.jk-view');
+  if (!/^[0-9a-f]{32}$/.test(view.dataset.run)) return null;
+  return [Number(document.querySelector('#jk-step').max), Jakiro.moves.state.run.main.steps.length]; }"""
+
+
+def test_with_a_new_answer_s_first_words_the_bar_is_its_own(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.wait_for_function("() => Number(document.querySelector('#jk-step')?.max) > 10")
+    tab.fill("#question textarea", "Why?")
+    tab.click("#ask")
+    last, steps = tab.wait_for_function(NEW_ANSWER).json_value()
+    assert last <= max(0, steps - 1)
+    wait_until_finished(tab)

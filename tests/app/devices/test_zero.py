@@ -20,7 +20,6 @@ from app.devices.local import LocalDevice
 from app.devices.zero import SECONDS_MOST, ZeroDevice, seconds_for, sentence_for
 from app.words import page as words
 from jakiro.config import TreeConfig
-from jakiro.generator import JakiroGenerator
 from jakiro.trace import Trace
 from jakiro.zoo import loading
 from tests.app.asked import asking
@@ -63,18 +62,6 @@ def traces_of(device, asked, halt=None) -> dict:
         else:
             traces[method].end_reason = payload
     return traces
-
-
-def test_the_text_is_that_of_a_local_device(zero, pair_options):
-    local = LocalDevice(lambda: JakiroGenerator.load(pair_options))
-    local.load(lambda *_: None)
-    for temperature in (0.0, 1.0):
-        lent, own = (traces_of(each, RACE(temperature=temperature)) for each in (zero, local))
-        assert set(lent) == set(METHODS)
-        for method in METHODS:
-            assert lent[method].token_ids == own[method].token_ids
-            assert lent[method].end_reason == own[method].end_reason == "length"
-            assert all(step.verify_ms > 0 for step in lent[method].steps)
 
 
 def test_the_status_is_what_the_card_computes_even_before_an_answer(zero):

@@ -92,11 +92,6 @@ def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(known):
     assert str(refusal.value) == benchmark_words.UNKNOWN_METHOD.format(known=names, came="'magic'")
 
 
-@pytest.mark.parametrize("name", [name for method in METHODS.values() for name in (method.name, *method.aliases)])
-def test_every_name_and_alias_is_an_endpoints_method_and_comes_back_as_it_was_asked(name):
-    assert api._methods([name]) == (name,)
-
-
 def test_without_a_head_only_methods_that_need_none_run(monkeypatch):
     generator = FakeGenerator()
     monkeypatch.setattr(FakeGenerator, "status", {"head": None})

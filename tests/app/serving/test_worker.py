@@ -38,18 +38,6 @@ def test_a_race_gives_headers_before_steps_and_equal_texts():
     assert run.traces["autoregressive"].token_ids == run.traces["jakiro"].token_ids
 
 
-def test_stop_frees_the_model_and_keeps_what_was_made():
-    generator = FakeGenerator(LONG, pace=1.0)
-    run = begun(ready_service(generator), RACE)
-    while not (drafted := run.traces.get("jakiro")) or not drafted.steps:
-        time.sleep(0.01)
-    run.stop()
-    events = events_of(run)
-    assert generator.active == 0 and generator.closed == 2
-    assert ("end", "jakiro", "stopped") in events
-    assert run.traces["jakiro"].steps
-
-
 def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch):
     service = ready_service(FakeGenerator())
     run = AnswerRun(service, asking())
@@ -190,12 +178,6 @@ def test_who_comes_back_gets_the_whole_answer_in_order_and_stops_it():
     assert events[-1] == ["done", None, None]
     again = list(handlers.resume(service, runs, Visitor("later"), run_id))
     assert json.loads(next(iter(again[-1]["ticks"].values())))[-1] == ["done", None, None]
-
-
-def test_an_answer_that_is_not_kept_is_said_to_be_gone():
-    service, runs = ready_service(FakeGenerator()), Runs(Limits())
-    gone = list(handlers.resume(service, runs, Visitor("tab"), "b" * 32))
-    assert gone == [{"run": "b" * 32, "gone": True}]
 
 
 def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():

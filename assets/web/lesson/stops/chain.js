@@ -9,14 +9,11 @@ import { nameOf, rootName } from "../../data/history.js";
 const LONGEST = 5;
 
 // A step whose favourite chain is long and holds at first, then fails
-function chooseStep(lane) {
-  const worth = (step) => {
-    const chain = favourite(step).slice(0, LONGEST);
-    const held = chain.filter((i) => step.accepted_path.includes(i)).length;
-    return chain.length + 2 * Math.min(held, 3) + (held && held < chain.length ? 5 : 0);
-  };
-  return pick(whole(lane), worth);
-}
+const chooseStep = (lane) => pick(whole(lane), (step) => {
+  const chain = favourite(step).slice(0, LONGEST);
+  const held = chain.filter((i) => step.accepted_path.includes(i)).length;
+  return chain.length + 2 * Math.min(held, 3) + (held && held < chain.length ? 5 : 0);
+});
 
 export function chainStop(lesson) {
   const { greedy: { drafted: lane }, device: { profile } } = lesson;
@@ -30,11 +27,9 @@ export function chainStop(lesson) {
   const check = button("target", say("guess_check"), () => (checked = true), () => !shown || checked);
   const restart = button("restart", say("guess_restart"), () => ([shown, checked] = [0, false]), () => !shown);
 
-  function bar(n, chance, last) {
-    return h("div", { class: last ? "chain-bar now" : "chain-bar" },
-      h("span", null, n === 1 ? say("guess_all_one") : say("guess_all", { n })), filledBar("fill-ink", chance),
-      h("b", { class: "tabular", "data-result": last ? "chain-chance" : null }, percent(chance)));
-  }
+  const bar = (n, chance, last) => h("div", { class: last ? "chain-bar now" : "chain-bar" },
+    h("span", null, n === 1 ? say("guess_all_one") : say("guess_all", { n })), filledBar("fill-ink", chance),
+    h("b", { class: "tabular", "data-result": last ? "chain-chance" : null }, percent(chance)));
 
   function verdict(at) {
     const i = guesses[at];

@@ -69,10 +69,7 @@ export function expertsStop(lesson) {
   group("rank-boxes")(...lists), h("p", { class: "muted small" }, say("experts_share"))], demo: [() => mix.move(0), () => mix.move(100), () => reset.click()] };
 }
 
-// ---- stop 4 ------------------------------------------------------------------------------------------------
-const contrastiveNodes = (step) => step.nodes.filter(isFromPair).length;
-
-// Keeps the paths that lead into the last two levels and little else, so that these stand out
+// Stop 4 keeps the paths that lead into the last two levels and little else, so that these stand out
 function lastLevels(step) {
   const keep = new Set([0]);
   const add = (i) => pathTo(step.nodes, i).forEach((at) => keep.add(at));
@@ -86,7 +83,7 @@ function lastLevels(step) {
 export function contrastiveStop(lesson) {
   const lane = lesson.pairs.shallow.drafted;
   const accepted = (step) => step.accepted_path.filter((i) => isFromPair(step.nodes[i])).length;
-  const step = pick(whole(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
+  const step = pick(whole(lane), (one) => one.nodes.filter(isFromPair).length + (accepted(one) ? 100 : 0));
   const toggle = onOff("branch", say("contrastive_switch"));
   const shown = (of) => (toggle.value === "on" ? of : withoutContrastive(of));
   const branch = result("branch", () => {

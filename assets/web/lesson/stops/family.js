@@ -10,13 +10,9 @@ const stepAt = (lane, count) => lane.steps.findIndex((_, i) => lane.countAfter(i
 
 // Numbers of written tokens at which every lane begins a step, as {count, indices by lane}
 function commonPlaces(lanes) {
-  const found = [];
-  lanes[0].steps.forEach((_, first) => {
-    const count = lanes[0].countAfter(first - 1);
-    const indices = lanes.map((lane) => stepAt(lane, count));
-    if (indices.every((index) => index >= 0)) found.push({ count, indices });
-  });
-  return found;
+  const counts = lanes[0].steps.map((_, first) => lanes[0].countAfter(first - 1));
+  return counts.map((count) => ({ count, indices: lanes.map((lane) => stepAt(lane, count)) }))
+    .filter(({ indices }) => indices.every((index) => index >= 0));
 }
 
 const candidates = (step) => step.nodes.length - 1;

@@ -9,18 +9,13 @@ import { maskCell, maskTable, seenBy } from "../../tree/mask.js";
 const CANDIDATES = 6;
 
 // A small tree with siblings, a path of three, and as few repeated tokens as can be
-function chooseStep(lane) {
-  const worth = (step) => {
-    const cut = pruned(step, CANDIDATES);
-    const branching = new Set(cut.nodes
-      .filter((node, i) => i && cut.nodes.filter((other) => other.parent === node.parent).length > 1)
-      .map((node) => node.parent)).size;
-    const names = new Set(cut.nodes.slice(1).map((node) => node.piece)).size;
-    return (3 - Math.abs(depthOf(cut) - 3)) * 4 + Math.min(branching, 2) * 3 + names / 2
-      + (cut.nodes.length === CANDIDATES + 1 ? 5 : 0);
-  };
-  return pick(whole(lane), worth);
-}
+const chooseStep = (lane) => pick(whole(lane), (step) => {
+  const cut = pruned(step, CANDIDATES);
+  const branching = [...Map.groupBy(cut.nodes, (node) => node.parent).values()].filter((siblings) => siblings.length > 1).length;
+  const names = new Set(cut.nodes.slice(1).map((node) => node.piece)).size;
+  return (3 - Math.abs(depthOf(cut) - 3)) * 4 + Math.min(branching, 2) * 3 + names / 2
+    + (cut.nodes.length === CANDIDATES + 1 ? 5 : 0);
+});
 
 export function maskStop(lesson) {
   const lane = lesson.greedy.drafted;

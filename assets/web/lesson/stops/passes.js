@@ -1,8 +1,7 @@
-// Stop 1: what one pass costs. Passes one by one beside one pass over as many rows, as blocks on one scale; the least time
-// that memory speed allows; and the pass time by rows.
+// Stop 1: what a pass costs: one by one beside one over as many rows, the least time that memory allows, and time by rows.
 
-import { filledBar, h, milliseconds, number, say } from "../../base/dom.js";
-import { bars, chart, closedTable, result, row, slider } from "../controls.js";
+import { filledBar, h, milliseconds, number, say, table } from "../../base/dom.js";
+import { bars, chart, result, row, slider } from "../controls.js";
 import { checkMs } from "../data.js";
 
 const ROW_TICKS = [1, 8, 16, 24, 32, 48, 64];
@@ -49,6 +48,7 @@ export function passesStop(lesson) {
 
   return { screen: [row(rows), bars(() => blocks(rows.value, pass(1), pass(rows.value))), result("passes", sentence), curve,
     row(memory), bars(() => floorBars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size)),
-    closedTable(say("pass_table"), [say("table_rows"), say("table_ms")], profile.verify_ms.map(([i, ms]) => [String(i), milliseconds(ms)])),
+    h("details", { class: "lesson-table" }, h("summary", null, say("pass_table")),
+      table(null, [say("table_rows"), say("table_ms")], profile.verify_ms.map(([i, ms]) => [i, milliseconds(ms)]))),
     lesson.sourceLine()], demo: [() => rows.move(64), () => rows.move(8)] };
 }

@@ -8,22 +8,17 @@ import { checkMs, draftMs, expectedTokens, pick, pruned, tokensAt, whole } from 
 const TICKS = [4, 8, 16, 24, 32, 48, 63];
 
 // A large tree that keeps a longish path, so that cutting it shows: the path must outlive some sizes, not all
-function chooseStep(lane) {
-  const worth = (step) => {
-    const full = step.accepted_path.length;
-    const small = pruned(step, 4).accepted_path.length;
-    return Math.min(full, 4) + (full > small ? 3 : 0) + step.nodes.length / 64;
-  };
-  return pick(whole(lane), worth);
-}
+const chooseStep = (lane) => pick(whole(lane), (step) => {
+  const full = step.accepted_path.length;
+  const small = pruned(step, 4).accepted_path.length;
+  return Math.min(full, 4) + (full > small ? 3 : 0) + step.nodes.length / 64;
+});
 
 export function treesStop(lesson) {
   const { greedy: { drafted: lane }, device: { profile } } = lesson;
   const step = chooseStep(lane);
   const most = step.nodes.length - 1;
   const size = slider({ name: "candidates", label: say("candidates_slider"), min: 4, max: most, value: Math.min(24, most), format: String });
-  const means = new Map();
-  const meanAt = (n) => means.get(n) ?? means.set(n, tokensAt(lane, n)).get(n);
 
   function costsOf(n) {
     const cut = pruned(step, n);
@@ -36,7 +31,7 @@ export function treesStop(lesson) {
   const figures = [figure("tokens", say("prune_tokens"), () => number(now().tokens, 2), () => say("prune_tokens_note")),
     figure("check", say("prune_check"), () => say("speed_ms", { n: milliseconds(now().check) }), () => say("prune_check_note", { n: size.value + 1 })),
     figure("rate", say("prune_rate"), () => number(now().rate, 1), () => say("prune_rate_note")),
-    figure("tau", say("prune_mean"), () => number(meanAt(size.value), 2), () => say("prune_mean_note"))];
+    figure("tau", say("prune_mean"), () => number(tokensAt(lane, size.value), 2), () => say("prune_mean_note"))];
   const kept = result("kept", () => say("prune_kept", { kept: now().cut.accepted_path.length }));
   const curve = chart("tree-sizes", "small-chart", () => ({ label: say("prune_chart"), xName: say("prune_axis"), yName: say("prune_curve"),
     xTicks: TICKS.filter((tick) => tick <= most), mark: [size.value, now().rate],

@@ -13,9 +13,8 @@ const START = { round: 0, phase: 1, guess: null, score: 0, tokens: 0, done: fals
 function chooseSteps(lane) {
   const steps = whole(lane);
   const kept = (step) => pruned(step, CANDIDATES).accepted_path.length;
-  const wanted = [2, 0, 4];
   const chosen = [];
-  for (const length of wanted) {
+  for (const length of [2, 0, 4]) {
     const left = steps.filter((step) => !chosen.includes(step));
     if (left.length) chosen.push(pick(left, (step) => -Math.abs(kept(step) - length) - step.index / 1000));
   }
