@@ -64,7 +64,7 @@ bench: $(VENV)/.requirements-dev
 
 # Offline nothing is installed: what the machine has must do
 bench-gpu: $(if $(findstring --offline,$(ARGS)),,$(VENV)/.requirements-dev)
-	$(if $(wildcard $(RUN)),$(RUN),$(PYTHON)) -m lab.measuring.gpu $(ARGS)
+	$(if $(wildcard $(RUN)),$(RUN),$(PYTHON)) -m tests.bench_gpu $(ARGS)
 
 bench-recorded: $(VENV)/.requirements
 	$(RUN) -m jakiro bench --methods autoregressive,jakiro --nodes auto --temperatures 0,1 --limit 16 \

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.words import page as words
-from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, Grammar, SamplingParams, TreeConfig, bias_of
+from jakiro import config
+from jakiro.config import Grammar, SamplingParams, TreeConfig, bias_of, is_count, shortened
 from jakiro.core.grammar import check
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import comma_list
-from jakiro.text import ROLES, joined_parts, read_arguments
+from jakiro.text import as_messages, read_arguments
 
 # Methods that race at once, plain decoding among them
 MOST_LANES = 4
@@ -155,7 +156,7 @@ def read_method(name, known: Methods = METHODS) -> str:
     try:
         return known.named(name if isinstance(name, str) else "").name
     except ValueError:
-        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=shortened(_given(name)))) from None
+        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=shortened(name))) from None
 
 
 def _read_numerics(numerics) -> str:
@@ -165,26 +166,19 @@ def _read_numerics(numerics) -> str:
     return names[numerics]
 
 
-def shortened(value) -> str:
-    """A value that came from outside, fit for a sentence."""
-    text = str(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"
-
-
 def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
     """The conversation, system prompt first and question last.
 
     Raises:
         ValueError: one clear sentence about the first value that is no text, or no message.
     """
-    if question is None or (isinstance(question, str) and not question.strip()):
+    if isinstance(question, str | None) and not (question or "").strip():
         raise ValueError(words.EMPTY_QUESTION)
-    if not isinstance(question, str):
-        raise ValueError(words.QUESTION_NOT_TEXT)
-    if not isinstance(system_prompt or "", str):
-        raise ValueError(words.SYSTEM_PROMPT_NOT_TEXT)
-    system = [{"role": "system", "content": system_prompt.strip()}] if (system_prompt or "").strip() else []
-    return (*system, *_read_history(history), {"role": "user", "content": question})
+    if not isinstance(history or [], list):
+        raise ValueError(words.HISTORY_NOT_MESSAGES)
+    system = system_prompt.strip() if isinstance(system_prompt, str) else system_prompt
+    before = [{"role": "system", "content": system}] if system else []
+    return tuple(as_messages([*before, *(history or []), {"role": "user", "content": question}]))
 
 
 def chat_counts(messages: tuple[dict, ...]) -> str:
@@ -195,35 +189,16 @@ def chat_counts(messages: tuple[dict, ...]) -> str:
 def _read_tree(tree, candidates, levels) -> TreeConfig:
     """Candidates and levels count only for a fixed tree; automatic ones have the library's own limits."""
     if tree == words.AUTOMATIC:
-        return AUTOMATIC_TREE
+        return config.AUTOMATIC_TREE
     for value, most, sentence in (
-        (candidates, MOST_NODES - 1, words.CANDIDATES_RANGE),
-        (levels, MOST_DEPTH, words.LEVELS_RANGE),
+        (candidates, config.MOST_NODES - 1, words.CANDIDATES_RANGE),
+        (levels, config.MOST_DEPTH, words.LEVELS_RANGE),
     ):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise ValueError(sentence.format(most=most, came=shortened(_given(value))))
+        if not is_count(value, 1) or value > most:
+            raise ValueError(sentence.format(most=most, came=shortened(value)))
     return TreeConfig(nodes=candidates + 1, depth=levels, policy="fixed")
-
-
-def _given(value):
-    """Numbers as they are; an emptied field is named in words, so that the sentence about it reads well."""
-    return "nothing" if value is None else value
 
 
 def whole(value):
     """Forms and JSON hold floats; whole ones become integers, everything else is left for the settings to refuse."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _read_history(history) -> list[dict]:
-    messages = history or []
-    if not isinstance(messages, list):
-        raise ValueError(words.HISTORY_NOT_MESSAGES)
-    found = []
-    for message in messages:
-        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
-        text = joined_parts(content)
-        if role not in ROLES or not isinstance(text, str):
-            raise ValueError(words.HISTORY_NOT_MESSAGES)
-        found.append({"role": role, "content": text})
-    return found

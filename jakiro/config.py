@@ -85,7 +85,7 @@ def is_count(value: object, least: int) -> bool:
 
 def _require_fit(fits: bool, wanted: str, value: object) -> None:
     """Raises ValueError with what was wanted and what came where a value does not fit."""
-    require(fits, f"{wanted}; you gave {_came(value)}.")
+    require(fits, f"{wanted}; you gave {shortened(value)}.")
 
 
 def _came(value: object) -> str:
@@ -257,17 +257,14 @@ class SamplingParams:
         )
         recorded = self.record_alternatives
         _require_fit(isinstance(recorded, bool), "Record alternatives must be true or false", recorded)
-        require(
+        _require_fit(
             isinstance(self.suppress_tokens, (list, tuple))
             and len(self.suppress_tokens) <= MOST_TOKENS_NAMED
             and all(is_count(token_id, 0) for token_id in self.suppress_tokens),
-            f"Suppressed tokens must be at most {MOST_TOKENS_NAMED} ids, 0 or more; you gave "
-            f"{shortened(self.suppress_tokens)}.",
+            f"Suppressed tokens must be at most {MOST_TOKENS_NAMED} ids, 0 or more",
+            self.suppress_tokens,
         )
-        require(
-            self.grammar is None or isinstance(self.grammar, Grammar),
-            f"A grammar must be a Grammar or None; you gave {shortened(self.grammar)}.",
-        )
+        _require_fit(isinstance(self.grammar, Grammar | None), "A grammar must be a Grammar or None", self.grammar)
         object.__setattr__(self, "stop", tuple(self.stop))
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         object.__setattr__(self, "suppress_tokens", tuple(sorted(set(self.suppress_tokens))))
@@ -309,19 +306,20 @@ def _biases(given: object) -> tuple[tuple[int, float], ...]:
     Raises:
         ValueError: they are none.
     """
-    sentence = (
-        f"Logit bias must give at most {MOST_TOKENS_NAMED} token ids a number from -{MOST_BIAS} to {MOST_BIAS} each; "
-        f"you gave {shortened(given)}."
+    wanted = (
+        f"Logit bias must give at most {MOST_TOKENS_NAMED} token ids a number from -{MOST_BIAS} to {MOST_BIAS} each"
     )
     pairs = list(given.items()) if isinstance(given, Mapping) else given
-    pairs_there = isinstance(pairs, (list, tuple)) and all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs
-    )
-    require(pairs_there and len(pairs) <= MOST_TOKENS_NAMED, sentence)
-    for token_id, bias in pairs:
-        require(is_count(token_id, 0) and is_number(bias) and abs(bias) <= MOST_BIAS, sentence)
-    require(len(dict(pairs)) == len(pairs), sentence)
+    fits = isinstance(pairs, (list, tuple)) and len(pairs) <= MOST_TOKENS_NAMED and all(map(_is_bias, pairs))
+    _require_fit(fits and len(dict(pairs)) == len(pairs), wanted, given)
     return tuple(sorted((token_id, float(bias)) for token_id, bias in pairs))
+
+
+def _is_bias(pair: object) -> bool:
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        return False
+    token_id, bias = pair
+    return is_count(token_id, 0) and is_number(bias) and abs(bias) <= MOST_BIAS
 
 
 @dataclass(frozen=True, slots=True)

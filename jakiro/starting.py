@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from jakiro.system import no_collection
+
 FETCH, CONVERT, COMPILE, READ, CHECK, CAPTURE, MEASURE = STEPS = (
     "fetch",
     "convert",
@@ -89,14 +91,9 @@ def importing() -> Iterator[None]:
 
     Looking took a fifth of the seconds that Gradio, torch and transformers take.
     """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
+    with no_collection():
         yield
         gc.freeze()
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def process_seconds() -> float | None:

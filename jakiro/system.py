@@ -74,6 +74,18 @@ def free_memory() -> None:
     empty_cache()
 
 
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Inside this block, no garbage is looked for."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def within_memory(work: Callable[[], Value], sentence: str) -> Value:
     """What the work returns.
 

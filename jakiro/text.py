@@ -28,14 +28,13 @@ def _byte_of_character() -> dict[str, int]:
 _BYTE_OF_CHARACTER = _byte_of_character()
 
 
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
 def _byte_token(name: str) -> int | None:
     """The byte that a SentencePiece fallback token `<0xNN>` stands for; None for any other token."""
-    if len(name) == 6 and name.startswith("<0x") and name.endswith(">"):
-        try:
-            return int(name[3:5], 16)
-        except ValueError:
-            return None
-    return None
+    found = _BYTE_TOKEN.fullmatch(name)
+    return int(found[1], 16) if found else None
 
 
 class TokenText:
@@ -44,6 +43,9 @@ class TokenText:
     Args:
         tokenizer: a transformers tokenizer. Byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM) and SentencePiece-like
             vocabularies (`▁` for a space, `<0xNN>` for a byte) are understood.
+
+    Attributes:
+        special_tokens: by id, the names of those that `decode` leaves out.
     """
 
     def __init__(self, tokenizer):
@@ -58,10 +60,6 @@ class TokenText:
         for token_id, name in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
             self.special_tokens.setdefault(int(token_id), str(name))
         self._pieces: dict[int, bytes] = {}
-
-    def special_name(self, token_id: int) -> str | None:
-        """The name of a special token, which `decode` leaves out; None for an ordinary token."""
-        return self.special_tokens.get(token_id)
 
     def piece(self, token_id: int) -> bytes:
         """The bytes a token stands for: of a special token its name, of an id outside the vocabulary none."""
@@ -137,9 +135,10 @@ class IncrementalDecoder:
 
     def push(self, token_ids: Iterable[int]) -> str:
         """The text that these ids complete, which may be empty."""
+        ordinary = [token for token in token_ids if token not in self._text.special_tokens]
         if self._text.byte_level:
-            return self._bytes.decode(self._joined(token_ids))
-        self._ids.extend(token for token in token_ids if self._text.special_name(token) is None)
+            return self._bytes.decode(b"".join(map(self._text.piece, ordinary)))
+        self._ids += ordinary
         settled = len(self._ids)
         while settled and self._text.is_byte(self._ids[settled - 1]):
             settled -= 1
@@ -156,9 +155,6 @@ class IncrementalDecoder:
         if self._text.byte_level:
             return self._bytes.decode(b"", final=True)
         return self._newly(self._text.decode(self._ids))
-
-    def _joined(self, token_ids: Iterable[int]) -> bytes:
-        return b"".join(self._text.piece(token) for token in token_ids if self._text.special_name(token) is None)
 
     def _forget_before_last(self, settled: int) -> None:
         """Forgets what stands before the last settled token with a text: what follows reads the same after it alone."""

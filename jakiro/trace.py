@@ -290,16 +290,13 @@ class Trace:
         """Reads what `to_dict` gave; errors are `from_json`'s."""
         if not isinstance(values, dict):
             raise TraceError(f"This file is not a trace: expected an object, found {type(values).__name__}.")
-        for name in ("header", "steps"):
-            if name not in values:
-                raise TraceError(f"This file is not a trace: the field “{name}” is missing.")
-        header = values["header"]
-        version = header.get("schema_version") if isinstance(header, dict) else None
-        if version != SCHEMA_VERSION:
-            raise TraceError(f"This trace uses format {version}; this version reads {SCHEMA_VERSION}.")
         try:
+            header = values["header"]
+            version = header.get("schema_version") if isinstance(header, dict) else None
+            if version != SCHEMA_VERSION:
+                raise TraceError(f"This trace uses format {version}; this version reads {SCHEMA_VERSION}.")
             trace = cls(
-                header=_read(Header, values["header"]),
+                header=_read(Header, header),
                 steps=[_read(Step, step) for step in values["steps"]],
                 end_reason=values.get("end_reason"),
             )
@@ -308,7 +305,7 @@ class Trace:
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             if isinstance(error, TraceError):
                 raise
-            what = f"the field {error} is missing" if isinstance(error, KeyError) else error
+            what = f"the field “{error.args[0]}” is missing" if isinstance(error, KeyError) else error
             raise TraceError(f"This file is not a trace: {what}.") from error
         return trace
 

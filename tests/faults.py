@@ -181,7 +181,7 @@ PLACES = (
      "tests/app/serving/test_guard.py"),
     ("an-answer-that-nobody-reads-keeps-its-place", "app.serving.worker:AnswerRun.look_for_reader", nothing,
      "tests/app/serving/test_worker.py"),
-    ("a-benchmark-borrows-in-nobody-s-name", "app.serving.benchmark_run:contextvars",
+    ("a-benchmark-borrows-in-nobody-s-name", "app.serving.worker:contextvars",
      value(types.SimpleNamespace(copy_context=__import__("contextvars").Context)), "tests/app/page/test_benchmark.py"),
     ("gpu-a-pass-reads-the-host", "jakiro.core.verify:accepted_node", _reading_the_host,
      "tests/graphs/test_capture.py"),

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from jakiro.generator import JakiroGenerator
-from lab.measuring import gpu_work
+from tests import gpu_work
 from tests.graphs.static import COSTS
 
 

@@ -54,7 +54,10 @@ def register(service: ModelService, runs: Runs) -> None:
             yield {"run": run.id, "state": state, "message": message, "lanes": lanes}
 
     def trace(run_id: str) -> dict:
-        return handlers.trace_of(runs, run_id)
+        try:
+            return {method: trace.to_dict() for method, trace in runs.traces(str(run_id)).items()}
+        except ValueError as error:
+            raise gr.Error(str(error), print_exception=False) from error
 
     def stop(request: gr.Request) -> dict:
         return {"stopped": runs.stop(handlers.visitor_of(request).session)}

@@ -23,7 +23,7 @@ from app.serving.runs import Visitor, paces_of
 from app.serving.worker import ModelService, batches
 from app.words import benchmark as words
 from jakiro.bench.runner import AUTO, BenchSettings
-from jakiro.config import is_count
+from jakiro.config import is_count, shortened
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.prompts import load_questions
 
@@ -74,15 +74,16 @@ def component(service: ModelService, pace: Pace) -> Benchmarks:
     def recorded() -> str | None:
         return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else None
 
-    def board() -> str:
-        return leaderboard(service.methods)
-
     def benchmark_results(run_id: str) -> str:
-        return results(benchmarks, run_id)
+        """A run's results as `python -m jakiro bench` writes them."""
+        text = benchmarks.results(str(run_id))
+        if text is None:
+            raise gr.Error(words.UNKNOWN_RESULTS)
+        return text
 
     functions = {
         "benchmark_recorded": recorded,
-        "benchmark_board": board,
+        "benchmark_board": lambda: leaderboard(service.methods),
         "benchmark_saved": lambda run_id: benchmarks.results(str(run_id)),
     }
     view = drawn("benchmark", VIEW, functions, tab="benchmark")
@@ -135,11 +136,11 @@ def read_request(wanted, most_tokens: int = MOST_TOKENS, known: Methods = METHOD
         ValueError: one clear sentence about the first value that does not fit.
     """
     if not isinstance(wanted, dict):
-        raise ValueError(words.NOT_A_REQUEST.format(came=_short(wanted)))
+        raise ValueError(words.NOT_A_REQUEST.format(came=shortened(wanted)))
     wanted = DEFAULTS | wanted
     most, count = len(load_questions()), whole(wanted["count"])
     if not is_count(count, 1) or count > most:
-        raise ValueError(words.COUNT_NOT_WHOLE.format(most=most, came=_short(count)))
+        raise ValueError(words.COUNT_NOT_WHOLE.format(most=most, came=shortened(count)))
     temperatures = _chosen(
         wanted["temperatures"], TEMPERATURES, words.CHOOSE_TEMPERATURE, words.UNKNOWN_TEMPERATURE, "{:g}".format
     )
@@ -172,14 +173,10 @@ def _chosen(values, known: tuple, none_chosen: str, unknown: str, name) -> tuple
     values = values if isinstance(values, list) else [values]
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float | str) or value not in known:
-            raise ValueError(unknown.format(known=", ".join(map(name, known)), came=_short(value)))
+            raise ValueError(unknown.format(known=", ".join(map(name, known)), came=shortened(value)))
     if not values:
         raise ValueError(none_chosen)
     return tuple(one for one in known if one in values)
-
-
-def _short(value) -> str:
-    return "nothing" if value is None else ascii(value)[:40]
 
 
 def measure(service: ModelService, benchmarks: Benchmarks, pace: Pace, visitor: Visitor, wanted) -> Iterator[dict]:
@@ -200,15 +197,3 @@ def measure(service: ModelService, benchmarks: Benchmarks, pace: Pace, visitor: 
                 yield values[-1]
     finally:
         run.stop()
-
-
-def results(benchmarks: Benchmarks, run_id: str) -> str:
-    """A run's results as `python -m jakiro bench` writes them.
-
-    Raises:
-        gr.Error: the run is not kept, or has none yet.
-    """
-    text = benchmarks.results(str(run_id))
-    if text is None:
-        raise gr.Error(words.UNKNOWN_RESULTS)
-    return text

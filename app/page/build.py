@@ -139,11 +139,8 @@ def build(
 def _server_functions(service: ModelService, runs: Runs) -> dict[str, Callable]:
     def trace_text(run_id) -> str | None:
         """The answer's traces as one file, or None where the server no longer keeps them."""
-        try:
-            traces = runs.traces(str(run_id))
-        except ValueError:
-            return None
-        return web.recording_text(traces) if traces else None
+        run = runs.find(str(run_id))
+        return web.recording_text(dict(run.traces)) if run is not None and run.traces else None
 
     def missed(asked) -> list[str] | None:
         """What the browser did not get of an answer: {"run": its id, "first": the number of the first lost update}."""

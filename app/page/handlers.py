@@ -18,6 +18,7 @@ from app.serving.worker import ASIDE, AnswerRun, ModelService, batches
 from app.words import page as words
 from app.words.errors import sentence_of
 from jakiro.api.arriving import Arriving
+from jakiro.config import shortened
 from jakiro.engine.prefix import OwnPrefixes
 from jakiro.methods import PLAIN
 
@@ -168,20 +169,7 @@ def link_trouble(service: ModelService, values: dict) -> str | None:
         known = [method.name for method in offered_methods(service.methods)]
         for name in asking.methods:
             if name not in known and name != PLAIN.name:
-                raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=name))
+                raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=shortened(name)))
     except Exception as error:  # noqa: BLE001 - a link may hold anything; each gets a sentence
         return sentence_of(error)
     return None
-
-
-def trace_of(runs: Runs, run_id: str) -> dict:
-    """The full traces of one answer by method, as `Trace.to_dict` writes them.
-
-    Raises:
-        gr.Error: the answer is not kept.
-    """
-    try:
-        traces = runs.traces(str(run_id))
-    except ValueError as error:
-        raise gr.Error(str(error), print_exception=False) from error
-    return {method: trace.to_dict() for method, trace in traces.items()}

@@ -38,7 +38,7 @@ class PageBackend:
             raise Refusal(403, words.V1_NOT_ON_ZERO_GPU)
         if service.refusal:
             raise Refusal(503, service.refusal)
-        if not service.ready or service.stage is not None:
+        if not service.can_answer:
             raise Refusal(503, words.V1_LOADING, seconds=_LOADING_SECONDS)
         return Path(service.device.status["target"]).name
 

@@ -4,10 +4,8 @@
 reports progress.
 """
 
-import contextvars
 import queue
 import threading
-import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -63,8 +61,7 @@ class BenchmarkRun(Stoppable):
     def __init__(
         self, service: ModelService, settings: BenchSettings, questions: Sequence[Question], group: str = ""
     ) -> None:
-        super().__init__(service)
-        self.id = uuid.uuid4().hex
+        super().__init__(service, "benchmark")
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.settings, self.questions = settings, tuple(questions)
         self.runs: list[Run] = []
@@ -74,9 +71,6 @@ class BenchmarkRun(Stoppable):
         self._environment: dict = {}
         self._pair: tuple | None = None
         self._benches: dict[float, Bench] = {}
-        # In the visitor's context, as an answer: a lender of GPUs looks up the quota there
-        work = contextvars.copy_context().run
-        self._thread = threading.Thread(target=work, args=(self._work,), name=f"benchmark-{self.id[:8]}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

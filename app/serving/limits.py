@@ -54,8 +54,6 @@ class Limits:
             excess = characters - self.max_prompt_characters
             sentence = words.PROMPT_TOO_LONG.format(came=characters, limit=self.max_prompt_characters, excess=excess)
             raise ValueError(sentence + chat_counts(asking.messages))
-        if any("\ud800" <= letter <= "\udfff" for message in asking.messages for letter in message["content"]):
-            raise ValueError(words.HALF_A_CHARACTER)
         if asking.params.max_new_tokens > self.max_new_tokens:
             raise ValueError(words.LENGTH_TOO_LONG.format(limit=self.max_new_tokens))
         return replace(asking, max_prompt_tokens=self.max_prompt_tokens)

@@ -125,6 +125,7 @@ def status_of(service: ModelService) -> dict:
     """State, queue, limits, versions, what the start took, and its name; nothing of visitors, questions or folders."""
     state = "ending" if service.closing else "failed" if service.failure else "ready" if service.ready else "loading"
     model = service.device.status if service.ready else {}
+    seconds = model.get("seconds", {}) | service.seconds
     shown = {name: model.get(name) for name in ("target", "head", "device", "dtype", "numerics") if model}
     return {
         "state": state,
@@ -133,17 +134,11 @@ def status_of(service: ModelService) -> dict:
         "model": {name: for_visitors(str(value)) if value else None for name, value in shown.items()},
         "queue": service.turns.numbers() | {"places": service.device.places},
         "limits": {name: getattr(service.limits, name) for name in service.limits.__dataclass_fields__},
-        "seconds": seconds_of(service),
+        # Until the page answered and the model was ready, and the model's own steps
+        "seconds": {name: value and round(value, 2) for name, value in seconds.items()},
         "most_memory": most_memory(),
         "versions": package_versions("jakiro", "torch", "transformers", "gradio"),
     }
-
-
-def seconds_of(service: ModelService) -> dict:
-    """How long the start took: until the page answered and the model was ready, and the model's own steps."""
-    model = service.device.status.get("seconds", {}) if service.ready else {}
-    seconds = {name: second for name, second in model.items() if name != "ready"} | service.seconds
-    return {name: None if value is None else round(value, 2) for name, value in seconds.items()}
 
 
 def serve_until_told(page: gr.Blocks) -> None:

@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from app.devices.base import Device
 from app.serving.pace import Busy
@@ -22,22 +23,12 @@ class Turns:
     """Places for answers: as many at once as the device has, the others wait.
 
     Args:
-        device: what answers run on, with so many places; asked anew each time.
-        refusal: a sentence when nothing can run any more, else None.
-        ready: whether answers can run.
-        queue_length: how many may wait. queue_length_group: the same for one group.
+        service: says what answers run on (`device`), whether they can (`can_answer`), why none can any more (`refusal`,
+            else None), and how many may wait (`limits`).
     """
 
-    def __init__(
-        self,
-        device: Callable[[], Device],
-        refusal: Callable[[], str | None],
-        ready: Callable[[], bool],
-        queue_length: int,
-        queue_length_group: int | None = None,
-    ) -> None:
-        self._device, self._refusal, self._ready, self._queue_length = device, refusal, ready, queue_length
-        self._queue_length_group = queue_length if queue_length_group is None else queue_length_group
+    def __init__(self, service) -> None:
+        self._service = service
         self._changed = threading.Condition()
         self._waiting: list[Turn] = []
         self._running: list[Turn] = []
@@ -64,11 +55,12 @@ class Turns:
         """
         with self._changed:
             seconds = max(1, math.ceil(self._mean_seconds or 0))
-            free = max(0, self._places() - len(self._running)) if self._ready() else 0
-            if len(self._waiting) >= self._queue_length + free:
+            limits = self._service.limits
+            free = max(0, self._places() - len(self._running)) if self._service.can_answer else 0
+            if len(self._waiting) >= limits.queue_length + free:
                 raise Busy(words.QUEUE_FULL, seconds)
             own = sum(turn.group == group for turn in self._waiting)
-            if own >= self._queue_length_group + free:
+            if own >= limits.queue_length_address + free:
                 raise Busy(words.QUEUE_FULL_ADDRESS.format(count=own), seconds)
             turn = Turn(self, halt, told, group, self._next_round(group), look)
             self._waiting.append(turn)
@@ -90,7 +82,7 @@ class Turns:
             return {"running": len(self._running), "waiting": len(self._waiting), "mean_answer_seconds": mean}
 
     def _places(self) -> int:
-        return max(1, self._device().places)
+        return max(1, self._service.device.places)
 
     def _order(self) -> list["Turn"]:
         """The waiting in the order of service; who came first in a round is first, as sorting keeps equals in order."""
@@ -104,7 +96,7 @@ class Turns:
 
     def _sentence(self, position: int) -> str:
         """What the visitor at `position`, counted from 1, hears."""
-        if not self._ready():
+        if not self._service.can_answer:
             return words.WAITING_FOR_MODEL
         if self._mean_seconds is None:
             return words.WAITING_IN_QUEUE.format(position=position)
@@ -127,43 +119,39 @@ class Turns:
             self._changed.notify_all()
 
 
+@dataclass(slots=True, eq=False)
 class Turn:
     """A visitor's place; as a context manager it waits and gives the device, or None when halted."""
 
-    def __init__(
-        self,
-        turns: Turns,
-        halt: threading.Event,
-        told: Callable[[str], None],
-        group: str,
-        round_number: int,
-        look: Callable[[bool], None],
-    ) -> None:
-        self._turns, self._halt, self._told, self.look = turns, halt, told, look
-        self.group, self.round, self.started = group, round_number, 0.0
+    turns: Turns
+    halt: threading.Event
+    told: Callable[[str], None]
+    group: str
+    round: int
+    look: Callable[[bool], None]
+    started: float = 0.0
 
     def __enter__(self) -> Device | None:
-        turns, said = self._turns, None
+        turns, service, said = self.turns, self.turns._service, None
         try:
             with turns._changed:
-                while not self._halt.is_set():
-                    refusal = turns._refusal()
-                    if refusal:
+                while not self.halt.is_set():
+                    if refusal := service.refusal:
                         raise ValueError(refusal)
                     position = turns._order().index(self) + 1
-                    free = turns._ready() and position + len(turns._running) <= turns._places()
+                    free = service.can_answer and position + len(turns._running) <= turns._places()
                     if free:
                         self.started = time.monotonic()
                         turns._waiting.remove(self)
                         turns._running.append(self)
                         turns._round = max(turns._round, self.round)
-                        return turns._device()
+                        return service.device
                     sentence = turns._sentence(position)
                     if sentence != said:
-                        self._told(sentence)
+                        self.told(sentence)
                         said = sentence
                     self.look(position < len(turns._waiting))
-                    if turns._ready():
+                    if service.can_answer:
                         for running in turns._running:
                             running.look(True)
                     turns._changed.wait(_LOOK_AROUND_SECONDS)
@@ -177,7 +165,7 @@ class Turn:
 
     def leave(self) -> None:
         """Gives the place back, waiting or running."""
-        self._turns._finished(self)
+        self.turns._finished(self)
 
 
 def _rounded(seconds: float) -> int:

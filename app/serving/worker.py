@@ -51,13 +51,7 @@ class ModelService:
 
     def __init__(self, device: Device, limits: Limits | None = None, methods: Methods = METHODS) -> None:
         self.device, self.limits, self.methods = device, limits or Limits(), methods
-        self.turns = Turns(
-            lambda: self.device,
-            lambda: self.refusal,
-            lambda: self.ready and self.stage is None,
-            self.limits.queue_length,
-            self.limits.queue_length_address,
-        )
+        self.turns = Turns(self)
         # What each visitor's answers have read
         self.prefixes = PrefixStore(self.limits.prefix_megabytes * 2**20, 60 * self.limits.kept_minutes)
         self.start_id = uuid.uuid4().hex
@@ -161,6 +155,11 @@ class ModelService:
         return self.ready or self.failure is not None
 
     @property
+    def can_answer(self) -> bool:
+        """Whether a model is here and no other one is on its way."""
+        return self.ready and self.stage is None
+
+    @property
     def refusal(self) -> str | None:
         """Why no answer can be given any more, as a sentence; None while it can."""
         return words.SERVER_ENDING if self.closing else self.failure if self.stage is None else None
@@ -212,11 +211,18 @@ def stage_words(stage: str, share: float | None, total_bytes: int | None, second
 
 
 class Stoppable:
-    """Work in a thread of its own that ends soon after it is asked to, once, with the first reason given."""
+    """Work in a thread of its own that ends soon after it is asked to, once, with the first reason given.
 
-    def __init__(self, service: ModelService) -> None:
-        self._service = service
+    Args:
+        name: of the kind of work. run_id: a new one if not given.
+    """
+
+    def __init__(self, service: ModelService, name: str, run_id: str | None = None) -> None:
+        self._service, self.id = service, run_id or uuid.uuid4().hex
         self._halt, self._reason = threading.Event(), None
+        # In the visitor's context, where a lender of GPUs looks up whose quota counts
+        work = contextvars.copy_context().run
+        self._thread = threading.Thread(target=work, args=(self._work,), name=f"{name}-{self.id[:8]}", daemon=True)
 
     def stop(self, reason: str | None = None) -> None:
         """Asks the thread to end after its present step; what was made stays.
@@ -252,8 +258,7 @@ class AnswerRun(Stoppable):
         run_id: str | None = None,
         events: queue.SimpleQueue | Arriving | None = None,
     ) -> None:
-        super().__init__(service)
-        self.id = run_id or uuid.uuid4().hex
+        super().__init__(service, "answer", run_id)
         self.events = queue.SimpleQueue() if events is None else events
         self.failure: Exception | None = None
         self.traces: dict[str, Trace] = {}
@@ -267,9 +272,6 @@ class AnswerRun(Stoppable):
         self._turn = service.turns.take(
             self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group, self.look_for_reader
         )
-        # In the visitor's context, where a lender of GPUs looks up whose quota counts
-        work = contextvars.copy_context().run
-        self._thread = threading.Thread(target=work, args=(self._work,), name=f"answer-{self.id[:8]}", daemon=True)
 
     @contextmanager
     def reading(self) -> Iterator[int]:

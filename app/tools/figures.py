@@ -14,7 +14,7 @@ class Figures:
     Attributes:
         whole: whether the answer came to its end.
         candidates: guesses of a mean step.
-        tokens: tokens of the answer. tau: tokens a step brought into it.
+        tokens: of the answer.
         speedup: plain seconds ÷ its own, both on their own clocks.
         longest: most guesses accepted in one step. refused: tested levels without an accepted guess, percent.
         first_expert, second_expert: share of the accepted guesses by the header's first two proposers, percent.
@@ -25,7 +25,6 @@ class Figures:
     whole: bool
     candidates: float
     tokens: int
-    tau: float
     speedup: float
     longest: int
     refused: int
@@ -54,7 +53,6 @@ def figures_of(plain: Trace, drafted: Trace) -> Figures:
         whole=plain.end_reason == drafted.end_reason == "eos",
         candidates=mean(len(step.nodes) - 1 for step in drafted.steps) if drafted.steps else 0.0,
         tokens=len(drafted.token_ids),
-        tau=drafted.delivered_tau or 0.0,
         speedup=plain.decode_seconds / drafted.decode_seconds if drafted.steps else 1.0,
         longest=max((len(step) for step in delivered), default=0),
         refused=round(100 * (1 - kept / tested)) if tested else 0,

@@ -40,7 +40,7 @@ ANSWER_FORMS = (
     ("A pattern (regex)", "regex"),
     ("A Lark grammar", "lark"),
 )
-ANSWER_FORM_UNKNOWN = "An answer is one of {known}; you chose “{came}”."
+ANSWER_FORM_UNKNOWN = "An answer is one of {known}; you chose {came}."
 SEED, SEED_INFO = "Seed", "same seed, same text, for every method"
 LENGTH, LENGTH_INFO = "Length", "at most, in tokens"
 TREE, TREE_INFO = "Tree", "Automatic: at each step the size that is fastest on this machine"
@@ -80,14 +80,12 @@ CANDIDATES_RANGE = "Guesses must be a whole number from 1 to {most}; you gave {c
 LEVELS_RANGE = "Levels must be a whole number from 1 to {most}; you gave {came}."
 NUMERICS_UNKNOWN = "Arithmetic must be Exact or Fast; you gave {came}."
 EMPTY_QUESTION = "Type a question first."
-QUESTION_NOT_TEXT = "The question must be text."
 TEMPLATE_ARGUMENTS_NOT_READ = (
     "Template arguments are a JSON object of at most {most} characters, "
     'such as {{"enable_thinking": false}}; you gave {came}.'
 )
 ANSWER_PREFIX_NOT_READ = "An answer's beginning is two lists, of token ids and of places in it; you gave {came}."
-SYSTEM_PROMPT_NOT_TEXT = "The system prompt must be text."
-HISTORY_NOT_MESSAGES = "The history must be a list of messages with a role and a text."
+HISTORY_NOT_MESSAGES = "The history must be a list of messages."
 QUEUE_FULL_ADDRESS = (
     "{count} questions from your network address are waiting already. Try again in a minute; recordings still play."
 )
@@ -101,7 +99,6 @@ LOADED_OUT_OF_MEMORY = "Memory ran out; choose a smaller model or dtype, or free
 PROMPT_TOO_LONG = "Your prompt has {came:,} characters; this page reads {limit:,}. Shorten it by {excess:,}."
 PROMPT_TOO_MANY_TOKENS = "Your prompt has {came:,} tokens; this page reads {limit:,}. Shorten it by {excess:,}."
 CHAT_COUNTS = " Earlier turns of the chat count too; a new chat leaves them out."
-HALF_A_CHARACTER = "The text holds half of a surrogate pair, which no model reads; remove it."
 LENGTH_TOO_LONG = "Length must be at most {limit:,} tokens here; ask for a shorter answer."
 ONE_ANSWER, MANY_ANSWERS = "1 answer", "{count} answers"
 TOO_FAST = "You asked for {answers} within a minute; the next question is possible in {seconds} s."

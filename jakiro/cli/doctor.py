@@ -20,7 +20,7 @@ from jakiro.target.families import num_kv_heads
 from jakiro.zoo import placement
 from jakiro.zoo import table as zoo
 from jakiro.zoo.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
-from jakiro.zoo.loading import LoadOptions, choose_dtype, described, device_and_dtype, place_target
+from jakiro.zoo.loading import LoadOptions, choose_dtype, described, device_and_dtype
 
 
 def report(options: LoadOptions, plan: str | None, card: str | None, verify: bool) -> Iterable[Finding]:
@@ -58,7 +58,7 @@ def _devices() -> list[Finding]:
     dtype = str(choose_dtype(None, torch.device("cpu"))).removeprefix("torch.")
     missing = why_not()
     devices = [
-        Finding("cpu", f"{num_cores()} cores, {torch.get_num_threads()} threads, {dtype}"),
+        Finding("cpu", f"cores: {num_cores()}, threads: {torch.get_num_threads()}, {dtype}"),
         Finding("compiled code", f"none, so decoding is slower: {missing}" if missing else "for this processor"),
     ]
     if torch.cuda.is_available():
@@ -101,7 +101,8 @@ def examine(options: LoadOptions) -> Iterator[Finding]:
             yield Finding(asking, "sizes, vocabulary and rotary embedding agree")
         asking = "memory"
         device, dtype = device_and_dtype(options)
-        needed = place_target(options, pair.target_name, config, device, dtype).needed
+        bits = placement.BITS.get(options.dtype)
+        needed, _ = placement.place(pair.target_name, config, device, dtype, bits)
         free = placement.gigabytes(placement.free_memory(device))
         yield Finding(asking, f"about {needed} needed, {free} free on {device}")
     except (ValueError, OSError) as error:

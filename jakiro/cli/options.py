@@ -72,9 +72,9 @@ class AnswerForm:
 
     json_schema: str | None = setting("Answer in JSON of this schema: a file, or the schema itself.", None)
     json: bool = setting("Answer in JSON.", False, "--json")
-    regex: str | None = setting("Answer in what this regular expression matches.", None)
+    regex: str | None = setting("Answer with a text that this regular expression matches.", None)
     choice: tuple[str, ...] = setting("Answer with one of these texts; may be repeated.", (), repeated=True)
-    lark: str | None = setting("Answer in what this Lark grammar describes: a file, or the grammar itself.", None)
+    lark: str | None = setting("Answer with a text of this Lark grammar: a file, or the grammar itself.", None)
 
     @property
     def grammar(self) -> Grammar | None:

@@ -4,15 +4,13 @@ A pass is a function without arguments and results: it reads and writes tensors 
 the inputs before and reads the outputs after. Captured or eager, the same function does the work.
 """
 
-import gc
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
-from jakiro.system import capture_was_refused, empty_cache
+from jakiro.system import capture_was_refused, empty_cache, no_collection
 
 WARM_UPS = 2
 # Of the device's memory, for the graphs of one slot
@@ -40,18 +38,6 @@ class Graphs:
         self.failure: str | None = None
         self.num_captured = 0
         self.budget = int(SHARE_FOR_GRAPHS * torch.cuda.mem_get_info(device)[1]) if enabled else 0
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection: what it frees, or a finaliser that it runs, may do what a capture does not allow."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _first_cause(error: BaseException) -> BaseException:
@@ -143,7 +129,8 @@ class PassBook:
     def _captured(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
         """Runs the function a few times on the side stream, so that nothing is left to set up, and captures it."""
         device = self._graphs.device
-        with torch.cuda.device(device), _no_collection():
+        # What a collection frees, or a finaliser that it runs, may do what a capture does not allow
+        with torch.cuda.device(device), no_collection():
             self._stream = self._stream or torch.cuda.Stream(device)
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             current = torch.cuda.current_stream(device)

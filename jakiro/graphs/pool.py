@@ -1,6 +1,5 @@
 """The slots of one generator: all of one size, borrowed by answers, captured at load."""
 
-import gc
 import itertools
 import threading
 import time
@@ -17,7 +16,7 @@ from jakiro.graphs.cache import SMALLEST_COLUMNS
 from jakiro.graphs.capture import Graphs
 from jakiro.graphs.probe import NUM_PROMPT, rounds_alike
 from jakiro.graphs.slot import MOST_DRAFT_ROWS, MOST_NODES, Slot
-from jakiro.system import empty_cache
+from jakiro.system import free_memory
 from jakiro.target.model import TargetModel
 
 # Prompt and answer that a slot holds; with the widest tree they fill a whole column step.
@@ -195,8 +194,7 @@ class Slots:
         for slot in self._retired:
             slot.close()
         self._retired.clear()
-        gc.collect()
-        empty_cache()
+        free_memory()
 
     def _fits_another(self, slots: Sequence[Slot]) -> bool:
         """Whether there is room for one more slot besides these, and for as much again."""

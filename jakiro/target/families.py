@@ -41,10 +41,6 @@ EAGER = Attending("eager", "float")
 OWN = Attending("eager", "own")
 
 
-def text_config(model: nn.Module):
-    return model.config.get_text_config()
-
-
 def num_kv_heads(text) -> int:
     """Key/value heads of a text config; families without grouped queries name none."""
     return getattr(text, "num_key_value_heads", None) or text.num_attention_heads
@@ -108,7 +104,7 @@ def stop_ids(model: nn.Module, tokenizer) -> frozenset[int]:
     and the tokenizer.
     """
     found: set[int] = set()
-    for source in (getattr(model, "generation_config", None), model.config, text_config(model), tokenizer):
+    for source in (getattr(model, "generation_config", None), model.config, model.config.get_text_config(), tokenizer):
         for name in ("eos_token_id", "eot_token_id", "eom_token_id"):
             ids = getattr(source, name, None)
             found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
@@ -178,7 +174,9 @@ def output_function(model: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor
 
     generator = torch.Generator("cpu").manual_seed(0)
     # Large features, so that a cap on the logits shows.
-    probe = 10 * torch.randn((4, text_config(model).hidden_size), generator=generator, device="cpu").to(like)
+    probe = 10 * torch.randn((4, model.config.get_text_config().hidden_size), generator=generator, device="cpu").to(
+        like
+    )
     with torch.inference_mode():
         try:
             expected = stock(probe).float()

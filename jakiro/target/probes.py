@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from jakiro.core.tree import DraftTree
 from jakiro.system import is_out_of_memory
-from jakiro.target.families import TRIAL_ERRORS, text_config
+from jakiro.target.families import TRIAL_ERRORS
 
 TRIAL_PROMPT, TRIAL_CHAIN = 12, 4
 # Why a trial fails whose numbers are too large for the dtype
@@ -63,7 +63,7 @@ def trial_reference(model: nn.Module, token_ids: Tensor) -> Tensor:
 
     That is "eager": torch's fused attention knows no soft cap and no sinks.
     """
-    config = text_config(model)
+    config = model.config.get_text_config()
     before = config._attn_implementation
     config._attn_implementation = "eager"
     try:

@@ -428,7 +428,7 @@ class _Progress:
             return
         self.said, seconds = now, max(now - self.begun, 1e-9)
         speed, left = self.tokens / seconds, (self.total - self.rows) * seconds / self.rows / 60
-        log.info("%d of %d rows, %.0f tokens/s, about %.0f min left", self.rows, self.total, speed, left)
+        log.info("%d of %d rows, %.0f tokens/s, %.1f min left", self.rows, self.total, speed, left)
 
 
 def distinct_share(ids: Sequence[int]) -> float:

@@ -31,7 +31,7 @@ def continue_weights(head: DraftHead, source: DraftHead) -> None:
         if shapes[0] != shapes[1]:
             raise ValueError(
                 f"The head to start from has {name} of shape {shapes[0]}, the options ask for {shapes[1]}; give the "
-                "same fusion, experts and expert width, and a head made for this target."
+                "same method, fusion and expert width, and a head made for this target."
             )
     with torch.no_grad():
         for name, parameter in ours.items():

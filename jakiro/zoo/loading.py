@@ -164,9 +164,9 @@ def _read_model(pair: zoo.Pair, options: LoadOptions, config, device: torch.devi
         model, sha256 = weights.load_stored(pair.target_name, config, hashed_aside)
     else:
         in_blocks = options.dtype == "8bit" and packing_works(device, dtype) and native_works()
-        placed = replace(options, dtype=None) if in_blocks else options
-        place = place_target(placed, pair.target_name, config, device, dtype)
-        model, sha256 = weights.load_model(pair.target_name, device, dtype, hashing=hashed_aside, **place.options)
+        bits = None if in_blocks else placement.BITS.get(options.dtype)
+        _, placed = placement.place(pair.target_name, config, device, dtype, bits)
+        model, sha256 = weights.load_model(pair.target_name, device, dtype, hashing=hashed_aside, **placed)
         if in_blocks:
             round_linears(model)
             setattr(model, ROUNDED, True)
@@ -381,13 +381,6 @@ def device_and_dtype(options: LoadOptions) -> tuple[torch.device, torch.dtype]:
     return device, choose_dtype(None if options.dtype in placement.BITS else options.dtype, device)
 
 
-def place_target(
-    options: LoadOptions, name: str, config, device: torch.device, dtype: torch.dtype
-) -> placement.Placement:
-    """How a target gets there, by its transformers config; errors are `placement.place`'s."""
-    return placement.place(name, config, device, dtype, placement.BITS.get(options.dtype))
-
-
 def read_target(name: str | None, device: torch.device, dtype: torch.dtype):
     """A target alone, its weights read straight onto one device: model, tokenizer, hash as `weights.load_target` gives.
 
@@ -395,8 +388,8 @@ def read_target(name: str | None, device: torch.device, dtype: torch.dtype):
         ValueError: unknown name, it can't be fetched, or it does not fit there.
     """
     name = zoo.resolve(name, zoo.NO_HEAD).target_name
-    place = placement.place(name, weights.load_config(name), device, dtype)
-    return weights.load_target(name, device, dtype, **place.options)
+    _, placed = placement.place(name, weights.load_config(name), device, dtype)
+    return weights.load_target(name, device, dtype, **placed)
 
 
 _DEVICES = ("cpu", "cuda")

@@ -4,7 +4,7 @@ Everything is decided from the config, before a byte of the weights is read.
 """
 
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -53,19 +53,6 @@ class NoRoom(ValueError):
     def __init__(self, sentence: str, fits_alone: bool) -> None:
         super().__init__(sentence)
         self.fits_alone = fits_alone
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """What to hand to transformers.
-
-    Attributes:
-        needed: memory of the target.
-        options: for `from_pretrained`: device map and quantisation.
-    """
-
-    needed: MemoryNeeded
-    options: dict = field(default_factory=dict)
 
 
 def gigabytes(num_bytes: float) -> str:
@@ -124,13 +111,18 @@ def most_gpu_memory(device: torch.device) -> int | None:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
-def place(name: str, config, device: torch.device, dtype: torch.dtype, bits: int | None = None) -> Placement:
+def place(
+    name: str, config, device: torch.device, dtype: torch.dtype, bits: int | None = None
+) -> tuple[MemoryNeeded, dict]:
     """Whether a target has room on a device, and how its weights get there.
 
     Args:
         name: what the target is called in errors.
         config: its transformers config.
         dtype, bits: what its weights are loaded as; 4 or 8 bits need bitsandbytes.
+
+    Returns:
+        The memory that it needs, and options for `from_pretrained`: device map and quantisation.
 
     Raises:
         NoRoom: too large for the device, with both numbers.
@@ -147,7 +139,7 @@ def place(name: str, config, device: torch.device, dtype: torch.dtype, bits: int
         )
     # Straight to a GPU, file by file: a machine with little memory of its own can load what the GPU holds
     straight = {"device_map": {"": str(device)}} if bits or device.type == "cuda" else {}
-    return Placement(needed, options | straight)
+    return needed, options | straight
 
 
 def check_room(name: str, needed: float) -> None:

@@ -85,7 +85,7 @@ def test_a_dropped_slot_is_freed_without_the_garbage_collector(cuda, monkeypatch
     buffers = weakref.ref(slot.cache.store.untyped_storage())
     gone = weakref.ref(slot)
     del slot
-    monkeypatch.setattr(pool.gc, "collect", lambda: None)
+    monkeypatch.setattr(gc, "collect", lambda: None)
     gc.disable()
     try:
         generator.run("Why?", SHORT, tree=TREE)

@@ -50,9 +50,9 @@ def test_weights_go_straight_to_a_gpu(monkeypatch):
     """Through memory a machine with 12 GB could not load a 7B model."""
     monkeypatch.setattr(placement, "free_memory", lambda device: 10**9)
     config = tiny_model().config
-    placed = placement.place("tiny", config, torch.device("cuda"), torch.bfloat16)
-    assert placed.options == {"device_map": {"": "cuda"}}
-    assert not placement.place("tiny", config, torch.device("cpu"), torch.float32).options
+    _, placed = placement.place("tiny", config, torch.device("cuda"), torch.bfloat16)
+    assert placed == {"device_map": {"": "cuda"}}
+    assert placement.place("tiny", config, torch.device("cpu"), torch.float32)[1] == {}
 
 
 def test_files_are_hashed_before_a_gpu_is_borrowed(tmp_path, monkeypatch):

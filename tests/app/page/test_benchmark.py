@@ -57,7 +57,7 @@ def test_every_prompt_is_measured_and_the_groups_are_the_reports():
     wanted = {"count": 3, "temperatures": [1, 0], "methods": ["context", "jakiro"]}
     last = list(benchmark.measure(ready_service(FakeGenerator()), benchmarks, Pace(), VISITOR, wanted))[-1]
     assert (last["state"], last["done"], last["total"]) == ("finished", 3, 3)
-    saved = json.loads(benchmark.results(benchmarks, last["run"]))
+    saved = json.loads(benchmarks.results(last["run"]))
     assert saved["schema_version"] == 1 and len(saved["runs"]) == 3 * 2 * 3
     assert saved["settings"]["methods"] == ["autoregressive", "jakiro", "prompt_lookup"]
     assert numbers(saved["groups"]) == numbers(last["groups"])
@@ -205,7 +205,7 @@ def recorded(tmp_path_factory):
     wanted = {"count": 16, "temperatures": [0, 1]}
     last = list(benchmark.measure(ready_service(FakeGenerator()), benchmarks, Pace(), VISITOR, wanted))[-1]
     path = tmp_path_factory.mktemp("results") / "bench.json"
-    path.write_text(benchmark.results(benchmarks, last["run"]), encoding="utf-8")
+    path.write_text(benchmarks.results(last["run"]), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(benchmark, "RECORDED", path)
         yield json.loads(path.read_text(encoding="utf-8"))

@@ -82,7 +82,7 @@ def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(known):
     assert api._methods(["mirror", PLAIN.name], known) == ("mirror", PLAIN.name)
     with pytest.raises(ValueError, match="mirror"):
         api._methods(["magic"], known)
-    with pytest.raises(ValueError, match=r"one of .*mirror; you gave magic"):
+    with pytest.raises(ValueError, match=r"one of .*mirror; you gave 'magic'"):
         asking(method="magic", known=known)
     settings, _ = benchmark.read_request({"methods": ["mirror"]}, known=known)
     assert settings.methods == (PLAIN.name, "mirror")

@@ -71,7 +71,6 @@ def test_a_limit_that_makes_no_sense_is_refused_by_name():
     [
         ("x" * 101, 8, "Your prompt has 101 characters; this page reads 100. Shorten it by 1."),
         ("Why?", 65, "Length must be at most 64 tokens here; ask for a shorter answer."),
-        ("a\ud800", 8, words.HALF_A_CHARACTER),
     ],
 )
 def test_what_is_too_long_is_refused_before_anybody_waits(text, length, sentence):
@@ -104,8 +103,8 @@ class Places:
 
 
 def turns_with(places=1, length=64) -> Turns:
-    device = Places(places)
-    return Turns(lambda: device, lambda: None, lambda: True, length)
+    limits = Limits(queue_length=length, queue_length_address=length)
+    return Turns(SimpleNamespace(device=Places(places), limits=limits, can_answer=True, refusal=None))
 
 
 def test_one_address_cannot_take_the_whole_queue():

@@ -45,7 +45,7 @@ class Result:
 
 def steps(offline: bool = False, python: str = sys.executable) -> list[Step]:
     """The commands, those first that find most."""
-    work, jakiro = (python, "-m", "lab.measuring.gpu_work"), (python, "-m", "jakiro")
+    work, jakiro = (python, "-m", "tests.gpu_work"), (python, "-m", "jakiro")
     large = ("--offline", "--shape", "vicuna-7b-v1.3") if offline else ("--target", "vicuna-7b-v1.3")
     small = ("--offline",) if offline else ()
     here = ("env", "JAKIRO_TEST_DEVICE=cuda")

@@ -1,4 +1,4 @@
-"""What `make bench-gpu` lets a GPU do: `python -m lab.measuring.gpu_work environment|identity|bench|page`.
+"""What `make bench-gpu` lets a GPU do: `python -m tests.gpu_work environment|identity|bench|page`.
 
 With `--offline` the pair is random weights of a known target's true shape, made on the device: no network, no files. A
 random head guesses nothing right, but such texts soon repeat themselves, so that copied guesses are accepted. Each
