@@ -9,7 +9,7 @@ import { plotStyle } from "../plots/template.js";
 
 const MOST_POINTS = 500;
 const GROWING_POINTS = 150; // while the answer is written, beside the model
-const ROOM = 1.5; // times as long an axis becomes
+const ROOM = 2; // times as long an axis becomes
 const FIRST_SECONDS = 0.25; // before that a speed says little
 const WIDE = 500; // pixels from which the legend has room for speeds
 const MODES = { tokens: "plot_y", speed: "plot_rate" };
