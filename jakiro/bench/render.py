@@ -78,19 +78,20 @@ def _overall_table(temperature: float, groups: Sequence[Group]) -> Table:
 
 
 def _category_table(temperature: float, groups: Sequence[Group]) -> Table:
-    table = Table(title=f"Temperature {temperature:g}, by category: tokens/s · speedup · τ")
-    table.add_column("category", no_wrap=True)
-    lanes = list(dict.fromkeys(group.lane for group in groups))
-    for lane in lanes:
-        table.add_column(lane, justify="right")
-    for category in dict.fromkeys(group.category for group in groups):
-        cells = {group.lane: group for group in groups if group.category == category}
-        table.add_row(category, *(_cell(cells[lane]) if lane in cells else "–" for lane in lanes))
+    """A line for each lane, of which there may be many; its speed is on one line, speedup and τ on the next."""
+    table = Table(title=f"Temperature {temperature:g}, by category: tokens/s, then speedup · τ")
+    table.add_column("method", no_wrap=True)
+    categories = list(dict.fromkeys(group.category for group in groups))
+    for category in categories:
+        table.add_column(category, justify="right")
+    for lane in dict.fromkeys(group.lane for group in groups):
+        cells = {group.category: _cell(group) for group in groups if group.lane == lane}
+        table.add_row(lane, *(cells.get(category, "–") for category in categories))
     return table
 
 
 def _cell(group: Group) -> str:
-    return f"{_number(group.speed, '.1f')} · {_number(group.speedup, '.2f')} · {_number(group.tau, '.2f')}"
+    return f"{_number(group.speed, '.1f')}\n{_number(group.speedup, '.2f', '×')} · {_number(group.tau, '.2f')}"
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:

@@ -31,7 +31,8 @@ def load(options):
 
 
 def show_messages() -> None:
-    """Shows the library's own messages, such as a download, on stderr."""
+    """Shows the library's own messages, such as a download, on stderr; the Hub's retries end in a sentence of ours."""
+    logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
     logger = logging.getLogger("jakiro")
     if not logger.handlers:
         logger.addHandler(logging.StreamHandler())
