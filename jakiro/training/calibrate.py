@@ -86,7 +86,9 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
     bound, rows = _read(config, known)
     head = bound.head
     with TemporaryDirectory() as work:
-        objective, data = objective_for(head, LossWeights(), known.kinds), _held_out(config, bound, rows, Path(work))
+        extract(bound.model, rows, Path(work), bound.layers, bound.source)
+        data = held_out(FeatureCache(Path(work)), range(len(rows)), bound.tables[1].float())
+        objective = objective_for(head, LossWeights(), known.kinds)
         head.config = replace(head.config, calibration=fit_calibration(objective, data, config.seed))
     written = _written(config, bound, rows)
     # As heads run: in the target's dtype, on a CPU with rounded matrices
@@ -116,12 +118,6 @@ def _read(config: CalibrateConfig, known: Methods) -> tuple[BoundHead, list[Row]
     bound = BoundHead.read(head, target, device, target_dtype(device))
     rows = in_order_of_content(corpus)[: config.rows] if config.unread else held_out_rows(folder, corpus, config.rows)
     return bound, rows
-
-
-def _held_out(config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row], work: Path) -> HeldOut:
-    """The texts with the target's features and choices."""
-    extract(bound.model, rows, work, bound.layers, bound.source)
-    return held_out(FeatureCache(work), range(len(rows)), bound.tables[1].float())
 
 
 def _written(

@@ -25,19 +25,18 @@ from jakiro.target.families import stop_ids
 from jakiro.text import all_arguments, read_arguments, tell_template
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.messages import made_messages
-from jakiro.training.writing import TextRequest, Written, write_texts
+from jakiro.training.writing import TextRequest, write_texts
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, choose_dtype, read_target
 
 MANIFEST_NAME = "manifest.json"
 SELF_WRITTEN = "magpie"
 ROW_FIELDS = ("ids", "kind", "temp", "a0", "l0")
-REPORT_SECONDS = 10.0
 # Words of a text that is worth a summary
 _SHORTEST_PASSAGE = 40
 # A text's seed is the corpus' seed in the upper bits and the text's number in the lower ones, 63 together
 MAX_SEED, _NUMBER_BITS = 2**23, 40
-Write = Callable[[deque[TextRequest]], Iterator[Written]]
+Write = Callable[[deque[TextRequest]], Iterator[tuple[TextRequest, list[int]]]]
 log = logging.getLogger(__name__)
 
 
@@ -345,11 +344,9 @@ class CorpusWriter:
             if not (path := self.folder / f"part-{first // size:05d}.jsonl.gz").is_file()
         )
         queue = deque(self._first_request(number) for _, numbers in missing for number in numbers)
-        before, done = self.counts["tokens"], {}
-        progress = _Progress(len(queue))
+        before, done, total, begun = self.counts["tokens"], {}, len(queue), time.monotonic()
         for row_number, row in self._rows(queue):
             done[row_number] = row
-            progress.add(len(row.ids) - row.l0)
             # Parts are closed in order, so that the first of two equal texts stays, whichever was finished first.
             while missing and all(number in done for number in missing[0][1]):
                 path, numbers = missing.popleft()
@@ -357,6 +354,9 @@ class CorpusWriter:
                 write_part(path, kept)
                 self._count(kept)
                 self._write_manifest()
+                seconds, left = max(time.monotonic() - begun, 1e-9), sum(len(numbers) for _, numbers in missing)
+                speed, minutes = (self.counts["tokens"] - before) / seconds, left * seconds / (total - left) / 60
+                log.info("%d of %d rows, %.0f tokens/s, about %.0f min left", total - left, total, speed, minutes)
         return self.counts["tokens"] - before
 
     def _rows(self, queue: deque[TextRequest]) -> Iterator[tuple[int, Row]]:
@@ -412,23 +412,6 @@ class CorpusWriter:
         exclusion = {"words": RUN_WORDS, "runs": len(self.excluded)}
         manifest = {"settings": self.settings, "exclusion": exclusion, "counts": self.counts}
         write_atomically(self.folder / MANIFEST_NAME, json.dumps(manifest, indent=2) + "\n")
-
-
-class _Progress:
-    """Logs the progress of writing from time to time."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.rows, self.tokens = total, 0, 0
-        self.begun = self.said = time.monotonic()
-
-    def add(self, tokens: int) -> None:
-        self.rows, self.tokens = self.rows + 1, self.tokens + tokens
-        now = time.monotonic()
-        if now - self.said < REPORT_SECONDS and self.rows < self.total:
-            return
-        self.said, seconds = now, max(now - self.begun, 1e-9)
-        speed, left = self.tokens / seconds, (self.total - self.rows) * seconds / self.rows / 60
-        log.info("%d of %d rows, %.0f tokens/s, about %.0f min left", self.rows, self.total, speed, left)
 
 
 def distinct_share(ids: Sequence[int]) -> float:
