@@ -33,8 +33,7 @@ from jakiro.training.bound import BoundHead
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import Batch, FeatureCache
-from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions
-from jakiro.training.parallel import objective_for
+from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions, objective_for
 from jakiro.training.replay import Answer, ReplayedStep, replay
 from jakiro.training.split import held_out_rows, in_order_of_content
 from jakiro.training.validation import HeldOut, branch_features, held_out, log_q

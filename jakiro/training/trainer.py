@@ -20,9 +20,8 @@ from jakiro.heads.kinds import KINDS, kind_named
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.system import atomic_file
 from jakiro.training.features import Batch, FeatureCache, epoch_batches
-from jakiro.training.losses import Objective, draft_index, sample_vocabulary
+from jakiro.training.losses import Objective, draft_index, objective_for, sample_vocabulary
 from jakiro.training.optimizer import muon_and_adamw
-from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions, clock_named, learning_rate_at, unroll_steps_at
 from jakiro.zoo.loading import gpu_computes_bfloat16
 
