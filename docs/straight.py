@@ -10,14 +10,14 @@ from jakiro.drafting.base import Needs
 from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.drafting.parallel import ProductGrower, row_proposers
 from jakiro.heads.base import FeatureHead
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.config import DraftConfig, count
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.learning import fit, later
 
 
 @dataclass(frozen=True, kw_only=True)
 class StraightConfig(DraftConfig):
-    num_levels: int = 3
+    num_levels: int = count(3)
     kind = "straight"
 
 
@@ -42,10 +42,10 @@ def levels(head, ids, features):
 
 @torch.no_grad()
 def start(head, texts, seed, source):
-    count = head.levels
-    rows = torch.cat([features[:-count] for _, features in texts])
+    last = head.levels
+    rows = torch.cat([features[:-last] for _, features in texts])
     for number, each in enumerate(head.maps, start=1):
-        fit(each, rows, torch.cat([features[number : len(features) - count + number] for _, features in texts]))
+        fit(each, rows, torch.cat([features[number : len(features) - last + number] for _, features in texts]))
 
 
 STRAIGHT = HeadKind(config=StraightConfig, network=StraightHead, levels=levels, start=start)

@@ -1,7 +1,7 @@
 """A benchmark's results for people: tables and one JSON file. Everything shown is computed in `report.py`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 
 from rich.table import Table
@@ -41,56 +41,55 @@ def as_json(environment: dict, settings: BenchSettings, groups: Sequence[Group],
     return json.dumps(values, indent=1, allow_nan=False)
 
 
+def _middle(group: Group) -> str:
+    enough = group.tokens_per_second and group.num_runs >= FEWEST_PROMPTS
+    return _range(group.tokens_per_second[::2] if enough else None, ".1f")
+
+
+# What a lane shows of all prompts
+_COLUMNS: dict[str, Callable[[Group], str]] = {
+    "tokens/s": lambda group: _number(group.speed, ".1f"),
+    "median": lambda group: _number(group.tokens_per_second and group.tokens_per_second[1], ".1f"),
+    "25–75 %": _middle,
+    "τ": lambda group: _number(group.tau, ".2f"),
+    "draft": lambda group: _number(group.draft_ms, ".1f"),
+    "verify": lambda group: _number(group.verify_ms, ".1f"),
+    "other ms": lambda group: _number(group.other_ms, ".1f"),
+    "speedup": lambda group: _number(group.speedup, ".2f", "×"),
+    "95 %": lambda group: _range(group.speedup_interval, ".2f"),
+    "end to end": lambda group: _number(group.end_to_end, ".2f", "×"),
+    "predicted": lambda group: _number(group.predicted, ".2f"),
+    "same text": lambda group: _number(group.identical and 100 * group.identical, ".1f", " %"),
+}
+
+
 def _overall_table(temperature: float, groups: Sequence[Group]) -> Table:
-    table = Table(title=f"Temperature {temperature:g}, all prompts")
-    table.add_column("method", no_wrap=True)
-    for name in (
-        "tokens/s",
-        "median",
-        "25–75 %",
-        "τ",
-        "draft",
-        "verify",
-        "other ms",
-        "speedup",
-        "95 %",
-        "end to end",
-        "predicted",
-        "same text",
-    ):
-        table.add_column(name, justify="right")
+    table = _table(f"Temperature {temperature:g}, all prompts", _COLUMNS)
     for group in groups:
-        enough = group.num_runs >= FEWEST_PROMPTS
-        table.add_row(
-            group.lane,
-            _number(group.speed, ".1f"),
-            _number(group.tokens_per_second and group.tokens_per_second[1], ".1f"),
-            _range(group.tokens_per_second[::2] if group.tokens_per_second and enough else None, ".1f"),
-            _number(group.tau, ".2f"),
-            *(_number(value, ".1f") for value in (group.draft_ms, group.verify_ms, group.other_ms)),
-            _number(group.speedup, ".2f", "×"),
-            _range(group.speedup_interval, ".2f"),
-            _number(group.end_to_end, ".2f", "×"),
-            _number(group.predicted, ".2f"),
-            "–" if group.identical is None else f"{100 * group.identical:.1f} %",
-        )
+        table.add_row(group.lane, *(cell(group) for cell in _COLUMNS.values()))
     return table
 
 
 def _category_table(temperature: float, groups: Sequence[Group]) -> Table:
-    table = Table(title=f"Temperature {temperature:g}, by category: tokens/s · speedup · τ")
-    table.add_column("category", no_wrap=True)
-    lanes = list(dict.fromkeys(group.lane for group in groups))
-    for lane in lanes:
-        table.add_column(lane, justify="right")
-    for category in dict.fromkeys(group.category for group in groups):
-        cells = {group.lane: group for group in groups if group.category == category}
-        table.add_row(category, *(_cell(cells[lane]) if lane in cells else "–" for lane in lanes))
+    """A line for each lane, of which there may be many; its speed is on one line, speedup and τ on the next."""
+    categories = list(dict.fromkeys(group.category for group in groups))
+    table = _table(f"Temperature {temperature:g}, by category: tokens/s, then speedup · τ", categories)
+    for lane in dict.fromkeys(group.lane for group in groups):
+        cells = {group.category: _cell(group) for group in groups if group.lane == lane}
+        table.add_row(lane, *(cells.get(category, "–") for category in categories))
+    return table
+
+
+def _table(title: str, columns: Iterable[str]) -> Table:
+    table = Table(title=title)
+    table.add_column("method", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right")
     return table
 
 
 def _cell(group: Group) -> str:
-    return f"{_number(group.speed, '.1f')} · {_number(group.speedup, '.2f')} · {_number(group.tau, '.2f')}"
+    return f"{_number(group.speed, '.1f')}\n{_number(group.speedup, '.2f', '×')} · {_number(group.tau, '.2f')}"
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:

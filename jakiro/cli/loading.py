@@ -31,7 +31,8 @@ def load(options):
 
 
 def show_messages() -> None:
-    """Shows the library's own messages, such as a download, on stderr."""
+    """Shows the library's own messages, such as a download, on stderr; the Hub's retries end in a sentence of ours."""
+    logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
     logger = logging.getLogger("jakiro")
     if not logger.handlers:
         logger.addHandler(logging.StreamHandler())
@@ -77,12 +78,8 @@ def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ..
 
     if generator.status["head"]:
         return tuple(names)
-    headless = [name for name in names if known.named(name).needs.head]
-    asking = [known.named(name) for name in headless if known.named(name).asks]
-    said = [f"{method.name} needs {method.asks}." for method in asking]
-    lacking = [name for name in headless if known.named(name) not in asking]
-    if lacking:
-        said.append(f"No draft head fits this model, so {', '.join(lacking)} cannot run.")
-    for sentence in said:
-        say(sentence, "yellow")
-    return tuple(name for name in names if name not in headless) or (PLAIN.name,)
+    headless = [method for method in map(known.named, names) if method.needs.head]
+    for method in headless:
+        lack = f"{method.name} needs {method.asks}." if method.asks else None
+        say(lack or f"No draft head fits this model, so {method.name} cannot run.", "yellow")
+    return tuple(name for name in names if known.named(name) not in headless) or (PLAIN.name,)

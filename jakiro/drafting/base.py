@@ -99,7 +99,7 @@ class Method:
             the first one that it needs.
         drafter: from a head of that kind, bound to its target, and the head's info: the drafter.
         kind: of such heads, where `heads.kinds` lacks it.
-        asks: what users give it to draft with, and by which option; None where that is a draft head.
+        asks: what users give it to draft with, and by which option; None where a head may be shipped or trained.
     """
 
     name: str

@@ -116,7 +116,7 @@ class MergedSession(DraftSession):
         self.chains.rewind(length)
 
 
-def merged(first: Method, second: Method, sentence: str, aliases: tuple[str, ...] = ()) -> Method:
+def merged(first: Method, second: Method, sentence: str) -> Method:
     """The method that drafts with the first and merges the second one's chains."""
 
     def load(resources: Resources) -> MergedDrafter:
@@ -130,5 +130,4 @@ def merged(first: Method, second: Method, sentence: str, aliases: tuple[str, ...
         proposers=(*first.proposers, *second.proposers),
         needs=Needs(*(getattr(first.needs, each.name) or getattr(second.needs, each.name) for each in fields(Needs))),
         load=load,
-        aliases=aliases,
     )

@@ -4,7 +4,7 @@ Each kind of head adds its own fields, see `jakiro.heads.kind`. Nothing here imp
 """
 
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from jakiro.config import is_count, is_number, require
 
@@ -20,6 +20,11 @@ KIND = "kind"
 def need(condition: bool, sentence: str) -> None:
     """Raises ValueError about a head's config where the condition does not hold; the sentence lacks its full stop."""
     require(condition, f"Draft head config: {sentence}.")
+
+
+def count(default: int | None = MISSING, least: int = 1) -> Any:
+    """A field that is a whole number, `least` or more; one that is None by default may be."""
+    return field(default=default, metadata={"least": least})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +45,10 @@ class DraftConfig:
         ValueError: a field has the wrong type or range, or two do not fit each other.
     """
 
-    hidden_size: int
-    vocab_size: int
-    draft_vocab_size: int | None = None
-    max_position_embeddings: int = 2048
+    hidden_size: int = count()
+    vocab_size: int = count()
+    draft_vocab_size: int | None = count(None)
+    max_position_embeddings: int = count(2048)
     calibration: dict = field(default_factory=dict)
     target_name: str = ""
     target_sha256: str = ""
@@ -54,13 +59,14 @@ class DraftConfig:
     contrastive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "vocab_size", "max_position_embeddings"):
-            need(is_count(getattr(self, name), 1), f"{name} must be a positive whole number")
+        for each in fields(self):
+            least, value = each.metadata.get("least"), getattr(self, each.name)
+            fits = least is None or is_count(value, least) or (value is None and each.default is None)
+            need(fits, f"{each.name} must be a whole number, {least} or more, not {value!r}")
         numbers = isinstance(self.calibration, dict) and all(map(is_number, self.calibration.values()))
         need(numbers, "calibration must be an object of numbers")
-        drafted = self.draft_vocab_size
-        fits = drafted is None or (is_count(drafted, 1) and drafted <= self.vocab_size)
-        need(fits, f"draft_vocab_size must be 1 to vocab_size {self.vocab_size}, not {drafted}")
+        drafted = self.draft_vocab_size or 0
+        need(drafted <= self.vocab_size, f"draft_vocab_size must be 1 to vocab_size {self.vocab_size}, not {drafted}")
 
     def describe(self) -> str:
         """What the network is, in words."""
@@ -128,13 +134,8 @@ class MlpConfig(DraftConfig):
             for ours.
     """
 
-    num_mlps: int
-    published_blocks: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        need(is_count(self.num_mlps, 1), f"num_mlps must be 1 or more, not {self.num_mlps}")
-        need(is_count(self.published_blocks, 0), f"published_blocks must be 0 or more, not {self.published_blocks}")
+    num_mlps: int = count()
+    published_blocks: int = count(0, least=0)
 
     @property
     def only_drafts(self) -> bool:

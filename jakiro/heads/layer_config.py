@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from jakiro.config import is_count, is_number
-from jakiro.heads.config import DraftConfig, differences, need, rope_of
+from jakiro.config import is_number
+from jakiro.heads.config import DraftConfig, count, differences, need, rope_of
 from jakiro.target.families import num_kv_heads
 
 
@@ -19,19 +19,16 @@ class DecoderConfig(DraftConfig):
         num_layers: how many there are.
     """
 
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int | None = None
-    expert_intermediate_size: int
+    num_attention_heads: int = count()
+    num_key_value_heads: int = count()
+    head_dim: int | None = count(None)
+    expert_intermediate_size: int = count()
     rms_norm_eps: float = 1e-6
     rope_parameters: dict = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
     num_layers: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("num_attention_heads", "num_key_value_heads", "expert_intermediate_size", "num_layers"):
-            need(is_count(getattr(self, name), 1), f"{name} must be a positive whole number")
-        need(self.head_dim is None or is_count(self.head_dim, 1), "head_dim must be a positive whole number")
         need(is_number(self.rms_norm_eps) and self.rms_norm_eps >= 0, "rms_norm_eps must be a number, not negative")
         need(isinstance(self.rope_parameters, dict), "rope_parameters must be an object")
         heads, kv_heads = self.num_attention_heads, self.num_key_value_heads

@@ -37,7 +37,6 @@ WITH_COPIES = merged(
     DEFAULT,
     prompt_lookup.METHOD,
     "Jakiro's trees, with what followed the same words earlier in the text.",
-    aliases=(f"{DEFAULT.name}+{prompt_lookup.METHOD.aliases[0]}",),
 )
 
 

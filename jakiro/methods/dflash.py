@@ -50,4 +50,5 @@ METHOD = head_method(
     sentence="One pass of mask tokens drafts a whole block of tokens; the target checks the best tree of them.",
     paper="2602.06036",
     proposers=proposers_of(BLOCK - 1),
+    asks="a published DFlash head made for the target, given with --head",
 )

@@ -20,4 +20,5 @@ METHOD = head_method(
     sentence="A small layer reads three hidden states of the target and drafts a tree; the target checks it.",
     paper="2503.01840",
     proposers=PROPOSERS,
+    asks="a published EAGLE-3 head made for the target, given with --head",
 )

@@ -33,8 +33,7 @@ from jakiro.training.bound import BoundHead
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import Batch, FeatureCache
-from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions
-from jakiro.training.parallel import objective_for
+from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions, objective_for
 from jakiro.training.replay import Answer, ReplayedStep, replay
 from jakiro.training.split import held_out_rows, in_order_of_content
 from jakiro.training.validation import HeldOut, branch_features, held_out, log_q
@@ -86,7 +85,9 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
     bound, rows = _read(config, known)
     head = bound.head
     with TemporaryDirectory() as work:
-        objective, data = objective_for(head, LossWeights(), known.kinds), _held_out(config, bound, rows, Path(work))
+        extract(bound.model, rows, Path(work), bound.layers, bound.source)
+        data = held_out(FeatureCache(Path(work)), range(len(rows)), bound.tables[1].float())
+        objective = objective_for(head, LossWeights(), known.kinds)
         head.config = replace(head.config, calibration=fit_calibration(objective, data, config.seed))
     written = _written(config, bound, rows)
     # As heads run: in the target's dtype, on a CPU with rounded matrices
@@ -116,12 +117,6 @@ def _read(config: CalibrateConfig, known: Methods) -> tuple[BoundHead, list[Row]
     bound = BoundHead.read(head, target, device, target_dtype(device))
     rows = in_order_of_content(corpus)[: config.rows] if config.unread else held_out_rows(folder, corpus, config.rows)
     return bound, rows
-
-
-def _held_out(config: CalibrateConfig, bound: BoundHead, rows: Sequence[Row], work: Path) -> HeldOut:
-    """The texts with the target's features and choices."""
-    extract(bound.model, rows, work, bound.layers, bound.source)
-    return held_out(FeatureCache(work), range(len(rows)), bound.tables[1].float())
 
 
 def _written(

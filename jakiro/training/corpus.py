@@ -25,7 +25,7 @@ from jakiro.target.families import stop_ids
 from jakiro.text import all_arguments, read_arguments, tell_template
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.messages import made_messages
-from jakiro.training.writing import TextRequest, Written, write_texts
+from jakiro.training.writing import TextRequest, write_texts
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, choose_dtype, read_target
 
@@ -33,21 +33,19 @@ MANIFEST_NAME = "manifest.json"
 SELF_WRITTEN = "magpie"
 ROW_FIELDS = ("ids", "kind", "temp", "a0", "l0")
 REPORT_SECONDS = 10.0
+# Texts in one part; a stopped run loses unfinished ones
+PART_ROWS = 64
 # Words of a text that is worth a summary
 _SHORTEST_PASSAGE = 40
 # A text's seed is the corpus' seed in the upper bits and the text's number in the lower ones, 63 together
 MAX_SEED, _NUMBER_BITS = 2**23, 40
-Write = Callable[[deque[TextRequest]], Iterator[Written]]
+Write = Callable[[deque[TextRequest]], Iterator[tuple[TextRequest, list[int]]]]
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusOptions:
-    """How text is sampled.
-
-    Attributes:
-        part_rows: texts in one part; a stopped run loses unfinished parts. A corpus keeps the size it began with.
-    """
+    """How text is sampled."""
 
     seed: int = setting("The same seed writes the same texts.", 0)
     temperatures: tuple[float, ...] = setting(
@@ -56,7 +54,6 @@ class CorpusOptions:
     top_k: int = setting(About.TOP_K, 64)
     max_new_tokens: int = setting(About.MAX_NEW_TOKENS, 420)
     max_message_tokens: int = setting("At most this many tokens in a question that the target writes.", 200)
-    part_rows: int = 64
     min_distinct: float = setting("Drop answers with a smaller share of distinct 4-grams; 0 keeps all.", 0.4)
 
     def __post_init__(self) -> None:
@@ -221,7 +218,7 @@ def read_manifest(folder: Path) -> dict:
 # What training and writing read of a manifest, and what each must be
 _MANIFEST = {
     "counts": (lambda value: isinstance(value, dict) and all(is_count(each, 0) for each in value.values()), "counts"),
-    "settings": (lambda value: isinstance(value, dict) and is_count(value.get("part_rows"), 1), "a corpus' settings"),
+    "settings": (lambda value: isinstance(value, dict), "a corpus' settings"),
     "held_out": (lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value), "hashes"),
     "minutes": (lambda value: is_number(value) and value >= 0, "a number of minutes"),
 }
@@ -303,6 +300,7 @@ class CorpusWriter:
             "kind": self.kind,
             "num_prompts": prompts and len(prompts),
             "prompts_sha256": asked,
+            "part_rows": PART_ROWS,
             **asdict(options),
         }
         if told := all_arguments(tokenizer, None):
@@ -312,7 +310,6 @@ class CorpusWriter:
         self.seen: set[tuple[int, ...]] = set()
         if stored := read_manifest(folder):
             begun = stored.get("settings", {})
-            self.settings["part_rows"] = begun.get("part_rows")
             names = {*self.settings, *{"template_arguments"}.intersection(begun)}
             different = sorted(name for name in names if begun.get(name) != self.settings.get(name))
             if different:
@@ -338,15 +335,13 @@ class CorpusWriter:
     def write(self, num_rows: int) -> int:
         """Writes the missing ones of texts 0 … num_rows − 1; returns the number of tokens that this call kept."""
         num_rows = min(num_rows, len(self.prompts)) if self.prompts else num_rows
-        size = self.settings["part_rows"]
         missing = deque(
-            (path, range(first, min(first + size, num_rows)))
-            for first in range(0, num_rows, size)
-            if not (path := self.folder / f"part-{first // size:05d}.jsonl.gz").is_file()
+            (path, range(first, min(first + PART_ROWS, num_rows)))
+            for first in range(0, num_rows, PART_ROWS)
+            if not (path := self.folder / f"part-{first // PART_ROWS:05d}.jsonl.gz").is_file()
         )
         queue = deque(self._first_request(number) for _, numbers in missing for number in numbers)
-        before, done = self.counts["tokens"], {}
-        progress = _Progress(len(queue))
+        before, done, progress = self.counts["tokens"], {}, _Progress(len(queue))
         for row_number, row in self._rows(queue):
             done[row_number] = row
             progress.add(len(row.ids) - row.l0)

@@ -21,7 +21,7 @@ from jakiro.prompts import load_questions
 from jakiro.target.model import TargetModel
 from jakiro.trace import acceptance_by_depth, pooled_tau
 from jakiro.training.bound import BoundHead
-from jakiro.training.replay import Answer, ReplayedStep, replay
+from jakiro.training.replay import Answer, replay
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, choose_dtype, further_heads
 
@@ -200,8 +200,22 @@ def scores(
         for category in (ALL, *dict.fromkeys(categories)):
             chosen = [index for index, name in enumerate(categories) if category in (ALL, name)]
             counts = [count for index in chosen for count in passes[index]]
-            mean = sum(counts) / len(counts) if counts else None
-            yield _score(method, sampling.temperature, tree.nodes, category, [steps[index] for index in chosen], mean)
+            members = [steps[index] for index in chosen]
+            pooled = [step for own in members for step in own]
+            accepted = [name for step in pooled for name in step.proposers]
+            yield Score(
+                method=method,
+                temperature=sampling.temperature,
+                nodes=tree.nodes,
+                category=category,
+                tau=pooled_tau(pooled),
+                num_steps=len(pooled),
+                num_prompts=len(members),
+                acceptance_by_depth=tuple(acceptance_by_depth(pooled)),
+                accepted_share={name: accepted.count(name) / len(accepted) for name in sorted(set(accepted))},
+                prompts=tuple((len(own), sum(len(step.accepted_path) for step in own)) for own in members),
+                passes=sum(counts) / len(counts) if counts else None,
+            )
 
 
 def _counted(drafter: Drafter, counts: list[int]) -> Drafter:
@@ -222,24 +236,3 @@ def _counted(drafter: Drafter, counts: list[int]) -> Drafter:
         return grower
 
     return replace(drafter, grower=growing)
-
-
-def _score(
-    method: str, temperature: float, nodes: int, category: str, members: Sequence[list[ReplayedStep]],
-    passes: float | None,
-) -> Score:  # fmt: skip
-    steps = [step for own in members for step in own]
-    accepted = [name for step in steps for name in step.proposers]
-    return Score(
-        method=method,
-        temperature=temperature,
-        nodes=nodes,
-        category=category,
-        tau=pooled_tau(steps),
-        num_steps=len(steps),
-        num_prompts=len(members),
-        acceptance_by_depth=tuple(acceptance_by_depth(steps)),
-        accepted_share={name: accepted.count(name) / len(accepted) for name in sorted(set(accepted))},
-        prompts=tuple((len(own), sum(len(step.accepted_path) for step in own)) for own in members),
-        passes=passes,
-    )

@@ -2,20 +2,24 @@
 
 Summed fusion, per position: the main branch learns the target's next distribution and feature, the contrastive branch
 those one position further (Jakiro, arXiv 2502.06282). Decoupled fusion: the mixture's likelihood, regression only for
-the responsible expert. Unrolled steps read the head's own features (the training-time test of EAGLE-3, 2503.01840).
+the responsible expert. Unrolled steps read the head's own features (the training-time test of EAGLE-3, 2503.01840). A
+head that predicts all levels in one pass learns each of them as such a step.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jakiro.config import setting
+from jakiro.config import require, setting
 from jakiro.heads.base import DraftHead
+from jakiro.heads.kind import Kinds
+from jakiro.heads.kinds import KINDS, kind_named
 from jakiro.heads.layer_head import LayerHead
-from jakiro.heads.layers import HeadOutput
+from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.heads.learning import UnrolledRows, unrolled_mask
 from jakiro.training.cross_entropy import (
     CHUNK_ROWS,
@@ -47,12 +51,17 @@ class LossWeights:
 
 
 class Objective(nn.Module):
-    """A head and its loss over a batch as one module, so that distributed wrappers see a single forward."""
+    """A head and its loss over a batch.
 
-    def __init__(self, head: DraftHead, weights: LossWeights) -> None:
+    Args:
+        levels_of: see `HeadKind.levels`; None for a head that goes on with its own features.
+    """
+
+    def __init__(
+        self, head: DraftHead, weights: LossWeights, levels_of: Callable[..., Iterator[Tensor]] | None = None
+    ) -> None:
         super().__init__()
-        self.head = head
-        self.weights = weights
+        self.head, self.weights, self.levels_of = head, weights, levels_of
 
     def forward(
         self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
@@ -62,9 +71,11 @@ class Objective(nn.Module):
         Args:
             batch: padded sequences with the target's features.
             vocabulary: output rows to compute with.
-            num_steps: 1 reads only the target's features; k also unrolls k − 1 steps on the head's own.
+            num_steps: 1 reads only the target's features; k also unrolls k − 1 steps on the head's own. Levels of one
+                pass count all.
             noise: added to the target's features, None for none.
         """
+        num_steps = num_steps if self.levels_of is None else self.head.levels
         learned = learnable_positions(batch, num_steps)
         sequence, position = learned.nonzero(as_tuple=True)
         true_features, target, entropy = target_of(batch, sequence, position, vocabulary)
@@ -102,14 +113,17 @@ class Objective(nn.Module):
         """Yields the head's output of each step; position s of every step predicts feature s + 1.
 
         At step k, position s reads token s + 1 and the feature that step k − 1 predicted for s; positions s < k − 1
-        have none and are never learned from.
+        have none and are never learned from. Level d of one pass at s belongs to a tree whose root is at s − d + 1.
 
         Args:
             normalisers: from a step's output to (experts, batch, length − 1) float32, log Σ exp of the logits of each
                 decoupled expert; None computes them over all output rows.
         """
-        embeddings = self.head.embed(batch.ids[:, 1:])
         features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
+        if self.levels_of is not None:
+            yield from map(row_output, islice(self.levels_of(self.head, batch.ids, features), num_steps))
+            return
+        embeddings = self.head.embed(batch.ids[:, 1:])
         length = embeddings.shape[1]
         positions = torch.arange(length, device=embeddings.device)[None]
         rows = UnrolledRows()
@@ -160,6 +174,20 @@ class Objective(nn.Module):
         )
         responsible = predicted[shares.argmax(-1), torch.arange(len(shares), device=shares.device)]
         return token, functional.smooth_l1_loss(responsible, true), normalisers
+
+
+def objective_for(head: DraftHead, weights: LossWeights, kinds: Kinds = KINDS) -> Objective:
+    """The objective that a head is trained with.
+
+    Raises:
+        ValueError: it has a form that is published elsewhere.
+    """
+    require(
+        not head.config.only_drafts,
+        "This head's MLPs have the form that their paper publishes, which Jakiro only drafts with; train one of ours "
+        "with --method.",
+    )
+    return Objective(head, weights, kind_named(head.config.kind, kinds).levels)
 
 
 def token_and_feature_loss(

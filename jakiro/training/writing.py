@@ -7,7 +7,6 @@ texts are for, and where they go, is decided elsewhere.
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,17 +45,6 @@ class TextRequest:
     overhang: int = 0
 
 
-class Written(NamedTuple):
-    """A finished text.
-
-    Attributes:
-        ids: the new ids, stop id and overhang included.
-    """
-
-    request: TextRequest
-    ids: list[int]
-
-
 @dataclass(slots=True)
 class _Text:
     request: TextRequest
@@ -74,8 +62,10 @@ class _Text:
 
 
 @torch.inference_mode()
-def write_texts(model, queue: deque[TextRequest], batch_size: int, stop_ids: Collection[int]) -> Iterator[Written]:
-    """Yields every text as soon as it has ended.
+def write_texts(
+    model, queue: deque[TextRequest], batch_size: int, stop_ids: Collection[int]
+) -> Iterator[tuple[TextRequest, list[int]]]:
+    """Yields every text as soon as it has ended: its request, and the new ids, stop id and overhang included.
 
     Args:
         model: a transformers causal language model, on a CPU faster with packed layers, see `pack_linears`.
@@ -93,7 +83,7 @@ def write_texts(model, queue: deque[TextRequest], batch_size: int, stop_ids: Col
         else:
             batch.advance()
         for text in batch.leave():
-            yield Written(text.request, text.written)
+            yield text.request, text.written
 
 
 class _Layer(DynamicLayer):

@@ -15,8 +15,7 @@ from jakiro.cli.options import Target, Threads, argument, option
 from jakiro.heads.checkpoint import load_head
 from jakiro.system import errors_as_one_sentence
 from jakiro.training.features import FeatureCache
-from jakiro.training.losses import LossWeights, Objective, learnable_positions
-from jakiro.training.parallel import objective_for
+from jakiro.training.losses import LossWeights, Objective, learnable_positions, objective_for
 from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, branch_features, held_out, log_q
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights

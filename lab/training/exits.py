@@ -32,8 +32,7 @@ from jakiro.training.corpus import read_corpus
 from jakiro.training.cross_entropy import SoftCrossEntropy, VocabularySlice
 from jakiro.training.extract import extract
 from jakiro.training.features import Batch, FeatureCache
-from jakiro.training.losses import LossWeights, draft_index, learnable_positions, target_of
-from jakiro.training.parallel import ParallelObjective
+from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions, target_of
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import in_order_of_content, refuse_rows_that_were_learned, write_manifest
 from jakiro.training.start import continue_weights, frequent_token_ids, head_config
@@ -78,7 +77,7 @@ def labels_at(batch: Batch, sequence: Tensor, position: Tensor, places: Tensor, 
     return known, target.scatter_(1, columns[known][:, None], 1.0)
 
 
-class ExitObjective(ParallelObjective):
+class ExitObjective(Objective):
     """Every exit of a head, one of `DIVERGENCES` to the target at each; what lies below is frozen, so none disturbs
     another.
     """
@@ -90,7 +89,7 @@ class ExitObjective(ParallelObjective):
     def forward(
         self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
     ) -> tuple[Tensor, dict[str, float]]:
-        """As `ParallelObjective.forward`, where all exits predict the same token."""
+        """As `Objective.forward`, where all exits predict the same token."""
         sequence, position = learnable_positions(batch, self.head.levels).nonzero(as_tuple=True)
         labels = None
         if self.divergence == "labels":

@@ -112,6 +112,12 @@ def test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_to
     assert capture.get().count(" 200.0 ") == 1 and capture.get().count(" 171.4 ") == 2, "all prompts, and by category"
 
 
+def test_each_lane_has_a_line_of_the_table_by_category(runs):
+    table = tables(summarise(runs))[1]
+    assert [column.header for column in table.columns] == ["method", *dict.fromkeys(run.category for run in runs)]
+    assert list(table.columns[0].cells) == list(dict.fromkeys(run.lane.name for run in runs))
+
+
 def test_results_are_written_as_json_and_tables(runs):
     groups = summarise(runs)
     settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))

@@ -1,6 +1,7 @@
 """The command line: text to stdout, numbers to stderr, one sentence for what goes wrong."""
 
 import io
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,7 @@ def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
     [
         *((name, f"No draft head fits this model, so {name} cannot run.") for name in ("jakiro", "gumiho")),
         ("small_model", "small_model needs a small model of the target's family, given with --draft-model."),
+        ("eagle3", "eagle3 needs a published EAGLE-3 head made for the target, given with --head."),
     ],
 )
 def test_without_a_head_both_commands_answer_plainly_and_say_so(generator, capsys, monkeypatch, name, sentence):
@@ -127,6 +129,13 @@ def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
         assert {method.name, *method.aliases} <= set(words) and (method.paper is None or method.paper in words)
     assert all(name in out for name in FURTHER_LANES)
     assert "--draft-model" in words  # what small_model needs is no head
+    assert words.count("published") == 2 and words.count("--head") == 2, "of EAGLE-3 and DFlash none is shipped"
+
+
+def test_the_hub_s_retries_are_not_told_before_our_own_sentence(capsys):
+    run(capsys, "methods")
+    logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
+    assert "Retrying" not in capsys.readouterr().err
 
 
 @pytest.mark.anywhere

@@ -12,8 +12,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import TreeLimits
 from jakiro.heads.checkpoint import load_head, misfits
 from jakiro.methods import METHODS
-from jakiro.training.losses import LossWeights
-from jakiro.training.parallel import objective_for
+from jakiro.training.losses import LossWeights, objective_for
 from tests.support import HIDDEN_SIZE, TOKENIZER_SIZE, prompt_of, tiny_target
 
 HEADS, KV_HEADS, WIDTH, INNER = 4, 2, 16, 96

@@ -1,6 +1,5 @@
 import gzip
 import json
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,6 +8,7 @@ import torch
 from jakiro.heads.checkpoint import write_tensors
 from jakiro.prompts import load_questions
 from jakiro.target.families import stop_ids
+from jakiro.training import corpus
 from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, read_corpus, write_part
 from jakiro.training.exclusion import evaluation_runs, word_runs
 from jakiro.training.messages import made_messages
@@ -16,9 +16,12 @@ from jakiro.training.writing import write_texts
 from tests.support import byte_tokenizer
 from tests.training.tiny import byte_target
 
-OPTIONS = CorpusOptions(
-    temperatures=(0.0, 1.0), top_k=20, max_new_tokens=8, max_message_tokens=5, part_rows=6, min_distinct=0
-)
+OPTIONS = CorpusOptions(temperatures=(0.0, 1.0), top_k=20, max_new_tokens=8, max_message_tokens=5, min_distinct=0)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(corpus, "PART_ROWS", 6)
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +54,6 @@ def test_a_broken_line_is_named(tmp_path):
         read_corpus([tmp_path])
     with pytest.raises(FileNotFoundError, match="no corpus at"):
         read_corpus([tmp_path / "absent"])
-
-
-def test_a_corpus_goes_on_with_the_part_size_it_began_with(writer_of_text, tmp_path):
-    writer(writer_of_text, tmp_path, OPTIONS).write(6)
-    writer(writer_of_text, tmp_path, replace(OPTIONS, part_rows=2)).write(12)
-    assert sorted(path.name for path in tmp_path.glob("*.gz")) == ["part-00000.jsonl.gz", "part-00001.jsonl.gz"]
 
 
 def test_rows_that_share_thirteen_words_with_an_evaluation_prompt_are_dropped_and_counted(writer_of_text, tmp_path):
@@ -171,7 +168,7 @@ def test_a_token_that_the_target_lacks_is_named_by_file_and_line(tmp_path):
     "values",
     [
         {"counts": [1]}, {"counts": {"rows": "many"}}, {"counts": {"rows": -1}}, {"settings": 3},
-        {"settings": {"part_rows": 0}}, {"held_out": "all"}, {"held_out": [1]}, {"minutes": "ten"}, {"minutes": -1},
+        {"held_out": "all"}, {"held_out": [1]}, {"minutes": "ten"}, {"minutes": -1},
     ],
 )  # fmt: skip
 def test_a_manifest_of_wrong_values_is_named(values, tmp_path):

@@ -10,8 +10,7 @@ from jakiro.training import bound
 from jakiro.training import calibrate as calibrate_module
 from jakiro.training.calibrate import CalibrateConfig, calibrate
 from jakiro.training.corpus import Row, write_part
-from jakiro.training.losses import LossWeights
-from jakiro.training.parallel import objective_for
+from jakiro.training.losses import LossWeights, objective_for
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.trainer import Trainer
 from jakiro.training.validation import agreement, held_out

@@ -9,8 +9,7 @@ from jakiro.drafting.base import TreeLimits
 from jakiro.heads.kinds import KINDS, make_head
 from jakiro.methods import METHODS
 from jakiro.training.features import Batch
-from jakiro.training.losses import LossWeights
-from jakiro.training.parallel import objective_for
+from jakiro.training.losses import LossWeights, objective_for
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config
 from jakiro.training.trainer import Trainer

@@ -8,7 +8,6 @@ from torch import nn
 from jakiro.training import validation
 from jakiro.training.corpus import Row
 from jakiro.training.losses import LossWeights, Objective
-from jakiro.training.parallel import ParallelObjective
 from jakiro.training.validation import HeldOut, agreement, branch_features, expert_facts, held_out, log_q, report
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
@@ -82,7 +81,7 @@ def test_levels_of_their_own_are_read_one_position_back():
     head = nn.Module()
     head.config = SimpleNamespace(fusion="summed")
     batch = SimpleNamespace(ids=None, inputs=torch.zeros(1, 21, 1))
-    objective = ParallelObjective(head, LossWeights(), levels)
+    objective = Objective(head, LossWeights(), levels)
     found = branch_features(objective, batch, torch.zeros(2, dtype=torch.long), torch.tensor([2, 7]), 2)
     assert [(step, features.flatten().tolist()) for _, step, features, _ in found] == [(1, [1, 6]), (2, [101, 106])]
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from jakiro.config import is_ascending, is_count
-from jakiro.heads.config import need
+from jakiro.config import is_ascending
+from jakiro.heads.config import count, need
 from jakiro.heads.layer_config import DecoderConfig
 
 
@@ -25,9 +25,9 @@ class DFlashConfig(DecoderConfig):
         window_from_root: the window counts back from the root, for the whole block; else from every token.
     """
 
-    num_layers: int = 1
-    block_size: int = 16
-    mask_token_id: int = 0
+    num_layers: int = count(1)
+    block_size: int = count(16, least=2)
+    mask_token_id: int = count(0, least=0)
     feature_layers: tuple[int, ...] = ()
     reads_last: bool = False
     own_embedding: bool = False
@@ -35,7 +35,7 @@ class DFlashConfig(DecoderConfig):
     sample_from_anchor: bool = False
     sliding_layers: tuple[int, ...] = ()
     causal_layers: tuple[int, ...] = ()
-    sliding_window: int | None = None
+    sliding_window: int | None = count(None)
     window_from_root: bool = False
     kind = "dflash"
 
@@ -46,10 +46,8 @@ class DFlashConfig(DecoderConfig):
             need(is_ascending(layers, least), f"{name} must be ascending numbers from {least} on, not {layers}")
             object.__setattr__(self, name, tuple(layers))
         need(self.num_states > 0, "feature_layers names no layer of the target")
-        need(is_count(self.block_size, 2), f"block_size must be 2 or more, not {self.block_size}")
-        known = is_count(self.mask_token_id, 0) and self.mask_token_id < self.vocab_size
+        known = self.mask_token_id < self.vocab_size
         need(known, f"mask_token_id must be a token of {self.vocab_size}, not {self.mask_token_id}")
-        need(self.sliding_window is None or is_count(self.sliding_window, 1), "sliding_window must be 1 or more")
 
     def describe(self) -> str:
         return f"{super().describe()} over blocks of {self.block_size}, as DFlash's"

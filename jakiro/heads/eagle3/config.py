@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from jakiro.config import is_ascending, is_count
-from jakiro.heads.config import need
+from jakiro.config import is_ascending
+from jakiro.heads.config import count, need
 from jakiro.heads.layer_config import DecoderConfig
 
 
@@ -21,10 +21,10 @@ class Eagle3Config(DecoderConfig):
         norm_output: the state that is fed back is the one after the last norm (EAGLE-3.1).
     """
 
-    num_layers: int = 1
+    num_layers: int = count(1)
     feature_layers: tuple[int, ...] = ()
-    target_hidden_size: int | None = None
-    num_states: int = 3
+    target_hidden_size: int | None = count(None)
+    num_states: int = count(3)
     own_embedding: bool = False
     own_output: bool = True
     qk_norm: bool = False
@@ -41,8 +41,6 @@ class Eagle3Config(DecoderConfig):
         object.__setattr__(self, "feature_layers", tuple(layers))
         if self.target_hidden_size is None:
             object.__setattr__(self, "target_hidden_size", self.hidden_size)
-        sizes = is_count(self.target_hidden_size, 1) and is_count(self.num_states, 1)
-        need(sizes, "target_hidden_size and num_states must be positive whole numbers")
         need(
             not (self.norm_before_fc and self.fc_norm),
             "norm_before_fc and fc_norm exclude each other; use the config of these weights",

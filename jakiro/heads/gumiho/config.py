@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from jakiro.heads.config import MlpConfig
+from jakiro.heads.config import MlpConfig, count
 from jakiro.heads.layer_config import LayerConfig
 
 
@@ -10,8 +10,8 @@ from jakiro.heads.layer_config import LayerConfig
 class GumihoConfig(MlpConfig, LayerConfig):
     """Two dense layers, then MLPs for the levels after the second."""
 
-    num_layers: int = 2
-    num_mlps: int = 3
+    num_layers: int = count(2)
+    num_mlps: int = count(3)
     kind = "gumiho"
 
     def describe(self) -> str:

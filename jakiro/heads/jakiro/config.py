@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from jakiro.config import is_count
-from jakiro.heads.config import need
+from jakiro.heads.config import count, need
 from jakiro.heads.layer_config import LayerConfig
 
 FUSIONS = ("summed", "decoupled")
@@ -20,14 +19,13 @@ class JakiroConfig(LayerConfig):
     """
 
     fusion: str = "summed"
-    num_experts: int = 2
+    num_experts: int = count(2)
     kind = "jakiro"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         need(self.fusion in FUSIONS, f"fusion must be one of {FUSIONS}, not {self.fusion!r}")
-        experts = self.num_experts
-        need(is_count(experts, 1) and experts <= 2, f"num_experts must be 1 or 2, not {experts}")
+        need(self.num_experts <= 2, f"num_experts must be 1 or 2, not {self.num_experts}")
 
     @property
     def contrastive(self) -> bool:

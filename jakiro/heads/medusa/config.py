@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from jakiro.heads.config import MlpConfig
+from jakiro.heads.config import MlpConfig, count
 
 
 @dataclass(frozen=True, kw_only=True)
 class MedusaConfig(MlpConfig):
     """MLPs alone."""
 
-    num_mlps: int = 5
+    num_mlps: int = count(5)
     kind = "medusa"
 
     def describe(self) -> str:

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from jakiro.config import is_count
-from jakiro.heads.config import need
+from jakiro.heads.config import count
 from jakiro.heads.layer_config import LayerConfig
 
 
@@ -15,12 +14,8 @@ class ParallelSpecConfig(LayerConfig):
         num_masks: each predicts a level without waiting for the level above.
     """
 
-    num_masks: int = 4
+    num_masks: int = count(4)
     kind = "parallelspec"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        need(is_count(self.num_masks, 1), f"num_masks must be 1 or more, not {self.num_masks}")
 
     def describe(self) -> str:
         return f"{super().describe()} with {self.num_masks} mask tokens, as ParallelSpec's"

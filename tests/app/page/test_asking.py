@@ -108,7 +108,7 @@ def test_automatic_trees_have_their_own_limits_and_plain_can_be_left_out():
 
 @pytest.mark.parametrize("tree", [words.AUTOMATIC, words.FIXED])
 def test_copied_guesses_join_the_tree_or_race_alone(tree):
-    found = asking(tree=tree, method="jakiro+context", further_lanes=["prompt_lookup"])
+    found = asking(tree=tree, method="jakiro+prompt_lookup", further_lanes=["prompt_lookup"])
     assert found.methods == ("autoregressive", "jakiro+prompt_lookup", "prompt_lookup")
 
 
