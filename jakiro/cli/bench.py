@@ -4,8 +4,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from jakiro.bench.command import measure
 from jakiro.bench.runner import BenchSettings, head_names, loadable
 from jakiro.cli import loading, options
@@ -20,11 +18,11 @@ from jakiro.zoo.options import LoadOptions
 
 @options_from(BenchSettings, LoadOptions)
 def bench(
-    prompts: Annotated[Path | None, typer.Option(help=About.PROMPTS)] = None,
-    limit: Annotated[int | None, typer.Option(help=About.LIMIT)] = None,
-    depth: Annotated[int | None, typer.Option(help=options.DEPTH)] = None,
-    width: Annotated[int | None, typer.Option(help=About.WIDTH)] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for results; if not given, one in runs/bench.")] = None,
+    prompts: options.Prompts = None,
+    limit: Annotated[int | None, options.option(About.LIMIT)] = None,
+    depth: Annotated[int | None, options.option(options.DEPTH)] = None,
+    width: Annotated[int | None, options.option(About.WIDTH)] = None,
+    out: Annotated[Path | None, options.option("Folder for results; if not given, one in runs/bench.")] = None,
     methods_from: options.MethodsFrom = None,
     **given,
 ) -> None:

@@ -12,10 +12,23 @@ from jakiro.text import as_messages
 DEPTH = "A fixed tree whose deepest node has this depth."
 
 
-MethodsFrom = Annotated[list[str] | None, typer.Option(help=About.METHODS_FROM, metavar="MODULE")]
+def option(text: str, *names: str, **settings):
+    """typer's option with its help text first; `names` replace the parameter's own name."""
+    return typer.Option(*names, help=text, **settings)
+
+
+def argument(text: str):
+    """typer's argument with its help text."""
+    return typer.Argument(help=text)
+
+
+Target = Annotated[str | None, option(About.TARGET)]
+MethodsFrom = Annotated[list[str] | None, option(About.METHODS_FROM, metavar="MODULE")]
 
 # Of the commands around training
-Threads = Annotated[int | None, typer.Option(help="CPU threads; all if not given.", min=1)]
+Threads = Annotated[int | None, option("CPU threads; all if not given.", min=1)]
+CorpusPaths = Annotated[list[Path], argument(About.CORPORA)]
+Prompts = Annotated[Path | None, option(About.PROMPTS)]
 
 
 def fixed_tree(**given: int | None) -> TreeConfig | None:

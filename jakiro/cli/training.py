@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
 
 from jakiro.cli.fields import filled, options_from
 from jakiro.cli.loading import check_file, set_up, table_console
-from jakiro.cli.options import Threads
-from jakiro.config import About
+from jakiro.cli.options import CorpusPaths, Target, Threads, option
 from jakiro.system import write_atomically
 from jakiro.training import calibrate as calibration
 from jakiro.training import evaluate as evaluation
@@ -53,11 +51,9 @@ def calibrate(threads: Threads = None, **given) -> None:
 
 
 def trigrams(
-    corpora: Annotated[list[Path], typer.Argument(help=About.CORPORA)],
-    target: Annotated[str | None, typer.Option(help=About.TARGET)] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="File to write; without it, where the target's drafts look for it.")
-    ] = None,
+    corpora: CorpusPaths,
+    target: Target = None,
+    out: Annotated[Path | None, option("File to write; without it, where the target's drafts look for it.")] = None,
 ) -> None:
     """Count what follows each pair of tokens in a corpus, to draft from."""
     set_up(None)
@@ -66,7 +62,7 @@ def trigrams(
 
 @options_from(EvaluateConfig)
 def evaluate(
-    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")] = None,
+    out: Annotated[Path | None, option("Write the numbers to this JSON file.")] = None,
     threads: Threads = None,
     **given,
 ) -> None:
