@@ -16,6 +16,9 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 CONTROLS = (
     ":is(#top, #question-row, #view, #lesson, #benchmark) :is(button, select, summary, input, label.plain-button)"
 )
+# What fades in has little contrast until it is there
+FADED_IN = """() => Promise.allSettled(document.getAnimations()
+    .filter(one => one.effect.getComputedTiming().endTime < Infinity).map(one => one.finished))"""
 SPILLING_WORDS = """() => [...document.querySelectorAll(".jk-view :is(button, label.plain-button)")]
     .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"""
 SMALL_CONTROLS = """([selector, least]) => [...document.querySelectorAll(selector)]
@@ -30,6 +33,7 @@ def serious(tab, within: str, dark: bool = False) -> list[str]:
     if not tab.evaluate("Boolean(window.axe)"):
         tab.add_script_tag(path=AXE)
     options = {"resultTypes": ["violations"]} | ({"runOnly": ["color-contrast"]} if dark else {})
+    tab.evaluate(FADED_IN)
     found = tab.evaluate("([within, options]) => axe.run(within, options)", [within, options])
     return [
         f"{finding['id']}: {node['target']} {node['failureSummary'].splitlines()[-1].strip()}"
