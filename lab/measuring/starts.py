@@ -4,6 +4,7 @@
 visitor would, so nothing of the page is imported here.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -151,6 +152,7 @@ def _get(address: str) -> bytes:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     page = (sys.executable, str(ROOT / "app.py"), "--fixed-model")
     with tempfile.TemporaryDirectory(prefix="jakiro-start-") as folder:
         nothing = Path(folder) / "nothing"
