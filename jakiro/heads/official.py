@@ -7,7 +7,7 @@ with `strict=False` and only prints what did not fit.
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -26,10 +26,6 @@ _TYPES = {
     "rope_parameters": dict,
 }
 _FAMILIES = ("llama", "qwen3")
-# What is run of the values that a published config.json may give
-ACTIVATIONS = {"hidden_act": ("silu", "swish")}
-_FAMILY_VALUES = ACTIVATIONS | {"attention_bias": (False,)}
-_LAYER_VALUES = _FAMILY_VALUES | {"qkv_bias": (False,), "mlp_bias": (False,), "bias": (True, False)}
 _ROTARY_BUFFERS = ("rotary_emb.inv_freq",)
 # Fields of a published config.json that every kind reads, and those that change nothing that a head computes
 _READ = {
@@ -106,13 +102,20 @@ def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], num_
             f"The draft head has {max(num_experts, 3)} experts, Jakiro runs 1 or 2 (the official code "
             "silently uses the first two); use a head with two experts."
         )
-    refuse_other_values(values, _LAYER_VALUES, "draft")
+    for name in ("qkv_bias", "attention_bias", "mlp_bias"):
+        if values.get(name):
+            raise ValueError(
+                f"The draft head's config asks for {name}, which Jakiro's heads do not have; use a head without it."
+            )
     found = len({name.split(".")[1] for name in tensors if name.startswith("layers.")})
     layers = max(values.get("num_hidden_layers") or 1, found)
     if layers != num_layers:
         raise ValueError(
             f"The draft head has {layers} decoder layers, Jakiro runs {num_layers}; use a head with {num_layers}."
         )
+    refuse_activation(values.get("hidden_act", "silu"), "draft")
+    if not isinstance(values.get("bias", True), bool):
+        raise ValueError(f"The draft head's config says bias = {values['bias']!r}; expected true or false.")
 
 
 def _without_what_the_target_has(config: LayerConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -167,13 +170,13 @@ def name_unread(values: dict, read: Collection[str] = ()) -> None:
         )
 
 
-def refuse_other_values(values: dict, only: Mapping[str, Sequence[object]], what: str) -> None:
-    """Raises ValueError where a published config.json gives a field another value than those that are run here."""
-    for name, known in only.items():
-        if values.get(name) not in (None, *known):
+def refuse_other_values(values: dict, only: Mapping[str, object], what: str) -> None:
+    """Raises ValueError where a published config.json gives a field another value than the one that is run here."""
+    for name, value in only.items():
+        if values.get(name) not in (None, value):
             raise ValueError(
-                f"The {what} head's config.json says {name} = {values[name]!r}, Jakiro runs "
-                f"{' or '.join(map(repr, known))} alone; use another head."
+                f"The {what} head's config.json says {name} = {values[name]!r}, Jakiro runs {value!r} alone; use "
+                "another head."
             )
 
 
@@ -181,6 +184,12 @@ def refuse_windows(values: dict) -> None:
     """Raises ValueError where a published config.json asks for layers that do not see all positions."""
     if values.get("use_sliding_window") or "sliding_attention" in (values.get("layer_types") or ()):
         raise ValueError("The draft head has layers with a sliding window; Jakiro runs those that see all positions.")
+
+
+def refuse_activation(activation: str, what: str) -> None:
+    """Raises ValueError where MLPs use another one than ours do."""
+    if activation not in ("silu", "swish"):
+        raise ValueError(f"The {what} head asks for the activation {activation}; Jakiro's layers use silu.")
 
 
 def layers_of_family(given: dict, what: str) -> tuple[dict, object]:
@@ -199,7 +208,9 @@ def layers_of_family(given: dict, what: str) -> tuple[dict, object]:
             "with such layers."
         )
     layer = AutoConfig.for_model(family, **given)
-    refuse_other_values(layer.to_dict(), _FAMILY_VALUES, what)
+    if getattr(layer, "attention_bias", False):
+        raise ValueError(f"The {what} head asks for attention_bias, which Jakiro's heads lack; use a head without it.")
+    refuse_activation(layer.hidden_act, what)
     return decoder_fields(layer.to_dict()) | {"num_layers": layer.num_hidden_layers}, layer
 
 

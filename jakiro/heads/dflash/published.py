@@ -11,7 +11,7 @@ from jakiro.heads.official import draft_vocabulary, layers_of_family, name_unrea
 
 _NESTED, _LAYERS = "dflash_config", "transformer_layer_config"
 # Fields whose only value that is run here is this one
-_ONLY = {"input_embedding_scale": (1.0,), "output_multiplier": (1.0,), "final_logit_softcapping": (None,)}
+_ONLY = {"input_embedding_scale": 1.0, "output_multiplier": 1.0, "final_logit_softcapping": None}
 _OWN = (
     _NESTED, _LAYERS, "block_size", "num_target_layers", "target_layer_ids", "mask_token_id", "is_causal",
     "layer_types", "aux_hidden_state_layer_ids", "sample_from_anchor", "sliding_window_non_causal",

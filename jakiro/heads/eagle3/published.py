@@ -8,11 +8,11 @@ from torch import Tensor
 
 from jakiro.heads.eagle3.config import Eagle3Config
 from jakiro.heads.official import (
-    ACTIVATIONS,
     decoder_fields,
     draft_vocabulary,
     layers_of_family,
     name_unread,
+    refuse_activation,
     refuse_other_values,
     refuse_windows,
 )
@@ -21,11 +21,11 @@ _LAYERS = "eagle_aux_hidden_state_layer_ids"
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 # Fields whose only value that is run here is this one, at the top of a config.json or under "eagle_config"
 _ONLY = {
-    "use_aux_hidden_state": (True,),
-    "use_input_layernorm_in_first_layer": (True,),
-    "use_last_layernorm": (True,),
-    "use_mtp_layernorm": (False,),
-    "parallel_draft_step": (1,),
+    "use_aux_hidden_state": True,
+    "use_input_layernorm_in_first_layer": True,
+    "use_last_layernorm": True,
+    "use_mtp_layernorm": False,
+    "parallel_draft_step": 1,
 }
 _NESTED, _FORMAT = ("eagle_config", "transformer_layer_config"), ("speculators_model_type", "speculators_config")
 _READ = {
@@ -50,7 +50,10 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dic
         return _own_form(fields | {"qk_norm": layer.model_type == "qwen3"}, values, tensors)
     fields = decoder_fields(values)
     refuse_windows(values)
-    refuse_other_values(values, ACTIVATIONS | {"num_hidden_layers": (1,)}, "EAGLE-3")
+    layers = values.get("num_hidden_layers") or 1
+    if layers != 1:
+        raise ValueError(f"The EAGLE-3 head has {layers} decoder layers, official ones have 1; use another.")
+    refuse_activation(values.get("hidden_act", "silu"), "EAGLE-3")
     return _own_form(
         fields, values, {name.replace("midlayer.", "layers.0.", 1): each for name, each in tensors.items()}
     )
