@@ -28,8 +28,8 @@ export function oneAtATime(work) {
 }
 
 // What the server says of itself; null when it cannot be reached
-export const statusOf = () => Promise.resolve("status").then((file) => fetch(addressOf(file), { cache: "no-store" }))
-  .then((answer) => answer.json()).catch(() => null);
+const askStatus = async () => (await fetch(addressOf("status"), { cache: "no-store" })).json();
+export const statusOf = () => askStatus().catch(() => null);
 
 export const notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });
 

@@ -34,7 +34,7 @@ export function slider({ name, label, min, max, step = 1, value, format }) {
   input.addEventListener("input", show);
   show();
   return {
-    element: h("div", { class: "lesson-slider" }, h("span", null, label), input, output),
+    element: h("label", { class: "lesson-slider" }, h("span", null, label), input, output),
     get value() {
       return Number(input.value);
     },
