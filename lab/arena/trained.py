@@ -2,8 +2,8 @@
 
 `python -m lab.arena.trained` prints the tables. `--scores FILE …` first makes the raw data of what `evaluate` wrote and
 `lab.arena.passes` added to, one file a head, `--speeds FOLDER` of what `bench` measured with heads of equal minutes;
-`--time` measures what drafts of so many levels cost on this machine, which should be quiet. `--write docs/fair-play.md` puts the tables into
-their places, `--chart FILE` draws the plots. A test compares them.
+`--time` measures what drafts of so many levels cost on this machine, which should be quiet. `--write docs/fair-play.md`
+puts the tables into their places, `--chart FILE` draws the plots. A test compares them.
 """
 
 import json
