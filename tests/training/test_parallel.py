@@ -36,7 +36,7 @@ def trainer(folder, method: str, **options) -> Trainer:
     target = tiny_target()
     cache = tiny_cache(folder / "features", target)
     head = head_of(method, target, draft_vocab=30)
-    start(head, cache, tiny_head(target), first=4)
+    start(head, cache, first=4)
     return Trainer(
         head, cache, TrainingOptions(**OPTIONS | options), folder / "head", folder / "state", clock=lambda: 0.0
     )
