@@ -7,10 +7,10 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
-from jakiro.methods.gumiho import METHOD as GUMIHO
-from jakiro.methods.gumiho import SERIAL, staged_drafter
-from jakiro.methods.mcsd import static_drafter
 from jakiro.training.replay import Answer, replay
+from lab.published.gumiho.drafting import METHOD as GUMIHO
+from lab.published.gumiho.drafting import SERIAL, staged_drafter
+from lab.published.mcsd import static_drafter
 from lab.training.acceptance import COUNTS, RULES, accepted_shares, pair, write_chart
 from lab.training.hits import Hits, hits_by_source
 from lab.training.shared_nodes import shared_nodes, shared_tails, written_by

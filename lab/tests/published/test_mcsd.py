@@ -9,9 +9,9 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import TreeLimits
-from jakiro.methods.mcsd import StaticGrower, drafted_mask, shape_for, static_drafter
-from jakiro.methods.mcsd_improved import stopping_drafter
-from jakiro.methods.recycling import rank_tree
+from lab.published.mcsd import StaticGrower, drafted_mask, shape_for, static_drafter
+from lab.published.mcsd_improved import stopping_drafter
+from lab.published.recycling import rank_tree
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
 Q = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05])

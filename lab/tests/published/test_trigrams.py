@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jakiro.drafting.trigrams import TrigramTable, find_table, table_path
+from lab.published.trigrams import TrigramTable, find_table, table_path
 
 TEXTS = [[1, 2, 3, 1, 2, 4, 1, 2, 3], [1, 2, 5], [1, 2, 5], [7, 8, 9], [9, 9]]
 
