@@ -25,6 +25,7 @@ from jakiro.training.answers import AnswerFolder
 from jakiro.training.replay import Answer, replay
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
+from lab import KNOWN
 from lab.methods.gsd import graph_drafter
 from lab.published.aded import TrigramDrafter
 from lab.published.gumiho.drafting import SERIAL, staged_drafter
@@ -123,7 +124,7 @@ def family(
     set_up(threads)
     _print_rules(chart)
     names = zoo.resolve(target, head)
-    draft_head = load_head(names.head_folder(), "cpu")
+    draft_head = load_head(names.head_folder(), "cpu", kinds=KNOWN.kinds)
     model, tokenizer, sha256 = weights.load_target(names.target_name, "cpu", "float32")
     layers = draft_head.config.feature_layers
     folder = AnswerFolder(
