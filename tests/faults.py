@@ -235,7 +235,6 @@ LINES = (
         ("contrastive-of-the-position-before", "branch_features", "position - 2]", "position - 1]"),
         ("routing-of-the-next", "branch_features", "router_weights[sequence, position - 1]",
          "router_weights[sequence, position]"),
-        ("both-experts-right", "expert_facts", "right.any(0)", "right.all(0)"),
     )),
     ("jakiro.graphs.pool", "tests/graphs/test_slot.py", (
         ("no-room-for-the-last-token", "Slots.__init__", "target.max_positions + 1", "target.max_positions"),

@@ -74,7 +74,7 @@ def test_speeds_are_those_of_the_raw_data_the_fastest_first(board):
         "draft_ms": "2.0", "verify_ms": "5.0", "other_ms": "1.0", "identical": "100 %",
     }  # fmt: skip
     verdict = words.BROWSER["board_ahead"].format(
-        temperature=0, method="MCSD", others="Jakiro", times="1.25", interval="1.25–1.25"
+        temperature=0, method="EAGLE-2", others="Jakiro", times="1.25", interval="1.25–1.25"
     )
     assert tab.inner_text('[data-result="verdict"]') == verdict
     assert "2026-11-23" in tab.inner_text("#benchmark .badge")
