@@ -6,6 +6,7 @@ decoupled one, began so from the summed one.
 """
 
 import json
+from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,8 @@ from jakiro.training.train import START_TEXTS
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from lab import KNOWN
+from lab.published.gumiho.learn import start_further
+from lab.published.gumiho.network import GumihoHead
 
 
 def equal_width(source: DraftConfig, kind: HeadKind, fusion: str) -> int | None:
@@ -76,6 +79,8 @@ def started_from(source: DraftHead, head: DraftHead, texts: Texts, seed: int) ->
     KNOWN.kinds[head.config.kind].start(head, texts, seed)
     if isinstance(head, LayerHead):
         adopt_stream(head, texts, source, seed)
+    if isinstance(head, GumihoHead):
+        start_further(head, texts, seed)
 
 
 def adopt(
@@ -97,13 +102,15 @@ def adopt(
     trained = load_head(folder, kinds=KNOWN.kinds)
     model, _, sha256 = weights.load_target(target, "cpu", "float32")
     fields = {**chosen.trains, "target_name": pair.target_name, "target_sha256": sha256 or ""}
-    if "fusion" in kind.config.__dataclass_fields__:
+    if "fusion" in {each.name for each in fields_of(kind.config)}:
         fields["fusion"] = fusion
     width = expert_width or equal_width(trained.config, kind, fields.get("fusion", kind.config.fusion))
     head = make_head(head_config(kind, model.config, width, trained.config.draft_vocab_size, **fields), KNOWN.kinds)
     head.draft_token_ids.copy_(trained.draft_token_ids)
     head.bind(model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach())
-    started_from(trained, head, FeatureCache(features).texts(validation_rows, START_TEXTS, torch.device("cpu")), seed)
+    texts = FeatureCache(features).texts(validation_rows, START_TEXTS, torch.device("cpu"))
+    require(len(texts) > 0, f"{features} has no texts after the {validation_rows} held out; give --validation-rows.")
+    started_from(trained, head, texts, seed)
     save_head(head, out)
     # It knows the texts that the trained head knows, and its own minutes are still to come
     known = {name: value for name, value in read_manifest(folder).items() if name != "minutes"}

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from jakiro.heads.checkpoint import load_head
+from lab import KNOWN
 from lab.training.adopt import adopt, adopt_stream, started_from
 from tests.training.test_commands import TRAIN, corpus_folder, first, invoke, target_folder  # noqa: F401
 from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
@@ -38,7 +39,7 @@ def test_a_head_without_a_layer_gives_none(tmp_path):
         adopt_stream(tiny_head(target), texts, tiny_head(target, kind="medusa"), 0)
 
 
-@pytest.mark.parametrize(("method", "width"), [("eagle2", 32), ("parallelspec", 32), ("medusa", None)])
+@pytest.mark.parametrize(("method", "width"), [("eagle2", 32), ("parallelspec", 32), ("gumiho", 32), ("medusa", None)])
 def test_training_goes_on_from_a_head_of_another_method(
     method,
     width,
@@ -47,8 +48,9 @@ def test_training_goes_on_from_a_head_of_another_method(
     corpus_folder,  # noqa: F811
     tmp_path,
 ):
-    adopt(str(first / "head"), first / "work" / "features", tmp_path / "start", method, target=str(target_folder))
-    began, source = load_head(tmp_path / "start"), load_head(first / "head")
+    given = {"method": method, "validation_rows": 4, "target": str(target_folder)}
+    adopt(str(first / "head"), first / "work" / "features", tmp_path / "start", **given)
+    began, source = load_head(tmp_path / "start", kinds=KNOWN.kinds), load_head(first / "head")
     assert torch.equal(began.draft_token_ids, source.draft_token_ids)
     if width is not None:
         assert began.config.expert_intermediate_size == width, "as many parameters as two experts of 16"
@@ -56,8 +58,8 @@ def test_training_goes_on_from_a_head_of_another_method(
     manifest = json.loads((tmp_path / "start" / "manifest.json").read_text())
     assert manifest["held_out"] and "minutes" not in manifest
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--features", first / "work" / "features")
-    given = ("--target", target_folder, *TRAIN[:4], "--validation-rows", 4, "--method", method)
+    given = ("--target", target_folder, *TRAIN[:4], "--validation-rows", 4, "--method", method, "--methods-from", "lab")
     result = invoke("train", corpus_folder, *given, *folders, "--init", tmp_path / "start")
     assert result.exit_code == 0, result.exception
-    trained = load_head(tmp_path / "head")
+    trained = load_head(tmp_path / "head", kinds=KNOWN.kinds)
     assert trained.config.kind == began.config.kind and torch.equal(trained.draft_token_ids, began.draft_token_ids)

@@ -200,7 +200,7 @@ BAD = [
     ("#" + urlencode({"question": "Why?", "length": "301"}), "300"),
     ("#" + urlencode({"question": "Why?", "seed": "-1"}), "Seed must be"),
     ("#" + urlencode({"question": "Why?", "method": "magic"}), "magic"),
-    ("#" + urlencode({"question": "Why?", "further-lanes": "mcsd,__proto__"}), "__proto__"),
+    ("#" + urlencode({"question": "Why?", "further-lanes": "medusa,__proto__"}), "__proto__"),
     ("#" + urlencode({"question": "Why?", "alongside": "1", "numerics": "<img src=x onerror=window.ran=1>"}), "<img"),
     ("#" + urlencode({"question": "Why?", "candidates": "1e9", "levels": "2"}), "Guesses must be"),
     ("#" + urlencode({"question": " "}), words.EMPTY_QUESTION),

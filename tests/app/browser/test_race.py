@@ -95,13 +95,13 @@ def race_with(modules, heads: dict) -> None:
 def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(modules):
     minutes = modules.evaluate("Jakiro.headMinutes")
     other = f"{DEFAULT_TARGET}-eagle2"
-    race_with(modules, {"jakiro": DEFAULT_HEAD, "eagle2": other, "aded": None})
+    race_with(modules, {"jakiro": DEFAULT_HEAD, "eagle2": other, "prompt_lookup": None})
     listed = f"Jakiro {round(minutes[DEFAULT_HEAD])} min, EAGLE-2 {round(minutes[other])} min"
     assert modules.inner_text(".unequal-heads") == words.BROWSER["unequal_heads"].format(heads=listed)
 
 
 def test_a_race_of_equal_heads_and_of_unknown_ones_says_nothing(modules):
-    race_with(modules, {"jakiro": DEFAULT_HEAD, "mcsd": DEFAULT_HEAD, "eagle2": "__proto__"})
+    race_with(modules, {"jakiro": DEFAULT_HEAD, "jakiro+prompt_lookup": DEFAULT_HEAD, "eagle2": "__proto__"})
     assert not modules.is_visible(".unequal-heads")
 
 
