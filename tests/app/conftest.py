@@ -286,15 +286,6 @@ def modules(module_tab):
     assert not problems
 
 
-@pytest.fixture
-def timed(open_tab):
-    """An empty tab with the page's scripts, whose clock is held."""
-    tab = open_tab(None, clock=True)
-    load_scripts(tab)
-    hold_clock(tab)
-    return tab
-
-
 @pytest.fixture(scope="session")
 def functions(tabs):
     """One tab for all tests of functions that draw nothing."""

@@ -134,3 +134,12 @@ def test_a_phone_does_not_zoom_into_a_field_and_a_question_runs_in_its_own_direc
             field,
         )
         assert shown == ["plaintext", "start"]
+
+
+def test_text_at_200_per_cent_does_not_overflow(open_tab, fake_address):
+    tab = open_tab(fake_address, viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    tab.wait_for_selector("svg.tree")
+    tab.add_style_tag(content="html { font-size: 32px !important; }")
+    for name in TABS:
+        show(tab, name)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 1280, name

@@ -2,7 +2,6 @@
 
 import json
 import re
-import threading
 
 import pytest
 
@@ -249,31 +248,3 @@ def test_the_opening_that_could_not_be_loaded_is_played_when_it_is_tried_again(o
     heal()
     tab.click('#jk-notice [data-action="retry"]')
     tab.wait_for_selector("svg.tree")
-
-
-def test_the_chip_reads_the_status_less_and_less_often_and_is_never_refused(open_tab):
-    loaded = threading.Event()
-
-    def load():
-        loaded.wait(600)
-        return FakeGenerator()
-
-    blocks, address = serve(load)
-    try:
-        tab = open_tab(None)
-        looked, posted = [], []
-        tab.on("response", lambda answer: looked.append(answer.status) if answer.url.endswith("/status") else None)
-        tab.on("request", lambda request: posted.append(request.url) if request.method == "POST" else None)
-        tab.goto(address)
-        tab.wait_for_selector("#jk-chip.loading")
-        tab.wait_for_function("() => Jakiro.chip.pause > 800")
-        many = "async () => { for (let n = 0; n < 20; n += 1) await Jakiro.chip.look(); return Jakiro.chip.pause; }"
-        pauses = [tab.evaluate("Jakiro.chip.pause"), tab.evaluate(many)]
-        assert pauses[0] < pauses[1] <= 10_000
-        loaded.set()
-        tab.evaluate("Jakiro.chip.look()")
-        tab.wait_for_selector("#jk-chip.ready")
-        assert set(looked) == {200} and sum("component" in url for url in posted) < 6
-    finally:
-        loaded.set()
-        blocks.close()

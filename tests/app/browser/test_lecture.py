@@ -35,33 +35,19 @@ def test_a_projector_shows_a_step_on_one_screen_in_large_type(tab):
 
 
 def test_keys_act_wherever_the_focus_is_but_in_text_fields(tab):
-    tab.evaluate("Jakiro.moves.seek(1)")
     step = "step => document.querySelector('svg.tree').dataset.step === step"
-    tab.click('[data-tab="watch"]')
-    for focus in ("body", ".live-button, .icon-button", '[data-tab="watch"]'):
+    for focus in (".live-button, .icon-button", '[data-tab="watch"]'):
         tab.evaluate("Jakiro.moves.seek(1)")
-        if focus != "body":
-            tab.evaluate("selector => document.querySelector(selector).focus()", focus)
+        tab.evaluate("selector => document.querySelector(selector).focus()", focus)
         for key, wanted in (("PageDown", "2"), ("ArrowRight", "3"), ("ArrowLeft", "2"), ("PageUp", "1")):
             tab.keyboard.press(key)
             tab.wait_for_function(step, arg=wanted)
-    tab.evaluate("Jakiro.moves.seek(1)")
     tab.evaluate("document.documentElement.classList.remove('projector')")
     tab.focus("#question textarea")
     tab.keyboard.press("ArrowLeft")
     tab.keyboard.type("n 3 g")
     assert tab.input_value("#question textarea") == "n 3 g"
     tab.wait_for_function(step, arg="1")
-    tab.evaluate("document.activeElement.blur()")
-    tab.keyboard.press("ArrowRight")
-    tab.wait_for_timeout(200)
-    assert tab.get_attribute("svg.tree", "data-step") == "1", "outside the view, keys are the page's own"
-    tab.focus(".tree-host")
-    tab.keyboard.press("PageDown")
-    tab.wait_for_function(step, arg="2")
-    tab.fill("#question textarea", "")
-    tab.evaluate("document.documentElement.classList.add('projector')")
-    tab.keyboard.press("Escape")
 
 
 # The hint is drawn with the next frame

@@ -8,7 +8,7 @@ from app.page import lesson
 from app.words import lesson as lesson_words
 from app.words.lesson import FAMILY
 from tests.app import lesson_tab as of
-from tests.app.conftest import DESKTOP, plotted
+from tests.app.conftest import plotted
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 STOPS = range(1, 11)
@@ -26,16 +26,6 @@ def tab(tabs):
     of.mount(tab)
     yield tab
     tab.close()
-
-
-@pytest.mark.parametrize("stop", lesson_words.STOPS, ids=lambda stop: stop["title"])
-def test_a_stop_is_short_and_each_answer_has_a_reason(stop):
-    words = " ".join(stop[key] for key in ("idea", "try", "notice", "belief"))
-    assert len(words.split()) <= 90
-    assert 0 <= stop["right"] < len(stop["options"])
-    assert all(answer and reason for answer, reason in stop["options"])
-    # A second sentence would correct the first one under a heading that calls both wrong
-    assert stop["belief"].endswith(".") and ". " not in stop["belief"]
 
 
 def test_the_recordings_are_small_and_each_pair_has_one_text(recorded):
@@ -84,25 +74,6 @@ def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded)
     assert tab.inner_text('[data-bar="pass"]') == measured
     assert tab.inner_text('[data-bar="weights"]') != floor
     assert recorded.device["name"] in tab.inner_text(".stop .source")
-
-
-def test_on_a_narrow_screen_a_stop_is_text_figure_question(tab):
-    of.go(tab, 1)
-    tab.set_viewport_size({"width": 900, "height": 900})
-    parts = [".stop-words", ".stop-pane", ".lesson-question"]
-    tops = [tab.eval_on_selector(part, "part => part.getBoundingClientRect().top") for part in parts]
-    assert tops == sorted(tops)
-    tab.set_viewport_size(DESKTOP)
-
-
-def test_a_number_and_its_unit_stand_in_one_line(tab):
-    of.go(tab, 1)
-    of.slide(tab, "rows", 64)
-    for width in (1440, 1200, 390, 320):
-        tab.set_viewport_size({"width": width, "height": 900})
-        heights = tab.eval_on_selector_all(".pass-bar .tabular", "all => all.map(one => one.clientHeight)")
-        assert len(heights) == 4 and max(heights) < 30, (width, heights)
-    tab.set_viewport_size(DESKTOP)
 
 
 def test_each_guess_makes_it_less_likely_that_all_hold(tab, recorded):
@@ -361,30 +332,3 @@ def test_the_tab_ends_at_the_race(open_tab, fake_address):
     tab.wait_for_selector("#question textarea:focus")
     assert tab.is_hidden("#lesson")
     assert tab.evaluate("location.hash") == "#tab=race"
-
-
-@pytest.mark.parametrize("link", ["#stop-5", "?stop=10"])
-def test_a_stop_can_be_linked(open_tab, fake_address, link):
-    tab = open_tab(fake_address.rstrip("/") + "/" + link)
-    tab.wait_for_selector(f'#lesson .stop[data-stop="{link.strip("#?stop-=")}"]')
-    tab.wait_for_selector(".stop svg.tree")
-
-
-def test_a_click_on_the_curve_moves_the_slider_and_its_readout_says_both_ways(tab, recorded):
-    of.go(tab, 1)
-    plotted(tab, ".chart-host")
-    box = tab.locator(".chart-host .plot").bounding_box()
-    margin = tab.evaluate("document.querySelector('.chart-host .plot').layout.margin")
-    x = box["x"] + margin["l"] + (box["width"] - margin["l"] - margin["r"]) * (24 - 1) / 63
-    tab.mouse.move(x, box["y"] + box["height"] / 2)
-    tab.wait_for_selector(".chart-host .hoverlayer text")
-    said = tab.locator(".chart-host .hoverlayer text").all_text_contents()
-    assert said[0].startswith("24 rows in one pass") and f"{recorded.check_ms(24):.1f}" in said[1]
-    tab.mouse.down()
-    tab.mouse.up()
-    assert tab.input_value('input[data-control="rows"]') == "24"
-    assert of.result(tab, "passes").startswith("24 rows")
-    assert (
-        tab.locator('[data-bar="apart"] .block').count() == 24
-        and tab.locator('[data-bar="together"] .block').count() == 1
-    )

@@ -117,26 +117,6 @@ def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_
     assert tab.evaluate("Jakiro.moves.state.turns.length") == 1 and tab.is_hidden("#jk-notice")
 
 
-def test_six_answers_in_hidden_tabs_leave_room_for_a_seventh_tab_and_all_come_to_their_ends(new_tab, slow):
-    tabs = []
-    for number in range(CONNECTIONS):
-        tabs.append(new_tab(slow[1]))
-        send(tabs[-1], f"Question {number}?")
-        tabs[-1].wait_for_function("Jakiro.moves.state.turns.length")
-        wait_for_streams(tabs[-1], 1)
-        tabs[-1].evaluate(SHOWN, False)
-        wait_for_streams(tabs[-1], 0)
-    seventh = new_tab(slow[1])
-    send(seventh, "The seventh?")
-    seventh.wait_for_selector(".answer-pane .waiting:visible")
-    stop_all(slow[0].runs, tabs)
-    seventh.wait_for_function(f"({LENGTH}) > 4")
-    for number, tab in enumerate(tabs):
-        tab.evaluate(SHOWN, True)
-        tab.wait_for_function("Jakiro.moves.state.turns.every(run => run.finished)")
-        assert not tab.evaluate("Jakiro.moves.state.lost"), number
-
-
 def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_when_one_is_free(new_tab, slow):
     tabs = [new_tab(slow[1]) for _ in range(CONNECTIONS + 1)]
     *tabs, seventh = tabs
