@@ -115,7 +115,7 @@ def come_from(host: str, monkeypatch) -> None:
 
     class Elsewhere(http.client.HTTPConnection):
         def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options, source_address=(host, 0))
+            super().__init__(*arguments, **{"source_address": (host, 0)} | options)
 
     monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
 

@@ -99,10 +99,14 @@ class FakeGenerator:
     usual = DEFAULT
 
     def __init__(
-        self, pieces: list[bytes] | None = None, pace: float = 0.0, ending: str = "eos", numerics: str = "exact"
+        self,
+        pieces: list[bytes] | None = None,
+        pace: float = 0.0,
+        numerics: str = "exact",
+        target: str = "Fake-135M",
     ) -> None:
         self.pieces = pieces or default_answer()
-        self.pace, self.ending = pace, ending
+        self.pace, self.target = pace, target
         self.numerics = self.loaded_numerics = numerics
         self.gate = threading.Event()
         self.gate.set()
@@ -120,7 +124,7 @@ class FakeGenerator:
     @property
     def status(self) -> dict:
         return {
-            "target": "Fake-135M", "head": "fake-head", "device": "cpu", "dtype": "float32",
+            "target": self.target, "head": "fake-head", "device": "cpu", "dtype": "float32",
             "numerics": self.loaded_numerics,
             "bit_identical": True, "notices": [],
         }  # fmt: skip

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -23,10 +24,12 @@ from tests.stand_in_hub import BYTES, FILE, stand_in_hub
 DEFAULT = zoo.DEFAULT_TARGET
 
 
-class Another(FakeGenerator):
-    @property
-    def status(self) -> dict:
-        return super().status | {"target": "Another-1B"}
+Another = partial(FakeGenerator, target="Another-1B")
+
+
+def settle(service: ModelService) -> None:
+    """Waits until what was to be loaded is."""
+    wait_until(lambda: service.stage is None)
 
 
 def write_model(folder, config: dict, *files: str) -> None:
@@ -121,7 +124,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
         raise ValueError("The draft head has hidden size 64, the target 128.")
 
     assert service.swap(load, "another")
-    wait_until(lambda: service.stage is None)
+    settle(service)
     chip = service.chip()
     assert (chip["state"], chip["text"]) == ("ready", "Fake-135M · CPU · exact")
     assert chip["trouble"] == words.SWAP_FAILED.format(
@@ -138,7 +141,7 @@ def test_after_a_failed_start_another_pair_can_be_loaded():
     service.start()
     assert service.turns.wait_for(lambda: service.settled, PATIENCE) and service.chip()["state"] == "failed"
     assert service.swap(Another, "another")
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert service.chip()["text"].startswith("Another-1B")
 
 
@@ -159,7 +162,7 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
         raise AssertionError
 
     assert service.swap(fetch, "another")
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert [chip["text"] for chip in told] == [
         "Fetching the model: 123 of 491 MB",
         "Fetching the model: 246 of 491 MB, about 20 s left",
@@ -168,7 +171,7 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
     chip = service.chip()
     assert chip["text"].startswith("Fake-135M") and chip["trouble"].endswith(words.FETCH_CANCELLED)
     assert not picker.cancel() and service.swap(Another, "another")
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert service.chip()["text"].startswith("Another-1B")
 
 
@@ -204,10 +207,10 @@ def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_ca
     assert service.chip()["text"].startswith("Fake-135M") and looking.is_alive()
     lay_down()
     looking.join(PATIENCE)
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert service.chip()["text"].startswith("Another-1B") and not hub.asked
     assert picker.choose(zoo.DEFAULT_HEAD) == ""
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert service.chip()["text"].startswith("Fake-135M")
 
 
@@ -236,7 +239,7 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
     looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
     looking.start()
     looking.join(1 if why == "no head" else PATIENCE)
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert loads == {"no head": [], "chosen": [DEFAULT], "fails": ["better"]}[why]
     assert looking.is_alive() == (why == "no head")
     assert service.chip()["text"].startswith("Fake-135M")
@@ -281,13 +284,9 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
     loads = []
 
     def loader_of(target, head):
-        def load():
-            loads.append((target, head))
-            return Another(default_answer())
+        return lambda: loads.append((target, head)) or Another(default_answer())
 
-        return load
-
-    blocks, address = serve(lambda: FakeGenerator(), loader_of=loader_of, pairs_folder=models)
+    blocks, address = serve(FakeGenerator, loader_of=loader_of, pairs_folder=models)
     try:
         tab, other = open_tab(address), open_tab(address, clock=True)
         ask(tab, "Why?")
@@ -342,13 +341,6 @@ def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_cho
 
 
 @pytest.mark.browser
-def test_where_the_host_keeps_its_model_no_other_one_is_offered(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    tab.wait_for_selector("#jk-chat:has-text('Fake-135M')")
-    assert words.BROWSER["other_model"] not in tab.inner_text("#jk-chat")
-
-
-@pytest.mark.browser
 def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stays(open_tab):
     with served(lambda: FakeGenerator(numerics="fast")) as (_, address):
         tab = open_tab(address)
@@ -366,6 +358,8 @@ def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stay
 def test_numerics_are_chosen_in_the_settings_and_stand_on_chip_and_trace(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · exact")')
+    tab.wait_for_selector("#jk-chat:has-text('Fake-135M')")
+    assert words.BROWSER["other_model"] not in tab.inner_text("#jk-chat"), "the host keeps its model"
     tab.click("#jk-settings")
     tab.wait_for_selector(".jk-pairs summary")
     tab.click(".jk-pairs summary")

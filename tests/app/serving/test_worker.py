@@ -113,6 +113,22 @@ VALUES = {
 }  # fmt: skip
 
 
+def told_of(updates) -> dict[int, list]:
+    """The events of all updates by their number."""
+    return {int(number): json.loads(tick) for update in updates for number, tick in update["ticks"].items()}
+
+
+def assert_whole(told: dict[int, list], run: AnswerRun, end: str) -> None:
+    """What was told is all of an answer, in order, and ends."""
+    assert sorted(told) == list(range(len(told)))
+    events = [event for number in sorted(told) for event in told[number]]
+    for method, trace in run.traces.items():
+        steps = [payload for kind, lane, payload in events if (kind, lane) == ("step", method)]
+        assert "".join(step["text"] for step in steps) == trace.text
+        assert ["end", method, end] in events
+    assert events[-1] == ["done", None, None]
+
+
 def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
     monkeypatch.setattr("app.serving.worker.RETURN_SECONDS", 0.5)
     generator, runs = FakeGenerator(LONG, pace=4.0), Runs(Limits())
@@ -165,19 +181,12 @@ def test_who_comes_back_gets_the_whole_answer_in_order_and_stops_it():
     back = handlers.resume(service, runs, Visitor("new"), run_id)
     first = next(back)
     updates.close()  # the server notices the old connection's end late
-    ticks = dict(first["ticks"])
-    for _ in range(4):
-        ticks |= next(back)["ticks"]
-    assert [int(number) for number in ticks] == list(range(len(ticks)))
+    told = told_of([first, *(next(back) for _ in range(4))])
+    assert list(told) == list(range(len(told)))
     assert runs.stop("new") == 1
-    for update in back:
-        ticks |= update["ticks"]
-    events = [event for number in sorted(ticks, key=int) for event in json.loads(ticks[number])]
-    for method, trace in runs.traces(run_id).items():
-        assert "".join(step["text"] for kind, lane, step in events if (kind, lane) == ("step", method)) == trace.text
-    assert events[-1] == ["done", None, None]
-    again = list(handlers.resume(service, runs, Visitor("later"), run_id))
-    assert json.loads(next(iter(again[-1]["ticks"].values())))[-1] == ["done", None, None]
+    told |= told_of(back)
+    assert_whole(told, runs.find(run_id), "stopped")
+    assert_whole(told_of(handlers.resume(service, runs, Visitor("later"), run_id)), runs.find(run_id), "stopped")
 
 
 def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
@@ -193,17 +202,7 @@ def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
     assert handlers.missed_ticks(runs, run_id, 3) == [sent[number] for number in numbers[3:]]
     for run, first in (("another", 0), (run_id, -1), (run_id, "0"), (None, 0), (run_id, None)):
         assert handlers.missed_ticks(runs, run, first) is None
-    events = [event for number in numbers for event in json.loads(sent[number])]
-    for method, trace in runs.traces(run_id).items():
-        steps = [payload for kind, lane, payload in events if (kind, lane) == ("step", method)]
-        assert "".join(step["text"] for step in steps) == trace.text
-        assert ["end", method, "eos"] in events
-    assert events[-1] == ["done", None, None]
-
-
-def told_of(updates) -> dict[int, list]:
-    """The events of all updates by their number."""
-    return {int(number): json.loads(tick) for update in updates for number, tick in update["ticks"].items()}
+    assert_whole(told_of(updates), runs.find(run_id), "eos")
 
 
 def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes_back():
@@ -219,12 +218,7 @@ def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes
     run._left -= RETURN_SECONDS + 1
     assert run.seconds_alone == 0
     told |= told_of(handlers.resume(service, runs, Visitor("tab"), run_id))
-    assert sorted(told) == list(range(len(told))) and told[max(told)][-1] == ["done", None, None]
-    for method, trace in run.traces.items():
-        steps = [
-            value for number in sorted(told) for kind, lane, value in told[number] if (kind, lane) == ("step", method)
-        ]
-        assert "".join(step["text"] for step in steps) == trace.text and trace.end_reason == "length"
+    assert_whole(told, run, "length")
     assert not handlers.put_aside(runs, "b" * 32) and not handlers.put_aside(runs, run_id), "nobody reads it"
 
 

@@ -9,6 +9,7 @@ from app.page import web
 from app.tools import record, replay
 from app.tools.figures import figures_of
 from jakiro.trace import Trace
+from tests.app.conftest import plotted
 
 LARGEST_HANDOUT = 2_000_000  # bytes
 
@@ -54,17 +55,15 @@ def test_a_handout_is_what_the_recordings_tab_saves_and_opens_from_disk(open_tab
     path = handouts / f"{name}.html"
     assert saved.value.path().read_bytes() == path.read_bytes()
     assert saved.value.suggested_filename.endswith(".html")
-    handout = open_tab(path.as_uri())
+    handout = open_tab(None, offline=True)
+    asked = []
+    handout.on("request", lambda request: asked.append(request.url))
+    handout.goto(path.as_uri())
     handout.wait_for_selector("svg.tree")
     shown = handout.evaluate("document.querySelector('.answer-text').textContent")
     assert shown == Trace.from_dict(json.loads(web.recording(name))["traces"]["jakiro"]).text
-
-
-@pytest.mark.browser
-def test_a_title_is_text_in_handouts_made_by_either_side(open_tab, fake_address):
-    tab = open_tab(fake_address, color_scheme="light")
-    tab.wait_for_selector(".jk-view[data-tab=watch]")
-    text = web.recording(web.recording_names()[0])
+    assert len(plotted(handout, ".columns")) == 2
+    assert [url for url in asked if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
     title = "A <title> & more</title><script>"
-    made = tab.evaluate("([text, title]) => Jakiro.asReplay(text, title)", [text, title])
-    assert made == replay.replay_page(text, title)
+    made = tab.evaluate("([text, title]) => Jakiro.asReplay(text, title)", [web.recording(name), title])
+    assert made == replay.replay_page(web.recording(name), title)
