@@ -167,11 +167,12 @@ class Breaking(FakeGenerator):
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
-        self.error, self.held = error, None
+        # Whoever keeps an error keeps its frames
+        self.errors, self.held = [error], None
 
     def stream(self, *arguments, **options):
         stream = super().stream(*arguments, **options)
-        if self.held is None:
+        if self.errors:
             stream._steps = self._break(stream._steps)
         return stream
 
@@ -179,7 +180,7 @@ class Breaking(FakeGenerator):
         big = Big()
         self.held = weakref.ref(big)
         yield from itertools.islice(steps, 3)
-        raise self.error
+        raise self.errors.pop()
 
 
 @pytest.mark.parametrize(
