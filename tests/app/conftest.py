@@ -87,18 +87,18 @@ def served(load, host: str = "127.0.0.1", logins=None, keys=(), **limits):
 
 
 @contextmanager
-def served_apart(pace: float, port: int | None = None, **options):
-    """(process, address) of a page with a fake model in a process of its own, once it is ready."""
+def served_apart(module: str, *arguments: object, port: int | None = None, **options):
+    """(process, address) of a page that a module of `tests.app` serves in a process of its own, once it is ready."""
     port = port or any_port()
-    command, address = [sys.executable, "-m", "tests.app.serve_fake", str(port), str(pace)], f"http://127.0.0.1:{port}/"
+    command, address = [sys.executable, "-m", f"tests.app.{module}", str(port)], f"http://127.0.0.1:{port}/"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, cwd=ROOT, **quiet, **options)
+    process = subprocess.Popen([*command, *map(str, arguments)], cwd=ROOT, **quiet | options)
     try:
         wait_until(lambda: process.poll() is not None or status(address).get("state") == "ready", 600)
         yield process, address
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()
+        process.wait(PATIENCE)
 
 
 def status(address: str) -> dict:

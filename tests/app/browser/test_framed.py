@@ -4,9 +4,6 @@ The Hub's side is stood in for by a few lines that keep iframe-resizer's contrac
 other half: the frame gets the height that the page asks for, does not scroll by itself, and the page around it does.
 """
 
-import http.server
-import threading
-
 import pytest
 
 from tests.app.conftest import ask, serve, wait_for_frames, wait_until_finished
@@ -15,6 +12,7 @@ from tests.app.fake import FakeGenerator
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 
 # Of another site than the page
+HUB = "http://localhost/"
 HEADER = 60
 HUB_PAGE = """<!doctype html><html lang="en"><head><title>A Space</title>
 <meta name="viewport" content="width=device-width"><style>body { margin: 0 } header { height: %dpx; background: #ddd }
@@ -61,39 +59,20 @@ iframe { display: block; width: 100%%; border: 0; min-height: calc(100vh - %dpx)
 @pytest.fixture(scope="module")
 def framed_address():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAKIRO_FRAME_ANCESTORS", "http://localhost:*")
+        patch.setenv("JAKIRO_FRAME_ANCESTORS", HUB)
         blocks, address = serve(lambda: FakeGenerator(pace=0.05))
     yield address
     blocks.close()
 
 
-@pytest.fixture(scope="module")
-def hub(framed_address):
-    """The address of a page on another site that shows the page in a frame."""
-
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/html; charset=utf-8")
-            self.end_headers()
-            self.wfile.write((HUB_PAGE % (HEADER, HEADER, framed_address)).encode())
-
-        def log_message(self, *_) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://localhost:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
-
-
 @pytest.fixture(scope="module", params=[(390, 844), (1440, 900)], ids=["phone", "desktop"])
-def tab(request, tabs, hub):
+def tab(request, tabs, framed_address):
     """The Hub's tab once the page in its frame has a height; all tests of a width share it."""
     width, height = request.param
     tab = tabs.open(None, [], viewport={"width": width, "height": height})
-    tab.goto(hub)
+    hub_page = HUB_PAGE % (HEADER, HEADER, framed_address)
+    tab.route(HUB, lambda route: route.fulfill(body=hub_page, content_type="text/html; charset=utf-8"))
+    tab.goto(HUB)
     page = tab.wait_for_selector("#space").content_frame()
     page.wait_for_selector("#jk-chip.ready")
     tab.wait_for_function("said.includes('pageInfo') && said.filter((kind) => kind === 'size').length > 2")

@@ -56,20 +56,14 @@ def test_a_wrong_answer_gives_its_reason_and_another_try(tab, stop):
 
 def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded):
     of.go(tab, 1)
-    of.slide(tab, "rows", 64)
-    assert f"{recorded.check_ms(64):.{0 if recorded.check_ms(64) >= 10 else 1}f}\u00a0ms in one pass" in of.result(
-        tab, "passes"
-    )
     of.slide(tab, "rows", 1)
     assert "plain decoding" in of.result(tab, "passes")
-    measured, floor = tab.inner_text('[data-bar="pass"]'), tab.inner_text('[data-bar="weights"]')
-    curves = plotted(tab, ".chart-host")[:1]
-    of.slide(tab, "rows", 33)
-    bars = [tab.inner_text(f'[data-bar="{name}"]') for name in ("pass", "weights")]
-    assert bars == [measured, floor], "rows move the mark on the curve, not the bars of one row"
-    *lines, mark = plotted(tab, ".chart-host")
-    assert lines == curves and mark["x"] == [33] and mark["y"] == [pytest.approx(recorded.check_ms(33))]
+    measured, floor = (tab.inner_text(f'[data-bar="{name}"]') for name in ("pass", "weights"))
     assert f"{recorded.check_ms(1):.{0 if recorded.check_ms(1) >= 10 else 1}f}\u00a0ms" in measured
+    of.slide(tab, "rows", 33)
+    assert tab.inner_text('[data-bar="pass"]') == measured, "rows move the mark on the curve, not the bar of one row"
+    mark = plotted(tab, ".chart-host")[-1]
+    assert mark["x"] == [33] and mark["y"] == [pytest.approx(recorded.check_ms(33))]
     of.slide(tab, "memory", 90)
     assert tab.inner_text('[data-bar="pass"]') == measured
     assert tab.inner_text('[data-bar="weights"]') != floor
@@ -154,62 +148,41 @@ def test_a_row_of_the_mask_is_right_only_with_its_path(tab, recorded):
     step = recorded.steps("greedy")[of.shown(tab)]
     nodes = of.likeliest(step, 6)
     parents = [nodes.index(step["parent"][node]) if node else -1 for node in nodes]
-    assert len(set(parents)) < len(parents) and max(of.depths(step)[node] for node in nodes) > 1, "no branches to mask"
     row = int(tab.get_attribute("tr.asked", "data-row"))
     path, at = [], row
     while at >= 0:
         path.append(at)
         at = parents[at]
     stranger = next(i for i in range(len(nodes)) if i not in path)
-    for cell in (*path[1:], stranger):
-        tab.click(f'[data-cell="{cell}"]')
-    of.press(tab, "mask-check")
-    assert "not on its path" in of.result(tab, "mask")
-    tab.click(f'[data-cell="{stranger}"]')
-    of.press(tab, "mask-check")
-    assert "must see" in of.result(tab, "mask")
-    tab.click(f'[data-cell="{row}"]')
-    of.press(tab, "mask-check")
-    assert of.result(tab, "mask").startswith("✓")
-    tab.hover(f'tr[data-row="{row}"] th')
-    assert "itself" in of.result(tab, "mask")
-    lit = tab.eval_on_selector_all(".stop .node.lit", "nodes => nodes.map(node => Number(node.dataset.node))")
-    assert sorted(lit) == sorted(path)
+    for pressed, said in (((*path[1:], stranger), "not on its path"), ([stranger], "must see"), ([row], "✓")):
+        for cell in pressed:
+            tab.click(f'[data-cell="{cell}"]')
+        of.press(tab, "mask-check")
+        assert said in of.result(tab, "mask")
     assert tab.locator(".mask-table .self").count() == 7
-    of.press(tab, "mask-restart")
-    assert tab.locator(".mask-table .self").count() == 0
 
 
 def test_a_guess_comes_before_the_verdict_and_the_score_is_kept(tab, recorded):
     of.go(tab, 7)
     of.press(tab, "reveal")
-    assert tab.get_attribute(".stop svg.tree", "class") == "tree phase-1"
-    gained, lengths = 0, []
+    gained = 0
     for number in range(1, 4):
         assert of.result(tab, "round") == f"Guess {number} of 3"
         assert tab.locator(".stop .node.accepted, .stop .edge.refused, .stop .ghosts text").count() == 0
         if number == 1:
             tab.click('.stop svg.tree [data-node="1"] rect', force=True)
-            assert tab.get_attribute(".stop .node.focused", "data-node") == "1"
         else:
             tab.focus(".stop .tree-host")
             tab.keyboard.press("Enter")  # at the root: nothing is kept
-            assert "nothing accepted" in of.result(tab, "verdict")
         of.press(tab, "reveal")
-        assert tab.get_attribute(".stop svg.tree", "class") == "tree phase-2"
         of.press(tab, "reveal")
         kept = tab.locator(".stop .node.accepted").count()
         assert f"adds {kept + 1} token" in of.result(tab, "verdict")
-        assert tab.locator(".stop .node.bonus").count() == 1
         gained += kept + 1
-        lengths.append(kept)
         if number < 3:
             of.press(tab, "reveal")
-    assert min(lengths) == 0 and max(lengths) > 1, "the verdicts should differ"
     score = of.result(tab, "score").split()[1]
     assert f"{score} of 3 guessed, {gained} tokens gained" in of.result(tab, "verdict")
-    of.press(tab, "reveal")
-    assert of.result(tab, "score") == "Score 0 of 3"
 
 
 def test_seed_changes_both_texts_and_shared_dice_change_only_tau(tab, recorded):
@@ -316,19 +289,3 @@ def test_the_family_stop_shows_each_methods_tree_at_places_where_all_begin_a_ste
             assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(step["parent"]))
             said = "nothing to propose" if len(step["parent"]) == 1 else f"{len(step['accepted_path'])} kept"
             assert said in of.result(tab, "family")
-
-
-def test_the_tab_ends_at_the_race(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    tab.wait_for_selector("#jk-chip.ready")
-    tab.wait_for_selector(".jk-view[data-tab=watch]")
-    tab.click('[data-tab="lesson"][role="tab"]')
-    tab.wait_for_selector(".stop")
-    assert tab.is_hidden("#question-row")
-    of.go(tab, 10)
-    assert tab.evaluate("location.hash") == "#stop-10"
-    of.go(tab, 9)
-    of.press(tab, "race")
-    tab.wait_for_selector("#question textarea:focus")
-    assert tab.is_hidden("#lesson")
-    assert tab.evaluate("location.hash") == "#tab=race"

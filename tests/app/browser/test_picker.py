@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from transformers import LlamaForCausalLM
 
 from app.devices.local import LocalDevice
 from app.page.picker import Picker
@@ -15,11 +16,13 @@ from app.serving.worker import ModelService
 from app.words import page as words
 from jakiro import starting
 from jakiro.zoo import table as zoo
+from jakiro.zoo.progress import counted
 from tests.api.served import PATIENCE, wait_until
 from tests.app.asked import asking, begun, events_of
 from tests.app.conftest import ask, ready_service, serve, served, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 from tests.stand_in_hub import BYTES, FILE, stand_in_hub
+from tests.support import save_pair
 
 DEFAULT = zoo.DEFAULT_TARGET
 
@@ -256,26 +259,13 @@ def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name,
 
 
 def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from jakiro.starting import READ, reporting_to
-    from jakiro.zoo.progress import counted
-
-    sizes = {
-        "hidden_size": 8,
-        "intermediate_size": 8,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "vocab_size": 16,
-    }
-    LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(tmp_path)
-    told = []
-    with reporting_to(lambda step, share, _: told.append((step, share))), counted():
-        LlamaForCausalLM.from_pretrained(tmp_path)
+    target, told = save_pair(tmp_path) / "target", []
+    with starting.reporting_to(lambda step, share, _: told.append((step, share))), counted():
+        LlamaForCausalLM.from_pretrained(target)
     shares = [share for _, share in told]
-    assert {step for step, _ in told} == {READ}
+    assert {step for step, _ in told} == {starting.READ}
     assert len(shares) > 5 and shares == sorted(shares) and shares[0] > 0 and shares[-1] < 1
-    LlamaForCausalLM.from_pretrained(tmp_path)
+    LlamaForCausalLM.from_pretrained(target)
     assert len(told) == len(shares)
 
 
@@ -318,20 +308,18 @@ def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_cho
     try:
         tab = open_tab(address)
         tab.click(f'#jk-chat button:text-is("{words.BROWSER["other_model"]}")')
-        for _ in range(2):
+        for cancelled in (True, False):
             tab.click('[data-pair="better + fits"]:enabled')
             tab.click('[data-confirm="better + fits"]')
             tab.wait_for_selector('li:has([data-pair="better + fits"]):has-text("Fetching the model")')
-            cancel = tab.wait_for_selector('[data-action="cancel_fetch"]')
-            if not hub.asked[1:]:
+            if cancelled:
                 with tab.expect_response(lambda answer: '"cancel"' in (answer.request.post_data or "")):
-                    cancel.click()
+                    tab.click('[data-action="cancel_fetch"]')
             hub.gate.set()
-            if hub.asked[1:]:
-                break
-            tab.wait_for_selector(f'#jk-notice:has-text("{words.FETCH_CANCELLED}")')
-            assert tab.inner_text("#jk-chip").startswith("Fake-135M")
-            hub.gate.clear()
+            if cancelled:
+                tab.wait_for_selector(f'#jk-notice:has-text("{words.FETCH_CANCELLED}")')
+                assert tab.inner_text("#jk-chip").startswith("Fake-135M")
+                hub.gate.clear()
         tab.wait_for_selector('#jk-chip:text-matches("Another-1B")')
         first = [int(asked.removeprefix("bytes=").removesuffix("-")) for _, asked in hub.asked]
         assert first[0] == 0 and first[1] >= len(BYTES) // 2
@@ -341,32 +329,19 @@ def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_cho
 
 
 @pytest.mark.browser
-def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stays(open_tab):
+def test_the_form_opens_with_the_numerics_that_suit_the_device_and_another_choice_stands_on_chip_and_trace(open_tab):
     with served(lambda: FakeGenerator(numerics="fast")) as (_, address):
         tab = open_tab(address)
         tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · fast")')
+        tab.wait_for_selector("#jk-chat:has-text('Fake-135M')")
+        assert words.BROWSER["other_model"] not in tab.inner_text("#jk-chat"), "the host keeps its model"
         tab.wait_for_function(f"() => document.querySelector('#numerics input:checked')?.value === '{words.FAST}'")
         tab.click("#jk-settings")
+        tab.click(".jk-pairs summary")
+        tab.wait_for_selector('.jk-pairs .small:text-is("' + words.PICKER_FIXED + '")')
+        assert tab.locator(".jk-pairs button:enabled").count() == 0
         tab.get_by_label(words.EXACT, exact=True).check()
-        tab.evaluate("Jakiro.chip.look()")
+        tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · exact")')
         ask(tab, "Why?")
         wait_until_finished(tab)
         assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "exact"
-
-
-@pytest.mark.browser
-def test_numerics_are_chosen_in_the_settings_and_stand_on_chip_and_trace(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · exact")')
-    tab.wait_for_selector("#jk-chat:has-text('Fake-135M')")
-    assert words.BROWSER["other_model"] not in tab.inner_text("#jk-chat"), "the host keeps its model"
-    tab.click("#jk-settings")
-    tab.wait_for_selector(".jk-pairs summary")
-    tab.click(".jk-pairs summary")
-    tab.wait_for_selector('.jk-pairs .small:text-is("' + words.PICKER_FIXED + '")')
-    assert tab.locator(".jk-pairs button:enabled").count() == 0
-    tab.get_by_label(words.FAST, exact=True).check()
-    tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · fast")')
-    ask(tab, "Why?")
-    wait_until_finished(tab)
-    assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "fast"

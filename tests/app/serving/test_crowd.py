@@ -168,7 +168,7 @@ def test_a_server_that_ends_tells_its_readers():
 @pytest.mark.browser
 @pytest.mark.rare
 def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_tab):
-    with served_apart(1) as (server, address):
+    with served_apart("serve_fake", 1) as (server, address):
         tab = open_tab(address)
         ask_page(tab, "Why?")
         tab.wait_for_function("() => Jakiro.moves.state.run.main && Jakiro.moves.state.run.main.steps.length > 2")
@@ -177,7 +177,7 @@ def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_t
         tab.wait_for_selector("#jk-chip.failed")
         tab.wait_for_selector(".toast-wrap", state="attached")
         assert tab.is_hidden(".toast-wrap"), "what the page has said is not said over it once more"
-    with served_apart(0, urlsplit(address).port):
+    with served_apart("serve_fake", 0, port=urlsplit(address).port):
         said = "() => /no longer kept: [1-9][0-9]* tokens of it are here/.test(document.body.textContent)"
         tab.wait_for_function(said)
         tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Why?'")
