@@ -147,19 +147,6 @@ def favourite(step: dict) -> list[int]:
     return chain
 
 
-def ranking(step: dict, second: float) -> list[int]:
-    """The five likeliest first-level candidates by the mixed score: residual + sum of mix / weight × contribution."""
-    mix, scored = (1 - second, second), []
-    parts, weights, residuals = (
-        step[name] for name in ("expert_contributions", "router_weights", "residual_contribution")
-    )
-    first = [i for i, level in enumerate(depths(step)) if level == 1 and parts[i] is not None]
-    for i in sorted(first, key=lambda i: (-step["score"][i], i))[:5]:
-        mixed = sum(share * part / weight for share, part, weight in zip(mix, parts[i], weights[i], strict=True))
-        scored.append((-residuals[i][0] - mixed, i))
-    return [i for _, i in sorted(scored)]
-
-
 def path_chance(step: dict, node: int) -> float:
     return math.exp(step["score"][node])
 

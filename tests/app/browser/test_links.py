@@ -71,8 +71,9 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     settle(tab)
     tab.click("#jk-settings")
     numbers = {"temperature": "0.7", "top-p": "0.9", "top-k": "40", "seed": "7", "length": "12", "min-p": "0.05"}
-    for name, value in (numbers | {"repetition-penalty": "1.1", "no-repeat-ngram-size": "4"}).items():
-        tab.fill(f"#{name} input", value)
+    numbers |= {"repetition-penalty": "1.1", "no-repeat-ngram-size": "4", "system-prompt": "Be brief.\nBe kind."}
+    for name, value in (numbers | {"template-arguments": '{"enable_thinking":false,"note":"& = #"}'}).items():
+        tab.fill(f"#{name} :is(input, textarea)", value)
     tab.click("#answer-as input")
     tab.get_by_role("option", name="One of these texts").click()
     tab.fill("#answer-form textarea", "yes\nno & never")
@@ -83,8 +84,6 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab.fill("#candidates input", "9")
     tab.fill("#levels input", "3")
     tab.get_by_label(words.FAST, exact=True).check()
-    tab.fill("#system-prompt textarea", "Be brief.\nBe kind.")
-    tab.fill("#template-arguments textarea", '{"enable_thinking":false,"note":"& = #"}')
     tab.click("#close-settings")
     ask(tab, QUESTION)
     wait_until_finished(tab)
@@ -239,13 +238,6 @@ def test_a_page_opened_by_a_bad_link_says_one_sentence_and_is_as_without_it(one_
 def test_a_bad_link_followed_on_an_open_page_says_one_sentence_and_changes_nothing(one_page, link, sentence):
     one_page.evaluate("hash => { Jakiro.notify(null); location.hash = hash; }", link)
     refused(one_page, sentence)
-
-
-def test_a_hostile_question_in_a_link_is_text_in_the_box(open_tab, other_address):
-    question = "</textarea><img src=x onerror=window.ran=1>{{window.ran=2}}${window.ran=3}"
-    tab, _ = opened(open_tab, other_address, "http://x/#" + urlencode({"question": question}))
-    tab.wait_for_function("question => document.querySelector('#question textarea')?.value === question", arg=question)
-    assert tab.evaluate("window.ran") is None
 
 
 def test_a_question_too_long_for_a_link_is_said_to_be(open_tab, fake_address):

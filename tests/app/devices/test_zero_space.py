@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
@@ -60,11 +59,6 @@ class Lender:
         if path == "/allow":
             self.processes.append(int(parameters["pid"]))
         return 200, {}, ""
-
-    @staticmethod
-    def end(process: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
 
     def wait_until_all_is_back(self) -> None:
         wait_until(lambda: len(self.asked("/release")) >= self.lent, SECONDS)
@@ -177,7 +171,7 @@ def test_what_the_service_refuses_is_one_sentence(space, refusal, sentence):
 def test_a_gpu_that_is_taken_away_is_a_sentence_and_the_next_answer_gets_another(space):
     lender, address, _ = space
     call = begin_long(address)
-    lender.end(lender.processes[-1])
+    os.kill(lender.processes[-1], signal.SIGKILL)
     kind, data = list(call)[-1]
     assert (kind, data["error"]) == ("error", words.ZERO_ABORTED)
     lender.wait_until_all_is_back()

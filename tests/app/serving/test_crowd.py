@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -22,8 +21,7 @@ from app.tools.load import Call, ask, crowd
 from app.words import page as words
 from tests.api.served import PATIENCE, wait_until
 from tests.app import conftest
-from tests.app.conftest import ask as ask_page
-from tests.app.conftest import served_apart, status, wait_until_finished
+from tests.app.conftest import status
 from tests.app.fake import FakeGenerator, default_answer
 
 OPEN = {"answers_per_minute": 10_000, "answers_per_minute_address": 10_000}
@@ -163,24 +161,3 @@ def test_a_server_that_ends_tells_its_readers():
     for reader in readers:
         reader.join(PATIENCE)
     assert [reply.error for reply in replies] == [words.SERVER_ENDING] * 4
-
-
-@pytest.mark.browser
-@pytest.mark.rare
-def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_tab):
-    with served_apart("serve_fake", 1) as (server, address):
-        tab = open_tab(address)
-        ask_page(tab, "Why?")
-        tab.wait_for_function("() => Jakiro.moves.state.run.main && Jakiro.moves.state.run.main.steps.length > 2")
-        server.kill()
-        server.wait()
-        tab.wait_for_selector("#jk-chip.failed")
-        tab.wait_for_selector(".toast-wrap", state="attached")
-        assert tab.is_hidden(".toast-wrap"), "what the page has said is not said over it once more"
-    with served_apart("serve_fake", 0, port=urlsplit(address).port):
-        said = "() => /no longer kept: [1-9][0-9]* tokens of it are here/.test(document.body.textContent)"
-        tab.wait_for_function(said)
-        tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Why?'")
-        ask_page(tab, "Why?")
-        wait_until_finished(tab)
-        assert tab.evaluate("Jakiro.moves.state.run.main.endReason") in ("eos", "length")

@@ -245,14 +245,3 @@ def test_one_more_than_the_device_has_places_for_waits():
     turns.wake()
     thread.join(PATIENCE)
     assert devices == [None]
-
-
-def test_with_two_places_who_waits_counts_answers_by_twos(monkeypatch):
-    monkeypatch.setattr(turns_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    turns = turns_with(places=2)
-    turns._mean_seconds = 20.0
-    turns._running = [SimpleNamespace(started=-5.0), SimpleNamespace(started=-15.0)]
-    told = [turns._sentence(position) for position in range(1, 6)]
-    for sentence, position, seconds in zip(told, range(1, 6), (5, 15, 25, 35, 45), strict=True):
-        assert sentence == words.WAITING_WITH_TIME.format(position=position, seconds=seconds)
-    assert [turns_module._rounded(seconds) for seconds in (0.2, 9.2, 10, 12, 13, 42)] == [1, 10, 10, 10, 15, 40]

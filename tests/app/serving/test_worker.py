@@ -74,23 +74,17 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
 
 
 def test_every_step_of_a_start_is_a_line_on_the_chip():
-    heard, go_on = [], threading.Semaphore(0)
+    said = []
 
     def load():
         for name in starting.STEPS:
             with starting.step(name):
-                heard.append(name)
-                go_on.acquire(timeout=PATIENCE)
+                said.append(service.chip()["text"])
         return FakeGenerator()
 
     service = ModelService(LocalDevice(load))
     service.start()
-    said = []
-    for count in range(1, len(starting.STEPS) + 1):
-        while len(heard) < count:
-            time.sleep(0.005)
-        said.append(service.chip()["text"])
-        go_on.release()
+    assert service.turns.wait_for(lambda: service.settled, PATIENCE)
     assert said == [words.CHIP_STEPS[name] for name in starting.STEPS]
     assert len(set(said)) == len(said)
 
