@@ -70,16 +70,10 @@ def loopback_guard():
     assert not attempts, f"connections outside this machine: {attempts}"
 
 
-def serve(load, **options):
-    """Launches a page in this process; returns the Blocks and its address."""
-    blocks = app_page.build(LocalDevice(load), **options)
-    return blocks, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-
-
 @contextmanager
-def served(load, host: str = "127.0.0.1", logins=None, keys=(), **limits):
+def served(load, host: str = "127.0.0.1", logins=None, keys=(), loader_of=None, pairs_folder=None, **limits):
     """Gives the Blocks and the address of a page with these limits, and closes it."""
-    blocks = app_page.build(LocalDevice(load), Limits(**limits))
+    blocks = app_page.build(LocalDevice(load), Limits(**limits), loader_of, pairs_folder)
     try:
         yield blocks, app_page.launch(blocks, host=host, wait=False, quiet=True, logins=logins, keys=keys)
     finally:

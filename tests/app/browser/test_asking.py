@@ -7,7 +7,7 @@ import pytest
 
 from app.words import page as words
 from app.words.lesson import BROWSER as LESSON_WORDS
-from tests.app.conftest import ask, serve, wait_until_finished
+from tests.app.conftest import ask, served, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = [pytest.mark.browser]
@@ -19,9 +19,8 @@ GROWN = "count => Jakiro.lane()?.tokens.length > count && Jakiro.moves.state.run
 def slow():
     """A page whose answers last longer than any test that does not stop them."""
     generator = FakeGenerator(default_answer() * 4, pace=10.0)
-    blocks, address = serve(lambda: generator)
-    yield generator, blocks, address
-    blocks.close()
+    with served(lambda: generator) as (blocks, address):
+        yield generator, blocks, address
 
 
 @pytest.fixture

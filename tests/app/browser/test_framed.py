@@ -4,9 +4,11 @@ The Hub's side is stood in for by a few lines that keep iframe-resizer's contrac
 other half: the frame gets the height that the page asks for, does not scroll by itself, and the page around it does.
 """
 
+from unittest import mock
+
 import pytest
 
-from tests.app.conftest import ask, serve, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask, served, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -58,11 +60,9 @@ iframe { display: block; width: 100%%; border: 0; min-height: calc(100vh - %dpx)
 
 @pytest.fixture(scope="module")
 def framed_address():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAKIRO_FRAME_ANCESTORS", HUB)
-        blocks, address = serve(lambda: FakeGenerator(pace=0.05))
-    yield address
-    blocks.close()
+    shown = mock.patch.dict("os.environ", JAKIRO_FRAME_ANCESTORS=HUB)
+    with shown, served(lambda: FakeGenerator(pace=0.05)) as (_, address):
+        yield address
 
 
 @pytest.fixture(scope="module", params=[(390, 844), (1440, 900)], ids=["phone", "desktop"])

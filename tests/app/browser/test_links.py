@@ -1,12 +1,13 @@
 """Links: what a copied one holds, what an opened one does, and what a bad one does not."""
 
+from unittest import mock
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from app.page import web
 from app.words import page as words
-from tests.app.conftest import FORM_DRAWN, ask, serve, served, wait_until_finished
+from tests.app.conftest import FORM_DRAWN, ask, served, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -286,11 +287,8 @@ def test_back_returns_to_the_tab_of_before_and_leaves_no_answer(open_tab, fake_a
 @pytest.fixture(scope="module")
 def below_a_path():
     """The address of a page below /jakiro/."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRADIO_ROOT_PATH", "/jakiro")
-        blocks, address = serve(FakeGenerator)
-    yield f"{address}jakiro/"
-    blocks.close()
+    with mock.patch.dict("os.environ", GRADIO_ROOT_PATH="/jakiro"), served(FakeGenerator) as (_, address):
+        yield f"{address}jakiro/"
 
 
 def test_below_a_path_the_page_finds_its_own_files_and_signs_them(open_tab, below_a_path):

@@ -19,7 +19,7 @@ from jakiro.zoo import table as zoo
 from jakiro.zoo.progress import counted
 from tests.api.served import PATIENCE, wait_until
 from tests.app.asked import asking, begun, events_of
-from tests.app.conftest import ask, ready_service, serve, served, wait_until_finished
+from tests.app.conftest import ask, ready_service, served, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 from tests.stand_in_hub import BYTES, FILE, stand_in_hub
 from tests.support import save_pair
@@ -276,8 +276,7 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
     def loader_of(target, head):
         return lambda: loads.append((target, head)) or Another(default_answer())
 
-    blocks, address = serve(FakeGenerator, loader_of=loader_of, pairs_folder=models)
-    try:
+    with served(FakeGenerator, loader_of=loader_of, pairs_folder=models) as (_, address):
         tab, other = open_tab(address), open_tab(address, clock=True)
         ask(tab, "Why?")
         wait_until_finished(tab)
@@ -297,15 +296,12 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
         other.wait_for_selector("#jk-chip.ready")
         other.clock.fast_forward(20_000)
         other.wait_for_selector('#jk-chip:text-matches("Another-1B")')
-    finally:
-        blocks.close()
 
 
 @pytest.mark.browser
 def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_chosen_again(open_tab, hub):
     hub.gate.clear()
-    blocks, address = serve(lambda: FakeGenerator(), loader_of=fetched)
-    try:
+    with served(FakeGenerator, loader_of=fetched) as (_, address):
         tab = open_tab(address)
         tab.click(f'#jk-chat button:text-is("{words.BROWSER["other_model"]}")')
         for cancelled in (True, False):
@@ -324,8 +320,6 @@ def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_cho
         first = [int(asked.removeprefix("bytes=").removesuffix("-")) for _, asked in hub.asked]
         assert first[0] == 0 and first[1] >= len(BYTES) // 2
         tab.wait_for_selector('[data-pair="better + fits"]:disabled:text-is("Loaded")')
-    finally:
-        blocks.close()
 
 
 @pytest.mark.browser

@@ -7,7 +7,7 @@ import pytest
 
 from app.words import page as words
 from tests.api.served import PATIENCE
-from tests.app.conftest import DESKTOP, FORM_DRAWN, serve, wait_until_finished
+from tests.app.conftest import DESKTOP, FORM_DRAWN, served, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
@@ -50,11 +50,10 @@ def new_tab(browser):
 def slow():
     """A page whose answers take longer than any test."""
     generator = FakeGenerator(default_answer() * 4, pace=10.0)
-    blocks, address = serve(lambda: generator)
-    yield blocks, address, generator
-    generator.gate.set()
-    generator.pace = 0
-    blocks.close()
+    with served(lambda: generator) as (blocks, address):
+        yield blocks, address, generator
+        generator.gate.set()
+        generator.pace = 0
 
 
 def send(tab, question: str) -> None:

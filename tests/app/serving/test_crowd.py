@@ -15,30 +15,23 @@ from itertools import pairwise
 import pytest
 
 from app.serving import server as serving
-from app.serving.limits import Limits
 from app.serving.runs import Runs, trace_bytes
 from app.tools.load import Call, ask, crowd
 from app.words import page as words
 from tests.api.served import PATIENCE, wait_until
-from tests.app import conftest
-from tests.app.conftest import status
+from tests.app.conftest import served, status
 from tests.app.fake import FakeGenerator, default_answer
 
 OPEN = {"answers_per_minute": 10_000, "answers_per_minute_address": 10_000}
 QUESTION = b"{question}"
 
 
-def serve(generator, **limits):
-    return conftest.serve(lambda: generator, limits=Limits(**OPEN | limits))
-
-
 @pytest.fixture(scope="module")
 def echo():
     """A page whose model repeats the question, so that a mixed-up answer would show."""
     generator = FakeGenerator([QUESTION, *default_answer()], pace=0.02)
-    blocks, address = serve(generator, kept_megabytes=1, sessions=20)
-    yield blocks, address, generator
-    blocks.close()
+    with served(lambda: generator, **OPEN, kept_megabytes=1, sessions=20) as (blocks, address):
+        yield blocks, address, generator
 
 
 def resident_megabytes() -> float:
@@ -139,25 +132,24 @@ def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothi
 def test_a_program_that_hangs_up_in_the_middle_frees_the_place():
     # Told to the end, the answer would take minutes
     generator = FakeGenerator(default_answer() * 40, pace=1)
-    blocks, address = serve(generator)
-    stream = Call(address, "generate", ["Why?", 400, 0, 1, 0, 0, "jakiro", "", None])
-    assert next(iter(stream))[0] == "generating"
-    wait_until(lambda: generator.active)
-    stream.close()
-    wait_until(lambda: not generator.active)
-    blocks.close()
+    with served(lambda: generator, **OPEN) as (_, address):
+        stream = Call(address, "generate", ["Why?", 400, 0, 1, 0, 0, "jakiro", "", None])
+        assert next(iter(stream))[0] == "generating"
+        wait_until(lambda: generator.active)
+        stream.close()
+        wait_until(lambda: not generator.active)
 
 
 def test_a_server_that_ends_tells_its_readers():
     generator, replies = FakeGenerator(default_answer() * 4, pace=1), []
     generator.gate.clear()
-    blocks, address = serve(generator)
-    readers = [threading.Thread(target=lambda: replies.append(ask(address, "Why?", 200))) for _ in range(4)]
-    for reader in readers:
-        reader.start()
-    wait_until(lambda: status(address)["queue"]["running"] + status(address)["queue"]["waiting"] == 4)
-    generator.gate.set()
-    serving.end(blocks, blocks.service, blocks.runs, blocks.benchmarks)
-    for reader in readers:
-        reader.join(PATIENCE)
-    assert [reply.error for reply in replies] == [words.SERVER_ENDING] * 4
+    with served(lambda: generator, **OPEN) as (blocks, address):
+        readers = [threading.Thread(target=lambda: replies.append(ask(address, "Why?", 200))) for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        wait_until(lambda: status(address)["queue"]["running"] + status(address)["queue"]["waiting"] == 4)
+        generator.gate.set()
+        serving.end(blocks, blocks.service, blocks.runs, blocks.benchmarks)
+        for reader in readers:
+            reader.join(PATIENCE)
+        assert [reply.error for reply in replies] == [words.SERVER_ENDING] * 4
