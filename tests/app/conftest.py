@@ -33,7 +33,7 @@ DESKTOP = {"width": 1440, "height": 900}
 FORM_DRAWN = """() => { const form = window.Jakiro?.formDefaults?.();
   return form && Object.keys(form).every((name) => document.querySelector(`#${name} :is(input, textarea)`)); }"""
 # What each tab can be given by itself; other options are a context's
-LOOKS = ("color_scheme", "reduced_motion", "forced_colors")
+LOOKS = ("color_scheme", "reduced_motion")
 
 
 def is_loopback(host: str) -> bool:
@@ -114,11 +114,16 @@ def come_from(host: str, monkeypatch) -> None:
     monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
 
 
-def ready_service(generator, **limits) -> ModelService:
-    service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
+def settled_service(load, **limits) -> ModelService:
+    """One whose model has been loaded, or could not be."""
+    service = ModelService(LocalDevice(load), Limits(**limits))
     service.start()
     assert service.turns.wait_for(lambda: service.settled, PATIENCE)
     return service
+
+
+def ready_service(generator, **limits) -> ModelService:
+    return settled_service(lambda: generator, **limits)
 
 
 @pytest.fixture(scope="session")
@@ -142,13 +147,8 @@ def connect():
 
 
 @pytest.fixture(scope="session")
-def fake_generator() -> FakeGenerator:
-    return FakeGenerator(pace=0.05)
-
-
-@pytest.fixture(scope="session")
-def fake_address(fake_generator):
-    with served(lambda: fake_generator) as (_, address):
+def fake_address():
+    with served(lambda: FakeGenerator(pace=0.05)) as (_, address):
         yield address
 
 
@@ -180,7 +180,7 @@ class Tabs:
     def open(self, address: str | None, problems: list[str], **options):
         """Of a page, once its form is drawn; script errors and requests outside this machine are added to `problems`.
 
-        With `clock` it is alone in a context whose time can be moved, see `hold_clock`.
+        With `clock` it is alone in a context whose time can be moved.
         """
         viewport = options.pop("viewport", DESKTOP)
         look = {name: options.pop(name) for name in LOOKS if name in options}
@@ -329,20 +329,6 @@ def plotted(tab, within: str) -> list[dict]:
     lines = "within => document.querySelector(within + ' .plot').data.map(({name, x, y}) => ({name, x, y}))"
     # A legend may say a speed behind a name
     return [line | {"name": line["name"].split("  ")[0]} for line in tab.evaluate(lines, within)]
-
-
-def hold_clock(tab) -> None:
-    """From now on a tab's time, frames included, stands still but for `tab.clock.run_for`; it jumps a minute ahead."""
-    tab.clock.pause_at(tab.evaluate("Date.now()") / 1000 + 60)
-
-
-def run_until(tab, selector: str) -> None:
-    """Lets a tab's held clock run until an element is there, in steps that leave out nothing that stays a second."""
-    for _ in range(120):
-        if tab.locator(selector).count():
-            return
-        tab.clock.run_for(500)
-    raise AssertionError(f"{selector} did not come in a minute of the tab's time")
 
 
 def wait_for_count(tab, selector: str, count: int) -> None:

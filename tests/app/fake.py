@@ -92,11 +92,7 @@ class FakeGenerator:
     usual = DEFAULT
 
     def __init__(
-        self,
-        pieces: list[bytes] | None = None,
-        pace: float = 0.0,
-        numerics: str = "exact",
-        target: str = "Fake-135M",
+        self, pieces: list[bytes] | None = None, pace: float = 0.0, numerics: str = "exact", target: str = "Fake-135M"
     ) -> None:
         self.pieces = pieces or default_answer()
         self.pace, self.target = pace, target

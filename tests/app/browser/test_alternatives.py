@@ -114,13 +114,11 @@ def test_by_keys_alone(tab):
     assert text(tab) == forked(2)
 
 
-def test_on_a_phone_the_card_lies_at_the_lower_edge_with_targets_for_fingers(open_tab, fake_address):
+def test_on_a_phone_the_card_has_targets_for_fingers(open_tab, fake_address):
     tab = open_tab(fake_address, **PHONE)
     ask(tab, QUESTION)
     wait_until_finished(tab)
     tab.tap(word(3))
-    box = tab.locator(CARD).bounding_box()
-    assert (box["x"], box["width"]) == (0, 390) and box["y"] + box["height"] == pytest.approx(844, abs=1)
     heights = tab.locator(f"{CARD} button.alternative").evaluate_all("all => all.map(one => one.offsetHeight)")
     assert min(heights) >= 44
     tab.tap(f'{CARD} [data-id="2000"]')

@@ -31,6 +31,12 @@ def tab(open_tab, slow):
     tab.evaluate("document.querySelector('#stop').click()")
 
 
+def ask_and_stop(tab, question: str) -> None:
+    ask(tab, question)
+    tab.click("#stop")
+    wait_until_finished(tab)
+
+
 def fail_on(tab, *names: str):
     """Makes the server's functions of these names fail; returns what ends it."""
 
@@ -54,9 +60,7 @@ def test_a_question_during_an_answer_ends_it_and_is_answered(tab, slow):
 
 
 def test_two_questions_in_a_breath_are_each_sent_as_they_were_meant(tab):
-    ask(tab, "First?")
-    tab.click("#stop")
-    wait_until_finished(tab)
+    ask_and_stop(tab, "First?")
     seed = tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed")
     tab.evaluate("Jakiro.askAgain(Jakiro.moves.state.turns[0])")
     tab.fill("#question textarea", "Own words?")
@@ -67,9 +71,7 @@ def test_two_questions_in_a_breath_are_each_sent_as_they_were_meant(tab):
 
 
 def test_what_was_to_be_sent_without_a_connection_is_kept_and_not_sent_with_the_next_question(tab):
-    ask(tab, "First?")
-    tab.click("#stop")
-    wait_until_finished(tab)
+    ask_and_stop(tab, "First?")
     before = tab.get_attribute(".jk-view", "data-run")
     tab.fill("#question textarea", "Are you there?")
     tab.context.set_offline(True)
@@ -90,9 +92,7 @@ def test_what_was_to_be_sent_without_a_connection_is_kept_and_not_sent_with_the_
 
 
 def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow):
-    ask(tab, "First?")
-    tab.click("#stop")
-    wait_until_finished(tab)
+    ask_and_stop(tab, "First?")
     other = open_tab(slow[2])
     ask(other, "Another’s?")
     tab.fill("#question textarea", "Second?")

@@ -116,19 +116,6 @@ def test_many_lanes_race_side_by_side_each_with_its_name_and_its_line(modules):
     assert all(title in legend for title in titles)
 
 
-def test_a_candidate_of_somebody_whom_the_header_lacks_takes_the_next_place(modules):
-    traces = race_of("careless", 2, 2)
-    for step in traces["careless"]["steps"]:
-        step["nodes"][-1]["proposer"] = "constructor"
-        step["nodes"][-1]["also_proposed_by"] = ["__proto__"]
-    show(modules, traces, source="opened", step=0)
-    assert texts(modules, ".legend-entry .token") == ["First", "Second", "constructor"]
-    last = len(traces["careless"]["steps"][0]["nodes"]) - 1
-    modules.evaluate("Jakiro.moves.state.showAll = true; Jakiro.redrawNow()")
-    modules.hover(f'.tree .node[data-node="{last}"] .reach')
-    assert "also guessed by __proto__" in modules.inner_text(".jk-card")
-
-
 def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(modules):
     modules.evaluate("Jakiro.mountView(document.querySelector('#host'), {}, null, null)")
     modules.wait_for_selector(".legend-entry")

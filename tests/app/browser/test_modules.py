@@ -8,7 +8,7 @@ from app.serving.packing import Packer, to_json
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import acceptance_by_depth
-from tests.app.conftest import hold_clock, load_scripts, run_until, set_option, show
+from tests.app.conftest import load_scripts, set_option, show
 from tests.app.fake import QUESTION, FakeGenerator, finished_race, traces_of
 
 pytestmark = pytest.mark.browser
@@ -321,9 +321,10 @@ def test_whoever_moves_ends_the_replay(open_tab):
     tab = open_tab(None, clock=True)
     load_scripts(tab)
     show(tab, traces_of(length=60))
-    hold_clock(tab)
+    tab.clock.pause_at(tab.evaluate("Date.now()") / 1000 + 60)
     tab.evaluate("Jakiro.moves.play(true)")
-    run_until(tab, "svg.tree.phase-1")
+    while not tab.locator("svg.tree.phase-1").count():
+        tab.clock.run_for(500)
     tab.evaluate("Jakiro.moves.seek(7)")
     tab.clock.run_for(6000)
     state = tab.evaluate("(({ index, phase, playing }) => [index, phase, playing])(Jakiro.moves.state)")

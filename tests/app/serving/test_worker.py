@@ -16,7 +16,7 @@ from app.words import page as words
 from jakiro import starting
 from tests.api.served import PATIENCE, wait_until
 from tests.app.asked import asking, begun, events_of
-from tests.app.conftest import ready_service
+from tests.app.conftest import ready_service, settled_service
 from tests.app.fake import FakeGenerator, default_answer
 
 LONG = default_answer() * 20  # a race of 256 tokens takes 15 s at pace 1, so that what ends sooner was stopped
@@ -84,7 +84,7 @@ def test_every_step_of_a_start_is_a_line_on_the_chip():
 
     service = ModelService(LocalDevice(load))
     service.start()
-    assert service.turns.wait_for(lambda: service.settled, PATIENCE)
+    wait_until(lambda: service.settled)
     assert said == [words.CHIP_STEPS[name] for name in starting.STEPS]
     assert len(set(said)) == len(said)
 
@@ -93,9 +93,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
     def load():
         raise FileNotFoundError("No folder “x”.")
 
-    service = ModelService(LocalDevice(load))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, PATIENCE)
+    service = settled_service(load)
     assert service.chip()["state"] == "failed"
     assert events_of(begun(service, RACE)) == [("error", None, "The model could not be loaded: No folder “x”.")]
 

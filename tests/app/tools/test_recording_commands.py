@@ -29,22 +29,15 @@ def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
     assert scenario.head is None or drafted.header.drafter["name"] == scenario.head
 
 
-@pytest.fixture
-def handouts(monkeypatch, tmp_path):
-    """The folder into which the command has written."""
+@pytest.mark.browser
+def test_the_handouts_are_what_the_recordings_tab_saves_and_open_from_disk(
+    open_tab, fake_address, monkeypatch, tmp_path
+):
     monkeypatch.setattr("sys.argv", ["replay", "--out", str(tmp_path / "handouts")])
     replay.main()
-    return tmp_path / "handouts"
-
-
-def test_the_command_makes_a_handout_of_every_shipped_recording(handouts):
-    assert sorted(path.stem for path in handouts.iterdir()) == web.recording_names()
-    for path in handouts.iterdir():
-        assert path.stat().st_size < LARGEST_HANDOUT
-
-
-@pytest.mark.browser
-def test_a_handout_is_what_the_recordings_tab_saves_and_opens_from_disk(open_tab, fake_address, handouts):
+    handouts = {path.stem: path for path in (tmp_path / "handouts").iterdir()}
+    assert sorted(handouts) == web.recording_names()
+    assert max(path.stat().st_size for path in handouts.values()) < LARGEST_HANDOUT
     tab = open_tab(fake_address, color_scheme="light")
     tab.wait_for_selector(".jk-view[data-tab=watch]")
     tab.click('[data-tab="recordings"]')
@@ -52,7 +45,7 @@ def test_a_handout_is_what_the_recordings_tab_saves_and_opens_from_disk(open_tab
     name = web.recording_names()[1]
     with tab.expect_download() as saved:
         tab.locator("[data-action=handout]").nth(1).click()
-    path = handouts / f"{name}.html"
+    path = handouts[name]
     assert saved.value.path().read_bytes() == path.read_bytes()
     assert saved.value.suggested_filename.endswith(".html")
     handout = open_tab(None, offline=True)
