@@ -325,19 +325,22 @@ def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_cho
 
 
 @pytest.mark.browser
-def test_the_form_opens_with_the_numerics_that_suit_the_device_and_another_choice_stands_on_chip_and_trace(open_tab):
-    with served(lambda: FakeGenerator(numerics="fast")) as (_, address):
+@pytest.mark.parametrize(("loaded", "other"), [("fast", "exact"), ("exact", "fast")])
+def test_the_form_opens_with_the_numerics_that_suit_the_device_and_another_choice_stays(open_tab, loaded, other):
+    named = {"fast": words.FAST, "exact": words.EXACT}
+    with served(lambda: FakeGenerator(numerics=loaded)) as (_, address):
         tab = open_tab(address)
-        tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · fast")')
+        tab.wait_for_selector(f'#jk-chip.ready:text-is("Fake-135M · CPU · {loaded}")')
         tab.wait_for_selector("#jk-chat:has-text('Fake-135M')")
         assert words.BROWSER["other_model"] not in tab.inner_text("#jk-chat"), "the host keeps its model"
-        tab.wait_for_function(f"() => document.querySelector('#numerics input:checked')?.value === '{words.FAST}'")
+        tab.wait_for_function(f"() => document.querySelector('#numerics input:checked')?.value === '{named[loaded]}'")
         tab.click("#jk-settings")
         tab.click(".jk-pairs summary")
         tab.wait_for_selector('.jk-pairs .small:text-is("' + words.PICKER_FIXED + '")')
         assert tab.locator(".jk-pairs button:enabled").count() == 0
-        tab.get_by_label(words.EXACT, exact=True).check()
-        tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · exact")')
+        tab.get_by_label(named[other], exact=True).check()
+        tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · fast")')
+        tab.evaluate("Jakiro.chip.look()")
         ask(tab, "Why?")
         wait_until_finished(tab)
-        assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "exact"
+        assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == other
