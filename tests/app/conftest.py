@@ -360,8 +360,21 @@ def set_option(tab, *keys: str) -> None:
     tab.evaluate("document.querySelector('.page-menu').open = false")
 
 
-def open_save_menu(tab) -> None:
+def saved(tab, key: str):
+    """The file that an entry of the menu "Save" gives."""
     tab.evaluate("document.querySelectorAll('.page-menu, .save-menu').forEach((menu) => (menu.open = true))")
+    with tab.expect_download() as download:
+        tab.click(f'[data-save="{key}"]')
+    return download.value
+
+
+def opened_alone(open_tab, path):
+    """A file in a tab without a network; what it asks for beyond its own data is in `loaded`."""
+    tab, loaded = open_tab(None, offline=True), []
+    tab.on("request", lambda request: request.url.startswith(("data:", "blob:")) or loaded.append(request.url))
+    tab.loaded = loaded
+    tab.goto(path.as_uri())
+    return tab
 
 
 def number_of(tab, name: str) -> tuple[str, str]:

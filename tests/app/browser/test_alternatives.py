@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.conftest import ask, wait_until_finished
+from tests.app.conftest import ask, opened_alone, saved, wait_until_finished
 from tests.app.fake import ANSWER
 
 pytestmark = pytest.mark.browser
@@ -163,13 +163,9 @@ def test_a_link_goes_on_from_the_same_place(tab, open_tab, fake_address):
 def test_a_saved_replay_keeps_branches_and_shows_alternatives(tab, open_tab, tmp_path):
     whole = text(tab)
     fork(tab, 6, 2000)
-    with tab.expect_download() as found:
-        tab.click(".page-menu > summary")
-        tab.click(".save-menu > summary")
-        tab.click('[data-save="save_html"]')
     path = tmp_path / "replay.html"
-    found.value.save_as(path)
-    replay = open_tab(path.as_uri())
+    saved(tab, "save_html").save_as(path)
+    replay = opened_alone(open_tab, path)
     replay.wait_for_selector(BAR)
     shows(replay, "Branch 2 of 2")
     assert text(replay) == forked(6)

@@ -8,7 +8,7 @@ from app.page import web
 from app.serving import packing
 from app.tools import replay
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.conftest import show
+from tests.app.conftest import opened_alone, show
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -173,10 +173,9 @@ def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modu
     modules.wait_for_selector("svg.tree")
     check_all(modules, trace, every=5)
     assert modules.evaluate("Jakiro.asJson(Jakiro.moves.state.run)") == text
-    saved = tmp_path / "replay.html"
-    saved.write_text(replay.replay_page(text, "x"))  # which is what the browser saves
-    tab = open_tab(None, offline=True)
-    tab.goto(saved.as_uri())
+    path = tmp_path / "replay.html"
+    path.write_text(replay.replay_page(text, "x"))  # which is what the browser saves
+    tab = opened_alone(open_tab, path)
     tab.wait_for_selector("svg.tree")
     check_all(tab, trace, every=8)
     assert json.loads(tab.text_content("#jakiro-recording"))["traces"]["jakiro"] == trace

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from tests.app.conftest import show
+from tests.app.conftest import opened_alone, show
 from tests.app.fake import traces_of
 
 pytestmark = pytest.mark.browser
@@ -58,9 +58,6 @@ def test_a_saved_picture_opens_alone_and_hostile_text_in_it_is_text(open_tab, mo
     assert any("<script>" in words for words in texts(file))
     path = tmp_path / "tree.svg"
     path.write_text(file, encoding="utf-8")
-    alone = open_tab(None)
-    loaded = []
-    alone.on("request", lambda request: loaded.append(request.url))
-    alone.goto(path.as_uri())
+    alone = opened_alone(open_tab, path)
     assert alone.evaluate("window.ran") is None
-    assert loaded == [path.as_uri()]
+    assert alone.loaded == [path.as_uri()]

@@ -7,7 +7,7 @@ import pytest
 
 from app.words import page as words
 from jakiro.zoo.table import DEFAULT_HEAD, DEFAULT_TARGET
-from tests.app.conftest import ask, number_of, open_save_menu, served, show, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask, number_of, saved, served, show, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer, traces_of
 
 pytestmark = pytest.mark.browser
@@ -143,11 +143,9 @@ def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, 
     ask(tab, "Why is the sky blue?")
     wait_until_finished(tab)
     traces = connect(fake_address).predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")
-    open_save_menu(tab)
-    with tab.expect_download() as saved:
-        tab.click('[data-save="save_json"]')
-    assert json.loads(saved.value.path().read_text()) == {"title": "Why is the sky blue?", "why": "", "traces": traces}
-    assert saved.value.suggested_filename.startswith("jakiro-why-is-the-seed0-")
+    file = saved(tab, "save_json")
+    assert json.loads(file.path().read_text()) == {"title": "Why is the sky blue?", "why": "", "traces": traces}
+    assert file.suggested_filename.startswith("jakiro-why-is-the-seed0-")
 
 
 def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refused(open_tab, monkeypatch):

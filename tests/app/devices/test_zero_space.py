@@ -33,13 +33,11 @@ class Lender:
 
     Attributes:
         refusal: (status, headers, body) instead of a GPU, once.
-        processes: ids of those that got one.
         unasked: what the page says of its device before the first answer.
     """
 
     refusal: tuple[int, dict, object] | None = None
     log: list[tuple[str, dict]] = field(default_factory=list)
-    processes: list[int] = field(default_factory=list)
     lent: int = 0
     unasked: str = ""
 
@@ -56,8 +54,6 @@ class Lender:
             lent = {"nvidiaIndex": 0, "nvidiaUUID": "GPU-0", "allowToken": f"lent-{self.lent}"}
             # Whoever had the GPU last finds its process there
             return 200, {}, lent | {"idle": self.lent > 1}
-        if path == "/allow":
-            self.processes.append(int(parameters["pid"]))
         return 200, {}, ""
 
     def wait_until_all_is_back(self) -> None:
@@ -171,7 +167,7 @@ def test_what_the_service_refuses_is_one_sentence(space, refusal, sentence):
 def test_a_gpu_that_is_taken_away_is_a_sentence_and_the_next_answer_gets_another(space):
     lender, address, _ = space
     call = begin_long(address)
-    os.kill(lender.processes[-1], signal.SIGKILL)
+    os.kill(int(lender.asked("/allow")[-1]["pid"]), signal.SIGKILL)
     kind, data = list(call)[-1]
     assert (kind, data["error"]) == ("error", words.ZERO_ABORTED)
     lender.wait_until_all_is_back()

@@ -72,12 +72,6 @@ def least_growth(rounds: Sequence[float]) -> float:
     return min(after - before for before, after in pairwise(rounds))
 
 
-def question(length: int = 48) -> tuple[str, list]:
-    """A word that no other question has, and the values that ask to repeat it."""
-    word = f"word{uuid.uuid4().hex[:8]}"
-    return word, [f"Repeat the word {word}.", length, 0, 1, 0, 0, "jakiro", "", None]
-
-
 def told(address: str, values: list, leave: str = "", runs: Runs | None = None) -> tuple[str, str | None]:
     """What one visitor is told of a question: the text so far and the state at the end, or the error.
 
@@ -106,7 +100,8 @@ def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothi
     chance = random.Random(7)
 
     def visit(way: str) -> bool:
-        word, values = question(400 if way else 16)
+        word = f"word{uuid.uuid4().hex[:8]}"  # which no other question has
+        values = [f"Repeat the word {word}.", 400 if way else 16, 0, 1, 0, 0, "jakiro", "", None]
         text, state = told(address, values, way, blocks.runs)
         wanted = {"": {"done"}, "stop": {"stopped", "done"}, "close": {"closed", "done"}}[way]
         return state in wanted and re.findall(r"word\w{8}", text) == [word]

@@ -9,7 +9,7 @@ from app.page import web
 from app.tools import record, replay
 from app.tools.figures import figures_of
 from jakiro.trace import Trace
-from tests.app.conftest import plotted
+from tests.app.conftest import opened_alone, plotted
 
 LARGEST_HANDOUT = 2_000_000  # bytes
 
@@ -43,20 +43,17 @@ def test_the_handouts_are_what_the_recordings_tab_saves_and_open_from_disk(
     tab.click('[data-tab="recordings"]')
     tab.wait_for_selector("[data-action=handout]")
     name = web.recording_names()[1]
-    with tab.expect_download() as saved:
+    with tab.expect_download() as download:
         tab.locator("[data-action=handout]").nth(1).click()
     path = handouts[name]
-    assert saved.value.path().read_bytes() == path.read_bytes()
-    assert saved.value.suggested_filename.endswith(".html")
-    handout = open_tab(None, offline=True)
-    asked = []
-    handout.on("request", lambda request: asked.append(request.url))
-    handout.goto(path.as_uri())
+    assert download.value.path().read_bytes() == path.read_bytes()
+    assert download.value.suggested_filename.endswith(".html")
+    handout = opened_alone(open_tab, path)
     handout.wait_for_selector("svg.tree")
     shown = handout.evaluate("document.querySelector('.answer-text').textContent")
     assert shown == Trace.from_dict(json.loads(web.recording(name))["traces"]["jakiro"]).text
     assert len(plotted(handout, ".columns")) == 2
-    assert [url for url in asked if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
+    assert handout.loaded == [path.as_uri()]
     title = "A <title> & more</title><script>"
     made = tab.evaluate("([text, title]) => Jakiro.asReplay(text, title)", [web.recording(name), title])
     assert made == replay.replay_page(web.recording(name), title)
