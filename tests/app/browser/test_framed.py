@@ -4,6 +4,9 @@ The Hub's side is stood in for by a few lines that keep iframe-resizer's contrac
 other half: the frame gets the height that the page asks for, does not scroll by itself, and the page around it does.
 """
 
+import http.server
+import threading
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -14,7 +17,6 @@ from tests.app.fake import FakeGenerator
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 
 # Of another site than the page
-HUB = "http://localhost/"
 HEADER = 60
 HUB_PAGE = """<!doctype html><html lang="en"><head><title>A Space</title>
 <meta name="viewport" content="width=device-width"><style>body { margin: 0 } header { height: %dpx; background: #ddd }
@@ -60,19 +62,29 @@ iframe { display: block; width: 100%%; border: 0; min-height: calc(100vh - %dpx)
 
 @pytest.fixture(scope="module")
 def framed_address():
-    shown = mock.patch.dict("os.environ", JAKIRO_FRAME_ANCESTORS=HUB)
+    shown = mock.patch.dict("os.environ", JAKIRO_FRAME_ANCESTORS="http://localhost:*")
     with shown, served(lambda: FakeGenerator(pace=0.05)) as (_, address):
         yield address
 
 
+@pytest.fixture(scope="module")
+def hub(framed_address, tmp_path_factory):
+    """The address of a page on another site that shows the page in a frame."""
+    folder = tmp_path_factory.mktemp("hub")
+    (folder / "index.html").write_text(HUB_PAGE % (HEADER, HEADER, framed_address))
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_port}/"
+        server.shutdown()
+
+
 @pytest.fixture(scope="module", params=[(390, 844), (1440, 900)], ids=["phone", "desktop"])
-def tab(request, tabs, framed_address):
+def tab(request, tabs, hub):
     """The Hub's tab once the page in its frame has a height; all tests of a width share it."""
     width, height = request.param
     tab = tabs.open(None, [], viewport={"width": width, "height": height})
-    hub_page = HUB_PAGE % (HEADER, HEADER, framed_address)
-    tab.route(HUB, lambda route: route.fulfill(body=hub_page, content_type="text/html; charset=utf-8"))
-    tab.goto(HUB)
+    tab.goto(hub)
     page = tab.wait_for_selector("#space").content_frame()
     page.wait_for_selector("#jk-chip.ready")
     tab.wait_for_function("said.includes('pageInfo') && said.filter((kind) => kind === 'size').length > 2")
