@@ -94,7 +94,7 @@ figures: $(VENV)/.requirements-dev
 
 recordings: $(VENV)/.requirements
 	$(RUN) -m app.tools.record
-	$(RUN) -m app.tools.record_lesson
+	$(RUN) -m app.tools.record_lesson --methods-from lab.published
 
 handouts: $(VENV)/.requirements
 	$(RUN) -m app.tools.replay $(ARGS)

@@ -3,8 +3,10 @@
 """
 
 from jakiro.methods import METHODS as OURS
-from lab.methods import METHODS
+from lab.methods import METHODS as TRIED
+from lab.published import METHODS as PUBLISHED
 
+METHODS = (*PUBLISHED, *TRIED)
 # The package's methods and these
 KNOWN = OURS.with_further(METHODS)
 

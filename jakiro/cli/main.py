@@ -208,14 +208,13 @@ def _later(module: str, name: str) -> Callable[[typer.Context], None]:
     return run
 
 
-LATER = {"bench": "bench"} | dict.fromkeys(("corpus", "train", "evaluate", "calibrate", "trigrams"), "training")
+LATER = {"bench": "bench"} | dict.fromkeys(("corpus", "train", "evaluate", "calibrate"), "training")
 for _name, _sentence in (
     ("bench", "Measure speed, tau and acceptance on this machine, and whether texts are the same."),
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
     ("evaluate", "Measure a head's tau on prompts."),
     ("calibrate", "Calibrate a head again on text that it was not trained on."),
-    ("trigrams", "Count what follows each pair of tokens in a corpus, to draft from."),
 ):
     _forward = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(_name, help=_sentence, context_settings=_forward, add_help_option=False)(_later(LATER[_name], _name))

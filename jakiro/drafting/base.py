@@ -16,7 +16,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
-from jakiro.drafting.candidates import Candidates, Chain, Evidence, best_tree
+from jakiro.drafting.candidates import Candidates, Chain
 from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.layers import HeadOutput
@@ -235,14 +235,6 @@ class Committed:
     features: Tensor
     outcome: Outcome | None = None
     logits: Tensor | None = None
-
-
-def best_proposal(
-    root_token: Tensor, candidates: Candidates, limits: TreeLimits, evidence: Evidence | None = None
-) -> Proposal:
-    """The tree of the best candidates within the limits; see `best_tree`."""
-    most = min(limits.tree.nodes - 1, candidates.count)
-    return Proposal(best_tree(root_token, candidates, most, limits.tree.depth, evidence))
 
 
 class DraftSession(ABC):

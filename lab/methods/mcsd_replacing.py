@@ -16,7 +16,7 @@ from jakiro.drafting.base import Needs
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import Children, Experts, Scores
 from jakiro.drafting.heads import LAYERS, head_method
-from jakiro.methods.mcsd import SAMPLES, StaticGrower, static_drafter
+from lab.published.mcsd import SAMPLES, StaticGrower, static_drafter
 
 # Keys of the noise that splits a time; the answer's own noise has the seed alone
 _STREAM = 0x5DEECE66D

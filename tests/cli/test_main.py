@@ -103,7 +103,7 @@ def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
 @pytest.mark.parametrize(
     "name, sentence",
     [
-        *((name, f"No draft head fits this model, so {name} cannot run.") for name in ("jakiro", "gumiho")),
+        *((name, f"No draft head fits this model, so {name} cannot run.") for name in ("jakiro", "medusa")),
         ("small_model", "small_model needs a small model of the target's family, given with --draft-model."),
         ("eagle3", "eagle3 needs a published EAGLE-3 head made for the target, given with --head."),
     ],

@@ -185,7 +185,7 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
 BAD = [
     ("#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; you gave 3."),
     ("#" + urlencode({"question": "Why?", "length": "301"}), "300"),
-    ("#" + urlencode({"question": "Why?", "further-lanes": "mcsd,__proto__"}), "__proto__"),
+    ("#" + urlencode({"question": "Why?", "further-lanes": "medusa,__proto__"}), "__proto__"),
     ("#" + urlencode({"question": "Why?", "alongside": "1", "numerics": "<img src=x onerror=window.ran=1>"}), "<img"),
     ("#" + urlencode({"question": " "}), words.EMPTY_QUESTION),
     ("#seed=3", "It has settings but no question."),

@@ -123,8 +123,8 @@ def test_hostile_names_stay_text_in_plot_and_readout(modules):
     traces["jakiro"]["header"]["method"] = HOSTILE
     traces["jakiro"]["header"]["messages"][-1]["content"] = HOSTILE
     third = copy.deepcopy(traces["jakiro"])
-    third["header"]["method"] = "mcsd"
-    opened(modules, traces | {"mcsd": third})
+    third["header"]["method"] = "eagle2"
+    opened(modules, traces | {"eagle2": third})
     over(modules, 0.5)
     start = "<a href='javascript:window.ran=1'"
     assert start in hover(modules)

@@ -61,8 +61,8 @@ OTHER_HEAD = f"{DEFAULT_TARGET}-eagle2"
 @pytest.mark.parametrize(
     ("heads", "said"),
     [
-        ({"jakiro": DEFAULT_HEAD, "eagle2": OTHER_HEAD, "aded": None}, True),
-        ({"jakiro": DEFAULT_HEAD, "mcsd": DEFAULT_HEAD, "eagle2": "__proto__"}, False),
+        ({"jakiro": DEFAULT_HEAD, "eagle2": OTHER_HEAD, "prompt_lookup": None}, True),
+        ({"jakiro": DEFAULT_HEAD, "jakiro+prompt_lookup": DEFAULT_HEAD, "eagle2": "__proto__"}, False),
     ],
     ids=["unequal", "equal and unknown"],
 )

@@ -120,7 +120,7 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
         ({"numerics": "exactly"}, "Arithmetic must be Exact or Fast; you gave 'exactly'."),
         ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; you gave 'magic'."),
         ({"further_lanes": [["context"]]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
-        ({"further_lanes": ["aded", "eagle2", "mcsd"]}, "At most 4 methods race at once; you chose 5."),
+        ({"further_lanes": ["medusa", "eagle2", "parallelspec"]}, "At most 4 methods race at once; you chose 5."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         (
             {"history": [{"role": "user"}]},
@@ -151,11 +151,11 @@ def test_a_link_is_checked_as_the_form_is(values, sentence):
 
 
 def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers(monkeypatch):
-    monkeypatch.setattr("app.page.handlers.offered_methods", lambda known: [METHODS["recycling"]])
+    monkeypatch.setattr("app.page.handlers.offered_methods", lambda known: [METHODS["eagle2"]])
     service = SimpleNamespace(limits=Limits(), methods=METHODS)
     good = {name.replace("_", "-"): value for name, value in GOOD.items() if name != "history"}
-    assert link_trouble(service, good) == "The method must be one of recycling; you gave 'jakiro'."
-    assert link_trouble(service, good | {"method": "recycling"}) is None
+    assert link_trouble(service, good) == "The method must be one of eagle2; you gave 'jakiro'."
+    assert link_trouble(service, good | {"method": "eagle2"}) is None
 
 
 @pytest.mark.parametrize("values", [None, "text", [], {1: 2}])

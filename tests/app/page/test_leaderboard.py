@@ -63,13 +63,13 @@ def cells(tab, method: str) -> dict[str, str]:
 
 
 def test_speeds_are_those_of_the_raw_data_the_fastest_first(board):
-    assert methods(board) == ["mcsd", "jakiro", "autoregressive"]
-    assert cells(board, "mcsd") == {
+    assert methods(board) == ["eagle2", "jakiro", "autoregressive"]
+    assert cells(board, "eagle2") == {
         "speed": "313", "speedup": "3.13× 3.13–3.13", "against": "1.25× 1.25–1.25", "tau": "2.00 2.00–2.00",
         "draft_ms": "2.0", "verify_ms": "5.0", "other_ms": "1.0", "identical": "100 %",
     }  # fmt: skip
     verdict = words.BROWSER["board_ahead"].format(
-        temperature=0, method="MCSD", others="Jakiro", times="1.25", interval="1.25–1.25"
+        temperature=0, method="EAGLE-2", others="Jakiro", times="1.25", interval="1.25–1.25"
     )
     assert board.inner_text('[data-result="verdict"]') == verdict
     assert "2026-11-23" in board.inner_text("#benchmark .badge")
@@ -81,7 +81,7 @@ def test_columns_sort_with_keys_and_say_how(board):
     board.focus('[data-sort="speed"]')
     board.keyboard.press("Enter")
     assert board.get_attribute(first, "aria-sort") == "ascending"
-    assert methods(board) == ["autoregressive", "jakiro", "mcsd"]
+    assert methods(board) == ["autoregressive", "jakiro", "eagle2"]
     assert board.evaluate("document.activeElement.dataset.sort") == "speed"
     board.focus('[data-sort="method"]')
     board.keyboard.press("Space")
@@ -93,7 +93,7 @@ def test_columns_sort_with_keys_and_say_how(board):
 
 def test_names_of_methods_stay_text(modules, boards):
     hostile = "<img src=x onerror='window.ran=1'>"
-    rows = [row | {"method": hostile} if row["method"] == "mcsd" else row for row in boards["rows"]]
+    rows = [row | {"method": hostile} if row["method"] == "eagle2" else row for row in boards["rows"]]
     tab = mounted(modules, boards | {"rows": rows})
     assert hostile in tab.inner_text(".board-table")
     assert tab.locator("#benchmark img").count() == 0 and tab.evaluate("window.ran") is None

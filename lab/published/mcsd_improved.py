@@ -12,7 +12,7 @@ from functools import partial
 
 from jakiro.drafting.base import Needs
 from jakiro.drafting.heads import LAYERS, head_method
-from jakiro.methods.mcsd import SAMPLES, StaticGrower, static_drafter
+from lab.published.mcsd import SAMPLES, StaticGrower, static_drafter
 
 THRESHOLD = 0.4
 

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from jakiro.heads import layer_learning
 from jakiro.heads.base import DraftHead
-from jakiro.heads.gumiho.network import GumihoHead
 from jakiro.heads.kind import Texts
 from jakiro.heads.layer_learning import layer_whitening, whiten_readers
 from jakiro.heads.learning import UnrolledRows, later, randomise, ridge, sample_rows, unrolled_mask, whitening_matrix
+from lab.published.gumiho.network import GumihoHead
 
 # Texts that the MLPs start from, whose rows are twice as wide
 MLP_TEXTS = 60
