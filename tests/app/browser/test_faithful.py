@@ -6,8 +6,9 @@ import pytest
 
 from app.page import web
 from app.serving import packing
+from app.tools import replay
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.conftest import number_of
+from tests.app.conftest import opened_alone, show
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -165,68 +166,19 @@ def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modu
     trace = made.traces["jakiro"].to_dict()
     text = web.recording_text(made.traces)
     modules.evaluate(
-        f"""text => {{ document.head.querySelector('style').id = 'jakiro-style';
-            document.querySelector('script').id = 'jakiro-code'; {MOUNT};
-            Jakiro.showRecording('opened', {{...Jakiro.readTraceFile(text), text}},
-                                 {{playNow: false, source: 'opened'}}); }}""",
+        f"""text => {{ {MOUNT}; Jakiro.showRecording('opened', {{...Jakiro.readTraceFile(text), text}},
+                                                     {{playNow: false, source: 'opened'}}); }}""",
         text,
     )
     modules.wait_for_selector("svg.tree")
     check_all(modules, trace, every=5)
     assert modules.evaluate("Jakiro.asJson(Jakiro.moves.state.run)") == text
-
-    replay = tmp_path / "replay.html"
-    replay.write_text(modules.evaluate("async () => Jakiro.asReplay(await Jakiro.asJson(Jakiro.moves.state.run), 'x')"))
-    tab = open_tab(None, offline=True)
-    tab.goto(replay.as_uri())
+    path = tmp_path / "replay.html"
+    path.write_text(replay.replay_page(text, "x"))  # which is what the browser saves
+    tab = opened_alone(open_tab, path)
     tab.wait_for_selector("svg.tree")
     check_all(tab, trace, every=8)
-    names = "[...document.querySelectorAll('[role=\"tab\"]')].map(tab => tab.dataset.tab)"
-    assert tab.evaluate(names) == ["watch", "race"]
     assert json.loads(tab.text_content("#jakiro-recording"))["traces"]["jakiro"] == trace
-    assert number_of(tab, "tau")[0] == f"{made.traces['jakiro'].delivered_tau:.2f}"
-
-
-@pytest.fixture
-def updated(timed):
-    """An empty view whose clock is held, and the updates of an answer's Jakiro lane."""
-    timed.evaluate(MOUNT)
-    ticks = ticks_of(*race(nodes=8))
-    return timed, [tick for tick in ticks if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
-
-
-def drawings(updated, every: int, late: int = 0) -> list[int]:
-    """Sends twelve updates, one in so many milliseconds; how many frames were asked for, and drawings of the text.
-
-    Args:
-        late: milliseconds by which each frame comes later than it was asked for.
-    """
-    tab, ticks = updated
-    tab.evaluate(
-        """late => {
-          const own = window.requestAnimationFrame;
-          window.asked = 0;
-          window.requestAnimationFrame = call => { asked += 1; return setTimeout(() => own(call), late); };
-        }""",
-        late,
-    )
-    for number, tick in enumerate(ticks[:12]):
-        tab.evaluate("tick => Jakiro.receive({ run: 'c'.repeat(32), ticks: tick })", {str(number): tick})
-        tab.clock.run_for(every)
-    tab.clock.run_for(600)
-    return tab.evaluate("[asked, Number(document.querySelector('.jk-view').dataset.drawn)]")
-
-
-def test_frames_are_asked_for_only_when_something_is_to_be_drawn(updated):
-    """A page that asks for every frame while it waits takes time from a model on the same cores."""
-    asked, drawn = drawings(updated, 150)
-    assert 12 <= drawn == asked
-
-
-def test_drawing_slows_down_by_itself_where_frames_come_late(updated):
-    _, drawn = drawings(updated, 100, late=120)
-    assert updated[0].evaluate("Jakiro.moves.state.run.main.steps.length") == 11
-    assert 1 <= drawn <= 6
 
 
 def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
@@ -253,41 +205,9 @@ def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
         assert drawn == [step, written, written]
 
 
-def test_a_growing_plot_is_drawn_with_all_the_rest_while_it_is_seen(modules):
-    made, pairs = race(nodes=8)
-    ticks = [tick for tick in ticks_of(made, pairs) if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
-    modules.evaluate(MOUNT)
-    modules.wait_for_function("window.Plotly")
-    grow = """async ([ticks, first]) => {
-      const plot = document.querySelector('.columns .plot-host');
-      const view = document.querySelector('.jk-view');
-      const drawn = () => [plot, view].map((one) => Number(one.dataset.drawn || 0));
-      const tick = async (i) => {
-        const [, before] = drawn();
-        Jakiro.receive({ run: 'd'.repeat(32), ticks: { [i]: ticks[i] } });
-        while (drawn()[1] === before) await new Promise((done) => setTimeout(done, 20));
-      };
-      await tick(first); // which may build the answer's parts
-      const before = drawn();
-      for (let i = first + 1; i < first + 8; i += 1) await tick(i);
-      return drawn().map((count, i) => count - before[i]);
-    }"""
-    plots, views = modules.evaluate(grow, [ticks, 0])
-    assert views >= 7 and views - 1 <= plots <= views + 1
-    modules.evaluate("document.querySelector('.columns .plot-host').style.display = 'none'")
-    modules.wait_for_function("() => !Jakiro.screen.parts.plot.seen")
-    assert modules.evaluate(grow, [ticks, 8])[0] == 0
-    modules.evaluate("document.querySelector('.columns .plot-host').style.display = ''")
-    steps = "Jakiro.moves.state.run.main.steps.length"
-    modules.wait_for_function(f"() => document.querySelector('.columns .plot').data[0].y.length === {steps} + 1")
-    assert modules.evaluate(f"{steps} < 150")
-
-
-@pytest.mark.parametrize("key", ["Enter", " "])
-def test_a_folded_branch_opens_with_enter_and_with_space_though_its_step_is_drawn_anew(modules, key):
+def test_a_folded_branch_opens_with_a_key_though_its_step_is_drawn_anew(modules):
     made, _ = race(nodes=64)
-    modules.evaluate(f"traces => {{ {MOUNT}; Jakiro.showRecording('x', {{traces}}, {{playNow: false, step: 1}}); }}",
-                     {method: trace.to_dict() for method, trace in made.traces.items()})  # fmt: skip
+    show(modules, {method: trace.to_dict() for method, trace in made.traces.items()}, step=1)
     modules.wait_for_function("document.querySelector('.columns .plot')?.data && document.querySelector('.tree .pill')")
     parent = modules.get_attribute(".tree .pill", "data-parent")
     pill_of = "at => Jakiro.screen.parts.tree.plan.pills.find(({ parent }) => parent === at)"
@@ -295,6 +215,6 @@ def test_a_folded_branch_opens_with_enter_and_with_space_though_its_step_is_draw
     assert not any(modules.locator(f'.tree [data-node="{i}"]').count() for i in members)
     modules.focus(f'.tree .pill[data-parent="{parent}"]')
     modules.evaluate("() => { const { tree } = Jakiro.screen.parts; tree.draw(tree.shown); }")
-    modules.keyboard.press(key)
+    modules.keyboard.press("Enter")
     for i in members:
         modules.wait_for_selector(f'.tree [data-node="{i}"]', state="attached")

@@ -7,13 +7,23 @@ import codecs
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from app.page import web
 from app.tools import record
-from tests.app.conftest import ask, open_save_menu, outside, served, set_option, wait_for_frames, wait_until_finished
+from tests.app.conftest import (
+    ask,
+    opened_alone,
+    outside,
+    saved,
+    served,
+    set_option,
+    wait_for_frames,
+    wait_until_finished,
+)
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -75,13 +85,6 @@ def walk_through(tab) -> None:
     shown_as_text(tab)
 
 
-def saved(tab, key: str):
-    open_save_menu(tab)
-    with tab.expect_download() as download:
-        tab.click(f'[data-save="{key}"]')
-    return download.value
-
-
 @pytest.fixture(scope="module")
 def hostile_address(tmp_path_factory):
     """A page whose model answers with hostile text, and whose recordings have hostile titles."""
@@ -129,10 +132,7 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
     assert tab.evaluate("window.ran") is None
     assert not [url for url in requests if outside(url)]
 
-    offline = open_tab(None, offline=True)
-    loaded = []
-    offline.on("request", lambda request: loaded.append(request.url))
-    offline.goto(path.as_uri())
+    offline = opened_alone(open_tab, path)
     offline.wait_for_selector("svg.tree")
     pieces = [trace["header"]["first_piece"]] + [
         [*(step["nodes"][i]["piece"] for i in step["accepted_path"]), step["bonus_piece"]][place]
@@ -142,10 +142,10 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
     answer = b"".join(map(bytes.fromhex, pieces)).replace(b"<|im_end|>", b"").decode("utf-8", "replace")
     assert offline.evaluate("document.querySelector('.answer-text').textContent") == answer
     walk_through(offline)
-    assert [url for url in loaded if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
+    assert offline.loaded == [path.as_uri()]
 
 
-def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_title(open_tab, tmp_path):
+def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_title(open_tab):
     answer = [b"Yes", b" it is", b"."]
     with served(lambda: FakeGenerator(answer), max_prompt_characters=200_000) as (_, address):
         tab = open_tab(address)
@@ -157,13 +157,8 @@ def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_tit
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1440
         replay = saved(tab, "save_html")
         assert len(replay.suggested_filename) < 120
-        path = tmp_path / "replay.html"
-        path.write_bytes(replay.path().read_bytes())
-        offline = open_tab(None)
-        offline.goto(path.as_uri())
-        offline.wait_for_selector("svg.tree")
-        assert len(offline.title()) < 120
-        assert offline.evaluate("document.documentElement.scrollWidth") <= 1440
+        title = re.search("<title>(.*?)</title>", replay.path().read_text(encoding="utf-8"), re.DOTALL)[1]
+        assert len(title) < 120
 
 
 def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
