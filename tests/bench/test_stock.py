@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-from jakiro.bench.peers import stock
-from jakiro.bench.peers.stock import StockRunner
+from jakiro.bench import stock
+from jakiro.bench.stock import StockRunner
 from jakiro.config import SamplingParams
 
 
