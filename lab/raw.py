@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from jakiro.bench.peers import PEERS as OURS
 from jakiro.bench.runner import AUTO, Lane, Run
-from jakiro.bench.runner import PEERS as OURS
 from lab.peers import PEERS
 
 COLUMNS = (

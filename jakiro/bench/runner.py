@@ -3,11 +3,10 @@
 The generator chooses tokens; `report.py` sums runs up.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib import import_module
-from typing import NamedTuple
 
+from jakiro.bench.peers import PEERS, STOCK, PeerAnswer, Peers
 from jakiro.config import AUTOMATIC_TREE, About, SamplingParams, TreeConfig, setting
 from jakiro.drafting.base import Method
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
@@ -15,28 +14,10 @@ from jakiro.prompts import Question
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN_FAST = f"{PLAIN.name}-fast"
-STOCK = "hf-generate"
 WARM_UP_TOKENS = 16
 AUTO = "auto"
 # Stands for every registered method
 ALL = "all"
-
-
-def _stock(status: dict):
-    from jakiro.bench.stock import StockRunner
-
-    return StockRunner(status["target"], status["device"], status["dtype"])
-
-
-# Other programs by name, each with what makes its runner, (messages, sampling) -> PeerAnswer, from a generator's `status`
-Peers = Mapping[str, Callable[[dict], Callable]]
-PEERS: Peers = {STOCK: _stock}
-
-
-def with_peers_of(modules: Iterable[str]) -> Peers:
-    """`PEERS`, and those in `PEERS` of modules outside the package, which `methods_from` has imported."""
-    found = [vars(import_module(name)).get("PEERS", {}) for name in modules]
-    return {name: make for each in (PEERS, *found) for name, make in each.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +192,6 @@ def run_of(trace: Trace, *asked) -> Run:
         other_ms=sum(step.other_ms for step in trace.steps),
         prefill_ms=trace.header.prefill_ms,
     )
-
-
-class PeerAnswer(NamedTuple):
-    """What another program answered; seconds are from the first token on, `comparable` as a run's."""
-
-    token_ids: Sequence[int]
-    seconds: float
-    comparable: bool
-    text: str
 
 
 def run_of_peer(answer: PeerAnswer, *asked) -> Run:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 from jakiro.bench.command import measure
-from jakiro.bench.runner import BenchSettings, head_names, loadable, with_peers_of
+from jakiro.bench.peers import with_peers_of
+from jakiro.bench.runner import BenchSettings, head_names, loadable
 from jakiro.cli import loading, options
 from jakiro.cli.fields import filled, options_from
 from jakiro.config import About, TreeConfig

@@ -137,7 +137,8 @@ app.command()(serve)
 @app.command()
 def methods(methods_from: options.MethodsFrom = None) -> None:
     """List the drafting methods, and what else the benchmark can run."""
-    from jakiro.bench.runner import PLAIN_FAST, with_peers_of
+    from jakiro.bench.peers import with_peers_of
+    from jakiro.bench.runner import PLAIN_FAST
     from jakiro.methods import METHODS
     from jakiro.zoo.table import DEFAULT_TARGET, minutes_by_kind
 

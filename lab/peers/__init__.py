@@ -1,4 +1,4 @@
-"""Programs that decode the same prompts beside ours in a benchmark: `bench --methods-from lab --methods …,llama-cpp`."""
+"""Programs that decode the same prompts beside ours: `bench --methods-from lab --methods …,llama-cpp`."""
 
 from functools import partial
 

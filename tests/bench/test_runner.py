@@ -2,7 +2,8 @@
 
 import pytest
 
-from jakiro.bench.runner import Bench, BenchSettings, Lane, PeerAnswer, loadable
+from jakiro.bench.peers import PeerAnswer
+from jakiro.bench.runner import Bench, BenchSettings, Lane, loadable
 from jakiro.methods import METHODS
 from jakiro.prompts import Question, load_questions
 from tests.bench.scripted import ScriptedGenerator

@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jakiro.bench.runner import PEERS, PLAIN_FAST
+from jakiro.bench.peers import PEERS
+from jakiro.bench.runner import PLAIN_FAST
 from jakiro.cli import loading
 from jakiro.cli import main as cli
 from jakiro.config import Grammar, SamplingParams
