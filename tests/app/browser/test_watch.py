@@ -1,4 +1,4 @@
-"""The whole page in chromium over the fake generator: asking, scrubbing while live, stop, errors, dark, phone."""
+"""The whole page in chromium over the fake generator: asking, scrubbing while live, stop, errors, races, files."""
 
 import json
 import time
