@@ -323,6 +323,12 @@ def wait_until_finished(tab) -> None:
     )
 
 
+def ask_to_end(tab, question: str) -> None:
+    """Asks, and waits for the answer's end."""
+    ask(tab, question)
+    wait_until_finished(tab)
+
+
 def plotted(tab, within: str) -> list[dict]:
     """What the plot below a selector draws, by Plotly's own account: names and points of its lines."""
     tab.wait_for_function("within => document.querySelector(within + ' .plot')?.data?.length", arg=within)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.app import lesson_tab as of
-from tests.app.conftest import ask, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask_to_end, wait_for_frames
 from tests.faults import ROOT
 
 pytestmark = pytest.mark.browser
@@ -58,8 +58,7 @@ def test_no_stop_has_a_serious_finding_in_light_and_in_dark(open_tab):
 def answered(open_tab, address: str, **options):
     """A tab with a finished answer."""
     tab = open_tab(address, **options)
-    ask(tab, "Why?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Why?")
     return tab
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.conftest import ask, opened_alone, saved, wait_until_finished
+from tests.app.conftest import ask_to_end, opened_alone, saved, wait_until_finished
 from tests.app.fake import ANSWER
 
 pytestmark = pytest.mark.browser
@@ -16,8 +16,7 @@ WORDS = ANSWER.rstrip().split(" ")
 @pytest.fixture
 def tab(open_tab, fake_address):
     tab = open_tab(fake_address)
-    ask(tab, QUESTION)
-    wait_until_finished(tab)
+    ask_to_end(tab, QUESTION)
     return tab
 
 
@@ -116,8 +115,7 @@ def test_by_keys_alone(tab):
 
 def test_on_a_phone_the_card_has_targets_for_fingers(open_tab, fake_address):
     tab = open_tab(fake_address, **PHONE)
-    ask(tab, QUESTION)
-    wait_until_finished(tab)
+    ask_to_end(tab, QUESTION)
     tab.tap(word(3))
     heights = tab.locator(f"{CARD} button.alternative").evaluate_all("all => all.map(one => one.offsetHeight)")
     assert min(heights) >= 44
@@ -129,8 +127,7 @@ def test_on_a_phone_the_card_has_targets_for_fingers(open_tab, fake_address):
 
 def test_a_fork_of_an_earlier_turn_puts_later_ones_away_and_a_reload_keeps_both_branches(tab):
     whole = text(tab)
-    ask(tab, "And at night?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "And at night?")
     tab.evaluate("Jakiro.show(Jakiro.state.turns[0])")
     fork(tab, 5, 2000)
     assert tab.evaluate("Jakiro.state.turns.length") == 1

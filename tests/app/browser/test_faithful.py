@@ -9,10 +9,9 @@ from app.serving import packing
 from app.tools import replay
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.conftest import opened_alone, show
-from tests.app.fake import FakeGenerator
+from tests.app.fake import QUESTION, FakeGenerator, finished_race, traces_of
 
 pytestmark = pytest.mark.browser
-QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 MOUNT = "Jakiro.mountView(document.querySelector('#host'), {}, null, null)"
 # What is on screen: the step of tree and counter, tokens of the answer, and those at the end of the plot's line
 DRAWN = """() => [Number(document.querySelector('svg.tree').dataset.step),
@@ -46,11 +45,6 @@ READ = """async ([indices, unfolded]) => {
   }
   return found;
 }"""
-
-
-def race(nodes: int = 40):
-    made = FakeGenerator().race(QUESTION, SamplingParams(max_new_tokens=60), tree=TreeConfig(nodes=nodes, depth=6))
-    return made, list(made)
 
 
 def state_of(step: dict, index: int) -> str:
@@ -114,26 +108,25 @@ def check_all(tab, trace: dict, every: int = 1) -> None:
             check(drawn, trace, unfolded)
 
 
-def ticks_of(made, pairs) -> list[str]:
-    """The updates of a finished race, one event each."""
-    events = [("header", method, trace.header) for method, trace in made.traces.items()]
-    events += [("step", method, step) for method, step in pairs]
-    events += [("end", method, trace.end_reason) for method, trace in made.traces.items()] + [("done", None, None)]
+def ticks_of(nodes: int = 40) -> tuple[list[str], dict]:
+    """The updates of a race, one event each, and the trace of its Jakiro lane."""
+    race = FakeGenerator().race(QUESTION, SamplingParams(max_new_tokens=60), tree=TreeConfig(nodes=nodes, depth=6))
+    events = [("header", method, trace.header) for method, trace in race.traces.items()]
+    events += [("step", *step) for step in race]
+    events += [("end", method, trace.end_reason) for method, trace in race.traces.items()] + [("done", None, None)]
     packer = packing.Packer()
-    return [packing.to_json([packer.pack(event)]) for event in events]
+    return [packing.to_json([packer.pack(event)]) for event in events], race.traces["jakiro"].to_dict()
 
 
 def test_live_updates_draw_what_the_trace_says(modules):
-    made, pairs = race()
-    ticks = dict(enumerate(ticks_of(made, pairs)))
-    modules.evaluate(f"ticks => {{ {MOUNT}; Jakiro.receive({{run: '{'a' * 32}', ticks}}); }}", ticks)
+    ticks, trace = ticks_of()
+    modules.evaluate(f"ticks => {{ {MOUNT}; Jakiro.receive({{run: '{'a' * 32}', ticks: {{...ticks}}}}); }}", ticks)
     modules.wait_for_selector("svg.tree")
-    check_all(modules, made.traces["jakiro"].to_dict(), every=3)
+    check_all(modules, trace, every=3)
 
 
 def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
-    made, pairs = race()
-    ticks = ticks_of(made, pairs)
+    ticks, trace = ticks_of()
     seen = [0, 1, 2, 7, 8, 20, len(ticks) - 1]
     modules.evaluate(
         """async ([ticks, seen, id]) => {
@@ -157,14 +150,13 @@ def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
     modules.wait_for_selector('.jk-view[data-finished="true"]')
     asked = modules.evaluate("window.asked")
     assert all(right for right, _ in asked) and len(asked) >= 2 and asked[0][1] == 3
-    check_all(modules, made.traces["jakiro"].to_dict(), every=6)
+    check_all(modules, trace, every=6)
     assert modules.evaluate("Object.keys(Jakiro.moves.state.run.lanes).length") == 2
 
 
 def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modules, open_tab, tmp_path):
-    made, _ = race(nodes=64)
-    trace = made.traces["jakiro"].to_dict()
-    text = web.recording_text(made.traces)
+    traces = finished_race(length=60, nodes=64, depth=6).traces
+    trace, text = traces["jakiro"].to_dict(), web.recording_text(traces)
     modules.evaluate(
         f"""text => {{ {MOUNT}; Jakiro.showRecording('opened', {{...Jakiro.readTraceFile(text), text}},
                                                      {{playNow: false, source: 'opened'}}); }}""",
@@ -183,7 +175,6 @@ def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modu
 
 def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
     """Tree, step counter, text and plot show the same step, whichever updates came since the draw before."""
-    made, pairs = race(nodes=8)
     modules.evaluate(MOUNT)
     modules.wait_for_function("window.Plotly")
     moments = modules.evaluate(
@@ -198,7 +189,7 @@ def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
             await new Promise((done) => setTimeout(done, 120));
           }
           return found.map(([[step, ...drawn], counts]) => [step, drawn, counts[step]]); }""".replace("DRAWN", DRAWN),
-        ticks_of(made, pairs),
+        ticks_of(nodes=8)[0],
     )
     assert len({step for step, *_ in moments}) >= 3
     for step, drawn, written in moments:
@@ -206,8 +197,7 @@ def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
 
 
 def test_a_folded_branch_opens_with_a_key_though_its_step_is_drawn_anew(modules):
-    made, _ = race(nodes=64)
-    show(modules, {method: trace.to_dict() for method, trace in made.traces.items()}, step=1)
+    show(modules, traces_of(length=60, nodes=64, depth=6), step=1)
     modules.wait_for_function("document.querySelector('.columns .plot')?.data && document.querySelector('.tree .pill')")
     parent = modules.get_attribute(".tree .pill", "data-parent")
     pill_of = "at => Jakiro.screen.parts.tree.plan.pills.find(({ parent }) => parent === at)"

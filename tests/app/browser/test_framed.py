@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from tests.app.conftest import ask, served, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask_to_end, served, wait_for_frames
 from tests.app.fake import FakeGenerator
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -88,8 +88,7 @@ def tab(request, tabs, hub):
     page = tab.wait_for_selector("#space").content_frame()
     page.wait_for_selector("#jk-chip.ready")
     tab.wait_for_function("said.includes('pageInfo') && said.filter((kind) => kind === 'size').length > 2")
-    ask(page, "Why is the sky blue?")
-    wait_until_finished(page)
+    ask_to_end(page, "Why is the sky blue?")
     yield tab
     tab.close()
 

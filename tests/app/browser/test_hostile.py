@@ -14,16 +14,7 @@ import pytest
 
 from app.page import web
 from app.tools import record
-from tests.app.conftest import (
-    ask,
-    opened_alone,
-    outside,
-    saved,
-    served,
-    set_option,
-    wait_for_frames,
-    wait_until_finished,
-)
+from tests.app.conftest import ask_to_end, opened_alone, outside, saved, served, set_option, wait_for_frames
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -103,8 +94,7 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
     requests = []
     tab.on("request", lambda request: requests.append(request.url))
     tab.wait_for_selector("svg.tree")
-    ask(tab, QUESTION)
-    wait_until_finished(tab)
+    ask_to_end(tab, QUESTION)
     assert tab.text_content(".asked") == QUESTION
     assert tab.evaluate("document.querySelector('.answer-text').textContent").startswith(TEXT[:200])
     walk_through(tab)
@@ -151,8 +141,7 @@ def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_tit
         tab = open_tab(address)
         tab.wait_for_selector("svg.tree")
         question = "<b>" + "w" * 100_000
-        ask(tab, question)
-        wait_until_finished(tab)
+        ask_to_end(tab, question)
         assert len(tab.text_content(".asked")) == len(question)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1440
         replay = saved(tab, "save_html")
@@ -196,8 +185,7 @@ def test_the_server_reaches_out_to_nobody(open_tab, fake_address, loopback_guard
     assert len(loopback_guard) == 2
     loopback_guard.clear()
     tab = open_tab(fake_address)
-    ask(tab, "Why?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Why?")
     for name in tab.evaluate("[...document.querySelectorAll('[role=\"tab\"]')].map(tab => tab.dataset.tab)"):
         tab.click(f'[data-tab="{name}"]')
         wait_for_frames(tab)

@@ -7,26 +7,11 @@ import pytest
 
 from app.page import web
 from app.words import page as words
-from tests.app.conftest import FORM_DRAWN, ask, served, wait_until_finished
+from tests.app.conftest import FORM_DRAWN, ask_to_end, served, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
 
-FIELDS = (
-    "temperature", "top-p", "top-k", "seed", "length", "candidates", "levels", "min-p", "repetition-penalty",
-    "presence-penalty", "frequency-penalty", "no-repeat-ngram-size", "answer-as",
-)  # fmt: skip
-FORM = """() => ({
-  question: document.querySelector("#question textarea").value,
-  ...Object.fromEntries(NAMES.map(name => [name, document.querySelector(`#${name} input`).value])),
-  tree: document.querySelector("#tree input:checked").value,
-  numerics: document.querySelector("#numerics input:checked").value,
-  form: document.querySelector("#answer-form textarea").value,
-  bias: document.querySelector("#logit-bias textarea, #logit-bias input").value,
-  suppressed: document.querySelector("#suppress-tokens textarea, #suppress-tokens input").value,
-  told: document.querySelector("#template-arguments textarea").value,
-  system: document.querySelector("#system-prompt textarea").value,
-  alongside: document.querySelector("#alongside input").checked })""".replace("NAMES", str(list(FIELDS)))
 QUESTION = "Why is 1 + 1 = 2 & not <b>3</b>? 100 % sure, “naïve” 🌍 #tab=race"
 
 
@@ -86,20 +71,20 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab.fill("#levels input", "3")
     tab.get_by_label(words.FAST, exact=True).check()
     tab.click("#close-settings")
-    ask(tab, QUESTION)
-    wait_until_finished(tab)
+    ask_to_end(tab, QUESTION)
     tab.click('[data-tab="race"]')
     link = copied(tab)
     assert said(tab) == words.BROWSER["link_copied_question"]
-    form = tab.evaluate(FORM)
+    form = tab.evaluate("Jakiro.formNow()")
+    assert (form["temperature"], form["suppress-tokens"]) == (0.7, "3,9")
 
     there, asked = opened(open_tab, other_address, link)
     there.wait_for_selector("#jk-chip.ready")
     there.wait_for_function(FORM_DRAWN)
     filled = "question => document.querySelector('#question textarea')?.value === question"
     there.wait_for_function(filled, arg=QUESTION)
-    holds = f"wanted => Object.entries(({FORM})()).every(([name, value]) => value === wanted[name])"
-    there.wait_for_function(holds, arg=form | {"question": QUESTION})
+    holds = "wanted => Object.entries(Jakiro.formNow()).every(([name, value]) => `${value}` === `${wanted[name]}`)"
+    there.wait_for_function(holds, arg=form)
     there.wait_for_selector('.jk-view[data-tab="race"]')
     there.wait_for_selector("#jk-notice:visible")
     notice = there.inner_text("#jk-notice")
@@ -131,8 +116,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
 def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_tab, fake_address):
     tab = open_tab(fake_address)
     for question in ("First secret?", "Second?"):
-        ask(tab, question)
-        wait_until_finished(tab)
+        ask_to_end(tab, question)
     link = copied(tab)
     assert said(tab) == words.BROWSER["link_copied_last"]
     assert parse_qs(urlsplit(link).fragment)["question"] == ["Second?"] and "secret" not in link
@@ -221,8 +205,9 @@ def refused(tab, sentence: str) -> None:
     notice = tab.inner_text("#jk-notice")
     assert notice.startswith("⚠") and "This link was not used." in notice and sentence in notice
     assert tab.locator("#jk-notice *").count() == 1 and tab.evaluate("window.ran") is None
-    form = tab.evaluate(FORM)
-    assert form["question"] == "" and form["temperature"] == "0" and form["tree"] == words.AUTOMATIC
+    form = tab.evaluate("Jakiro.formNow()")
+    assert tab.input_value("#question textarea") == ""
+    assert (form["temperature"], form["tree"]) == (0, words.AUTOMATIC)
     assert tab.get_attribute("body", "data-jakiro-tab") == "watch"
     tab.wait_for_selector('.jk-view[data-run^="recording-"]')
 
@@ -243,8 +228,7 @@ def test_a_bad_link_followed_on_an_open_page_says_one_sentence_and_changes_nothi
 
 def test_a_question_too_long_for_a_link_is_said_to_be(open_tab, fake_address):
     tab = open_tab(fake_address)
-    ask(tab, "w" * 10_000)
-    wait_until_finished(tab)
+    ask_to_end(tab, "w" * 10_000)
     tab.evaluate("document.querySelector('.page-menu').open = true")
     tab.click('[data-action="copy_link"]:visible')
     tab.wait_for_selector(".copy-status:visible")

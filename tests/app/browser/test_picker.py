@@ -18,7 +18,7 @@ from jakiro.zoo import table as zoo
 from jakiro.zoo.progress import counted
 from tests.api.served import PATIENCE, wait_until
 from tests.app.asked import asking, begun, events_of
-from tests.app.conftest import ask, ready_service, served, settled_service, wait_until_finished
+from tests.app.conftest import ask_to_end, ready_service, served, settled_service
 from tests.app.fake import FakeGenerator, default_answer
 from tests.stand_in_hub import BYTES, FILE, stand_in_hub
 from tests.support import save_pair
@@ -280,8 +280,7 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
 
     with served(FakeGenerator, loader_of=loader_of, pairs_folder=models) as (_, address):
         tab, other = open_tab(address), open_tab(address, clock=True)
-        ask(tab, "Why?")
-        wait_until_finished(tab)
+        ask_to_end(tab, "Why?")
         tab.click("#jk-settings")
         tab.click(".jk-pairs summary")
         tab.wait_for_selector(f'[data-pair="{zoo.DEFAULT_HEAD}"]:disabled:text-is("{words.BROWSER["pair_loaded"]}")')
@@ -341,6 +340,5 @@ def test_the_form_opens_with_the_numerics_that_suit_the_device_and_another_choic
         tab.get_by_label(named[other], exact=True).check()
         tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · fast")')
         tab.evaluate("Jakiro.chip.look()")
-        ask(tab, "Why?")
-        wait_until_finished(tab)
+        ask_to_end(tab, "Why?")
         assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == other

@@ -7,7 +7,7 @@ import pytest
 
 from app.words import page as words
 from jakiro.zoo.table import DEFAULT_HEAD, DEFAULT_TARGET
-from tests.app.conftest import ask, number_of, saved, served, show, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask, ask_to_end, number_of, saved, served, show, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer, traces_of
 
 pytestmark = pytest.mark.browser
@@ -140,8 +140,7 @@ def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
 
 def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, fake_address, connect):
     tab = open_tab(fake_address)
-    ask(tab, "Why is the sky blue?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Why is the sky blue?")
     traces = connect(fake_address).predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")
     file = saved(tab, "save_json")
     assert json.loads(file.path().read_text()) == {"title": "Why is the sky blue?", "why": "", "traces": traces}
@@ -152,8 +151,7 @@ def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refuse
     monkeypatch.setattr("app.serving.pace.MINUTE", 6000)
     with served(lambda: FakeGenerator(), answers_per_minute=1) as (_, address):
         tab = open_tab(address)
-        ask(tab, "Why?")
-        wait_until_finished(tab)
+        ask_to_end(tab, "Why?")
         for button in ("ask_again", "edit"):
             tab.evaluate("Jakiro.notify(null)")
             tab.locator(f'[data-action="{button}"]').last.click()

@@ -6,7 +6,7 @@ import pytest
 
 from jakiro import JakiroGenerator
 from jakiro.trace import Trace
-from tests.app.conftest import ask, number_of, plotted, seek, served, wait_until_finished
+from tests.app.conftest import ask_to_end, number_of, plotted, seek, served
 
 pytestmark = pytest.mark.browser
 
@@ -27,8 +27,7 @@ def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_t
     tab.keyboard.press("Tab")
     tab.click("#close-settings")
     nonce = secrets.token_hex(4)
-    ask(tab, f"What could the code {nonce} mean?")
-    wait_until_finished(tab)
+    ask_to_end(tab, f"What could the code {nonce} mean?")
     run = tab.get_attribute(".jk-view", "data-run")
     traces = connect(real_address).predict(run, api_name="/trace")
     plain, drafted = (Trace.from_dict(traces[method]) for method in ("autoregressive", "jakiro"))

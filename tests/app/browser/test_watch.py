@@ -1,4 +1,4 @@
-"""The whole page in chromium over the fake generator: asking, scrubbing while live, stop, errors, dark, phone."""
+"""The whole page in chromium over the fake generator: asking, scrubbing while live, stop, errors, races, files."""
 
 import json
 import time
@@ -9,14 +9,7 @@ from app.page import web
 from app.tools import record
 from app.words import page as words
 from jakiro.methods import METHODS
-from tests.app.conftest import (
-    ask,
-    plotted,
-    seek,
-    served,
-    wait_for_count,
-    wait_until_finished,
-)
+from tests.app.conftest import ask, ask_to_end, plotted, seek, served, wait_for_count, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer, traces_of
 
 pytestmark = pytest.mark.browser
@@ -49,8 +42,7 @@ def test_bad_input_is_one_sentence_and_the_next_request_works(open_tab, fake_add
     tab.click("#ask")
     tab.wait_for_function("() => document.querySelector('#jk-notice').textContent.includes('600 tokens')")
     assert tab.input_value("#question textarea").startswith("word word")
-    ask(tab, "Why?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Why?")
     assert tab.is_hidden("#jk-notice")
 
 
@@ -121,8 +113,7 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
 
 def test_small_trees_of_a_processor_are_explained_and_a_big_one_is_a_click_away(open_tab, fake_address):
     tab = open_tab(fake_address, reduced_motion="reduce")
-    ask(tab, "Why?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Why?")
     assert tab.is_hidden(".small-trees"), "23 candidates are no small tree"
     tab.evaluate(
         "([traces]) => { const run = Jakiro.runFromTraces('live', 'live', traces);"

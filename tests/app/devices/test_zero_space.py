@@ -145,23 +145,14 @@ def test_who_hangs_up_gives_the_gpu_back_and_the_next_one_is_answered(space):
     assert ask(address)[0] == "complete"
 
 
-def no_time(why: str, wait: int) -> tuple[int, dict, object]:
-    return 429, {"X-Approve-Result": why}, {"left": 0, "wait": wait}
-
-
-@pytest.mark.parametrize(
-    ("refusal", "sentence"),
-    [
-        (no_time("quota-exceeded", 11521), words.ZERO_QUOTA_WAIT.format(wait="3:12:01")),
-        ((200, {"content-type": "text/event-stream"}, "event: failed"), words.ZERO_BUSY),
-    ],
-    ids=["quota", "busy"],
-)  # fmt: skip
-def test_what_the_service_refuses_is_one_sentence(space, refusal, sentence):
+def test_what_the_service_refuses_is_one_sentence(space):
     lender, address, _ = space
-    lender.refusal = refusal
-    assert ask(address) == ("error", sentence)
-    assert ask(address)[0] == "complete"
+    no_time = 429, {"X-Approve-Result": "quota-exceeded"}, {"left": 0, "wait": 11521}
+    busy = 200, {"content-type": "text/event-stream"}, "event: failed"
+    for refusal, sentence in ((no_time, words.ZERO_QUOTA_WAIT.format(wait="3:12:01")), (busy, words.ZERO_BUSY)):
+        lender.refusal = refusal
+        assert ask(address) == ("error", sentence)
+        assert ask(address)[0] == "complete"
 
 
 def test_a_gpu_that_is_taken_away_is_a_sentence_and_the_next_answer_gets_another(space):

@@ -8,9 +8,7 @@ from dataclasses import replace
 from app.serving.packing import Packer, pack_header, to_json
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Header, Step
-from tests.app.fake import FakeGenerator
-
-QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
+from tests.app.fake import QUESTION, FakeGenerator
 
 
 def packed(packer: Packer, header: Header, steps: Iterable[Step]) -> list[list]:
