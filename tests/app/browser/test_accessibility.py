@@ -13,6 +13,7 @@ SMALLEST_FIELD = """() => Math.min(...[...document.querySelectorAll("#question, 
   [...part.querySelectorAll("textarea, select, input:not([type=radio], [type=checkbox], [type=range])")]
     .map((field) => parseFloat(getComputedStyle(field).fontSize))))"""
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+TABLET = PHONE | {"viewport": {"width": 1180, "height": 820}}
 CONTROLS = (
     ":is(#top, #question-row, #view, #lesson, #benchmark) :is(button, select, summary, input, label.plain-button)"
 )
@@ -82,7 +83,9 @@ def test_no_tab_has_a_serious_finding_in_light_and_in_dark(open_tab, fake_addres
     assert not findings, "\n".join(findings)
 
 
-@pytest.mark.parametrize(("least", "options"), [(44, PHONE), (24, {})], ids=["phone", "desktop"])
+@pytest.mark.parametrize(
+    ("least", "options"), [(44, PHONE), pytest.param(44, TABLET, marks=pytest.mark.rare), (24, {})]
+)
 def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, options):
     tab = answered(open_tab, fake_address, **options)
     small = {}

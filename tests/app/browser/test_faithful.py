@@ -196,7 +196,8 @@ def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
         assert drawn == [step, written, written]
 
 
-def test_a_folded_branch_opens_with_a_key_though_its_step_is_drawn_anew(modules):
+@pytest.mark.parametrize("key", ["Enter", " "])
+def test_a_folded_branch_opens_with_enter_and_with_space_though_its_step_is_drawn_anew(modules, key):
     show(modules, traces_of(length=60, nodes=64, depth=6), step=1)
     modules.wait_for_function("document.querySelector('.columns .plot')?.data && document.querySelector('.tree .pill')")
     parent = modules.get_attribute(".tree .pill", "data-parent")
@@ -205,6 +206,6 @@ def test_a_folded_branch_opens_with_a_key_though_its_step_is_drawn_anew(modules)
     assert not any(modules.locator(f'.tree [data-node="{i}"]').count() for i in members)
     modules.focus(f'.tree .pill[data-parent="{parent}"]')
     modules.evaluate("() => { const { tree } = Jakiro.screen.parts; tree.draw(tree.shown); }")
-    modules.keyboard.press("Enter")
+    modules.keyboard.press(key)
     for i in members:
         modules.wait_for_selector(f'.tree [data-node="{i}"]', state="attached")

@@ -161,6 +161,7 @@ def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
         header["special_tokens"]["1003"] = HOSTILE[0]
         lane["steps"][0]["plan"]["why"] = HOSTILE[1]
         lane["steps"][0]["nodes"][-1]["proposer"] = "constructor" if name == "jakiro" else "root"
+        lane["steps"][0]["nodes"][-1]["also_proposed_by"] = ["__proto__"]
     text = json.dumps({"title": HOSTILE[0], "traces": traces})
     tab.set_input_files(
         "#jk-open", {"name": f"{HOSTILE[2]}.json", "mimeType": "application/json", "buffer": text.encode()}

@@ -223,6 +223,11 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
     rows = shown.evaluate("Jakiro.asCsv(Jakiro.moves.state.run)").split("\r\n")
     candidates = sum(len(step["nodes"]) - 1 for step in saved["traces"]["jakiro"]["steps"])
     assert len(rows) == 1 + candidates
+    # Other programs separate columns by semicolons or tabs
+    named = """method => { Object.values(Jakiro.state.run.lanes).forEach((lane) => (lane.method = method));
+      return Jakiro.asCsv(Jakiro.state.run); }"""
+    for method in ("a;b", "a\tb"):
+        assert f'\r\n"{method}",' in shown.evaluate(named, method)
 
 
 def chain_of(trace: dict, length: int) -> list[dict]:
