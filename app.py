@@ -28,6 +28,9 @@ with importing():
     from jakiro.text import read_arguments as read_template_arguments
     from jakiro.zoo.options import LoadOptions
 
+# What a checkout's lab brings of published drafters, plugged in as anybody's own methods where no others are named
+PUBLISHED = "lab.published"
+
 command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
@@ -57,7 +60,9 @@ def main(
 ) -> None:
     """Watch speculative decoding happen. The variable JAKIRO_TARGET stands for --target."""
     try:
-        further = read_methods(methods_from or ())
+        # A cluster's machines have methods of their own
+        beside = (Path(__file__).parent / "lab").is_dir() and workers is None
+        further = read_methods(methods_from or [PUBLISHED] * beside)
         options = filled(LoadOptions, given, side_by_side=2, methods=further)
         options = replace(options, target=options.target or os.environ.get("JAKIRO_TARGET") or None)
         read_template_arguments(options.template_arguments)  # refused now, and not after a minute

@@ -129,18 +129,6 @@ def cache_folder() -> Path:
         raise OSError("This user has no home for a cache; name a folder for it in JAKIRO_CACHE.") from error
 
 
-def own_path(folder: str, target_name: str, ending: str) -> Path:
-    """Where the user's cache keeps a target's file of one kind."""
-    safe = "".join(letter if letter.isalnum() or letter in ".-_" else "-" for letter in target_name)
-    return cache_folder() / folder / f"{safe}{ending}"
-
-
-def own_or_shipped(own: Path) -> Path | None:
-    """A file of `own_path` if the user has it, else the shipped one of the same name; None where there is neither."""
-    places = (own, assets_folder() / own.parent.name / own.name)
-    return next((path for path in places if path.is_file()), None)
-
-
 # Why the system refuses to write; what else fails is no matter of the place
 _REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT,

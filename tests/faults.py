@@ -6,7 +6,6 @@ kind one stands here.
 
 import asyncio
 import contextlib
-import functools
 import inspect
 import itertools
 import math
@@ -156,8 +155,6 @@ PLACES = (
      value(lambda scores, out=None: scores.clone()), "tests/drafting/test_merged.py"),
     ("chains-are-not-taken-back", "jakiro.drafting.merged:MergedSession.rewind",
      value(lambda session, length: session.first.rewind(length)), "tests/methods/test_prompt_lookup.py"),
-    ("every-visitor-s-shape-remembered", "jakiro.methods.mcsd:shape_for",
-     lambda right: functools.cache(right.__wrapped__), "tests/methods/test_mcsd.py"),
     ("temperatures-that-overflow", "jakiro.config:LEAST_TEMPERATURE", value(1e-38), "tests/test_config.py"),
     ("tokens-after-a-stop-text", "jakiro.engine.answer_text:AnswerText._until_stop",
      lambda right: lambda text, ids: (right(text, ids), ids)[1], "tests/engine/test_stop.py"),
@@ -238,7 +235,6 @@ LINES = (
         ("contrastive-of-the-position-before", "branch_features", "position - 2]", "position - 1]"),
         ("routing-of-the-next", "branch_features", "router_weights[sequence, position - 1]",
          "router_weights[sequence, position]"),
-        ("both-experts-right", "expert_facts", "right.any(0)", "right.all(0)"),
     )),
     ("jakiro.graphs.pool", "tests/graphs/test_slot.py", (
         ("no-room-for-the-last-token", "Slots.__init__", "target.max_positions + 1", "target.max_positions"),

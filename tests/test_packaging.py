@@ -158,7 +158,7 @@ def test_every_package_on_disk_is_listed(project):
 def test_a_wheel_carries_the_library_and_what_it_reads(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     rooms = {path.name for path in (ROOT / "assets").iterdir() if path.is_dir()} - PAGE_ROOMS
-    assert {"heads", "prompts", "trigrams"} <= rooms
+    assert {"heads", "prompts"} <= rooms
     shipped = [path for room in rooms for path in (ROOT / "assets" / room).rglob("*")]
     missing = [
         path for path in shipped if path.is_file() and f"jakiro/{path.relative_to(ROOT).as_posix()}" not in names

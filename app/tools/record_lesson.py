@@ -1,6 +1,6 @@
 """Makes the recordings of "How it works", as one compact file that holds nothing but what was measured.
 
-    python -m app.tools.record_lesson [--target … --head … --device … --dtype …]
+    python -m app.tools.record_lesson --methods-from lab.published [--target … --head … --device … --dtype …]
 
 Greedy pairs with a large and a small tree, the same text with a shallow one, pairs at temperature 1 for two seeds,
 drafted with and without the target's noise, and one text by five methods. The browser picks each stop's steps itself

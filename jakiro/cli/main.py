@@ -137,7 +137,8 @@ app.command()(serve)
 @app.command()
 def methods(methods_from: options.MethodsFrom = None) -> None:
     """List the drafting methods, and what else the benchmark can run."""
-    from jakiro.bench.runner import FURTHER_LANES
+    from jakiro.bench.peers import with_peers_of
+    from jakiro.bench.runner import PLAIN_FAST
     from jakiro.methods import METHODS
     from jakiro.zoo.table import DEFAULT_TARGET, minutes_by_kind
 
@@ -151,7 +152,7 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
             needs += " of its own" if trained is None else f" of its own; the shipped one was trained {trained:.0f} min"
         table.add_row(name, f"{method.title}. {method.sentence}", needs, method.paper and f"arXiv {method.paper}")
     loading.table_console().print(table)
-    further = ", ".join(FURTHER_LANES)
+    further = ", ".join((PLAIN_FAST, *with_peers_of(methods_from or ())))
     loading.table_console().print(f"In benchmarks also: {further}.", highlight=False, soft_wrap=True)
 
 
@@ -208,14 +209,13 @@ def _later(module: str, name: str) -> Callable[[typer.Context], None]:
     return run
 
 
-LATER = {"bench": "bench"} | dict.fromkeys(("corpus", "train", "evaluate", "calibrate", "trigrams"), "training")
+LATER = {"bench": "bench"} | dict.fromkeys(("corpus", "train", "evaluate", "calibrate"), "training")
 for _name, _sentence in (
     ("bench", "Measure speed, tau and acceptance on this machine, and whether texts are the same."),
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
     ("evaluate", "Measure a head's tau on prompts."),
     ("calibrate", "Calibrate a head again on text that it was not trained on."),
-    ("trigrams", "Count what follows each pair of tokens in a corpus, to draft from."),
 ):
     _forward = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(_name, help=_sentence, context_settings=_forward, add_help_option=False)(_later(LATER[_name], _name))

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from jakiro.cli.fields import filled, options_from
 from jakiro.cli.loading import check_file, set_up, table_console
-from jakiro.cli.options import CorpusPaths, Target, Threads, option
+from jakiro.cli.options import Threads, option
 from jakiro.system import write_atomically
 from jakiro.training import calibrate as calibration
 from jakiro.training import evaluate as evaluation
@@ -20,7 +20,6 @@ from jakiro.training.evaluate import ALL, EvaluateConfig, Score
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.train import TrainConfig
-from jakiro.training.trigrams import count_trigrams
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the target's own token), pooled over steps, before any cut."
 log = logging.getLogger("jakiro")
@@ -48,16 +47,6 @@ def calibrate(threads: Threads = None, **given) -> None:
     set_up(threads)
     for level, share in calibration.calibrate(filled(CalibrateConfig, given)).items():
         log.info("%s %.3f", level, share)
-
-
-def trigrams(
-    corpora: CorpusPaths,
-    target: Target = None,
-    out: Annotated[Path | None, option("File to write; without it, where the target's drafts look for it.")] = None,
-) -> None:
-    """Count what follows each pair of tokens in a corpus, to draft from."""
-    set_up(None)
-    count_trigrams(corpora, target, out)
 
 
 @options_from(EvaluateConfig)

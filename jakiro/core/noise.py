@@ -4,9 +4,6 @@ Standard Gumbel noise from a counter-based hash (SplitMix64's finaliser): any en
 choice and a draft's ranking take it in rows, a position each.
 """
 
-import math
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -16,7 +13,6 @@ _SPARE_ROWS = 32
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
-_ALL_BITS = 2**64 - 1
 
 
 def _shift_right(x: Tensor, count: int) -> Tensor:
@@ -56,24 +52,6 @@ class KeyedNoise:
     def over(self, token_ids: Tensor) -> "NoiseRows":
         """Rows over the tokens, (vocabulary,) int64, computed when they are asked for."""
         return NoiseRows(self, token_ids)
-
-
-def gumbel_of(seed: int, position: int, token_ids: Sequence[int]) -> list[float]:
-    """`KeyedNoise.at` one position, on the host, for drafters that look at a few tokens: 15 instead of 185 µs for 8."""
-    keyed = _mix_on_host(_mix_on_host(seed) + position)
-    found = []
-    for token_id in token_ids:
-        uniform = ((_mix_on_host(keyed + (token_id + 1) * _GOLDEN) >> 12) + 0.5) * 2.0**-52
-        found.append(-math.log(-math.log(uniform)))
-    return found
-
-
-def _mix_on_host(x: int) -> int:
-    """`_mix` of one number, as an unsigned one."""
-    x &= _ALL_BITS
-    x = (x >> 30 ^ x) * _MIX_1 & _ALL_BITS
-    x = (x >> 27 ^ x) * _MIX_2 & _ALL_BITS
-    return x >> 31 ^ x
 
 
 class NoiseRows:

@@ -16,7 +16,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
-from jakiro.drafting.candidates import Candidates, Chain, Evidence, best_tree
+from jakiro.drafting.candidates import Candidates, Chain
 from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.layers import HeadOutput
@@ -44,13 +44,11 @@ class Needs:
     Attributes:
         head: kinds of draft head that it drafts with, see `DraftConfig.kind`, the best one first; none for no head.
         logits: the target's logits at all nodes of a step, refused ones too.
-        host: a look at the numbers on the host after each level, which on a GPU waits for the device each time.
         layers: a target whose layers can run by themselves.
     """
 
     head: tuple[str, ...] = ()
     logits: bool = False
-    host: bool = False
     layers: bool = False
 
 
@@ -235,14 +233,6 @@ class Committed:
     features: Tensor
     outcome: Outcome | None = None
     logits: Tensor | None = None
-
-
-def best_proposal(
-    root_token: Tensor, candidates: Candidates, limits: TreeLimits, evidence: Evidence | None = None
-) -> Proposal:
-    """The tree of the best candidates within the limits; see `best_tree`."""
-    most = min(limits.tree.nodes - 1, candidates.count)
-    return Proposal(best_tree(root_token, candidates, most, limits.tree.depth, evidence))
 
 
 class DraftSession(ABC):

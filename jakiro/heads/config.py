@@ -124,24 +124,6 @@ class DraftConfig:
         return cls(**values)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MlpConfig(DraftConfig):
-    """Of a head with MLPs, alone or beside layers.
-
-    Attributes:
-        num_mlps: each predicts a level without waiting for the level above.
-        published_blocks: residual blocks of MLPs in the form that the paper's authors publish, for drafting only; 0
-            for ours.
-    """
-
-    num_mlps: int = count()
-    published_blocks: int = count(0, least=0)
-
-    @property
-    def only_drafts(self) -> bool:
-        return self.published_blocks > 0
-
-
 def differences(*compared: tuple[str, int, int]) -> list[str]:
     """A sentence with both numbers for each that differs; given as (what, the head's, the target's)."""
     return [

@@ -6,7 +6,6 @@ from jakiro.heads.config import KIND, DraftConfig
 from jakiro.heads.dflash import DFLASH
 from jakiro.heads.eagle import EAGLE
 from jakiro.heads.eagle3 import EAGLE3
-from jakiro.heads.gumiho import GUMIHO
 from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.kind import HeadKind, Kinds
 from jakiro.heads.medusa import MEDUSA
@@ -20,7 +19,6 @@ KINDS: Kinds = {
         EAGLE,
         EAGLE3,
         PARALLELSPEC,
-        GUMIHO,
         MEDUSA,
     )
 }

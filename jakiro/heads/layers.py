@@ -229,7 +229,7 @@ class HeadLayer(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """h + silu(linear(h)), a block of the MLPs that Medusa and Gumiho publish."""
+    """h + silu(linear(h)), a block of the MLPs that Medusa publishes."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()

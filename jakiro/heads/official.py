@@ -246,7 +246,7 @@ def mlp_tensors(
 ) -> tuple[dict[str, Tensor], int, int]:
     """The tensors of published MLPs under our names, how many MLPs there are, and the residual blocks of each.
 
-    Beside the blocks a chain has one place: Medusa's output rows at its end, Gumiho's reader at its beginning.
+    Beside the blocks a chain has one place, such as Medusa's output rows at its end.
 
     Args:
         pattern: of their names: the MLP, the place in its chain, and the rest.

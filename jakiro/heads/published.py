@@ -13,6 +13,7 @@ _OTHERS = {
     "dflash2": ("a DFlash2 head", "convolutions inside its layers and a selector that scores neighbouring candidates"),
     "dspark": ("a DSpark head", "a Markov head that scores a block's rows by the tokens before them"),
     "eagle": ("an EAGLE head in speculators' format", "a reader of that format's names and norms"),
+    "gumiho": ("a Gumiho head", "the lab's method, --methods-from lab.published"),
     "hydra": ("a Hydra head", "MLPs that read the tokens of the levels above"),
     "jetspec": ("a JetSpec head", "a causal block that is passed again with the tokens of a tree's paths"),
     "mtp": ("an MTP head", "the target family's own layers as a draft"),
@@ -27,6 +28,7 @@ _STARTS = {
     "hydra_": "hydra",
     "markov_": "dspark",
     "mask_hidden": "peagle",
+    "mlp.": "gumiho",
     "mtp.": "mtp",
     "mtp_layers.": "mtp",
 }
@@ -58,7 +60,7 @@ def from_published(values: dict, tensors: dict[str, Tensor], kinds: Kinds = KIND
 def refuse_other_kinds(values: dict, kinds: Kinds = KINDS, tensors: Iterable[str] = ()) -> None:
     """Raises ValueError where a published config.json, or a tensor's name, says a kind that nobody here converts."""
     given, ours = values.get(_FORMAT), [kind.speculators for kind in kinds.values() if kind.speculators]
-    other = _other_kind(values, tensors) if given is None else given
+    other = _other_kind(values, tensors, kinds) if given is None else given
     if other in (None, *ours):
         return
     if other not in _OTHERS:
@@ -72,15 +74,15 @@ def refuse_other_kinds(values: dict, kinds: Kinds = KINDS, tensors: Iterable[str
     )
 
 
-def _other_kind(values: dict, tensors: Iterable[str]) -> str | None:
-    """Which of `_OTHERS` a published head that names no format is; None for another kind."""
+def _other_kind(values: dict, tensors: Iterable[str], kinds: Kinds) -> str | None:
+    """Which of `_OTHERS` a published head that names no format is; None for another kind, or for one that is here."""
     about = values.get("dflash_config")
     if values.get("causal_head") or (isinstance(about, dict) and about.get("causal_head")):
         return "jetspec"
     named = " ".join(map(str, values.get("architectures") or ())).lower()
     found = [each for each in _ARCHITECTURES if each in named]
     found += [each for start, each in _STARTS.items() if any(name.startswith(start) for name in tensors)]
-    return next(iter(found), None)
+    return next((each for each in found if each not in kinds), None)
 
 
 def _known(kinds: Kinds) -> str:

@@ -16,19 +16,14 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.kinds import KINDS
 from jakiro.methods import (
-    aded,
     dflash,
     eagle2,
     eagle3,
-    gumiho,
     jakiro,
-    mcsd,
-    mcsd_improved,
     medusa,
     parallelspec,
     plain,
     prompt_lookup,
-    recycling,
     small_model,
 )
 
@@ -125,14 +120,9 @@ METHODS = Methods(
         DEFAULT,
         WITH_COPIES,
         prompt_lookup.METHOD,
-        recycling.METHOD,
-        aded.METHOD,
-        mcsd.METHOD,
-        mcsd_improved.METHOD,
         eagle2.METHOD,
         eagle3.METHOD,
         parallelspec.METHOD,
-        gumiho.METHOD,
         medusa.METHOD,
         dflash.METHOD,
         small_model.METHOD,

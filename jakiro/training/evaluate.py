@@ -6,13 +6,11 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jakiro.config import About, SamplingParams, TreeConfig, is_count, require, setting
-from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
-from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.heads import HeadDrafter
+from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.heads.base import known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head
 from jakiro.methods import METHODS, Methods
@@ -70,7 +68,6 @@ class Score:
         acceptance_by_depth: (kept, tested) steps for depth 1, 2, …
         accepted_share: share of the accepted draft tokens by proposer.
         prompts: (steps, accepted draft tokens) of each prompt.
-        passes: of the head, one after the other, in the mean step; None for drafters without a head that grows trees.
     """
 
     method: str
@@ -83,7 +80,6 @@ class Score:
     acceptance_by_depth: tuple[tuple[int, int], ...]
     accepted_share: dict[str, float]
     prompts: tuple[tuple[int, int], ...]
-    passes: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +187,10 @@ def scores(
         trees: fixed trees.
     """
     for tree in trees:
-        passes: list[list[int]] = [[] for _ in answers]
-        steps = [
-            list(replay(_counted(drafter, counts), answer, sampling, tree))
-            for answer, counts in zip(answers, passes, strict=True)
-        ]
+        steps = [list(replay(drafter, answer, sampling, tree)) for answer in answers]
         categories = [answer.question.category for answer in answers]
         for category in (ALL, *dict.fromkeys(categories)):
-            chosen = [index for index, name in enumerate(categories) if category in (ALL, name)]
-            counts = [count for index in chosen for count in passes[index]]
-            members = [steps[index] for index in chosen]
+            members = [own for own, name in zip(steps, categories, strict=True) if category in (ALL, name)]
             pooled = [step for own in members for step in own]
             accepted = [name for step in pooled for name in step.proposers]
             yield Score(
@@ -214,25 +204,4 @@ def scores(
                 acceptance_by_depth=tuple(acceptance_by_depth(pooled)),
                 accepted_share={name: accepted.count(name) / len(accepted) for name in sorted(set(accepted))},
                 prompts=tuple((len(own), sum(len(step.accepted_path) for step in own)) for own in members),
-                passes=sum(counts) / len(counts) if counts else None,
             )
-
-
-def _counted(drafter: Drafter, counts: list[int]) -> Drafter:
-    """The same drafter; of a head that grows trees, `counts` gets the passes that follow one another in each step."""
-    if not isinstance(drafter, HeadDrafter):
-        return drafter
-
-    def growing(*given) -> TreeGrower:
-        grower = drafter.grower(*given)
-        grow = grower.grow
-
-        def counted() -> Proposal:
-            proposal = grow()
-            counts.append(len(grower.outputs))
-            return proposal
-
-        grower.grow = counted
-        return grower
-
-    return replace(drafter, grower=growing)

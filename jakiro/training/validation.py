@@ -1,4 +1,4 @@
-"""A head's quality on held-out text: agreement with the target's choices, what its experts do, and τ along it."""
+"""A head's quality on held-out text: agreement with the target's choices, and τ along it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.base import DraftHead
-from jakiro.heads.layer_head import LayerHead, mixture
+from jakiro.heads.layer_head import mixture
 from jakiro.methods import METHODS, Methods
 from jakiro.trace import pooled_tau
 from jakiro.training.corpus import Row
 from jakiro.training.features import Batch, FeatureCache, length_buckets
-from jakiro.training.losses import LossWeights, Objective, learnable_positions
+from jakiro.training.losses import Objective, learnable_positions
 from jakiro.training.replay import Answer, replay
 
 NUM_STEPS = 5
@@ -94,51 +94,21 @@ def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None, temperat
     return log_probs if router_log is None else mixture(log_probs + router_log.T[..., None])
 
 
-@torch.no_grad()
-def expert_facts(head: LayerHead, data: HeldOut) -> dict[str, float]:
-    """How the experts share the work, on the target's true features.
-
-    `differ`: share of positions where the experts, each alone on the residual stream, have different first guesses;
-    `best_expert_top1`, `union_top1`: how often the better expert's guess, or one of both, is the target's choice;
-    `gain`: their difference; `entropy`: of the routing weights, mean in bits; `mean_weight_0`: of the first expert.
-    """
-    totals = {"differ": 0.0, "union_top1": 0.0, "entropy": 0.0, "mean_weight_0": 0.0}
-    hits, count = torch.zeros(head.config.num_experts), 0
-    objective = Objective(head, LossWeights())
-    for batch, choice in zip(data.batches, data.choices, strict=True):
-        sequence, position = learnable_positions(batch, 1).nonzero(as_tuple=True)
-        output = next(objective.unroll(batch, 1, None))
-        alone = output.residual[sequence, position - 1] + output.expert_outputs[:, sequence, position - 1]
-        guesses = head.draft_token_ids[head.logits(alone).argmax(-1)]
-        right = guesses == choice[sequence, position]
-        weights = output.router_weights[sequence, position - 1]
-        hits += right.sum(-1).cpu()
-        count += len(position)
-        totals["differ"] += (guesses[0] != guesses[-1]).sum().item()
-        totals["union_top1"] += right.any(0).sum().item()
-        totals["entropy"] += -torch.special.xlogy(weights, weights).sum().item() / torch.log(torch.tensor(2.0)).item()
-        totals["mean_weight_0"] += weights[:, 0].sum().item()
-    facts = {name: total / count for name, total in totals.items()} | {"best_expert_top1": hits.max().item() / count}
-    facts["gain"] = facts["union_top1"] - facts["best_expert_top1"]
-    return {f"experts/{name}": value for name, value in facts.items()}
-
-
 def report(
     objective: Objective, cache: FeatureCache, rows: Sequence[Row], data: HeldOut,
     known: Methods = METHODS, budgets: Sequence[int] = NODE_BUDGETS,
 ) -> dict[str, float]:  # fmt: skip
-    """Agreement, expert facts, and τ by node budget along up to 12 texts that the target wrote greedily.
+    """Agreement, and τ by node budget along up to 12 texts that the target wrote greedily.
 
     Args:
         rows: the held-out texts, the first of the cache.
         known: methods, among them the one that drafts with such heads.
     """
-    head = objective.head
-    numbers = agreement(objective, data) | (expert_facts(head, data) if head.config.num_experts > 1 else {})
+    numbers = agreement(objective, data)
     greedy = [(index, row.a0) for index, row in enumerate(rows) if row.temp == 0][:12]
     texts = [(*cache.texts(index, 1, data.output_weight.device)[0], start) for index, start in greedy]
     answers = [Answer(ids, features, start, len(ids) - 1) for ids, features, start in texts]
-    drafter, sampling = known.drafter_of(head), SamplingParams()
+    drafter, sampling = known.drafter_of(objective.head), SamplingParams()
     for nodes in budgets:
         tree = TreeConfig(nodes=nodes)
         steps = [step for answer in answers for step in replay(drafter, answer, sampling, tree)]

@@ -1,9 +1,9 @@
 """Trained drafters side by side: the tables of docs/fair-play.md and their plots, from the raw data that ships.
 
-`python -m lab.arena.trained` prints the tables. `--scores FILE …` first makes the raw data of what `evaluate`
-wrote, one file a head, `--speeds FOLDER` of what `bench` measured with heads of equal minutes; `--time` measures what
-drafts of so many levels cost on this machine, which should be quiet. `--write docs/fair-play.md` puts the tables into
-their places, `--chart FILE` draws the plots. A test compares them.
+`python -m lab.arena.trained` prints the tables. `--scores FILE …` first makes the raw data of what `evaluate` wrote and
+`lab.arena.passes` added to, one file a head, `--speeds FOLDER` of what `bench` measured with heads of equal minutes;
+`--time` measures what drafts of so many levels cost on this machine, which should be quiet. `--write docs/fair-play.md`
+puts the tables into their places, `--chart FILE` draws the plots. A test compares them.
 """
 
 import json
@@ -61,8 +61,15 @@ class Replayed:
 
 
 def take(files: Sequence[Path]) -> None:
-    """Makes the raw data of what `evaluate --out` wrote; heads keep the order of the files."""
+    """Makes the raw data of what `evaluate --out` wrote, with passes; heads keep the order of the files.
+
+    Raises:
+        ValueError: a file lacks the passes.
+    """
     given = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    for path, values in zip(files, given, strict=True):
+        if any("passes" not in score for score in values["scores"] if score["category"] == "all"):
+            raise ValueError(f"{path.name} has no passes yet; count them with `python -m lab.arena.passes`.")
     rows = [
         [score[name] for name in _KEPT] for values in given for score in values["scores"] if score["category"] == "all"
     ]

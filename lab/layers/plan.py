@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from jakiro.config import is_ascending
-from jakiro.system import own_path, write_atomically
-
-SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "layers"
+from jakiro.system import write_atomically
+from lab.files import own_or_ours, own_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +64,4 @@ def plan_path(target_name: str) -> Path:
 
 def find_plan(target_name: str) -> Path | None:
     """The plan that was searched for a target: the user's own, else the shipped one; None where there is none."""
-    own = plan_path(target_name)
-    return next((path for path in (own, SHIPPED / own.name) if path.is_file()), None)
+    return own_or_ours(plan_path(target_name))

@@ -1,4 +1,4 @@
-"""The lab's drafting methods, one file each; none of them ships a head or is the fastest anywhere."""
+"""Ideas that were tried as drafting methods, one file each; none of them ships a head or is the fastest anywhere."""
 
 from lab.methods import best, distillspec, exit, gsd, mcsd_exit, mcsd_replacing, s2d, skip
 

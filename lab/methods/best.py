@@ -16,8 +16,9 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, Method, Proposal, Resources, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN, Chain, best_tree
-from jakiro.methods import aded, jakiro, prompt_lookup
-from jakiro.methods.aded import Guess, candidates_of
+from jakiro.methods import jakiro, prompt_lookup
+from lab.published import aded
+from lab.published.aded import Guess, candidates_of
 
 # Of the tree of free candidates
 MOST, DEPTH, WIDTH = 24, 6, 6

@@ -2,8 +2,8 @@
 
 from jakiro.drafting.base import Needs
 from jakiro.drafting.heads import head_method
-from jakiro.methods.mcsd import SAMPLES, static_drafter
 from lab.methods import exit
+from lab.published.mcsd import SAMPLES, static_drafter
 
 METHOD = head_method(
     static_drafter,

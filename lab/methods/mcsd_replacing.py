@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import Needs
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import Children, Experts, Scores
 from jakiro.drafting.heads import LAYERS, head_method
-from jakiro.methods.mcsd import SAMPLES, StaticGrower, static_drafter
+from lab.published.mcsd import SAMPLES, StaticGrower, static_drafter
 
 # Keys of the noise that splits a time; the answer's own noise has the seed alone
 _STREAM = 0x5DEECE66D
@@ -62,7 +61,7 @@ replacing_drafter = partial(static_drafter, grower=ReplacingGrower)
 
 METHOD = head_method(
     replacing_drafter,
-    Needs(head=LAYERS.head, host=True),
+    LAYERS,
     name="mcsd_replacing",
     title="MCSD, independent draws",
     sentence="MCSD whose candidates at one place are drawn independently, so that some of them are the same.",

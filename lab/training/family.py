@@ -15,13 +15,8 @@ from jakiro.cli.loading import set_up
 from jakiro.cli.options import Target, Threads, option
 from jakiro.config import About, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
-from jakiro.drafting.trigrams import TrigramTable, find_table
 from jakiro.heads.checkpoint import load_head
-from jakiro.heads.gumiho.network import GumihoHead
 from jakiro.heads.layer_head import LayerHead
-from jakiro.methods.aded import TrigramDrafter
-from jakiro.methods.gumiho import SERIAL, staged_drafter
-from jakiro.methods.mcsd import static_drafter
 from jakiro.prompts import load_questions
 from jakiro.system import cache_folder, errors_as_one_sentence
 from jakiro.target.model import TargetModel
@@ -30,7 +25,13 @@ from jakiro.training.answers import AnswerFolder
 from jakiro.training.replay import Answer, replay
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
+from lab import KNOWN
 from lab.methods.gsd import graph_drafter
+from lab.published.aded import TrigramDrafter
+from lab.published.gumiho.drafting import SERIAL, staged_drafter
+from lab.published.gumiho.network import GumihoHead
+from lab.published.mcsd import static_drafter
+from lab.published.trigrams import TrigramTable, find_table
 from lab.training.acceptance import COUNTS, accepted_shares, pair, write_chart
 from lab.training.hits import hits_by_source
 from lab.training.shared_nodes import SharedCounts, shared_nodes
@@ -123,7 +124,7 @@ def family(
     set_up(threads)
     _print_rules(chart)
     names = zoo.resolve(target, head)
-    draft_head = load_head(names.head_folder(), "cpu")
+    draft_head = load_head(names.head_folder(), "cpu", kinds=KNOWN.kinds)
     model, tokenizer, sha256 = weights.load_target(names.target_name, "cpu", "float32")
     layers = draft_head.config.feature_layers
     folder = AnswerFolder(

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jakiro.drafting.trigrams import TrigramTable
 from jakiro.training.replay import Answer
+from lab.published.trigrams import TrigramTable
 
 SOURCES = ("table", "prompt", "answer")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jakiro.bench.runner import FURTHER_LANES
+from jakiro.bench.peers import PEERS
+from jakiro.bench.runner import PLAIN_FAST
 from jakiro.cli import loading
 from jakiro.cli import main as cli
 from jakiro.config import Grammar, SamplingParams
@@ -103,7 +104,7 @@ def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
 @pytest.mark.parametrize(
     "name, sentence",
     [
-        *((name, f"No draft head fits this model, so {name} cannot run.") for name in ("jakiro", "gumiho")),
+        *((name, f"No draft head fits this model, so {name} cannot run.") for name in ("jakiro", "medusa")),
         ("small_model", "small_model needs a small model of the target's family, given with --draft-model."),
         ("eagle3", "eagle3 needs a published EAGLE-3 head made for the target, given with --head."),
     ],
@@ -127,7 +128,7 @@ def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
     words = out.split()
     for method in METHODS.values():
         assert {method.name, *method.aliases} <= set(words) and (method.paper is None or method.paper in words)
-    assert all(name in out for name in FURTHER_LANES)
+    assert all(name in out for name in (PLAIN_FAST, *PEERS))
     assert "--draft-model" in words  # what small_model needs is no head
     assert words.count("published") == 2 and words.count("--head") == 2, "of EAGLE-3 and DFlash none is shipped"
 

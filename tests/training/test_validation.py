@@ -1,4 +1,3 @@
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +7,7 @@ from torch import nn
 from jakiro.training import validation
 from jakiro.training.corpus import Row
 from jakiro.training.losses import LossWeights, Objective
-from jakiro.training.validation import HeldOut, agreement, branch_features, expert_facts, held_out, log_q, report
+from jakiro.training.validation import HeldOut, agreement, branch_features, held_out, log_q, report
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 
@@ -90,30 +89,6 @@ def test_a_draft_s_logits_are_divided_by_the_temperature():
     logits = torch.tensor([[2.0, 0.0, -1.0]])
     found = log_q(SimpleNamespace(logits=lambda features: features), logits, None, temperature=2.0)
     assert torch.allclose(found, (logits / 2).log_softmax(-1))
-
-
-def test_how_two_experts_share_the_work_counted_by_hand(monkeypatch):
-    """Three positions: both right, the second alone, the first alone."""
-    guesses = torch.tensor([[0, 0, 1, 3, 0], [0, 0, 2, 1, 0]])
-    residual = torch.zeros((1, 5, 4))
-    residual[0, 4, 2] = 10.0  # read where a row is taken for the next one
-    output = SimpleNamespace(
-        residual=residual, expert_outputs=torch.eye(4)[guesses][:, None],
-        router_weights=torch.tensor([[[0.0, 1.0], [0.5, 0.5], [1.0, 0.0], [0.25, 0.75], [0.0, 1.0]]]),
-    )  # fmt: skip
-    asked = torch.tensor([[False, False, True, True, True]])
-    monkeypatch.setattr(validation, "learnable_positions", lambda batch, num_steps: asked)
-    monkeypatch.setattr(validation, "Objective", lambda *_: SimpleNamespace(unroll=lambda *_: iter([output])))
-    head = SimpleNamespace(
-        config=SimpleNamespace(num_experts=2), draft_token_ids=torch.arange(4), logits=lambda rows: rows
-    )
-    facts = expert_facts(head, HeldOut([None], [torch.tensor([[9, 9, 0, 2, 3]])], torch.eye(4)))
-    entropy = (1 + 0 - 0.25 * math.log2(0.25) - 0.75 * math.log2(0.75)) / 3
-    wanted = {
-        "differ": 2 / 3, "union_top1": 1.0, "best_expert_top1": 2 / 3, "gain": 1 / 3, "entropy": entropy,
-        "mean_weight_0": (0.5 + 1 + 0.25) / 3,
-    }  # fmt: skip
-    assert facts == pytest.approx({f"experts/{name}": number for name, number in wanted.items()}, abs=1e-6)
 
 
 def test_a_first_guess_is_the_likeliest_and_three_are_the_three_likeliest(monkeypatch):

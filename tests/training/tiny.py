@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS, make_head
 from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.start import head_config
@@ -85,6 +86,6 @@ def tiny_head(
     return head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
 
 
-def start(head, cache: FeatureCache, source=None, seed: int = 0, first: int = 0) -> None:
+def start(head, cache: FeatureCache, seed: int = 0, first: int = 0, kinds: Kinds = KINDS) -> None:
     """First weights of a head as its kind gives them, from all texts that are not held out."""
-    KINDS[head.config.kind].start(head, cache.texts(first, len(cache), torch.device("cpu")), seed, source)
+    kinds[head.config.kind].start(head, cache.texts(first, len(cache), torch.device("cpu")), seed)

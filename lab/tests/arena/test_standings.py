@@ -17,10 +17,10 @@ QUESTIONS = [Question(str(number), "math" if number % 2 else "coding", ("x",)) f
 
 
 def bench_of(nodes, faster: float = 1.0) -> dict:
-    """A bench.json of plain decoding, `jakiro`, and a `mcsd` that takes so much less time."""
-    settings = BenchSettings(methods=("autoregressive", "jakiro", "mcsd"), temperatures=(0.0,), nodes=nodes)
+    """A bench.json of plain decoding, `jakiro`, and an `eagle2` that takes so much less time."""
+    settings = BenchSettings(methods=("autoregressive", "jakiro", "eagle2"), temperatures=(0.0,), nodes=nodes)
     runs = list(Bench(ScriptedGenerator(), settings).runs(QUESTIONS))
-    runs = [replace(run, seconds=run.seconds / faster) if run.lane.method == "mcsd" else run for run in runs]
+    runs = [replace(run, seconds=run.seconds / faster) if run.lane.method == "eagle2" else run for run in runs]
     stamp = STAMP | {"head": "small"}
     return {"environment": stamp, "settings": {"max_new_tokens": 5}, "runs": [run.to_dict() for run in runs]}
 
@@ -40,9 +40,9 @@ def test_speeds_stand_against_plain_decoding_and_jakiro(measured):
         for each in standings.speed_standings(raw.read(measured / standings.OWN_SIZE).runs)
         if each.category == OVERALL
     }
-    assert found["mcsd"].speed == pytest.approx(312.5) and found["mcsd"].group.speedup == pytest.approx(3.125)
-    assert found["mcsd"].against_default == pytest.approx(1.25) and found["mcsd"].ahead == 16
-    assert found["mcsd"].against_default_interval == pytest.approx((1.25, 1.25))
+    assert found["eagle2"].speed == pytest.approx(312.5) and found["eagle2"].group.speedup == pytest.approx(3.125)
+    assert found["eagle2"].against_default == pytest.approx(1.25) and found["eagle2"].ahead == 16
+    assert found["eagle2"].against_default_interval == pytest.approx((1.25, 1.25))
     assert (found["jakiro"].against_default, found["jakiro"].ahead) == (1.0, 0)
     assert found["autoregressive"].against_default == pytest.approx(0.4)
     assert found["jakiro"].tau_interval == (2.0, 2.0)
@@ -55,7 +55,7 @@ def test_equal_trees_are_counted_by_size_and_category(measured):
     }
     assert set(found) == {
         (method, nodes, category)
-        for method in ("jakiro", "mcsd")
+        for method in ("jakiro", "eagle2")
         for nodes in (8, 14)
         for category in (OVERALL, "math", "coding")
     }
@@ -67,10 +67,10 @@ def test_equal_trees_are_counted_by_size_and_category(measured):
 def test_an_answer_that_differs_from_plain_decoding_s_is_seen():
     bench = bench_of((8,))
     for run in bench["runs"]:
-        if run["lane"] == "mcsd · 8 nodes" and run["question_id"] == "3":
+        if run["lane"] == "eagle2 · 8 nodes" and run["question_id"] == "3":
             run["token_ids"] = [*run["token_ids"][:-1], 7]
     answers = json.loads(counts.compact(bench))["answers"]
-    assert [row[-1] for row in answers if row[2] == "mcsd"].count(False) == 1
+    assert [row[-1] for row in answers if row[2] == "eagle2"].count(False) == 1
     assert [row[-1] for row in answers if row[2] == "jakiro"].count(False) == 0
     without_plain = bench | {"runs": [run for run in bench["runs"] if run["lane"] != "autoregressive"]}
     assert {row[-1] for row in json.loads(counts.compact(without_plain))["answers"]} == {None}
@@ -81,12 +81,12 @@ def test_a_lead_that_noise_could_have_made_is_none(measured, late):
     runs = raw.read(measured / standings.OWN_SIZE).runs
     uneven = [
         replace(run, seconds=run.seconds * (1.9 if int(run.question_id) in late else 1.0))
-        if run.lane.method == "mcsd"
+        if run.lane.method == "eagle2"
         else run
         for run in runs
     ]
     first = lead(uneven)
-    assert first.first.method == "mcsd" and first.against.method == "jakiro"
+    assert first.first.method == "eagle2" and first.against.method == "jakiro"
     assert bool(first.level) == bool(late)
     assert standings.leads(uneven)[0]["level"] == (["jakiro"] if late else [])
 

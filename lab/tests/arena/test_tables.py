@@ -33,8 +33,8 @@ def test_tables_are_put_between_their_marks_and_name_the_fastest(measured, tmp_p
     write([page], {name: tables.block(name) for name in tables.BLOCKS})
     text = page.read_text(encoding="utf-8")
     assert "old" not in text and text.startswith("Before\n") and text.endswith("\nAfter\n")
-    assert "| `mcsd` | 312.5 | 3.12× [3.12, 3.12] | 1.25× [1.25, 1.25] | 2.00 | 2.0 + 5.0 |" in text
-    assert "Fastest at temperature 0: `mcsd`, 1.25× [1.25, 1.25] as fast as `jakiro`." in text
+    assert "| `eagle2` | 312.5 | 3.12× [3.12, 3.12] | 1.25× [1.25, 1.25] | 2.00 | 2.0 + 5.0 |" in text
+    assert "Fastest at temperature 0: `eagle2`, 1.25× [1.25, 1.25] as fast as `jakiro`." in text
     assert "| `jakiro` | 2.00 [2.00, 2.00] · 50 % | 2.00 [2.00, 2.00] · 50 % |" in text
 
 

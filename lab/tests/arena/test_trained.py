@@ -39,6 +39,15 @@ def measured(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_scores_without_passes_are_refused_in_one_sentence(measured):
+    file = measured / "of-eagle2.json"
+    values = json.loads(file.read_text(encoding="utf-8"))
+    del values["scores"][0]["passes"]
+    file.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"of-eagle2.json has no passes yet; count them with .*lab.arena.passes"):
+        trained.take([measured / "of-jakiro.json", file])
+
+
 def test_differences_are_of_the_same_prompts(measured):
     text = trained.taus(trained.read())
     assert "| τ | T = 0, 8 nodes | T = 0, 14 nodes |" in text

@@ -3,12 +3,12 @@
 import math
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.trigrams import TrigramTable
 from jakiro.engine.costs import DeviceProfile
 from jakiro.methods import PLAIN
-from jakiro.methods.aded import TrigramDrafter
 from lab import KNOWN
 from lab.methods.best import BestDrafter
+from lab.published.aded import TrigramDrafter
+from lab.published.trigrams import TrigramTable
 from tests.support import tiny_generator
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"

@@ -2,8 +2,8 @@
 
 import torch
 
-from jakiro.methods.aded import Guess, candidates_of
 from lab.methods.best import best_path, with_chain
+from lab.published.aded import Guess, candidates_of
 
 
 def tree():

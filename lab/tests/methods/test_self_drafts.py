@@ -112,13 +112,13 @@ def test_two_models_run_mcsd_over_an_exit():
 
 
 def test_a_plan_is_found_by_its_target_and_refused_where_it_does_not_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr("jakiro.system.cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(layer_plan, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr("lab.files.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("lab.files._ASSETS", tmp_path / "shipped")
     assert layer_plan.find_plan("tiny") is None
     drafter = KNOWN["skip"].load(Resources(tiny_target()))
     assert drafter.info["name"] == "layers 0" and drafter.proposers[0].label == "1 of 2 layers"
     plan = LayerPlan((0, 1), {"main/1/greedy": 0.5}, {"target": "tiny"})
-    plan.save(tmp_path / "shipped" / "tiny.json")
+    plan.save(tmp_path / "shipped" / "layers" / "tiny.json")
     assert LayerPlan.load(layer_plan.find_plan("tiny"), 2) == plan
     assert KNOWN["skip"].load(Resources(tiny_target())).head.config.calibration == plan.calibration
     LayerPlan((1,)).save(layer_plan.plan_path("tiny"))

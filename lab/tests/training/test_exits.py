@@ -12,7 +12,8 @@ from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config
 from jakiro.training.trainer import Trainer
-from lab import KNOWN, METHODS
+from lab import KNOWN
+from lab.methods import METHODS
 from tests.support import head_fields
 from tests.support import tiny_head as bound_head
 from tests.support import tiny_target as whole_target

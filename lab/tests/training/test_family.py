@@ -7,10 +7,11 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
-from jakiro.methods.gumiho import METHOD as GUMIHO
-from jakiro.methods.gumiho import SERIAL, staged_drafter
-from jakiro.methods.mcsd import static_drafter
 from jakiro.training.replay import Answer, replay
+from lab import KNOWN
+from lab.published.gumiho.drafting import METHOD as GUMIHO
+from lab.published.gumiho.drafting import SERIAL, staged_drafter
+from lab.published.mcsd import static_drafter
 from lab.training.acceptance import COUNTS, RULES, accepted_shares, pair, write_chart
 from lab.training.hits import Hits, hits_by_source
 from lab.training.shared_nodes import shared_nodes, shared_tails, written_by
@@ -74,7 +75,7 @@ def test_shared_nodes_follow_the_leaves_of_shorter_paths():
 def test_real_nodes_write_the_text_and_shared_ones_another(temperature, tmp_path):
     model, target = tiny_model(), tiny_target()
     sampling = SamplingParams(temperature, seed=5, max_new_tokens=24)
-    drafter = staged_drafter(lucky(tiny_head(target, **head_fields(GUMIHO))))
+    drafter = staged_drafter(lucky(tiny_head(target, known=KNOWN, **head_fields(GUMIHO))))
     tree, changed = TreeConfig(width=6, depth=5, nodes=24), 0
     for answer in answers_of(model, tmp_path, sampling):
         steps = list(replay(drafter, answer, sampling, tree))

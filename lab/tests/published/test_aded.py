@@ -8,9 +8,9 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Committed, Context, TreeLimits
-from jakiro.drafting.trigrams import TrigramTable, fingerprint
-from jakiro.methods import METHODS
-from jakiro.methods.aded import LIVE, TABLE, TrigramDrafter
+from lab import KNOWN
+from lab.published.aded import LIVE, TABLE, TrigramDrafter
+from lab.published.trigrams import TrigramTable, fingerprint
 from tests.support import assert_is_a_tree, tiny_generator
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
@@ -80,12 +80,12 @@ def test_at_temperatures_above_zero_the_target_s_own_noise_ranks_the_candidates(
 
 def test_a_table_of_another_tokenizer_is_refused_and_other_methods_go_on(tmp_path, monkeypatch):
     path = tmp_path / "table.npz"
-    monkeypatch.setattr("jakiro.methods.aded.find_table", lambda name: path)
-    generator = tiny_generator("summed")
+    monkeypatch.setattr("lab.published.aded.find_table", lambda name: path)
+    generator = tiny_generator("summed", methods=KNOWN)
     TrigramTable.empty(10).save(path)
     with pytest.raises(ValueError, match=r"was counted with another tokenizer than .*; count it again"):
         generator.stream(QUESTION, method="aded")
     assert generator.run(QUESTION, SamplingParams(max_new_tokens=4)).token_ids
     tokenizer = generator.tokenizer
     TrigramTable.counted([[1, 2, 3]], len(tokenizer), fingerprint(tokenizer), least_count=1).save(path)
-    assert generator.drafter(METHODS["aded"]).info["name"] == "table"
+    assert generator.drafter(KNOWN["aded"]).info["name"] == "table"

@@ -27,9 +27,9 @@ from jakiro.drafting.base import (
     Proposal,
     Proposer,
     TreeLimits,
-    best_proposal,
 )
 from jakiro.drafting.candidates import Candidates
+from lab.published.host import best_proposal
 
 NUM_KEPT = 8
 NUM_CANDIDATES = 128

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from jakiro.config import SamplingParams
-from jakiro.core.noise import NoiseSource, gumbel_of
+from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
     Committed,
     Context,
@@ -27,10 +27,10 @@ from jakiro.drafting.base import (
     Proposer,
     Resources,
     TreeLimits,
-    best_proposal,
 )
 from jakiro.drafting.candidates import Candidates
-from jakiro.drafting.trigrams import TrigramTable, find_table, fingerprint
+from lab.published.host import best_proposal, gumbel_of
+from lab.published.trigrams import TrigramTable, find_table, fingerprint
 
 TABLE, LIVE = 0, 1
 # A trigram of this answer has the weight of so many in the corpus
@@ -203,7 +203,7 @@ def _load(resources: Resources) -> TrigramDrafter:
     if table.tokenizer != fingerprint(target.tokenizer):
         raise ValueError(
             f"The table {path} was counted with another tokenizer than {target.name}'s; "
-            "count it again with `python -m jakiro trigrams`."
+            "count it again with `python -m lab.published.counting`."
         )
     return TrigramDrafter(table, {"name": path.stem, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()})
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jakiro.heads.gumiho.config import GumihoConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import ResidualBlock
 from jakiro.kernels.linear import Packing, pack_linears
+from lab.published.gumiho.config import GumihoConfig
 
 # Levels that the layers draft, one after the other
 SERIAL = 2

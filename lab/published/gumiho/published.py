@@ -4,8 +4,8 @@ import re
 
 from torch import Tensor
 
-from jakiro.heads.gumiho.config import GumihoConfig
 from jakiro.heads.official import layer_fields, layer_tensors, mlp_tensors
+from lab.published.gumiho.config import GumihoConfig
 
 # MLP, its place in the chain, and the rest of the name
 _NAME = re.compile(r"mlp\.(?:mlp\.)?(\d+)\.(\d+)\.(.+)")

@@ -13,9 +13,9 @@ from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.drafting.parallel import row_proposers
-from jakiro.heads.gumiho import GUMIHO
-from jakiro.heads.gumiho.network import SERIAL
 from jakiro.heads.layers import row_output
+from lab.published.gumiho import GUMIHO
+from lab.published.gumiho.network import SERIAL
 
 MLPS = 3
 
@@ -83,4 +83,5 @@ METHOD = head_method(
     paper="2503.10135",
     proposers=proposers_of(MLPS),
     trains={"num_mlps": MLPS},
+    kind=GUMIHO,
 )

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jakiro.system import atomic_file, own_or_shipped, own_path
+from jakiro.system import atomic_file
+from lab.files import own_or_ours, own_path
 
 MOST_SUCCESSORS = 12
 LEAST_COUNT = 2
@@ -146,5 +147,5 @@ def table_path(target_name: str) -> Path:
 
 
 def find_table(target_name: str) -> Path | None:
-    """The table that was counted for a target: the user's own, else the shipped one; None where there is none."""
-    return own_or_shipped(table_path(target_name))
+    """The table that was counted for a target: the user's own, else the lab's; None where there is none."""
+    return own_or_ours(table_path(target_name))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jakiro.drafting.trigrams import TrigramTable, find_table, table_path
+from lab.published.trigrams import TrigramTable, find_table, table_path
 
 TEXTS = [[1, 2, 3, 1, 2, 4, 1, 2, 3], [1, 2, 5], [1, 2, 5], [7, 8, 9], [9, 9]]
 
@@ -56,8 +56,8 @@ def test_a_damaged_table_is_one_sentence(tmp_path, damage):
 
 @pytest.mark.anywhere
 def test_the_user_s_own_table_comes_before_the_shipped_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("jakiro.system.cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr("jakiro.system.assets_folder", lambda: tmp_path / "assets")
+    monkeypatch.setattr("lab.files.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("lab.files._ASSETS", tmp_path / "assets")
     assert find_table("some/target") is None
     shipped = tmp_path / "assets" / "trigrams" / "some-target.npz"
     for path in (shipped, table_path("some/target")):

@@ -8,11 +8,25 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import TreeLimits
-from jakiro.methods.mcsd import StaticGrower, drafted_mask, shape_for, static_drafter
-from jakiro.methods.mcsd_improved import stopping_drafter
-from jakiro.methods.recycling import rank_tree
-from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
+from jakiro.drafting.base import Resources, TreeLimits
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.model_head import ModelHead
+from jakiro.target.model import TargetModel
+from lab import KNOWN
+from lab.published.mcsd import StaticGrower, drafted_mask, shape_for, static_drafter
+from lab.published.mcsd_improved import stopping_drafter
+from tests.support import (
+    DEVICE,
+    HEADS,
+    HIDDEN_SIZE,
+    TREE,
+    assert_is_a_tree,
+    byte_tokenizer,
+    prompt_of,
+    tiny_head,
+    tiny_model,
+    tiny_target,
+)
 
 Q = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05])
 SEEDS = 4000
@@ -89,7 +103,16 @@ def test_of_the_shapes_that_visitors_ask_for_few_are_remembered():
         shape = shape_for(8, 4, nodes)
         if shape:
             drafted_mask(shape, torch.device("cpu"))
-    for width in range(1, 9):
-        for depth in range(1, 17):
-            rank_tree(depth, width, torch.device("cpu"))
-    assert all(each.cache_info().currsize <= 64 for each in (shape_for, drafted_mask, rank_tree))
+    assert all(each.cache_info().currsize <= 64 for each in (shape_for, drafted_mask))
+
+
+def test_a_small_model_drafts_static_trees():
+    target = tiny_target()
+    small = ModelHead(
+        TargetModel(tiny_model(3, hidden_size=32, layers=1), byte_tokenizer(), "small"), target.vocab_size
+    )
+    generator = JakiroGenerator(Resources(target, small, {"name": "small"}), methods=KNOWN)
+    for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(1.0, seed=4, max_new_tokens=16)):
+        plain, trace = (generator.run("Why?", sampling, name, TREE) for name in ("autoregressive", "mcsd"))
+        assert trace.token_ids == plain.token_ids
+        assert any(len(step.nodes) > 1 for step in trace.steps)

@@ -1,0 +1,87 @@
+"""Passes of a head in the mean step, one after the other: `python -m lab.arena.passes NUMBERS --head HEAD`.
+
+NUMBERS is what `evaluate --out` wrote for that head; its answers are replayed once more, and each of its scores over
+all prompts gets `passes`, which `lab.arena.trained --scores` reads.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from jakiro.cli.loading import set_up
+from jakiro.cli.options import Prompts, Target, Threads, argument, option
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Proposal
+from jakiro.drafting.growing import TreeGrower
+from jakiro.drafting.heads import HeadDrafter
+from jakiro.heads.checkpoint import load_head
+from jakiro.prompts import load_questions
+from jakiro.system import errors_as_one_sentence, write_atomically
+from jakiro.training.bound import BoundHead
+from jakiro.training.evaluate import ALL
+from jakiro.training.replay import Answer, replay
+from jakiro.zoo import table as zoo
+from lab import KNOWN
+
+
+def mean_passes(
+    drafter: HeadDrafter, answers: Sequence[Answer], sampling: SamplingParams, tree: TreeConfig
+) -> float | None:
+    """Passes that follow one another in the mean step along written answers; None without steps."""
+    counts: list[int] = []
+
+    def growing(*given) -> TreeGrower:
+        grower = drafter.grower(*given)
+        grow = grower.grow
+
+        def counted() -> Proposal:
+            proposal = grow()
+            counts.append(len(grower.outputs))
+            return proposal
+
+        grower.grow = counted
+        return grower
+
+    watched = replace(drafter, grower=growing)
+    for answer in answers:
+        for _ in replay(watched, answer, sampling, tree):
+            pass
+    return sum(counts) / len(counts) if counts else None
+
+
+def count(
+    numbers: Annotated[Path, argument("What evaluate --out wrote; its scores over all prompts get their passes.")],
+    head: Annotated[str, option("The head that was measured: a known name, a folder, or a Hub id.")],
+    target: Target = None,
+    prompts: Prompts = None,
+    answers: Annotated[str | None, option("Folder of written answers, as of evaluate.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Count a head's passes along the answers that it was measured on."""
+    set_up(threads)
+    found = json.loads(numbers.read_text(encoding="utf-8"))
+    settings, names = found["settings"], zoo.resolve(target, head)
+    dtype = getattr(torch, settings["dtype"])
+    draft_head = load_head(names.head_folder(), dtype=dtype, kinds=KNOWN.kinds)
+    bound = BoundHead.read(draft_head, names.target_name, torch.device("cpu"), dtype)
+    draft_head.pack(settings["draft_precision"])
+    folder, drafter = bound.answers(16, answers), KNOWN.drafter_of(draft_head)
+    questions = load_questions(prompts, settings["prompts"])
+    given = {name: settings[name] for name in ("seed", "max_new_tokens")}
+    shape = {name: settings[name] for name in ("width", "depth", "contrastive")}
+    for score in found["scores"]:
+        if score["category"] == ALL:
+            sampling = SamplingParams(score["temperature"], **given)
+            tree = TreeConfig(nodes=score["nodes"], **shape)
+            score["passes"] = mean_passes(drafter, folder.answers(questions, sampling), sampling, tree)
+    write_atomically(numbers, json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    with errors_as_one_sentence():
+        typer.run(count)

@@ -1,0 +1,57 @@
+"""What follows each pair of tokens in a corpus, counted for drafting with `aded`.
+
+python -m lab.published.counting CORPUS… [--target NAME] [--out FILE]
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jakiro.system import errors_as_one_sentence
+from jakiro.training.corpus import read_corpus
+from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
+from lab.published.trigrams import TrigramTable, fingerprint, table_path
+
+
+def count_trigrams(corpora: Sequence[Path], target: str | None, out: Path | None) -> tuple[TrigramTable, Path]:
+    """Counts trigrams and writes their table.
+
+    Args:
+        corpora: corpus files, or folders that hold them.
+        target: a known name, a folder or a Hub id; None is the default.
+        out: the file; None is where the target's drafts look for it.
+
+    Returns:
+        The table, and where it was written.
+    """
+    name = target or zoo.DEFAULT_TARGET
+    tokenizer = weights.load_tokenizer(target)
+    texts = [row.ids for row in read_corpus(corpora)]
+    manifest = {"target": name, "texts": len(texts), "tokens": sum(map(len, texts))}
+    counted = TrigramTable.counted(texts, len(tokenizer), fingerprint(tokenizer), manifest=manifest)
+    path = out or table_path(name)
+    counted.save(path)
+    return counted, path
+
+
+def main(
+    corpora: Annotated[list[Path], typer.Argument(help="Corpus files (*.jsonl.gz) or folders that hold them.")],
+    target: Annotated[str | None, typer.Option(help="Whose tokens they are; the default one if not given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; without it, where the target's drafts look for it.")
+    ] = None,
+) -> None:
+    """Count what follows each pair of tokens in a corpus, to draft from."""
+    table, path = count_trigrams(corpora, target, out)
+    size = path.stat().st_size / 1e6
+    typer.echo(
+        f"Counted {len(table.token_ids)} trigrams after {len(table.pairs)} pairs; wrote {size:.2f} MB to {path}."
+    )
+
+
+if __name__ == "__main__":
+    with errors_as_one_sentence():
+        typer.run(main)

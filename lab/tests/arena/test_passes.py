@@ -1,0 +1,51 @@
+"""A head's passes are counted along written answers."""
+
+import json
+
+import pytest
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.heads.checkpoint import save_head
+from jakiro.training.evaluate import EvaluateConfig, evaluate
+from lab import KNOWN
+from lab.arena.passes import count, mean_passes
+from tests.support import ALL_HEADS, head_fields, save_target, tiny_head, tiny_model, tiny_target
+from tests.training.test_evaluation import answers_of, model  # noqa: F401
+
+
+@pytest.fixture
+def target():
+    return tiny_target()
+
+
+@pytest.mark.parametrize(
+    ("trains", "passes"),
+    [
+        (ALL_HEADS["summed"], 3),
+        (ALL_HEADS["decoupled"], 4),
+        (head_fields(KNOWN["eagle2"]), 4),
+        (head_fields(KNOWN["gumiho"]), 3),
+        (head_fields(KNOWN["parallelspec"]), 1),
+        (head_fields(KNOWN["medusa"]), 1),
+    ],
+)
+def test_passes_that_follow_one_another_are_counted(model, target, tmp_path, trains, passes):  # noqa: F811
+    """A tree that holds all candidates of four levels; the contrastive branch gives the last one without a pass."""
+    head = tiny_head(target, known=KNOWN, **trains)
+    sampling, whole = SamplingParams(max_new_tokens=12), TreeConfig(width=2, depth=4, nodes=64)
+    answers = answers_of(model, tmp_path, sampling)
+    assert mean_passes(KNOWN.drafter_of(head), answers, sampling, whole) == passes
+
+
+def test_the_command_adds_passes_to_what_evaluate_wrote(tmp_path):
+    save_target(tmp_path / "target", tiny_model())
+    save_head(tiny_head(tiny_target()), tmp_path / "head")
+    names = {"head": str(tmp_path / "head"), "target": str(tmp_path / "target"), "answers": str(tmp_path / "answers")}
+    given = {"limit": 2, "max_new_tokens": 8, "temperatures": (0.0,), "nodes": (2, 8)}
+    numbers = tmp_path / "numbers.json"
+    numbers.write_text(evaluate(EvaluateConfig(**names, **given, dtype="float32")).to_json(), encoding="utf-8")
+    before = json.loads(numbers.read_text(encoding="utf-8"))
+    count(numbers, **names)
+    after = json.loads(numbers.read_text(encoding="utf-8"))
+    passes = [score.pop("passes") for score in after["scores"] if score["category"] == "all"]
+    assert after == before and len(passes) == 2 and 1 == passes[0] < passes[1] <= 4
