@@ -7,8 +7,7 @@ import pytest
 
 from app.words import page as words
 from app.words.lesson import BROWSER as LESSON_WORDS
-from tests.app.conftest import ask, served, wait_until_finished
-from tests.app.fake import FakeGenerator, default_answer
+from tests.app.conftest import ask, served_slow, wait_until_finished
 
 pytestmark = [pytest.mark.browser]
 TURNS = "Jakiro.moves.state.turns.map(run => [run.question, run.finished])"
@@ -17,10 +16,8 @@ GROWN = "count => Jakiro.lane()?.tokens.length > count && Jakiro.moves.state.run
 
 @pytest.fixture(scope="module")
 def slow():
-    """A page whose answers last longer than any test that does not stop them."""
-    generator = FakeGenerator(default_answer() * 4, pace=10.0)
-    with served(lambda: generator) as (blocks, address):
-        yield generator, blocks, address
+    with served_slow() as page:
+        yield page
 
 
 @pytest.fixture
@@ -124,7 +121,7 @@ def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab, slow, monkeypa
     texts = tab.evaluate(
         "Object.values(Jakiro.moves.state.run.lanes).map(lane => Jakiro.textOf(lane, lane.tokens.length))"
     )
-    whole = b"".join(default_answer() * 4).decode()
+    whole = b"".join(slow[0].pieces).decode()
     assert all(text and whole.startswith(text.rstrip("�")) for text in texts)
 
 
