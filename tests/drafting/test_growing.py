@@ -179,18 +179,6 @@ def test_of_a_prompt_of_many_rows_the_last_one_alone_is_read_with_the_tree(packe
     assert_same_proposals(*found)
 
 
-@pytest.mark.parametrize("scale", [30.0, 1e3, 1e6])
-@pytest.mark.parametrize("name", HEADS)
-def test_a_one_hot_draft_never_breaks_a_tree(target, name, scale):
-    head = tiny_head(target, **HEADS[name])
-    head.output_weight = head.output_weight * scale
-    for sampling in (SamplingParams(), SamplingParams(1.0, seed=2)):
-        for config in (TreeConfig(8, 6, 24), TreeConfig(4, 5, 48), TreeConfig(10, 2, 12), TreeConfig(1, 7, 5)):
-            tree = grown(head, config, sampling)
-            assert_is_a_tree(tree)
-            assert tree.num_nodes == min(config.nodes, 1 + candidates(config, head.config.contrastive, 90))
-
-
 @torch.no_grad()
 def outputs_along(head, tokens, experts):
     """The head's output at the root and after each drafted token, every row recomputed in one causal pass.

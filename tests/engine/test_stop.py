@@ -77,12 +77,3 @@ def test_an_answer_ends_at_the_first_stop_token_stop_text_or_limit(stops, commit
     assert growing.take(committed) == own and growing.num_tokens == len(own)
     assert (growing.text(), growing.end_reason) == (text, reason)
     assert growing.text() == ""
-
-
-@pytest.mark.parametrize("stops", [(), ("never",)])
-def test_half_a_character_waits_for_the_token_that_completes_it(stops):
-    growing, ids = answer(stops), ids_of("aé")
-    growing.take(ids[:2])
-    assert growing.text() == "a"
-    growing.take(ids[2:])
-    assert growing.text() == "é"
