@@ -22,9 +22,8 @@ from tests.support import save_pair
 
 
 @pytest.fixture
-def pair(tmp_path, monkeypatch):
+def pair(own_cache, tmp_path):
     """Folders of a tiny target and a head that belongs to it."""
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     save_pair(tmp_path)
     return tmp_path
 
@@ -42,9 +41,8 @@ def test_a_good_pair_is_described(pair):
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
 
 
-def test_a_cache_that_takes_nothing_is_not_called_good(tmp_path, monkeypatch, capsys):
+def test_a_cache_that_takes_nothing_is_not_called_good(own_cache, tmp_path, capsys):
     (tmp_path / "cache").write_text("")
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     code, out = run(capsys, "doctor")
     assert code == 1
     assert re.search(r"problem cache: .*cannot be written: .*; a file stands where .*JAKIRO_CACHE\.", out)

@@ -11,14 +11,13 @@ from jakiro.drafting.heads import HeadSession
 from jakiro.graphs.cache import columns_for
 from jakiro.graphs.slot import MOST_DRAFT_ROWS, MOST_NODES
 from jakiro.methods import DEFAULT, METHODS, PLAIN
-from tests.engine.test_meta_device import SAMPLINGS
 from tests.graphs.static import (
     SMALL_COLUMNS,
     shape_of,
     static_generator,
     static_scripted_generator,
 )
-from tests.support import HEADS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
+from tests.support import HEADS, SAMPLINGS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
 
 pytestmark = pytest.mark.usefixtures("without_compiled_functions")
 

@@ -21,8 +21,7 @@ echo library > "$2"
 
 
 @pytest.fixture
-def compiler(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+def compiler(own_cache, tmp_path):
     path = tmp_path / "cc"
     path.write_text(COMPILER)
     path.chmod(0o755)

@@ -20,17 +20,16 @@ from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.core.verify import verify
 from jakiro.drafting.growing import Experts
 from jakiro.kernels.compiled import library as compiled_library
-from jakiro.kernels.compiled.library import library, why_not
+from jakiro.kernels.compiled.library import library
 from jakiro.kernels.compiled.linear import CompiledInt8Linear, NativeLinear
 from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens
 from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.system import is_out_of_memory
 from jakiro.target.model import TargetModel
-from tests.support import DEVICE, byte_tokenizer, tree_of
+from tests import needs
+from tests.support import byte_tokenizer, tree_of
 
-pytestmark = pytest.mark.skipif(
-    DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
-)
+pytestmark = needs.compiled_functions
 
 PROMPT = 37
 

@@ -11,12 +11,10 @@ import pytest
 
 from jakiro.kernels.compiled import building
 from jakiro.kernels.compiled.building import compilers
-from jakiro.kernels.compiled.library import give_threads, library, why_not
-from tests.support import DEVICE
+from jakiro.kernels.compiled.library import give_threads
+from tests import needs
 
-pytestmark = pytest.mark.skipif(
-    DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
-)
+pytestmark = needs.compiled_functions
 
 ANSWERS = """
 import ctypes, json

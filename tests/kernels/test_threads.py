@@ -6,12 +6,10 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams
-from jakiro.kernels.compiled.library import library, why_not
-from tests.support import DEVICE, TREE, tiny_generator
+from tests import needs
+from tests.support import TREE, tiny_generator
 
-pytestmark = pytest.mark.skipif(
-    DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
-)
+pytestmark = needs.compiled_functions
 
 
 @pytest.mark.parametrize("method", ["autoregressive", "jakiro"])

@@ -70,9 +70,8 @@ def first(target_folder, corpus_folder, tmp_path_factory):
 
 @pytest.mark.parametrize("method", [method.name for method in with_own_head()])
 def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
-    method, first, target_folder, corpus_folder, tmp_path, monkeypatch
+    own_cache, method, first, target_folder, corpus_folder, tmp_path
 ):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN[:4], *TRAIN[6:8]]
     folders = ("--work", tmp_path / "own", "--features", first / "work" / "features")
     result = invoke(*arguments, *folders, "--method", method, "--init", first / "head")
@@ -108,9 +107,8 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
 
 
 def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(
-    first, target_folder, corpus_folder, tmp_path, monkeypatch
+    own_cache, first, target_folder, corpus_folder, tmp_path
 ):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     out = shutil.copytree(first / "head", tmp_path / "head")
     trained, weights = json.loads((out / "config.json").read_text()), (out / "head.safetensors").read_bytes()
     config = CalibrateConfig(str(out), (str(corpus_folder),), target=str(target_folder), texts=3, max_new_tokens=6)
@@ -128,8 +126,7 @@ def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(
     calibrate(replace(config, unread=True))
 
 
-def test_an_eagle3_head_is_calibrated(target_folder, corpus_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+def test_an_eagle3_head_is_calibrated(own_cache, target_folder, corpus_folder, tmp_path):
     target, folder = byte_target(num_layers=5), tmp_path / "head"
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "expert_intermediate_size": 16}
     config = Eagle3Config(vocab_size=target.config.vocab_size, num_states=1, **sizes)

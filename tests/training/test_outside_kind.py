@@ -16,10 +16,9 @@ OUTSIDE = ("--methods-from", "straight")
 
 
 @pytest.fixture
-def straight(monkeypatch, tmp_path):
+def straight(own_cache, monkeypatch):
     """The kind's method, as `--methods-from straight` gives it."""
     monkeypatch.syspath_prepend(str(DOCS))
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     yield methods_from(["straight"])[0]
     sys.modules.pop("straight")
 

@@ -21,10 +21,9 @@ from jakiro.zoo import table as zoo
 
 
 @pytest.fixture
-def empty_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+def empty_cache(own_cache, monkeypatch):
     monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda name: None)
-    return tmp_path / "cache"
+    return own_cache
 
 
 def written(folder, name=zoo.DEFAULT_TARGET):

@@ -82,14 +82,8 @@ def logits(model: torch.nn.Module, length: int = 200) -> torch.Tensor:
         return model(input_ids=ids).logits
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.mark.parametrize("named", ["file", "folder"])
-def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, cache, tmp_path, caplog):
+def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, own_cache, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     (tmp_path / "models").mkdir()
     written = tiny_model()
@@ -99,7 +93,7 @@ def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, cache, tmp_p
         model, tokenizer, sha256 = load_target(name, dtype="float32")
     # Config and tokenizer, which a target in its own bits needs alone; then all of it, for transformers
     assert len([line for line in caplog.messages if "Converting tiny-" in line]) == 2
-    described, _ = sorted((cache / "models").iterdir(), key=lambda folder: not folder.name.endswith("-tokenizer"))
+    described, _ = sorted((own_cache / "models").iterdir(), key=lambda folder: not folder.name.endswith("-tokenizer"))
     assert not list(described.glob("*.safetensors")) and sha256 == weights.weights_sha256(
         tmp_path / "models" / "tiny.gguf"
     )
@@ -130,12 +124,12 @@ def test_every_architecture_is_the_same_model(name, tmp_path):
     ],
 )
 def test_a_matrix_that_is_missing_unknown_or_of_another_shape_is_named_and_nothing_is_made_up(
-    name, tensor, sentence, cache, tmp_path
+    name, tensor, sentence, own_cache, tmp_path
 ):
     write_gguf(tmp_path / "odd.gguf", tiny_model(), tensors={name: tensor})
     with pytest.raises(ValueError, match=rf"odd\.gguf .*{sentence}\.$"):
         load_config(str(tmp_path / "odd.gguf"))
-    assert not list((cache / "models").glob("odd*"))
+    assert not list((own_cache / "models").glob("odd*"))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +152,7 @@ def test_a_matrix_that_is_missing_unknown_or_of_another_shape_is_named_and_nothi
         ({"general.type": "adapter"}, "it holds no model but: adapter"),
     ],
 )  # fmt: skip
-def test_a_key_that_changes_the_model_is_read_or_named(keys, sentence, cache, tmp_path):
+def test_a_key_that_changes_the_model_is_read_or_named(keys, sentence, own_cache, tmp_path):
     write_gguf(tmp_path / "model.gguf", tiny_model(), keys=keys)
     with pytest.raises(ValueError, match=rf"model\.gguf cannot be read: .*{sentence}"):
         load_config(str(tmp_path / "model.gguf"))
@@ -184,7 +178,7 @@ def test_every_id_that_ends_a_turn_is_read(tmp_path):
     assert stop_ids(stock_model(read, torch.float32), byte_tokenizer()) == {256, 257, 258}
 
 
-def test_an_architecture_that_cannot_be_read_is_one_sentence(cache, tmp_path):
+def test_an_architecture_that_cannot_be_read_is_one_sentence(own_cache, tmp_path):
     write_gguf(tmp_path / "odd.gguf", tiny_model(), architecture="oddity")
     with pytest.raises(ValueError, match=r"odd\.gguf cannot be read: its architecture oddity is not among"):
         load_config(str(tmp_path / "odd.gguf"))

@@ -40,8 +40,7 @@ def test_a_model_that_cannot_be_fetched_is_one_sentence(monkeypatch):
         zoo.resolve(head="a/b")
 
 
-def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(monkeypatch, tmp_path):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(own_cache, tmp_path):
     tensors = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.ones(4, dtype=torch.bfloat16)}
     for name in ("one", "two", "other"):
         (tmp_path / name).mkdir()
@@ -57,8 +56,7 @@ def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(monkeypat
 
 
 @pytest.mark.parametrize("damage", ["", '{"sha256": "5f', "[]", "{}"])
-def test_a_half_written_hash_is_computed_anew_with_a_sentence(damage, monkeypatch, tmp_path, caplog):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+def test_a_half_written_hash_is_computed_anew_with_a_sentence(own_cache, damage, tmp_path, caplog):
     save_file({"a": torch.ones(4)}, tmp_path / "model.safetensors")
     digest = weights.weights_sha256(tmp_path)
     (kept,) = (tmp_path / "cache" / "hashes").iterdir()
