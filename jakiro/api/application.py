@@ -26,7 +26,7 @@ from jakiro.api.arriving import Event
 from jakiro.api.refusal import Refusal
 from jakiro.api.reply import Reply
 from jakiro.api.request import Wish, read_chat, read_text
-from jakiro.config import shortened
+from jakiro.config import require, shortened
 
 PATHS = ("/models", "/chat/completions", "/completions")
 MOST_BYTES = 512 * 1024
@@ -66,13 +66,17 @@ def read_keys(given: str | None) -> tuple[str, ...]:
     """API keys: what was given, or the lines of the file that it names; none for nothing.
 
     Raises:
-        ValueError: the file holds none.
+        ValueError: the file holds none, or what looks like a file's name is none.
     """
     if not given:
         return ()
-    lines = Path(given).read_text(encoding="utf-8").split() if Path(given).is_file() else [given]
-    if not lines:
-        raise ValueError(f"The file {given} holds no API key; write one on each line.")
+    path = Path(given)
+    # A key may have slashes, too; a mistyped file's folder is there
+    named = given.startswith((".", "~")) or path.suffix == ".txt" or (len(path.parts) > 2 and path.parent.is_dir())
+    require(path.is_file() or not named, f"There is no file {given} with API keys; correct its path.")
+    # Windows' editors begin a file with a mark, which would be part of the first key
+    lines = path.read_text(encoding="utf-8-sig").split() if path.is_file() else [given]
+    require(bool(lines), f"The file {given} holds no API key; write one on each line.")
     return tuple(lines)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jakiro.api.application import read_keys
 from jakiro.api.refusal import Refusal
 from jakiro.api.request import SAMPLED, ChatBody, TextBody, read_chat, read_text
 from tests.api.served import ASKED, PATIENCE, Gated, served, wait_until
@@ -167,6 +168,19 @@ def test_a_key_opens_the_interface_in_either_header_and_under_any_name(locked):
         assert httpx.get(f"{locked}/models", headers=headers | {"host": "llm.example.org"}).status_code == 200
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=locked, api_key="open", max_retries=0).models.list()
+
+
+def test_keys_are_given_or_stand_in_a_file_whose_name_is_no_key(tmp_path):
+    assert read_keys(None) == () and read_keys("AbC/d+e=") == ("AbC/d+e=",)
+    file = tmp_path / "keys"
+    file.write_text("\ufeffone\ntwo\n", encoding="utf-8")
+    assert read_keys(str(file)) == ("one", "two")
+    for missing in (tmp_path / "keyz", "./keys", "keyz.txt"):
+        with pytest.raises(ValueError, match=r"^There is no file \S+ with API keys; correct its path\.$"):
+            read_keys(str(missing))
+    file.write_text("\n")
+    with pytest.raises(ValueError, match=r"holds no API key; write one on each line\.$"):
+        read_keys(str(file))
 
 
 def test_prompt_caches_belong_to_a_key_and_its_name_for_them(address, locked, gated):
