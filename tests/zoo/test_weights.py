@@ -73,12 +73,19 @@ def refused_by_the_hub(kind, status):
     return kind(f"{status} Client Error.", response=response)
 
 
+def raising(cause):
+    def unreachable(*arguments, **options):
+        raise OSError("something long.\nAnd more.") from cause
+
+    return unreachable
+
+
 @pytest.mark.parametrize(
     ("cause", "words"),
     [
         (
             refused_by_the_hub(GatedRepoError, 403),
-            "it is gated; ask for access on https://huggingface.co/meta-llama/Llama-2-7b-chat-hf",
+            "it is gated; ask for access on https://huggingface.co/meta-llama/Ll",
         ),
         (refused_by_the_hub(RepositoryNotFoundError, 404), "the Hugging Face Hub has no such model, or it is private"),
         (refused_by_the_hub(HfHubHTTPError, 401), "the Hugging Face Hub rejects the token; correct HF_TOKEN, or"),
@@ -86,10 +93,7 @@ def refused_by_the_hub(kind, status):
     ids=["gated", "missing", "token"],
 )
 def test_gated_and_missing_models_say_how_to_obtain_them(cause, words, monkeypatch):
-    def unreachable(*arguments, **options):
-        raise OSError("something long.\nAnd more.") from cause
-
-    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", unreachable)
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", raising(cause))
     with pytest.raises(ValueError) as caught:
         load_parts(LoadOptions("llama2-chat-7b", "none", "cpu", "float32"))
     assert words in str(caught.value) and "“hf auth login”" in str(caught.value) and "\n" not in str(caught.value)
@@ -111,10 +115,9 @@ def test_a_revision_reaches_the_hub_and_a_wrong_one_is_named(monkeypatch):
 
 
 def test_offline_by_choice_is_said(monkeypatch):
-    def missing(*arguments, **options):
-        raise OSError("We couldn't reach it.") from LocalEntryNotFoundError("Not in the cache.")
-
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", missing)
+    monkeypatch.setattr(
+        "transformers.AutoConfig.from_pretrained", raising(LocalEntryNotFoundError("Not in the cache."))
+    )
     with pytest.raises(ValueError, match="aren't in the local cache, and HF_HUB_OFFLINE forbids downloading them"):
         weights.load_config("a/b")
