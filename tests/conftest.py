@@ -30,6 +30,14 @@ def scripted():
     return scripted_generator()
 
 
+@pytest.fixture(scope="session")
+def both_passes():
+    """By head: passes that grow with the text, compiled where they can be, and passes at fixed addresses."""
+    from tests.graphs.static import static_generator
+
+    return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3", "dflash")}
+
+
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     """The folder of a cache that is the test's own."""

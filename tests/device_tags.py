@@ -6,6 +6,9 @@ what makes the host wait is refused too: reading values, and copies between the 
 """
 
 import copy
+import functools
+import gc
+import inspect
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -185,7 +188,10 @@ class Event:
 
 
 def pretended(monkeypatch) -> DeviceTags:
-    """The mode, with torch.cuda's functions in its place."""
+    """The mode, with torch.cuda's functions in its place; tables of an earlier mode's device are made anew."""
+    for each in gc.get_objects():
+        if type(each) is functools._lru_cache_wrapper and "device" in inspect.signature(each).parameters:
+            each.cache_clear()
     FakeCuda(monkeypatch)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **more: True)

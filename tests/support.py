@@ -263,13 +263,16 @@ def tiny_generator(
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
     """A tiny target with one of `ALL_HEADS`, or without a head, and these methods."""
-    target = tiny_target(seed, dtype, numerics)
+    return JakiroGenerator(tiny_resources(tiny_target(seed, dtype, numerics), head, methods), methods=methods)
+
+
+def tiny_resources(target: TargetModel, head: str | None, methods: Methods) -> Resources:
+    """A tiny target with one of `ALL_HEADS`, or without a head."""
     if head is None:
-        return JakiroGenerator(Resources(target), methods=methods)
+        return Resources(target)
     target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()))
     info = {"name": f"tiny {head}", "sha256": "1" * 64}
-    resources = Resources(target, tiny_head(target, **ALL_HEADS[head]), info, further_heads(target, methods))
-    return JakiroGenerator(resources, methods=methods)
+    return Resources(target, tiny_head(target, **ALL_HEADS[head]), info, further_heads(target, methods))
 
 
 def scripted_generator(

@@ -6,7 +6,6 @@ import torch
 from jakiro.config import ALTERNATIVES, Grammar, SamplingParams
 from jakiro.methods import METHODS
 from jakiro.trace import Ranked, Scored, Trace
-from tests.graphs.static import static_generator
 from tests.support import DEVICE, head_for, prompt_ids, tiny_generator, tiny_model
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
@@ -30,13 +29,6 @@ def stock_logits(token_ids: list[int], bias: dict[int, float]) -> torch.Tensor:
     return logits
 
 
-@pytest.fixture(scope="module")
-def generators():
-    """Passes that grow with the text, compiled where they can be, and passes at fixed addresses."""
-    made = (tiny_generator, static_generator)
-    return {head: [make(head) for make in made] for head in ("summed", "eagle3", "dflash")}
-
-
 def places(trace: Trace) -> list[Ranked]:
     return [*trace.header.first_alternatives, *(each for step in trace.steps for each in step.alternatives)]
 
@@ -44,13 +36,13 @@ def places(trace: Trace) -> list[Ranked]:
 @pytest.mark.parametrize("temperature", [0, 0.7, 1])
 @pytest.mark.parametrize("method", WAYS)
 def test_logprobs_are_a_stock_models_own_and_alternatives_those_at_the_temperature_after_the_rules(
-    generators, method, temperature
+    both_passes, method, temperature
 ):
     bias = {65: 5.0, 70: -4.0}
     sampling = SamplingParams(
         temperature, 0.9, seed=5, max_new_tokens=24, logprobs=COUNT, logit_bias=bias, record_alternatives=True
     )
-    for generator in generators[head_for(method)]:
+    for generator in both_passes[head_for(method)]:
         trace = generator.run(QUESTION, sampling, method=method)
         own = stock_logits(trace.token_ids, {}).log_softmax(-1)
         after = stock_logits(trace.token_ids, bias).div(temperature or 1).log_softmax(-1)

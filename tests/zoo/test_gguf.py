@@ -5,20 +5,17 @@ import logging
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from jakiro.target.families import stop_ids
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from jakiro.zoo.gguf_model import read_gguf_model, stock_model
 from jakiro.zoo.weights import load_config, load_target
-from tests.gguf_files import write_gguf
+from tests.gguf_files import random_model, write_gguf
 from tests.support import byte_tokenizer, tiny_model
 
 SIZES = {
-    "vocab_size": 260, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.15, "bos_token_id": None,
-    "eos_token_id": 256, "pad_token_id": None,
+    "intermediate_size": 96, "num_hidden_layers": 4, "max_position_embeddings": 256, "initializer_range": 0.15,
 }  # fmt: skip
 WINDOW = {"sliding_window": 8}
 LONG = {
@@ -66,16 +63,6 @@ MODELS = {
 }  # fmt: skip
 
 
-def random_model(name: str, **more) -> torch.nn.Module:
-    """A model of another library whose every number is random, norms too."""
-    model_type, settings = MODELS[name]
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **SIZES | settings | more)).eval()
-    for parameter in model.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    return model
-
-
 def logits(model: torch.nn.Module, length: int = 200) -> torch.Tensor:
     ids = torch.randint(0, 256, (1, length), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
@@ -106,7 +93,8 @@ def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, own_cache, t
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_architecture_is_the_same_model(name, tmp_path):
-    model = random_model(name)
+    model_type, settings = MODELS[name]
+    model = random_model(model_type, 0.1, **SIZES | settings)
     read = stock_model(read_gguf_model(write_gguf(tmp_path / "model.gguf", model)), torch.float32)
     for key, tensor in model.state_dict().items():
         torch.testing.assert_close(read.state_dict()[key], tensor, msg=key)

@@ -1,6 +1,7 @@
 """A target's weights by its name: the expected ones, their hash, and one clear sentence where nothing is found."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,21 +19,17 @@ from jakiro.zoo import weights
 from jakiro.zoo.loading import LoadOptions, load_parts
 
 
+def raising(cause):
+    def unreachable(*arguments, **options):
+        raise OSError("We couldn't reach it.\nSecond line. Third sentence.") from cause
+
+    return unreachable
+
+
 def test_a_model_that_cannot_be_fetched_is_one_sentence(monkeypatch):
-    import huggingface_hub
-    import transformers
-
-    def offline(*args, **kwargs):
-        raise LocalEntryNotFoundError("An error happened while trying to locate the file.\nSecond line.")
-
-    def offline_in_words_of_transformers(*args, **kwargs):
-        try:
-            offline()
-        except LocalEntryNotFoundError as error:
-            raise OSError("We couldn't reach it.\nSecond line. Third sentence.") from error
-
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", offline_in_words_of_transformers)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
+    offline = LocalEntryNotFoundError("An error happened while trying to locate the file.\nSecond line.")
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", raising(offline))
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", Mock(side_effect=offline))
     unreachable = "could not be loaded: there is no such folder here, the Hugging Face Hub can't be reached, .*\\.$"
     with pytest.raises(ValueError, match=f"^The target model a/b {unreachable}"):
         weights.load_tokenizer("a/b")
@@ -71,13 +68,6 @@ def refused_by_the_hub(kind, status):
     """The Hub's own error, as its client raises it for an answer with this status."""
     response = SimpleNamespace(headers={}, status_code=status, request=None)
     return kind(f"{status} Client Error.", response=response)
-
-
-def raising(cause):
-    def unreachable(*arguments, **options):
-        raise OSError("something long.\nAnd more.") from cause
-
-    return unreachable
 
 
 @pytest.mark.parametrize(
