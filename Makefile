@@ -72,7 +72,7 @@ bench-recorded: $(VENV)/.requirements
 	mkdir -p assets/benchmark
 	cp runs/benchmark/bench.json assets/benchmark/bench.json
 
-FIGURES := $(RUN) -m jakiro bench --methods
+FIGURES := $(RUN) -m jakiro bench --methods-from lab --methods
 FIGURES_LIMIT ?= 40
 CODER := qwen2.5-coder-0.5b-instruct
 MAKERS := --temperatures 0.7 --top-p 0.8 --top-k 20

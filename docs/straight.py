@@ -41,7 +41,7 @@ def levels(head, ids, features):
 
 
 @torch.no_grad()
-def start(head, texts, seed, source):
+def start(head, texts, seed):
     last = head.levels
     rows = torch.cat([features[:-last] for _, features in texts])
     for number, each in enumerate(head.maps, start=1):

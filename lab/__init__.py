@@ -4,10 +4,11 @@
 
 from jakiro.methods import METHODS as OURS
 from lab.methods import METHODS as TRIED
+from lab.peers import PEERS
 from lab.published import METHODS as PUBLISHED
 
 METHODS = (*PUBLISHED, *TRIED)
 # The package's methods and these
 KNOWN = OURS.with_further(METHODS)
 
-__all__ = ["KNOWN", "METHODS"]
+__all__ = ["KNOWN", "METHODS", "PEERS"]

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from jakiro.bench.peers import PEERS as OURS
 from jakiro.bench.runner import AUTO, Lane, Run
+from lab.peers import PEERS
 
 COLUMNS = (
     "question_id", "category", "turn", "lane", "temperature", "seed", "tokens", "checksum", "seconds", "num_steps",
@@ -66,4 +68,7 @@ def _run(values: dict) -> Run:
     ids = (values["checksum"], *[0] * (values["tokens"] - 1))
     # Older files have columns that nothing is computed from any more
     known = {each.name: values[each.name] for each in fields(Run) if values.get(each.name) is not None}
-    return Run(**known | {"token_ids": ids, "lane": lane_named(values["lane"])})
+    lane = lane_named(values["lane"])
+    # Older files counted another program's tokens as its steps
+    steps = {"num_steps": 0} if lane.method in {*OURS, *PEERS} else {}
+    return Run(**known | steps | {"token_ids": ids, "lane": lane})

@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from jakiro.bench.command import measure
-from jakiro.bench.runner import PEER_METHODS, BenchSettings, loadable
+from jakiro.bench.runner import BenchSettings, loadable
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroConfig
@@ -267,8 +267,8 @@ def scaled_bench(
         nodes=tuple(comma_list("--nodes", nodes, int, words=("auto",))),
         max_new_tokens=max_new_tokens,
     )
-    if set(PEER_METHODS) & set(settings.methods):
-        raise ValueError("Only our copy of the target is widened; leave hf-… and llama-… out of --methods.")
+    if settings.peers.keys() & set(settings.methods):
+        raise ValueError("Only our copy of the target is widened; leave hf-… out of --methods.")
     widener, console = scaler(scale), Console()
     # The official pair's head is as wide as its numbers are
     options = LoadOptions(device=device, numerics=numerics, draft_precision="full")

@@ -1,6 +1,6 @@
 """What `python -m jakiro bench` does once its options are read: measure, and write it down."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -9,7 +9,7 @@ from rich.progress import Progress
 from jakiro.bench.environment import environment
 from jakiro.bench.render import DEFINITIONS, as_json, tables
 from jakiro.bench.report import summarise
-from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK, Bench, BenchSettings
+from jakiro.bench.runner import PLAIN_FAST, Bench, BenchSettings
 from jakiro.prompts import Question
 from jakiro.system import write_atomically
 
@@ -29,7 +29,8 @@ def measure(
     """
     # Plain decoding on the same weights with fast numerics, where it takes part
     fast = generator.with_numerics("fast") if PLAIN_FAST in settings.methods else None
-    bench = Bench(generator, settings, fast, _peers(generator, settings))
+    peers = {name: make(generator.status) for name, make in settings.peers.items() if name in settings.methods}
+    bench = Bench(generator, settings, fast, peers)
     folder.mkdir(parents=True, exist_ok=True)
     runs = []
     total = sum(len(question.turns) for question in questions) * len(settings.lanes)
@@ -52,20 +53,3 @@ def measure(
     stamp = environment(generator.status) | dict(further_stamp or {})
     write_atomically(folder / "bench.json", as_json(stamp, settings, groups, runs))
     console.print(f"Written: {folder / 'bench.json'}.", markup=False)
-
-
-def _peers(generator, settings: BenchSettings) -> dict[str, Callable]:
-    """A runner for each program that takes part beside ours."""
-    target, peers = generator.status["target"], {}
-    if STOCK in settings.methods:
-        from jakiro.bench.peers.stock import StockRunner
-
-        peers[STOCK] = StockRunner(target, generator.status["device"], generator.status["dtype"])
-    for name in settings.methods:
-        if name in LLAMA_METHODS:
-            import torch
-
-            from jakiro.bench.peers.llama import LlamaCppRunner
-
-            peers[name] = LlamaCppRunner(name, target, torch.get_num_threads())
-    return peers

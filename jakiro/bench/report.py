@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jakiro.bench.runner import PEER_METHODS, PLAIN_FAST, Lane, Run
+from jakiro.bench.runner import PLAIN_FAST, Lane, Run
 from jakiro.methods import PLAIN
 
 OVERALL = "overall"
@@ -120,15 +120,14 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
     pairs = _by_prompt(matched)
     speedup = _pooled_speedup(pairs)
     steps = sum(run.num_steps for run in own)
-    has_parts = steps > 0 and lane.method not in PEER_METHODS
     draft, verify, other = (
-        sum(getattr(run, name) for run in own) / steps if has_parts else None
+        sum(getattr(run, name) for run in own) / steps if steps else None
         for name in ("draft_ms", "verify_ms", "other_ms")
     )
     tau = sum(run.num_accepted for run in own) / steps + 1 if steps else None
     plain_steps = sum(run.num_steps for run in plain)
     predicted = None
-    if has_parts and plain_steps:
+    if steps and plain_steps:
         plain_ms = 1000 * sum(run.seconds for run in plain) / plain_steps
         predicted = tau * plain_ms / (draft + verify + other)
     speeds = [run.tokens_per_second for run in own if run.tokens_per_second is not None]

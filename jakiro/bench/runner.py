@@ -5,8 +5,8 @@ The generator chooses tokens; `report.py` sums runs up.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import NamedTuple
 
+from jakiro.bench.peers import PEERS, STOCK, PeerAnswer, Peers
 from jakiro.config import AUTOMATIC_TREE, About, SamplingParams, TreeConfig, setting
 from jakiro.drafting.base import Method
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
@@ -14,12 +14,6 @@ from jakiro.prompts import Question
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN_FAST = f"{PLAIN.name}-fast"
-STOCK = "hf-generate"
-LLAMA_METHODS = ("llama-cpp", "llama-cpp-lookup")
-# Other programs: their steps have no parts, and their runs come from runners of their own
-PEER_METHODS = (STOCK, *LLAMA_METHODS)
-# What takes part beside the drafting methods
-FURTHER_LANES = (PLAIN_FAST, *PEER_METHODS)
 WARM_UP_TOKENS = 16
 AUTO = "auto"
 # Stands for every registered method
@@ -45,10 +39,10 @@ class BenchSettings:
     """What is measured.
 
     Attributes:
-        methods: names or aliases of drafting methods, "all" of them, or of `FURTHER_LANES`.
+        methods: names or aliases of drafting methods, "all" of them, or of `further_lanes`.
         nodes: node budgets that every tree method runs with; "auto" lets measured costs choose.
         tree: width and depth of the trees with a fixed budget; its own node budget is not used.
-        known: the drafting methods that there are.
+        known: the drafting methods that there are. peers: other programs that may take part.
     """
 
     methods: tuple[str, ...] = setting("Comma list, see `methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK))
@@ -65,6 +59,7 @@ class BenchSettings:
     repetition_penalty: float = setting("Above 1: tokens of prompt and answer become rarer.", 1.0)
     tree: TreeConfig = field(default_factory=TreeConfig)
     known: Methods = field(default=METHODS, repr=False, compare=False)
+    peers: Peers = field(default_factory=lambda: PEERS, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         named = [each for name in self.methods for each in (self.known if name == ALL else (self._lane_method(name),))]
@@ -87,13 +82,18 @@ class BenchSettings:
         )
 
     @property
+    def further_lanes(self) -> tuple[str, ...]:
+        """What takes part beside the drafting methods."""
+        return PLAIN_FAST, *self.peers
+
+    @property
     def drafting_methods(self) -> list[Method]:
         """Those of the methods that are drafting methods."""
         return [self.known[name] for name in self.methods if name in self.known]
 
     def to_dict(self) -> dict:
         """What was asked for, in JSON's types."""
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "known"}
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("known", "peers")}
         return given | {"tree": asdict(self.tree)}
 
     def _lane_method(self, name: str) -> str:
@@ -102,12 +102,12 @@ class BenchSettings:
         Raises:
             ValueError: there is none of this name.
         """
-        if name in FURTHER_LANES:
+        if name in self.further_lanes:
             return name
         try:
             return self.known.named(name).name
         except ValueError:
-            known = ", ".join((*self.known, *FURTHER_LANES))
+            known = ", ".join((*self.known, *self.further_lanes))
             raise ValueError(f"Unknown method “{name}”; known are {known}.") from None
 
     def tree_for(self, nodes: int | str) -> TreeConfig:
@@ -194,20 +194,10 @@ def run_of(trace: Trace, *asked) -> Run:
     )
 
 
-class PeerAnswer(NamedTuple):
-    """What another program answered in plain steps; seconds are from the first token on, `comparable` as a run's."""
-
-    token_ids: Sequence[int]
-    seconds: float
-    comparable: bool
-    text: str
-
-
 def run_of_peer(answer: PeerAnswer, *asked) -> Run:
-    """Another program's answer as a run, asked as in `run_of`; all time of its steps is the target's."""
-    ids, seconds = tuple(answer.token_ids), answer.seconds
-    timed = {"seconds": seconds, "verify_ms": 1000 * seconds, "num_steps": len(ids) - 1, "num_accepted": 0}
-    return Run(**_about(*asked), token_ids=ids, **timed, comparable=answer.comparable)
+    """Another program's answer as a run, asked as in `run_of`; nothing is known of its steps."""
+    timed = {"seconds": answer.seconds, "num_steps": 0, "num_accepted": 0}
+    return Run(**_about(*asked), token_ids=tuple(answer.token_ids), **timed, comparable=answer.comparable)
 
 
 def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[str]]:
@@ -245,7 +235,7 @@ class Bench:
     Args:
         generator: a JakiroGenerator; runs plain decoding and the tree methods.
         fast_generator: one with numerics="fast", for the lane "autoregressive-fast".
-        peers: for each of `PEER_METHODS` that takes part: (messages, sampling) -> PeerAnswer.
+        peers: the runner of each other program that takes part, see `Peers`.
     """
 
     def __init__(
@@ -286,7 +276,7 @@ class Bench:
             messages.append({"role": "assistant", "content": answers[lanes[0]]})
 
     def _run_lane(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
-        if lane.method in PEER_METHODS:
+        if lane.method in self._peers:
             answer = self._peers[lane.method](messages, sampling)
             return run_of_peer(answer, lane, sampling, question, turn), answer.text
         is_fast = lane.method == PLAIN_FAST

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from jakiro.bench.command import measure
+from jakiro.bench.peers import with_peers_of
 from jakiro.bench.runner import BenchSettings, head_names, loadable
 from jakiro.cli import loading, options
 from jakiro.cli.fields import filled, options_from
@@ -29,7 +30,8 @@ def bench(
     """Measure speed, tau and acceptance on this machine, and whether texts are the same."""
     further = read_methods(methods_from or ())
     tree = options.fixed_tree(depth=depth, width=width) or TreeConfig()
-    settings = filled(BenchSettings, given, tree=tree, known=METHODS.with_further(further))
+    taking_part = {"known": METHODS.with_further(further), "peers": with_peers_of(methods_from or ())}
+    settings = filled(BenchSettings, given, tree=tree, **taking_part)
     questions = load_questions(prompts, limit)
     generator = loading.load(filled(LoadOptions, given, methods=further))
     loading.say_notices(generator)

@@ -137,7 +137,8 @@ app.command()(serve)
 @app.command()
 def methods(methods_from: options.MethodsFrom = None) -> None:
     """List the drafting methods, and what else the benchmark can run."""
-    from jakiro.bench.runner import FURTHER_LANES
+    from jakiro.bench.peers import with_peers_of
+    from jakiro.bench.runner import PLAIN_FAST
     from jakiro.methods import METHODS
     from jakiro.zoo.table import DEFAULT_TARGET, minutes_by_kind
 
@@ -151,7 +152,7 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
             needs += " of its own" if trained is None else f" of its own; the shipped one was trained {trained:.0f} min"
         table.add_row(name, f"{method.title}. {method.sentence}", needs, method.paper and f"arXiv {method.paper}")
     loading.table_console().print(table)
-    further = ", ".join(FURTHER_LANES)
+    further = ", ".join((PLAIN_FAST, *with_peers_of(methods_from or ())))
     loading.table_console().print(f"In benchmarks also: {further}.", highlight=False, soft_wrap=True)
 
 

@@ -44,13 +44,11 @@ class Needs:
     Attributes:
         head: kinds of draft head that it drafts with, see `DraftConfig.kind`, the best one first; none for no head.
         logits: the target's logits at all nodes of a step, refused ones too.
-        host: a look at the numbers on the host after each level, which on a GPU waits for the device each time.
         layers: a target whose layers can run by themselves.
     """
 
     head: tuple[str, ...] = ()
     logits: bool = False
-    host: bool = False
     layers: bool = False
 
 

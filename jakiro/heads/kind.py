@@ -40,7 +40,6 @@ class HeadKind:
             Args:
                 head, texts: the head, and texts that it may read.
                 seed: the same seed gives the same weights.
-                source: a trained head of another shape to take over from what fits; None for none.
         whitening: by parameter name, what whitens the inputs of each matrix that reads features; Muon learns in those
             coordinates.
     """
@@ -51,7 +50,7 @@ class HeadKind:
     convert: Callable[[dict, Tensors], tuple[DraftConfig, Tensors]] | None = None
     speculators: str | None = None
     levels: Callable[[DraftHead, Tensor, Tensor], Iterator[Tensor]] | None = None
-    start: Callable[[DraftHead, Texts, int, DraftHead | None], None] | None = None
+    start: Callable[[DraftHead, Texts, int], None] | None = None
     whitening: Callable[[DraftHead, Texts], Tensors] = lambda head, texts: {}
 
     @classmethod

@@ -3,31 +3,19 @@
 import torch
 from torch import Tensor, nn
 
-from jakiro.config import require
-from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import Texts
-from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.learning import Rows, fit, randomise, ridge, sample_rows, whitening_matrix
 
 
 @torch.no_grad()
-def start(head: LayerHead, texts: Texts, seed: int, source: DraftHead | None) -> None:
+def start(head: LayerHead, texts: Texts, seed: int) -> None:
     """Initialises the first layer of a bound head, as well as is possible without gradients.
 
-    Args:
-        source: a trained head, from which all before the experts is taken over, and experts are fitted behind it.
-            Without one `fc` becomes the best linear guess of h_{t+1} from [E[x_{t+1}]; h_t], and the experts' last
-            matrices the best correction of it that their random inner features allow, for both branches at once;
-            attention adds nothing.
-
-    Raises:
-        ValueError: a source that has no such layer.
+    `fc` becomes the best linear guess of h_{t+1} from [E[x_{t+1}]; h_t], and the experts' last matrices the best
+    correction of it that their random inner features allow, for both branches at once; attention adds nothing.
     """
     torch.manual_seed(seed)
-    if source is not None:
-        adopt_stream(head, texts, source)
-        return
     randomise(head)
     start_from_rows(head, sample_rows(head, texts))
 
@@ -43,28 +31,7 @@ def start_from_rows(head: LayerHead, rows: Rows) -> None:
     attention.o_proj.weight.zero_()
     mixture.gate.weight.mul_(0.1)
     fit(head.fc, inputs, now)
-    _start_experts(head, head.fc(inputs), now, ahead)
-
-
-def adopt_stream(head: LayerHead, texts: Texts, source: DraftHead) -> None:
-    """Takes everything before the experts from a trained head with other ones, fits new experts by least squares."""
-    require(
-        isinstance(source.config, LayerConfig),
-        "The head to start from has no layer to take over; choose one with a layer, or leave it out.",
-    )
-    layer, read = head.layers[0], source.layers[0]
-    head.fc.load_state_dict(source.fc.state_dict())
-    layer.self_attn.load_state_dict(read.self_attn.state_dict())
-    layer.post_attention_layernorm.load_state_dict(read.post_attention_layernorm.state_dict())
-    randomise(layer.mlp_moe)
-    layer.mlp_moe.gate.weight.mul_(0.1)
-    parts = []
-    for text in texts:
-        inputs, now, ahead = sample_rows(head, [text])
-        hidden = head.fc(inputs)[None]
-        angles = head.angles(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
-        parts.append(((hidden + layer.self_attn(hidden, angles, None, None))[0], now, ahead))
-    _start_experts(head, *map(torch.cat, zip(*parts, strict=True)))
+    start_experts(head, head.fc(inputs), now, ahead)
 
 
 def whiten_readers(experts: nn.ModuleList, rows: Tensor) -> None:
@@ -96,7 +63,7 @@ def whitening(head: LayerHead, texts: Texts) -> dict[str, Tensor]:
     return layer_whitening(head, sample_rows(head, texts))
 
 
-def _start_experts(head: LayerHead, stream: Tensor, now: Tensor, ahead: Tensor) -> None:
+def start_experts(head: LayerHead, stream: Tensor, now: Tensor, ahead: Tensor) -> None:
     """Whitens the inputs of the experts' random matrices and fits their last ones.
 
     Args:

@@ -9,7 +9,6 @@ from torch import Tensor
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig, rope_of
 from jakiro.heads.kind import HeadKind
-from jakiro.heads.layer_config import DecoderConfig
 from jakiro.target.families import num_kv_heads, output_function
 
 
@@ -62,15 +61,6 @@ def head_config(
     }
     known = {each.name for each in fields_of(kind.config)}
     return kind.config(**{name: value for name, value in sizes.items() if name in known} | fields)
-
-
-def equal_width(source: DraftConfig, kind: HeadKind, fusion: str) -> int | None:
-    """The inner width that gives a kind's experts as many parameters as the source's have; None without experts."""
-    if not isinstance(source, DecoderConfig):
-        return None
-    matrices = {"summed": 3, "decoupled": 2}
-    total = source.expert_intermediate_size * source.num_experts * matrices[source.fusion]
-    return total // (kind.config.num_experts * matrices[fusion])
 
 
 def check_output_function(model) -> None:

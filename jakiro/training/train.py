@@ -16,7 +16,6 @@ from jakiro.config import About, require, setting
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.config import DraftConfig
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.kinds import make_head
 from jakiro.methods import DEFAULT, METHODS, Methods
@@ -36,7 +35,6 @@ from jakiro.training.split import (
 from jakiro.training.start import (
     check_output_function,
     continue_weights,
-    equal_width,
     frequent_token_ids,
     head_config,
 )
@@ -68,16 +66,12 @@ class TrainConfig:
     options: TrainingOptions
     target: str | None = setting(About.TARGET, None)
     init: str | None = setting(
-        "A head to start from, with a fresh schedule; its width and draft vocabulary are the default. "
-        "From a head of another shape everything before the experts is taken, as far as both have it.",
-        None,
+        "A head of the same shape to start from, with a fresh schedule; its width and vocabulary are the default.", None
     )
     method: str | None = setting("The drafting method to train a head for, see `methods`; jakiro if not given.", None)
     methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
     fusion: str = setting("summed (with the contrastive branch) or decoupled.", "summed")
-    expert_width: int | None = setting(
-        "Inner width of an expert; default: as many parameters as --init has, else the hidden size.", None
-    )
+    expert_width: int | None = setting("Inner width of an expert; default: that of --init, else the hidden size.", None)
     draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
     max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
     features: str | None = setting("Folder of features, if several runs share them; if not given, in --work.", None)
@@ -107,16 +101,15 @@ class Plan:
     Attributes:
         rows: the corpus' texts, the first of them held out.
         known: methods, and the kinds of heads that they bring.
-        kind: of the head; fields: of its config that the method sets.
-        source: a head to start from and its folder; None where there is none.
+        head: not bound yet, with all weights of the head to start from, where there is one.
+        init: the folder of that head; None where there is none.
     """
 
     config: TrainConfig
     rows: list[Row]
     known: Methods
-    kind: HeadKind
-    fields: dict
-    source: tuple[DraftHead, Path] | None
+    head: DraftHead
+    init: Path | None
 
     @property
     def held_out(self) -> list[Row]:
@@ -125,13 +118,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What the target gives: the head's config, features, and the rows that a head shares.
+    """What the target gives: features, and the rows that a head shares.
 
     Attributes:
         embedding, output_weight: (vocab_size, hidden) float32, on the device that trains.
     """
 
-    shape: DraftConfig
     cache: FeatureCache
     embedding: Tensor
     output_weight: Tensor
@@ -141,20 +133,28 @@ def planned(config: TrainConfig) -> Plan:
     """Reads the corpus and the head to start from, and refuses what cannot work before anything is computed."""
     known, num_held_out = METHODS.with_further(methods_of(config.methods_from)), config.options.num_validation
     kind, fields = _shape_of(config, known)
-    vocab_size = load_config(config.target).get_text_config().vocab_size
-    rows = in_order_of_content(read_corpus(list(map(Path, config.corpora)), vocab_size), config.max_tokens)
+    text = load_config(config.target).get_text_config()
+    rows = in_order_of_content(read_corpus(list(map(Path, config.corpora)), text.vocab_size), config.max_tokens)
     require(
         len(rows) > num_held_out,
         f"The corpus has {len(rows)} rows and {num_held_out} are held out; write more, or hold out fewer "
         "(--validation-rows).",
     )
     _refuse_short_rows(rows[:num_held_out])
-    source = None
-    if config.init:
-        folder = zoo.resolve(config.target, config.init).head_folder()
-        refuse_rows_that_were_learned(folder, rows, num_held_out)
-        source = load_head(folder, kinds=known.kinds), folder
-    return Plan(config, rows, known, kind, fields, source)
+    fields |= {"target_name": config.target or zoo.DEFAULT_TARGET}
+    if not config.init:
+        head = make_head(head_config(kind, text, config.expert_width, config.draft_vocab, **fields), known.kinds)
+        return Plan(config, rows, known, head, None)
+    folder = zoo.resolve(config.target, config.init).head_folder()
+    refuse_rows_that_were_learned(folder, rows, num_held_out)
+    source = load_head(folder, kinds=known.kinds)
+    width = config.expert_width or getattr(source.config, "expert_intermediate_size", None)
+    vocabulary = source.config.draft_vocab_size if config.draft_vocab is None else config.draft_vocab
+    head = make_head(head_config(kind, text, width, vocabulary, **fields), known.kinds)
+    continue_weights(head, source)
+    if config.draft_vocab is None and head.config.draft_vocab_size:
+        head.draft_token_ids.copy_(source.draft_token_ids)
+    return Plan(config, rows, known, head, folder)
 
 
 def read_features(plan: Plan) -> Material:
@@ -162,31 +162,26 @@ def read_features(plan: Plan) -> Material:
     config, device = plan.config, choose_device(plan.config.device)
     model, _, sha256 = read_target(config.target, device, target_dtype(device))
     check_output_function(model)
-    target, text = config.target or zoo.DEFAULT_TARGET, model.config.get_text_config()
-    shape = _head_config(plan, text, {"target_name": target, "target_sha256": sha256 or ""})
+    plan.head.config = replace(plan.head.config, target_sha256=sha256 or "")
+    target = plan.head.config.target_name
     folder = Path(config.features) if config.features else Path(config.work) / "features"
     write_manifest(Path(config.out), plan.rows, config.options.num_validation, target)
-    layers = shape.layers_of(text.num_hidden_layers)
+    layers = plan.head.config.layers_of(model.config.get_text_config().num_hidden_layers)
     extract(model, plan.rows, folder, layers, sha256 or target, config.options.precision)
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
-    return Material(shape, FeatureCache(folder), *(each.weight.detach().float() for each in tables))
+    return Material(FeatureCache(folder), *(each.weight.detach().float() for each in tables))
 
 
 def started(plan: Plan, material: Material) -> DraftHead:
     """The head, bound to its target, with its first weights."""
-    config, shape, cache = plan.config, material.shape, material.cache
-    first, device = config.options.num_validation, material.output_weight.device
-    head, source = make_head(shape, plan.known.kinds), plan.source and plan.source[0]
-    if shape.draft_vocab_size:
-        ids = source.draft_token_ids if _keeps_vocabulary(plan) else frequent_token_ids(
-            cache.learned_ids(first), shape.vocab_size, shape.draft_vocab_size
-        )  # fmt: skip
+    head, cache, options = plan.head, material.cache, plan.config.options
+    first, device, shape = options.num_validation, material.output_weight.device, head.config
+    if plan.config.draft_vocab is not None and shape.draft_vocab_size:
+        ids = frequent_token_ids(cache.learned_ids(first), shape.vocab_size, shape.draft_vocab_size)
         head.draft_token_ids.copy_(ids)
     head.to(device).bind(material.embedding, material.output_weight)
-    if source is not None and is_continued(source.config, shape):
-        continue_weights(head, source)
-    else:
-        plan.kind.start(head, cache.texts(first, START_TEXTS, device), config.options.seed, source)
+    if plan.init is None:
+        plan.known.kinds[shape.kind].start(head, cache.texts(first, START_TEXTS, device), options.seed)
     return head
 
 
@@ -216,9 +211,7 @@ def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
             log.info("%s %.3f", name, value)
         sections["Numbers on held-out rows"] = {name: f"{value:.3f}" for name, value in numbers.items()}
     write_training_card(trainer.head, out, sections)
-    earlier = 0.0
-    if plan.source is not None and is_continued(plan.source[0].config, material.shape):
-        earlier = read_manifest(plan.source[1]).get("minutes", 0.0)
+    earlier = 0.0 if plan.init is None else read_manifest(plan.init).get("minutes", 0.0)
     add_minutes(out, earlier + trainer.elapsed / 60)
 
 
@@ -243,26 +236,6 @@ def _shape_of(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
     require(kind.start is not None, f"Heads of the kind {kind.name} cannot be trained here: it brings no start.")
     fusion = {"fusion": config.fusion} if "fusion" in {each.name for each in fields_of(kind.config)} else {}
     return kind, fusion | method.trains
-
-
-def _head_config(plan: Plan, text_config, target: dict) -> DraftConfig:
-    """The head's config; a head to start from decides about width and vocabulary where no option does."""
-    config, width, vocabulary = plan.config, plan.config.expert_width, plan.config.draft_vocab
-    if plan.source is not None:
-        source = plan.source[0].config
-        width = width or equal_width(source, plan.kind, plan.fields.get("fusion", plan.kind.config.fusion))
-        vocabulary = source.draft_vocab_size if _keeps_vocabulary(plan) else config.draft_vocab
-    return head_config(plan.kind, text_config, width, vocabulary, **plan.fields, **target)
-
-
-def _keeps_vocabulary(plan: Plan) -> bool:
-    """Whether it drafts the tokens of the head that it starts from."""
-    return plan.config.draft_vocab is None and plan.source is not None and bool(plan.source[0].config.draft_vocab_size)
-
-
-def is_continued(source: DraftConfig, shape: DraftConfig) -> bool:
-    """Whether the weights of a head to start from are of the same kind, and so are all taken over."""
-    return (source.kind, source.num_experts, source.fusion) == (shape.kind, shape.num_experts, shape.fusion)
 
 
 def _refuse_short_rows(held_out: Sequence[Row]) -> None:

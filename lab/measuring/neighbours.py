@@ -22,12 +22,12 @@ from gradio_client import Client
 from app.page import build as page
 from app.serving.limits import Limits
 from jakiro.bench.environment import environment
-from jakiro.bench.peers.llama import LLAMA_CPP, LlamaCppRunner
 from jakiro.config import SamplingParams
 from jakiro.prompts import load_questions
 from jakiro.system import num_cores, write_atomically
 from jakiro.zoo.embedded import EMBEDDED_TARGET
 from lab.measuring.page import Watched, speed
+from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
 
 # Two threads that wait for each other without ever sleeping, as many numeric programs do
 SPINS = "import torch; torch.set_num_threads(2); a = torch.ones(1 << 17)\nwhile True: a.add_(1)"

@@ -15,13 +15,13 @@ from pathlib import Path
 import torch
 
 from jakiro.bench.environment import environment
-from jakiro.bench.peers.llama import LLAMA_CPP, LlamaCppRunner
 from jakiro.prompts import load_questions
 from jakiro.system import assets_folder, comma_list, write_atomically
 from jakiro.target.model import TargetModel
 from jakiro.zoo import weights
 from jakiro.zoo.embedded import EMBEDDED_TARGET
 from lab import raw
+from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
 
 OURS, STOCK = "Jakiro", "transformers"
 LENGTHS = (30, 500, 3800)

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from jakiro.drafting.base import Needs, Proposal, Proposer
+from jakiro.drafting.base import Proposal, Proposer
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.experts import experts_of, proposers_of
 from jakiro.drafting.growing import TreeGrower
@@ -143,7 +143,7 @@ def graph_drafter(head: LayerHead, info: dict | None = None, shared: int = SHARE
 
 METHOD = head_method(
     graph_drafter,
-    Needs(head=LAYERS.head, host=True),
+    LAYERS,
     name="gsd",
     title="GSD",
     sentence="Drafts runs of words that several branches share only once.",

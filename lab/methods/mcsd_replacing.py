@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import Needs
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import Children, Experts, Scores
 from jakiro.drafting.heads import LAYERS, head_method
@@ -62,7 +61,7 @@ replacing_drafter = partial(static_drafter, grower=ReplacingGrower)
 
 METHOD = head_method(
     replacing_drafter,
-    Needs(head=LAYERS.head, host=True),
+    LAYERS,
     name="mcsd_replacing",
     title="MCSD, independent draws",
     sentence="MCSD whose candidates at one place are drawn independently, so that some of them are the same.",

@@ -88,7 +88,7 @@ def nested_drafter(head: NestedHead, info: dict | None = None, choose: Choose = 
 
 METHOD = head_method(
     nested_drafter,
-    Needs(head=(KIND.name,), host=True, layers=True),
+    Needs(head=(KIND.name,), layers=True),
     name="s2d",
     title="S2D",
     sentence="A draft of nested exits from the target's first layers; the first one that is sure drafts.",

@@ -10,7 +10,6 @@ the others would have changed is counted in lab/README.md.
 import math
 from functools import partial
 
-from jakiro.drafting.base import Needs
 from jakiro.drafting.heads import LAYERS, head_method
 from lab.published.mcsd import SAMPLES, StaticGrower, static_drafter
 
@@ -28,7 +27,7 @@ stopping_drafter = partial(static_drafter, grower=StoppingGrower)
 
 METHOD = head_method(
     stopping_drafter,
-    Needs(head=LAYERS.head, host=True),
+    LAYERS,
     name="mcsd_improved",
     title="Improved MCSD",
     sentence="MCSD that stops drafting where nothing further is likely to be kept.",

@@ -102,7 +102,7 @@ def measured(tmp_path, monkeypatch):
     runs = list(Bench(ScriptedGenerator(), settings).runs(questions))
     plain = [run for run in runs if run.lane.method == "autoregressive"]
     runs += [
-        replace(run, lane=Lane("llama-cpp"), seconds=run.seconds / 2, comparable=False, prefill_ms=None)
+        replace(run, lane=Lane("llama-cpp"), seconds=run.seconds / 2, comparable=False, prefill_ms=None, num_steps=0)
         for run in plain
     ]
     bench = {"environment": STAMP, "settings": {"max_new_tokens": 64}, "runs": [run.to_dict() for run in runs]}

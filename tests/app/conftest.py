@@ -33,7 +33,7 @@ DESKTOP = {"width": 1440, "height": 900}
 FORM_DRAWN = """() => { const form = window.Jakiro?.formDefaults?.();
   return form && Object.keys(form).every((name) => document.querySelector(`#${name} :is(input, textarea)`)); }"""
 # What each tab can be given by itself; other options are a context's
-LOOKS = ("color_scheme", "reduced_motion", "forced_colors")
+LOOKS = ("color_scheme", "reduced_motion")
 
 
 def is_loopback(host: str) -> bool:
@@ -70,16 +70,10 @@ def loopback_guard():
     assert not attempts, f"connections outside this machine: {attempts}"
 
 
-def serve(load, **options):
-    """Launches a page in this process; returns the Blocks and its address."""
-    blocks = app_page.build(LocalDevice(load), **options)
-    return blocks, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-
-
 @contextmanager
-def served(load, host: str = "127.0.0.1", logins=None, keys=(), **limits):
+def served(load, host: str = "127.0.0.1", logins=None, keys=(), loader_of=None, pairs_folder=None, **limits):
     """Gives the Blocks and the address of a page with these limits, and closes it."""
-    blocks = app_page.build(LocalDevice(load), Limits(**limits))
+    blocks = app_page.build(LocalDevice(load), Limits(**limits), loader_of, pairs_folder)
     try:
         yield blocks, app_page.launch(blocks, host=host, wait=False, quiet=True, logins=logins, keys=keys)
     finally:
@@ -87,18 +81,18 @@ def served(load, host: str = "127.0.0.1", logins=None, keys=(), **limits):
 
 
 @contextmanager
-def served_apart(pace: float, port: int | None = None, **options):
-    """(process, address) of a page with a fake model in a process of its own, once it is ready."""
+def served_apart(module: str, *arguments: object, port: int | None = None, **options):
+    """(process, address) of a page that a module of `tests.app` serves in a process of its own, once it is ready."""
     port = port or any_port()
-    command, address = [sys.executable, "-m", "tests.app.serve_fake", str(port), str(pace)], f"http://127.0.0.1:{port}/"
+    command, address = [sys.executable, "-m", f"tests.app.{module}", str(port)], f"http://127.0.0.1:{port}/"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, cwd=ROOT, **quiet, **options)
+    process = subprocess.Popen([*command, *map(str, arguments)], cwd=ROOT, **quiet | options)
     try:
         wait_until(lambda: process.poll() is not None or status(address).get("state") == "ready", 600)
         yield process, address
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()
+        process.wait(PATIENCE)
 
 
 def status(address: str) -> dict:
@@ -115,16 +109,21 @@ def come_from(host: str, monkeypatch) -> None:
 
     class Elsewhere(http.client.HTTPConnection):
         def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options, source_address=(host, 0))
+            super().__init__(*arguments, **{"source_address": (host, 0)} | options)
 
     monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
 
 
-def ready_service(generator, **limits) -> ModelService:
-    service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
+def settled_service(load, **limits) -> ModelService:
+    """One whose model has been loaded, or could not be."""
+    service = ModelService(LocalDevice(load), Limits(**limits))
     service.start()
     assert service.turns.wait_for(lambda: service.settled, PATIENCE)
     return service
+
+
+def ready_service(generator, **limits) -> ModelService:
+    return settled_service(lambda: generator, **limits)
 
 
 @pytest.fixture(scope="session")
@@ -148,13 +147,8 @@ def connect():
 
 
 @pytest.fixture(scope="session")
-def fake_generator() -> FakeGenerator:
-    return FakeGenerator(pace=0.05)
-
-
-@pytest.fixture(scope="session")
-def fake_address(fake_generator):
-    with served(lambda: fake_generator) as (_, address):
+def fake_address():
+    with served(lambda: FakeGenerator(pace=0.05)) as (_, address):
         yield address
 
 
@@ -186,7 +180,7 @@ class Tabs:
     def open(self, address: str | None, problems: list[str], **options):
         """Of a page, once its form is drawn; script errors and requests outside this machine are added to `problems`.
 
-        With `clock` it is alone in a context whose time can be moved, see `hold_clock`.
+        With `clock` it is alone in a context whose time can be moved.
         """
         viewport = options.pop("viewport", DESKTOP)
         look = {name: options.pop(name) for name in LOOKS if name in options}
@@ -286,15 +280,6 @@ def modules(module_tab):
     assert not problems
 
 
-@pytest.fixture
-def timed(open_tab):
-    """An empty tab with the page's scripts, whose clock is held."""
-    tab = open_tab(None, clock=True)
-    load_scripts(tab)
-    hold_clock(tab)
-    return tab
-
-
 @pytest.fixture(scope="session")
 def functions(tabs):
     """One tab for all tests of functions that draw nothing."""
@@ -338,26 +323,18 @@ def wait_until_finished(tab) -> None:
     )
 
 
+def ask_to_end(tab, question: str) -> None:
+    """Asks, and waits for the answer's end."""
+    ask(tab, question)
+    wait_until_finished(tab)
+
+
 def plotted(tab, within: str) -> list[dict]:
     """What the plot below a selector draws, by Plotly's own account: names and points of its lines."""
     tab.wait_for_function("within => document.querySelector(within + ' .plot')?.data?.length", arg=within)
     lines = "within => document.querySelector(within + ' .plot').data.map(({name, x, y}) => ({name, x, y}))"
     # A legend may say a speed behind a name
     return [line | {"name": line["name"].split("  ")[0]} for line in tab.evaluate(lines, within)]
-
-
-def hold_clock(tab) -> None:
-    """From now on a tab's time, frames included, stands still but for `tab.clock.run_for`; it jumps a minute ahead."""
-    tab.clock.pause_at(tab.evaluate("Date.now()") / 1000 + 60)
-
-
-def run_until(tab, selector: str) -> None:
-    """Lets a tab's held clock run until an element is there, in steps that leave out nothing that stays a second."""
-    for _ in range(120):
-        if tab.locator(selector).count():
-            return
-        tab.clock.run_for(500)
-    raise AssertionError(f"{selector} did not come in a minute of the tab's time")
 
 
 def wait_for_count(tab, selector: str, count: int) -> None:
@@ -389,8 +366,21 @@ def set_option(tab, *keys: str) -> None:
     tab.evaluate("document.querySelector('.page-menu').open = false")
 
 
-def open_save_menu(tab) -> None:
+def saved(tab, key: str):
+    """The file that an entry of the menu "Save" gives."""
     tab.evaluate("document.querySelectorAll('.page-menu, .save-menu').forEach((menu) => (menu.open = true))")
+    with tab.expect_download() as download:
+        tab.click(f'[data-save="{key}"]')
+    return download.value
+
+
+def opened_alone(open_tab, path):
+    """A file in a tab without a network; what it asks for beyond its own data is in `loaded`."""
+    tab, loaded = open_tab(None, offline=True), []
+    tab.on("request", lambda request: request.url.startswith(("data:", "blob:")) or loaded.append(request.url))
+    tab.loaded = loaded
+    tab.goto(path.as_uri())
+    return tab
 
 
 def number_of(tab, name: str) -> tuple[str, str]:

@@ -25,20 +25,13 @@ OTHERS = [" a", " of", " light", "\n", " very", " and", " that", ",", " since", 
 STOP_ID = 2
 
 
-def split_emoji(pieces: list[bytes]) -> list[bytes]:
-    """Cuts each four-byte character into two tokens, as byte-level vocabularies do."""
-    cut = []
-    for piece in pieces:
-        if piece.endswith("🌍".encode()):
-            cut += [piece[:-2], piece[-2:]]
-        else:
-            cut.append(piece)
-    return cut
-
-
 def default_answer() -> list[bytes]:
-    pieces = [(word if index == 0 else " " + word).encode() for index, word in enumerate(ANSWER.split(" ")) if word]
-    return split_emoji(pieces)
+    """The answer's words, whose four-byte character is two tokens, as in byte-level vocabularies."""
+    pieces = []
+    for word in ANSWER.split(" "):
+        piece = ((" " if pieces else "") + word).encode()
+        pieces += [piece[:-2], piece[-2:]] if word.endswith("🌍") else [piece] if word else []
+    return pieces
 
 
 class FakeStream:
@@ -99,10 +92,10 @@ class FakeGenerator:
     usual = DEFAULT
 
     def __init__(
-        self, pieces: list[bytes] | None = None, pace: float = 0.0, ending: str = "eos", numerics: str = "exact"
+        self, pieces: list[bytes] | None = None, pace: float = 0.0, numerics: str = "exact", target: str = "Fake-135M"
     ) -> None:
         self.pieces = pieces or default_answer()
-        self.pace, self.ending = pace, ending
+        self.pace, self.target = pace, target
         self.numerics = self.loaded_numerics = numerics
         self.gate = threading.Event()
         self.gate.set()
@@ -120,7 +113,7 @@ class FakeGenerator:
     @property
     def status(self) -> dict:
         return {
-            "target": "Fake-135M", "head": "fake-head", "device": "cpu", "dtype": "float32",
+            "target": self.target, "head": "fake-head", "device": "cpu", "dtype": "float32",
             "numerics": self.loaded_numerics,
             "bit_identical": True, "notices": [],
         }  # fmt: skip

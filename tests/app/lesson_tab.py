@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import math
 
 from app.page import lesson, web
 
@@ -56,13 +55,6 @@ def shown(tab) -> int:
     return int(words.split()[1]) - 1
 
 
-def rows(tab, table: str) -> list[list[str]]:
-    """The cells of a table's body."""
-    return tab.eval_on_selector_all(
-        f"{table} tbody tr", "rows => rows.map(row => [...row.children].map(cell => cell.textContent))"
-    )
-
-
 class Recorded:
     """The shipped file, read without the page's code."""
 
@@ -105,9 +97,6 @@ class Recorded:
     def check_ms(self, nodes: int) -> float:
         return _between(self.device["profile"]["verify_ms"], nodes)
 
-    def draft_ms(self, levels: int) -> float:
-        return _between(self.device["profile"]["draft_ms"], levels)
-
 
 def _rows(column: list) -> list:
     """A number in a column stands for the row of the node with this number."""
@@ -145,23 +134,6 @@ def favourite(step: dict) -> list[int]:
         at = max(children, key=lambda i: (step["score"][i], -i))
         chain.append(at)
     return chain
-
-
-def ranking(step: dict, second: float) -> list[int]:
-    """The five likeliest first-level candidates by the mixed score: residual + sum of mix / weight × contribution."""
-    mix, scored = (1 - second, second), []
-    parts, weights, residuals = (
-        step[name] for name in ("expert_contributions", "router_weights", "residual_contribution")
-    )
-    first = [i for i, level in enumerate(depths(step)) if level == 1 and parts[i] is not None]
-    for i in sorted(first, key=lambda i: (-step["score"][i], i))[:5]:
-        mixed = sum(share * part / weight for share, part, weight in zip(mix, parts[i], weights[i], strict=True))
-        scored.append((-residuals[i][0] - mixed, i))
-    return [i for _, i in sorted(scored)]
-
-
-def path_chance(step: dict, node: int) -> float:
-    return math.exp(step["score"][node])
 
 
 def _between(points: list, x: float) -> float:

@@ -4,16 +4,16 @@ from types import SimpleNamespace
 
 import torch
 
-from jakiro.bench.peers import stock
-from jakiro.bench.peers.stock import StockRunner
+from jakiro.bench import peers
+from jakiro.bench.peers import StockRunner
 from jakiro.config import SamplingParams
 
 
 def test_the_clock_starts_at_the_first_token(monkeypatch):
     """The first call comes after the prefill, with one token; two steps follow."""
     moments = iter([7.0, 8.0, 10.5])
-    monkeypatch.setattr(stock, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
-    clock = stock._TokenTimes(torch.device("cpu"))
+    monkeypatch.setattr(peers, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
+    clock = peers._TokenTimes(torch.device("cpu"))
     for length in (21, 22, 23):
         clock(torch.zeros((1, length)), None)
     assert clock.seconds == 3.5

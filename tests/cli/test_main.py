@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jakiro.bench.runner import FURTHER_LANES
+from jakiro.bench.peers import PEERS
+from jakiro.bench.runner import PLAIN_FAST
 from jakiro.cli import loading
 from jakiro.cli import main as cli
 from jakiro.config import Grammar, SamplingParams
@@ -119,7 +120,7 @@ def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
     words = out.split()
     for method in METHODS.values():
         assert {method.name, *method.aliases} <= set(words) and (method.paper is None or method.paper in words)
-    assert all(name in out for name in FURTHER_LANES)
+    assert all(name in out for name in (PLAIN_FAST, *PEERS))
     assert "--draft-model" in words  # what small_model needs is no head
     assert words.count("published") == 2 and words.count("--head") == 2, "of EAGLE-3 and DFlash none is shipped"
 

@@ -1,5 +1,6 @@
 import gc
 import json
+import re
 import shutil
 import weakref
 from dataclasses import replace
@@ -13,7 +14,6 @@ from jakiro.cli.main import app
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.eagle3 import Eagle3Config
 from jakiro.heads.kinds import make_head
-from jakiro.heads.layer_config import LayerConfig
 from jakiro.methods import METHODS
 from jakiro.system import assets_folder
 from jakiro.training import train as train_module
@@ -75,14 +75,11 @@ def first(target_folder, corpus_folder, tmp_path_factory):
 def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
     own_cache, method, first, target_folder, corpus_folder, tmp_path
 ):
-    arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN[:4], *TRAIN[6:8]]
+    arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN]
     folders = ("--work", tmp_path / "own", "--features", first / "work" / "features")
-    done(*arguments, *folders, "--method", method, "--init", first / "head")
-    head, start = load_head(tmp_path / "head"), load_head(first / "head")
+    done(*arguments, *folders, "--method", method)
+    head = load_head(tmp_path / "head")
     assert head.config.kind == METHODS[method].needs.head[0] and "main/1/greedy" in head.config.calibration
-    assert torch.equal(head.draft_token_ids, start.draft_token_ids)
-    if isinstance(head.config, LayerConfig):
-        assert head.config.expert_intermediate_size == 32, "as many parameters as two experts of 16"
     few = ("--target", target_folder, "--texts", 3, "--max-new-tokens", 6)
     done("calibrate", tmp_path / "head", corpus_folder, *few)
     assert "main/1/sampled-0.7-kept" in load_head(tmp_path / "head").config.calibration
@@ -100,6 +97,41 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
     sampling = SamplingParams(max_new_tokens=8, temperature=1.0)
     drafted, plain = (generator.run("hi", sampling, method=name) for name in (method, "autoregressive"))
     assert drafted.token_ids == plain.token_ids
+
+
+def test_training_goes_on_from_a_head_of_the_same_shape_with_its_width_and_vocabulary(
+    first, target_folder, corpus_folder, tmp_path
+):
+    arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN[:4], *TRAIN[6:8]]
+    folders = ("--work", tmp_path / "own", "--features", first / "work" / "features")
+    result = invoke(*arguments, *folders, "--init", first / "head", "--learning-rate", 1e-9)
+    assert result.exit_code == 0, result.exception
+    head, start = load_head(tmp_path / "head"), load_head(first / "head")
+    assert head.config.expert_intermediate_size == 16 and torch.equal(head.draft_token_ids, start.draft_token_ids)
+    for name, weight in head.named_parameters():
+        torch.testing.assert_close(weight, start.get_parameter(name), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--method", "eagle2"), r"layers.0.mlp_moe.experts.1.\S+ of shape \(.*\), the options ask for none; give the"),
+        (("--method", "medusa"), r"fc.bias of shape \(16,\), the options ask for none; give the same method"),
+        (
+            ("--fusion", "decoupled"),
+            r"down_proj.weight of shape \(16, 16\), the options ask for none; give the same method",
+        ),
+        (("--expert-width", 8), r"of shape \(16, 16\), the options ask for \(16, 8\); give the same method"),
+    ],
+)
+def test_a_head_of_another_shape_is_refused_before_anything_is_computed(
+    options, sentence, first, target_folder, corpus_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(loading.weights, "load_target", None)
+    folders = ("--target", target_folder, "--out", tmp_path / "head", "--work", tmp_path / "own")
+    result = invoke("train", corpus_folder, *folders, *TRAIN[:4], *TRAIN[6:8], "--init", first / "head", *options)
+    assert isinstance(result.exception, ValueError) and re.search(sentence, str(result.exception))
+    assert not (tmp_path / "own").exists()
 
 
 def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(

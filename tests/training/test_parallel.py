@@ -20,7 +20,7 @@ from jakiro.training.trainer import Trainer
 from tests.support import committed, prompt_of
 from tests.training.resuming import assert_resumed_equals_whole
 from tests.training.test_trainer import OPTIONS
-from tests.training.tiny import HIDDEN, start, tiny_cache, tiny_head, tiny_target
+from tests.training.tiny import HIDDEN, start, tiny_cache, tiny_target
 
 KNOWN = METHODS
 # The methods whose heads are asked
@@ -52,7 +52,7 @@ def trainer(folder, known: Methods, method: str, **options) -> Trainer:
     target = tiny_target()
     cache = tiny_cache(folder / "features", target)
     head = head_of(known, method, target, draft_vocab=30)
-    start(head, cache, tiny_head(target), first=4, kinds=known.kinds)
+    start(head, cache, first=4, kinds=known.kinds)
     folders, options = (folder / "head", folder / "state"), TrainingOptions(**OPTIONS | options)
     return Trainer(head, cache, options, *folders, clock=lambda: 0.0, kinds=known.kinds)
 

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
@@ -29,7 +28,6 @@ from jakiro.training.split import (
 )
 from jakiro.training.start import check_output_function, head_config
 from jakiro.zoo.table import manifest_of
-from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
 
 SIZES = {
     "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -60,26 +58,6 @@ def test_a_family_with_two_rotary_settings_gives_the_head_those_of_full_attentio
     assert config.rope_parameters == dict(model.config.rope_parameters["full_attention"])
     assert misfits(config, model.config) == []
     LayerHead(config)
-
-
-def test_a_head_of_the_other_fusion_keeps_the_stream_and_gets_experts_that_fit_it(tmp_path):
-    target = tiny_target()
-    cache = tiny_cache(tmp_path, target)
-    source, head = tiny_head(target, "summed"), tiny_head(target, "decoupled")
-    start(source, cache)
-    with torch.no_grad():
-        source.layers[0].self_attn.o_proj.weight.normal_(std=0.02)
-    start(head, cache, source, seed=1)
-    batch = cache.batch([0])
-    features = batch.features[:, 1:]
-    with torch.no_grad():
-        inputs = (head.embed(batch.ids[:, 1:]), batch.features[:, :-1], torch.arange(features.shape[1])[None])
-        ours, theirs = head(*inputs), source(*inputs)
-    assert torch.equal(ours.residual, theirs.residual)
-    for expert in range(2):
-        left = (ours.features[expert] - features).square().mean()
-        assert left < 0.9 * (ours.residual - features).square().mean()
-    assert not torch.equal(ours.features[0], ours.features[1])
 
 
 ROWS = [Row([number, number + 1, 7], "magpie", number % 2 / 2, 2, 1) for number in range(40)]

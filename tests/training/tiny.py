@@ -86,6 +86,6 @@ def tiny_head(
     return head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
 
 
-def start(head, cache: FeatureCache, source=None, seed: int = 0, first: int = 0, kinds: Kinds = KINDS) -> None:
+def start(head, cache: FeatureCache, seed: int = 0, first: int = 0, kinds: Kinds = KINDS) -> None:
     """First weights of a head as its kind gives them, from all texts that are not held out."""
-    kinds[head.config.kind].start(head, cache.texts(first, len(cache), torch.device("cpu")), seed, source)
+    kinds[head.config.kind].start(head, cache.texts(first, len(cache), torch.device("cpu")), seed)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import Texts
 from jakiro.heads.learning import fit, later, sample_rows, whitening_matrix
 from jakiro.heads.medusa.network import MedusaHead
@@ -18,10 +17,10 @@ def levels(head: MedusaHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
 
 
 @torch.no_grad()
-def start(head: MedusaHead, texts: Texts, seed: int, source: DraftHead | None) -> None:
+def start(head: MedusaHead, texts: Texts, seed: int) -> None:
     """Residual blocks begin at zero, as in the paper; last matrices map a feature to the one of their level.
 
-    There is nothing to draw and nothing to take over.
+    There is nothing to draw.
     """
     count = head.config.num_mlps
     known = [features for _, features in texts if len(features) > count]

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from jakiro.heads import layer_learning
-from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import Texts
 from jakiro.heads.learning import UnrolledRows, sample_rows, unrolled_mask
 from jakiro.heads.parallelspec.network import MaskedHead
@@ -27,9 +26,9 @@ def levels(head: MaskedHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
 
 
 @torch.no_grad()
-def start(head: MaskedHead, texts: Texts, seed: int, source: DraftHead | None) -> None:
+def start(head: MaskedHead, texts: Texts, seed: int) -> None:
     """The layer as any head's; every mask as the mean token and feature, with a little noise that tells them apart."""
-    layer_learning.start(head, texts, seed, source)
+    layer_learning.start(head, texts, seed)
     torch.manual_seed(seed)
     inputs, _, _ = sample_rows(head, texts)
     for parameter, rows in zip((head.mask_embeddings, head.mask_features), inputs.chunk(2, dim=-1), strict=True):

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from jakiro.heads import layer_learning
-from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import Texts
 from jakiro.heads.layer_learning import layer_whitening, whiten_readers
 from jakiro.heads.learning import UnrolledRows, later, randomise, ridge, sample_rows, unrolled_mask, whitening_matrix
@@ -35,11 +34,15 @@ def levels(head: GumihoHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
 
 
 @torch.no_grad()
-def start(head: GumihoHead, texts: Texts, seed: int, source: DraftHead | None) -> None:
-    """The first layer as any head's; those after it add nothing; MLPs correct their second row by what their random
-    readers allow.
-    """
-    layer_learning.start(head, texts, seed, source)
+def start(head: GumihoHead, texts: Texts, seed: int) -> None:
+    """The first layer as any head's, then `start_further`."""
+    layer_learning.start(head, texts, seed)
+    start_further(head, texts, seed)
+
+
+@torch.no_grad()
+def start_further(head: GumihoHead, texts: Texts, seed: int) -> None:
+    """Layers after the first add nothing; MLPs correct their second row by what their random readers allow."""
     torch.manual_seed(seed)
     texts = texts[:MLP_TEXTS]
     features = sample_rows(head, texts)[1]

@@ -31,7 +31,7 @@ def target():
 )
 def test_passes_that_follow_one_another_are_counted(model, target, tmp_path, trains, passes):  # noqa: F811
     """A tree that holds all candidates of four levels; the contrastive branch gives the last one without a pass."""
-    head = tiny_head(target, **trains)
+    head = tiny_head(target, known=KNOWN, **trains)
     sampling, whole = SamplingParams(max_new_tokens=12), TreeConfig(width=2, depth=4, nodes=64)
     answers = answers_of(model, tmp_path, sampling)
     assert mean_passes(KNOWN.drafter_of(head), answers, sampling, whole) == passes

@@ -4,3 +4,4 @@ import lab
 from tests.methods.test_conformance import *  # noqa: F403
 
 KNOWN, SUBJECTS = lab.KNOWN, lab.METHODS
+READ_ON_HOST = {"mcsd_improved", "mcsd_replacing", "gsd", "s2d"}

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.app import lesson_tab as of
-from tests.app.conftest import ask, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask_to_end, wait_for_frames
 from tests.faults import ROOT
 
 pytestmark = pytest.mark.browser
@@ -13,6 +13,7 @@ SMALLEST_FIELD = """() => Math.min(...[...document.querySelectorAll("#question, 
   [...part.querySelectorAll("textarea, select, input:not([type=radio], [type=checkbox], [type=range])")]
     .map((field) => parseFloat(getComputedStyle(field).fontSize))))"""
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+TABLET = PHONE | {"viewport": {"width": 1180, "height": 820}}
 CONTROLS = (
     ":is(#top, #question-row, #view, #lesson, #benchmark) :is(button, select, summary, input, label.plain-button)"
 )
@@ -58,8 +59,7 @@ def test_no_stop_has_a_serious_finding_in_light_and_in_dark(open_tab):
 def answered(open_tab, address: str, **options):
     """A tab with a finished answer."""
     tab = open_tab(address, **options)
-    ask(tab, "Why?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Why?")
     return tab
 
 
@@ -84,13 +84,8 @@ def test_no_tab_has_a_serious_finding_in_light_and_in_dark(open_tab, fake_addres
 
 
 @pytest.mark.parametrize(
-    ("least", "options"),
-    [(44, PHONE),
-     pytest.param(44, {"viewport": {"width": 1180, "height": 820}, "has_touch": True, "is_mobile": True},
-                  marks=pytest.mark.rare),
-     (24, {})],
-    ids=["phone", "tablet", "desktop"],
-)  # fmt: skip
+    ("least", "options"), [(44, PHONE), pytest.param(44, TABLET, marks=pytest.mark.rare), (24, {})]
+)
 def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, options):
     tab = answered(open_tab, fake_address, **options)
     small = {}
@@ -134,3 +129,12 @@ def test_a_phone_does_not_zoom_into_a_field_and_a_question_runs_in_its_own_direc
             field,
         )
         assert shown == ["plaintext", "start"]
+
+
+def test_text_at_200_per_cent_does_not_overflow(open_tab, fake_address):
+    tab = open_tab(fake_address, viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    tab.wait_for_selector("svg.tree")
+    tab.add_style_tag(content="html { font-size: 32px !important; }")
+    for name in TABS:
+        show(tab, name)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 1280, name

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.conftest import ask, wait_until_finished
+from tests.app.conftest import ask_to_end, opened_alone, saved, wait_until_finished
 from tests.app.fake import ANSWER
 
 pytestmark = pytest.mark.browser
@@ -16,8 +16,7 @@ WORDS = ANSWER.rstrip().split(" ")
 @pytest.fixture
 def tab(open_tab, fake_address):
     tab = open_tab(fake_address)
-    ask(tab, QUESTION)
-    wait_until_finished(tab)
+    ask_to_end(tab, QUESTION)
     return tab
 
 
@@ -59,8 +58,6 @@ def test_the_card_shows_chances_with_what_came_marked(tab):
         ["↵", "1.0", "%"],
         ["‹im_end›", "0.5", "%"],
     ]
-    widths = card.locator(".bar-fill").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
-    assert widths == sorted(widths, reverse=True) and widths[0] == pytest.approx(3 * widths[1], rel=0.05)
     # What would end the answer cannot be gone on from
     assert card.locator("button:disabled").all_inner_texts()[0].startswith("‹im_end›")
     assert tab.locator(".asked-about").inner_text().strip() == "blue"
@@ -93,17 +90,6 @@ def test_a_fork_keeps_what_came_before_and_branches_are_switched_and_undone(tab)
     assert tab.locator(f"{CARD} .alternative").nth(2).inner_text().split()[-1] == "came"
 
 
-def test_a_fork_of_an_earlier_turn_puts_later_ones_away_until_its_branch_is_shown_again(tab):
-    ask(tab, "And at night?")
-    wait_until_finished(tab)
-    tab.evaluate("Jakiro.show(Jakiro.state.turns[0])")
-    fork(tab, 5, 2000)
-    questions = "Jakiro.state.turns.map(turn => turn.question)"
-    assert tab.evaluate(questions) == [QUESTION]
-    tab.click('[data-action="branch_before"]')
-    assert tab.evaluate(questions) == [QUESTION, "And at night?"]
-
-
 def test_a_fork_in_the_middle_of_a_character(tab):
     half = tab.evaluate("Jakiro.state.run.main.tokens.findIndex(t => t.bytes.at(-1) === 0x9f)")
     fork(tab, half, tab.evaluate("i => Jakiro.state.run.main.tokens[i].id", half))
@@ -127,42 +113,24 @@ def test_by_keys_alone(tab):
     assert text(tab) == forked(2)
 
 
-def test_on_a_phone_the_card_lies_at_the_lower_edge_with_targets_for_fingers(open_tab, fake_address):
+def test_on_a_phone_the_card_has_targets_for_fingers(open_tab, fake_address):
     tab = open_tab(fake_address, **PHONE)
-    ask(tab, QUESTION)
-    wait_until_finished(tab)
+    ask_to_end(tab, QUESTION)
     tab.tap(word(3))
-    box = tab.locator(CARD).bounding_box()
-    assert (box["x"], box["width"]) == (0, 390) and box["y"] + box["height"] == pytest.approx(844, abs=1)
     heights = tab.locator(f"{CARD} button.alternative").evaluate_all("all => all.map(one => one.offsetHeight)")
     assert min(heights) >= 44
-    asked = tab.locator(".asked-about").bounding_box()
-    assert asked["y"] >= 0 and asked["y"] + asked["height"] <= box["y"], "the card does not lie over its word"
     tab.tap(f'{CARD} [data-id="2000"]')
     tab.wait_for_selector(BAR)
     wait_until_finished(tab)
     assert text(tab) == forked(3)
 
 
-def test_in_a_hall_a_clicker_goes_on_and_the_bar_is_there(tab):
-    tab.evaluate("Jakiro.projector(true)")
-    fork(tab, 3, 2000)
-    tab.wait_for_selector(BAR)
-    tab.keyboard.press("Home")
-    tab.keyboard.press("a")
-    box = tab.locator(CARD).bounding_box()
-    assert box["x"] >= 0 and box["y"] >= 0 and box["y"] + box["height"] <= 900
-    tab.keyboard.press("PageDown")
-    tab.wait_for_selector(CARD, state="hidden")
-    assert tab.evaluate("Jakiro.state.index") == 1
-
-
-def test_a_reload_keeps_branches_and_what_followed_them(tab):
+def test_a_fork_of_an_earlier_turn_puts_later_ones_away_and_a_reload_keeps_both_branches(tab):
     whole = text(tab)
-    ask(tab, "And at night?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "And at night?")
     tab.evaluate("Jakiro.show(Jakiro.state.turns[0])")
     fork(tab, 5, 2000)
+    assert tab.evaluate("Jakiro.state.turns.length") == 1
     tab.reload()
     tab.wait_for_selector(BAR)
     shows(tab, "Branch 2 of 2")
@@ -192,13 +160,9 @@ def test_a_link_goes_on_from_the_same_place(tab, open_tab, fake_address):
 def test_a_saved_replay_keeps_branches_and_shows_alternatives(tab, open_tab, tmp_path):
     whole = text(tab)
     fork(tab, 6, 2000)
-    with tab.expect_download() as found:
-        tab.click(".page-menu > summary")
-        tab.click(".save-menu > summary")
-        tab.click('[data-save="save_html"]')
     path = tmp_path / "replay.html"
-    found.value.save_as(path)
-    replay = open_tab(path.as_uri())
+    saved(tab, "save_html").save_as(path)
+    replay = opened_alone(open_tab, path)
     replay.wait_for_selector(BAR)
     shows(replay, "Branch 2 of 2")
     assert text(replay) == forked(6)

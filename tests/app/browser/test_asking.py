@@ -2,13 +2,12 @@
 
 import json
 import re
-import threading
 
 import pytest
 
 from app.words import page as words
 from app.words.lesson import BROWSER as LESSON_WORDS
-from tests.app.conftest import ask, serve, wait_until_finished
+from tests.app.conftest import ask, served, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = [pytest.mark.browser]
@@ -20,9 +19,8 @@ GROWN = "count => Jakiro.lane()?.tokens.length > count && Jakiro.moves.state.run
 def slow():
     """A page whose answers last longer than any test that does not stop them."""
     generator = FakeGenerator(default_answer() * 4, pace=10.0)
-    blocks, address = serve(lambda: generator)
-    yield generator, blocks, address
-    blocks.close()
+    with served(lambda: generator) as (blocks, address):
+        yield generator, blocks, address
 
 
 @pytest.fixture
@@ -31,6 +29,12 @@ def tab(open_tab, slow):
     tab.wait_for_selector("#jk-chip.ready")
     yield tab
     tab.evaluate("document.querySelector('#stop').click()")
+
+
+def ask_and_stop(tab, question: str) -> None:
+    ask(tab, question)
+    tab.click("#stop")
+    wait_until_finished(tab)
 
 
 def fail_on(tab, *names: str):
@@ -56,9 +60,7 @@ def test_a_question_during_an_answer_ends_it_and_is_answered(tab, slow):
 
 
 def test_two_questions_in_a_breath_are_each_sent_as_they_were_meant(tab):
-    ask(tab, "First?")
-    tab.click("#stop")
-    wait_until_finished(tab)
+    ask_and_stop(tab, "First?")
     seed = tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed")
     tab.evaluate("Jakiro.askAgain(Jakiro.moves.state.turns[0])")
     tab.fill("#question textarea", "Own words?")
@@ -68,27 +70,29 @@ def test_two_questions_in_a_breath_are_each_sent_as_they_were_meant(tab):
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["First?", "Own words?"]
 
 
-def test_what_was_to_be_sent_without_a_connection_is_not_sent_with_the_next_question(tab):
-    ask(tab, "First?")
-    tab.click("#stop")
-    wait_until_finished(tab)
+def test_what_was_to_be_sent_without_a_connection_is_kept_and_not_sent_with_the_next_question(tab):
+    ask_and_stop(tab, "First?")
+    before = tab.get_attribute(".jk-view", "data-run")
+    tab.fill("#question textarea", "Are you there?")
     tab.context.set_offline(True)
     tab.wait_for_function("!navigator.onLine")
-    tab.evaluate("Jakiro.askAgain(Jakiro.moves.state.turns[0])")
+    for key in (None, "Enter"):
+        tab.evaluate("Jakiro.notify(null)")
+        tab.press("#question textarea", key) if key else tab.click("#ask")
+        assert tab.inner_text("#jk-notice").endswith(words.BROWSER["offline_kept"])
+        assert tab.input_value("#question textarea") == "Are you there?"
+    tab.evaluate("Jakiro.notify(null); Jakiro.askAgain(Jakiro.moves.state.turns[0])")
     tab.wait_for_selector("#jk-notice:visible")
     tab.context.set_offline(False)
     tab.wait_for_selector("#jk-chip.ready")
+    assert tab.get_attribute(".jk-view", "data-run") == before
     ask(tab, "Second?")
-    assert tab.evaluate("[Jakiro.moves.state.run.question, Jakiro.moves.state.run.main.header.sampling.seed]") == [
-        "Second?", 0,
-    ]  # fmt: skip
-    assert tab.evaluate("Jakiro.moves.state.turns.length") == 2
+    assert tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed") == 0
+    assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["First?", "Second?"]
 
 
 def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow):
-    ask(tab, "First?")
-    tab.click("#stop")
-    wait_until_finished(tab)
+    ask_and_stop(tab, "First?")
     other = open_tab(slow[2])
     ask(other, "Another’s?")
     tab.fill("#question textarea", "Second?")
@@ -219,6 +223,7 @@ def test_a_missed_update_that_cannot_be_fetched_does_not_end_the_answer(tab):
     ("name", "where", "found"),
     [
         ("recording_names", "recordings", ".recording-card"),
+        ("recording_names", "watch", "svg.tree"),
         ("recording", "recordings", ".recording-card"),
         ("lesson_recordings", "lesson", ".stop .stop-screen"),
         ("benchmark_recorded", "benchmark", ".bench-scroll"),
@@ -239,41 +244,3 @@ def test_what_the_server_could_not_give_is_said_and_tried_again(open_tab, slow, 
     tab.click(f'[role="tab"][data-tab="{where}"]')
     tab.wait_for_selector(found, state="attached")
     assert tab.is_hidden("#jk-notice")
-
-
-def test_the_opening_that_could_not_be_loaded_is_played_when_it_is_tried_again(open_tab, slow):
-    tab = open_tab(None)
-    heal = fail_on(tab, "recording_names")
-    tab.goto(slow[2])
-    tab.wait_for_selector('#jk-notice [data-action="retry"]')
-    heal()
-    tab.click('#jk-notice [data-action="retry"]')
-    tab.wait_for_selector("svg.tree")
-
-
-def test_the_chip_reads_the_status_less_and_less_often_and_is_never_refused(open_tab):
-    loaded = threading.Event()
-
-    def load():
-        loaded.wait(600)
-        return FakeGenerator()
-
-    blocks, address = serve(load)
-    try:
-        tab = open_tab(None)
-        looked, posted = [], []
-        tab.on("response", lambda answer: looked.append(answer.status) if answer.url.endswith("/status") else None)
-        tab.on("request", lambda request: posted.append(request.url) if request.method == "POST" else None)
-        tab.goto(address)
-        tab.wait_for_selector("#jk-chip.loading")
-        tab.wait_for_function("() => Jakiro.chip.pause > 800")
-        many = "async () => { for (let n = 0; n < 20; n += 1) await Jakiro.chip.look(); return Jakiro.chip.pause; }"
-        pauses = [tab.evaluate("Jakiro.chip.pause"), tab.evaluate(many)]
-        assert pauses[0] < pauses[1] <= 10_000
-        loaded.set()
-        tab.evaluate("Jakiro.chip.look()")
-        tab.wait_for_selector("#jk-chip.ready")
-        assert set(looked) == {200} and sum("component" in url for url in posted) < 6
-    finally:
-        loaded.set()
-        blocks.close()

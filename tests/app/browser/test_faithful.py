@@ -6,12 +6,12 @@ import pytest
 
 from app.page import web
 from app.serving import packing
+from app.tools import replay
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.conftest import number_of
-from tests.app.fake import FakeGenerator
+from tests.app.conftest import opened_alone, show
+from tests.app.fake import QUESTION, FakeGenerator, finished_race, traces_of
 
 pytestmark = pytest.mark.browser
-QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 MOUNT = "Jakiro.mountView(document.querySelector('#host'), {}, null, null)"
 # What is on screen: the step of tree and counter, tokens of the answer, and those at the end of the plot's line
 DRAWN = """() => [Number(document.querySelector('svg.tree').dataset.step),
@@ -45,11 +45,6 @@ READ = """async ([indices, unfolded]) => {
   }
   return found;
 }"""
-
-
-def race(nodes: int = 40):
-    made = FakeGenerator().race(QUESTION, SamplingParams(max_new_tokens=60), tree=TreeConfig(nodes=nodes, depth=6))
-    return made, list(made)
 
 
 def state_of(step: dict, index: int) -> str:
@@ -113,26 +108,25 @@ def check_all(tab, trace: dict, every: int = 1) -> None:
             check(drawn, trace, unfolded)
 
 
-def ticks_of(made, pairs) -> list[str]:
-    """The updates of a finished race, one event each."""
-    events = [("header", method, trace.header) for method, trace in made.traces.items()]
-    events += [("step", method, step) for method, step in pairs]
-    events += [("end", method, trace.end_reason) for method, trace in made.traces.items()] + [("done", None, None)]
+def ticks_of(nodes: int = 40) -> tuple[list[str], dict]:
+    """The updates of a race, one event each, and the trace of its Jakiro lane."""
+    race = FakeGenerator().race(QUESTION, SamplingParams(max_new_tokens=60), tree=TreeConfig(nodes=nodes, depth=6))
+    events = [("header", method, trace.header) for method, trace in race.traces.items()]
+    events += [("step", *step) for step in race]
+    events += [("end", method, trace.end_reason) for method, trace in race.traces.items()] + [("done", None, None)]
     packer = packing.Packer()
-    return [packing.to_json([packer.pack(event)]) for event in events]
+    return [packing.to_json([packer.pack(event)]) for event in events], race.traces["jakiro"].to_dict()
 
 
 def test_live_updates_draw_what_the_trace_says(modules):
-    made, pairs = race()
-    ticks = dict(enumerate(ticks_of(made, pairs)))
-    modules.evaluate(f"ticks => {{ {MOUNT}; Jakiro.receive({{run: '{'a' * 32}', ticks}}); }}", ticks)
+    ticks, trace = ticks_of()
+    modules.evaluate(f"ticks => {{ {MOUNT}; Jakiro.receive({{run: '{'a' * 32}', ticks: {{...ticks}}}}); }}", ticks)
     modules.wait_for_selector("svg.tree")
-    check_all(modules, made.traces["jakiro"].to_dict(), every=3)
+    check_all(modules, trace, every=3)
 
 
 def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
-    made, pairs = race()
-    ticks = ticks_of(made, pairs)
+    ticks, trace = ticks_of()
     seen = [0, 1, 2, 7, 8, 20, len(ticks) - 1]
     modules.evaluate(
         """async ([ticks, seen, id]) => {
@@ -156,82 +150,31 @@ def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
     modules.wait_for_selector('.jk-view[data-finished="true"]')
     asked = modules.evaluate("window.asked")
     assert all(right for right, _ in asked) and len(asked) >= 2 and asked[0][1] == 3
-    check_all(modules, made.traces["jakiro"].to_dict(), every=6)
+    check_all(modules, trace, every=6)
     assert modules.evaluate("Object.keys(Jakiro.moves.state.run.lanes).length") == 2
 
 
 def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modules, open_tab, tmp_path):
-    made, _ = race(nodes=64)
-    trace = made.traces["jakiro"].to_dict()
-    text = web.recording_text(made.traces)
+    traces = finished_race(length=60, nodes=64, depth=6).traces
+    trace, text = traces["jakiro"].to_dict(), web.recording_text(traces)
     modules.evaluate(
-        f"""text => {{ document.head.querySelector('style').id = 'jakiro-style';
-            document.querySelector('script').id = 'jakiro-code'; {MOUNT};
-            Jakiro.showRecording('opened', {{...Jakiro.readTraceFile(text), text}},
-                                 {{playNow: false, source: 'opened'}}); }}""",
+        f"""text => {{ {MOUNT}; Jakiro.showRecording('opened', {{...Jakiro.readTraceFile(text), text}},
+                                                     {{playNow: false, source: 'opened'}}); }}""",
         text,
     )
     modules.wait_for_selector("svg.tree")
     check_all(modules, trace, every=5)
     assert modules.evaluate("Jakiro.asJson(Jakiro.moves.state.run)") == text
-
-    replay = tmp_path / "replay.html"
-    replay.write_text(modules.evaluate("async () => Jakiro.asReplay(await Jakiro.asJson(Jakiro.moves.state.run), 'x')"))
-    tab = open_tab(None, offline=True)
-    tab.goto(replay.as_uri())
+    path = tmp_path / "replay.html"
+    path.write_text(replay.replay_page(text, "x"))  # which is what the browser saves
+    tab = opened_alone(open_tab, path)
     tab.wait_for_selector("svg.tree")
     check_all(tab, trace, every=8)
-    names = "[...document.querySelectorAll('[role=\"tab\"]')].map(tab => tab.dataset.tab)"
-    assert tab.evaluate(names) == ["watch", "race"]
     assert json.loads(tab.text_content("#jakiro-recording"))["traces"]["jakiro"] == trace
-    assert number_of(tab, "tau")[0] == f"{made.traces['jakiro'].delivered_tau:.2f}"
-
-
-@pytest.fixture
-def updated(timed):
-    """An empty view whose clock is held, and the updates of an answer's Jakiro lane."""
-    timed.evaluate(MOUNT)
-    ticks = ticks_of(*race(nodes=8))
-    return timed, [tick for tick in ticks if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
-
-
-def drawings(updated, every: int, late: int = 0) -> list[int]:
-    """Sends twelve updates, one in so many milliseconds; how many frames were asked for, and drawings of the text.
-
-    Args:
-        late: milliseconds by which each frame comes later than it was asked for.
-    """
-    tab, ticks = updated
-    tab.evaluate(
-        """late => {
-          const own = window.requestAnimationFrame;
-          window.asked = 0;
-          window.requestAnimationFrame = call => { asked += 1; return setTimeout(() => own(call), late); };
-        }""",
-        late,
-    )
-    for number, tick in enumerate(ticks[:12]):
-        tab.evaluate("tick => Jakiro.receive({ run: 'c'.repeat(32), ticks: tick })", {str(number): tick})
-        tab.clock.run_for(every)
-    tab.clock.run_for(600)
-    return tab.evaluate("[asked, Number(document.querySelector('.jk-view').dataset.drawn)]")
-
-
-def test_frames_are_asked_for_only_when_something_is_to_be_drawn(updated):
-    """A page that asks for every frame while it waits takes time from a model on the same cores."""
-    asked, drawn = drawings(updated, 150)
-    assert 12 <= drawn == asked
-
-
-def test_drawing_slows_down_by_itself_where_frames_come_late(updated):
-    _, drawn = drawings(updated, 100, late=120)
-    assert updated[0].evaluate("Jakiro.moves.state.run.main.steps.length") == 11
-    assert 1 <= drawn <= 6
 
 
 def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
     """Tree, step counter, text and plot show the same step, whichever updates came since the draw before."""
-    made, pairs = race(nodes=8)
     modules.evaluate(MOUNT)
     modules.wait_for_function("window.Plotly")
     moments = modules.evaluate(
@@ -246,48 +189,16 @@ def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
             await new Promise((done) => setTimeout(done, 120));
           }
           return found.map(([[step, ...drawn], counts]) => [step, drawn, counts[step]]); }""".replace("DRAWN", DRAWN),
-        ticks_of(made, pairs),
+        ticks_of(nodes=8)[0],
     )
     assert len({step for step, *_ in moments}) >= 3
     for step, drawn, written in moments:
         assert drawn == [step, written, written]
 
 
-def test_a_growing_plot_is_drawn_with_all_the_rest_while_it_is_seen(modules):
-    made, pairs = race(nodes=8)
-    ticks = [tick for tick in ticks_of(made, pairs) if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
-    modules.evaluate(MOUNT)
-    modules.wait_for_function("window.Plotly")
-    grow = """async ([ticks, first]) => {
-      const plot = document.querySelector('.columns .plot-host');
-      const view = document.querySelector('.jk-view');
-      const drawn = () => [plot, view].map((one) => Number(one.dataset.drawn || 0));
-      const tick = async (i) => {
-        const [, before] = drawn();
-        Jakiro.receive({ run: 'd'.repeat(32), ticks: { [i]: ticks[i] } });
-        while (drawn()[1] === before) await new Promise((done) => setTimeout(done, 20));
-      };
-      await tick(first); // which may build the answer's parts
-      const before = drawn();
-      for (let i = first + 1; i < first + 8; i += 1) await tick(i);
-      return drawn().map((count, i) => count - before[i]);
-    }"""
-    plots, views = modules.evaluate(grow, [ticks, 0])
-    assert views >= 7 and views - 1 <= plots <= views + 1
-    modules.evaluate("document.querySelector('.columns .plot-host').style.display = 'none'")
-    modules.wait_for_function("() => !Jakiro.screen.parts.plot.seen")
-    assert modules.evaluate(grow, [ticks, 8])[0] == 0
-    modules.evaluate("document.querySelector('.columns .plot-host').style.display = ''")
-    steps = "Jakiro.moves.state.run.main.steps.length"
-    modules.wait_for_function(f"() => document.querySelector('.columns .plot').data[0].y.length === {steps} + 1")
-    assert modules.evaluate(f"{steps} < 150")
-
-
 @pytest.mark.parametrize("key", ["Enter", " "])
 def test_a_folded_branch_opens_with_enter_and_with_space_though_its_step_is_drawn_anew(modules, key):
-    made, _ = race(nodes=64)
-    modules.evaluate(f"traces => {{ {MOUNT}; Jakiro.showRecording('x', {{traces}}, {{playNow: false, step: 1}}); }}",
-                     {method: trace.to_dict() for method, trace in made.traces.items()})  # fmt: skip
+    show(modules, traces_of(length=60, nodes=64, depth=6), step=1)
     modules.wait_for_function("document.querySelector('.columns .plot')?.data && document.querySelector('.tree .pill')")
     parent = modules.get_attribute(".tree .pill", "data-parent")
     pill_of = "at => Jakiro.screen.parts.tree.plan.pills.find(({ parent }) => parent === at)"

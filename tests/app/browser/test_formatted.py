@@ -36,9 +36,6 @@ def draw(moment):
 ---
 The end &amp; more.
 """
-DRAW = (
-    """(view, lane, count) => view.draw(lane, count, { live: count < lane.tokens.length, tail: '', formatted: true })"""
-)
 HOSTILE = {
     "html": "<script>window.ran=1</script>\n\n<img src=x onerror='window.ran=2'>\n\n<b>bold</b> <!-- c -->\n",
     "links": "[a](javascript:window.ran=3) ![b](javascript:window.ran=4) <javascript:window.ran=5> [c]\n\n[c]: x\n",
@@ -63,12 +60,17 @@ def drawn(tab, text: str, every: int = 3) -> dict:
           const host = document.createElement('div');
           document.querySelector('.jk-view').replaceChildren(host);
           const view = new Jakiro.AnswerView(host);
-          (DRAW)(view, lane, lane.tokens.length);
+          view.draw(lane, lane.tokens.length, { live: false, tail: '', formatted: true });
+          let copied = null;
+          Object.defineProperty(navigator, 'clipboard', { configurable: true,
+            value: { writeText: async (text) => (copied = text) } });
+          view.text.querySelector('.copy-code')?.click();
           await new Promise((done) => setTimeout(done, 50));
           return { text: view.text.textContent, shown: view.text.innerText, ran: window.ran ?? null,
+            copied, tail: view.tail.textContent,
             names: [...new Set([...view.text.querySelectorAll('*')].map((one) => one.localName))],
             tokens: new Set([...view.text.querySelectorAll('[data-token]')].map((one) => one.dataset.token)).size,
-            wanted: lane.tokens.filter(({ special }) => !special).length }; }""".replace("DRAW", DRAW),
+            wanted: lane.tokens.filter(({ special }) => !special).length }; }""",
         traces_of(text, every),
     )
 
@@ -125,31 +127,12 @@ def test_hostile_markdown_is_text(functions, name):
 
 
 def test_code_is_copied_as_it_was_written(functions):
-    copied = functions.evaluate(
-        """traces => {
-          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
-          const view = new Jakiro.AnswerView(document.createElement('div'));
-          (DRAW)(view, lane, lane.tokens.length);
-          let copied = null;
-          Object.defineProperty(navigator, 'clipboard', { configurable: true,
-            value: { writeText: async (text) => (copied = text) } });
-          view.text.querySelector('.copy-code').click();
-          return copied; }""".replace("DRAW", DRAW),
-        traces_of(ANSWER),
-    )
-    assert copied == "def draw(moment):\n    pane.draw(moment)"
+    assert drawn(functions, ANSWER)["copied"] == "def draw(moment):\n    pane.draw(moment)"
 
 
-@pytest.mark.parametrize(("text", "said"), [("The same line here.\n" * 3, True), ("The same line here.\n" * 2, False)])
-def test_a_line_that_comes_three_times_gets_a_word(functions, text, said):
-    tail = functions.evaluate(
-        """traces => {
-          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
-          const view = new Jakiro.AnswerView(document.createElement('div'));
-          (DRAW)(view, lane, lane.tokens.length);
-          return view.tail.textContent; }""".replace("DRAW", DRAW),
-        traces_of(text),
-    )
+@pytest.mark.parametrize(("times", "said"), [(3, True), (2, False)])
+def test_a_line_that_comes_three_times_gets_a_word(functions, times, said):
+    tail = drawn(functions, "The same line here.\n" * times)["tail"]
     assert (words.BROWSER["repeats_itself"] in tail) is said
 
 

@@ -6,10 +6,12 @@ other half: the frame gets the height that the page asks for, does not scroll by
 
 import http.server
 import threading
+from functools import partial
+from unittest import mock
 
 import pytest
 
-from tests.app.conftest import ask, serve, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask_to_end, served, wait_for_frames
 from tests.app.fake import FakeGenerator
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -60,32 +62,21 @@ iframe { display: block; width: 100%%; border: 0; min-height: calc(100vh - %dpx)
 
 @pytest.fixture(scope="module")
 def framed_address():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAKIRO_FRAME_ANCESTORS", "http://localhost:*")
-        blocks, address = serve(lambda: FakeGenerator(pace=0.05))
-    yield address
-    blocks.close()
+    shown = mock.patch.dict("os.environ", JAKIRO_FRAME_ANCESTORS="http://localhost:*")
+    with shown, served(lambda: FakeGenerator(pace=0.05)) as (_, address):
+        yield address
 
 
 @pytest.fixture(scope="module")
-def hub(framed_address):
+def hub(framed_address, tmp_path_factory):
     """The address of a page on another site that shows the page in a frame."""
-
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/html; charset=utf-8")
-            self.end_headers()
-            self.wfile.write((HUB_PAGE % (HEADER, HEADER, framed_address)).encode())
-
-        def log_message(self, *_) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://localhost:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
+    folder = tmp_path_factory.mktemp("hub")
+    (folder / "index.html").write_text(HUB_PAGE % (HEADER, HEADER, framed_address))
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_port}/"
+        server.shutdown()
 
 
 @pytest.fixture(scope="module", params=[(390, 844), (1440, 900)], ids=["phone", "desktop"])
@@ -97,8 +88,7 @@ def tab(request, tabs, hub):
     page = tab.wait_for_selector("#space").content_frame()
     page.wait_for_selector("#jk-chip.ready")
     tab.wait_for_function("said.includes('pageInfo') && said.filter((kind) => kind === 'size').length > 2")
-    ask(page, "Why is the sky blue?")
-    wait_until_finished(page)
+    ask_to_end(page, "Why is the sky blue?")
     yield tab
     tab.close()
 

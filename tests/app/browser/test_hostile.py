@@ -7,13 +7,14 @@ import codecs
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from app.page import web
 from app.tools import record
-from tests.app.conftest import ask, open_save_menu, outside, served, set_option, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask_to_end, opened_alone, outside, saved, served, set_option, wait_for_frames
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -75,13 +76,6 @@ def walk_through(tab) -> None:
     shown_as_text(tab)
 
 
-def saved(tab, key: str):
-    open_save_menu(tab)
-    with tab.expect_download() as download:
-        tab.click(f'[data-save="{key}"]')
-    return download.value
-
-
 @pytest.fixture(scope="module")
 def hostile_address(tmp_path_factory):
     """A page whose model answers with hostile text, and whose recordings have hostile titles."""
@@ -100,8 +94,7 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
     requests = []
     tab.on("request", lambda request: requests.append(request.url))
     tab.wait_for_selector("svg.tree")
-    ask(tab, QUESTION)
-    wait_until_finished(tab)
+    ask_to_end(tab, QUESTION)
     assert tab.text_content(".asked") == QUESTION
     assert tab.evaluate("document.querySelector('.answer-text').textContent").startswith(TEXT[:200])
     walk_through(tab)
@@ -129,10 +122,7 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
     assert tab.evaluate("window.ran") is None
     assert not [url for url in requests if outside(url)]
 
-    offline = open_tab(None, offline=True)
-    loaded = []
-    offline.on("request", lambda request: loaded.append(request.url))
-    offline.goto(path.as_uri())
+    offline = opened_alone(open_tab, path)
     offline.wait_for_selector("svg.tree")
     pieces = [trace["header"]["first_piece"]] + [
         [*(step["nodes"][i]["piece"] for i in step["accepted_path"]), step["bonus_piece"]][place]
@@ -142,28 +132,22 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
     answer = b"".join(map(bytes.fromhex, pieces)).replace(b"<|im_end|>", b"").decode("utf-8", "replace")
     assert offline.evaluate("document.querySelector('.answer-text').textContent") == answer
     walk_through(offline)
-    assert [url for url in loaded if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
+    assert offline.loaded == [path.as_uri()]
 
 
-def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_title(open_tab, tmp_path):
+def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_title(open_tab):
     answer = [b"Yes", b" it is", b"."]
     with served(lambda: FakeGenerator(answer), max_prompt_characters=200_000) as (_, address):
         tab = open_tab(address)
         tab.wait_for_selector("svg.tree")
         question = "<b>" + "w" * 100_000
-        ask(tab, question)
-        wait_until_finished(tab)
+        ask_to_end(tab, question)
         assert len(tab.text_content(".asked")) == len(question)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1440
         replay = saved(tab, "save_html")
         assert len(replay.suggested_filename) < 120
-        path = tmp_path / "replay.html"
-        path.write_bytes(replay.path().read_bytes())
-        offline = open_tab(None)
-        offline.goto(path.as_uri())
-        offline.wait_for_selector("svg.tree")
-        assert len(offline.title()) < 120
-        assert offline.evaluate("document.documentElement.scrollWidth") <= 1440
+        title = re.search("<title>(.*?)</title>", replay.path().read_text(encoding="utf-8"), re.DOTALL)[1]
+        assert len(title) < 120
 
 
 def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
@@ -177,6 +161,7 @@ def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
         header["special_tokens"]["1003"] = HOSTILE[0]
         lane["steps"][0]["plan"]["why"] = HOSTILE[1]
         lane["steps"][0]["nodes"][-1]["proposer"] = "constructor" if name == "jakiro" else "root"
+        lane["steps"][0]["nodes"][-1]["also_proposed_by"] = ["__proto__"]
     text = json.dumps({"title": HOSTILE[0], "traces": traces})
     tab.set_input_files(
         "#jk-open", {"name": f"{HOSTILE[2]}.json", "mimeType": "application/json", "buffer": text.encode()}
@@ -201,8 +186,7 @@ def test_the_server_reaches_out_to_nobody(open_tab, fake_address, loopback_guard
     assert len(loopback_guard) == 2
     loopback_guard.clear()
     tab = open_tab(fake_address)
-    ask(tab, "Why?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Why?")
     for name in tab.evaluate("[...document.querySelectorAll('[role=\"tab\"]')].map(tab => tab.dataset.tab)"):
         tab.click(f'[data-tab="{name}"]')
         wait_for_frames(tab)

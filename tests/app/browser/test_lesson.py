@@ -8,7 +8,7 @@ from app.page import lesson
 from app.words import lesson as lesson_words
 from app.words.lesson import FAMILY
 from tests.app import lesson_tab as of
-from tests.app.conftest import DESKTOP, plotted
+from tests.app.conftest import plotted
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 STOPS = range(1, 11)
@@ -26,16 +26,6 @@ def tab(tabs):
     of.mount(tab)
     yield tab
     tab.close()
-
-
-@pytest.mark.parametrize("stop", lesson_words.STOPS, ids=lambda stop: stop["title"])
-def test_a_stop_is_short_and_each_answer_has_a_reason(stop):
-    words = " ".join(stop[key] for key in ("idea", "try", "notice", "belief"))
-    assert len(words.split()) <= 90
-    assert 0 <= stop["right"] < len(stop["options"])
-    assert all(answer and reason for answer, reason in stop["options"])
-    # A second sentence would correct the first one under a heading that calls both wrong
-    assert stop["belief"].endswith(".") and ". " not in stop["belief"]
 
 
 def test_the_recordings_are_small_and_each_pair_has_one_text(recorded):
@@ -66,43 +56,18 @@ def test_a_wrong_answer_gives_its_reason_and_another_try(tab, stop):
 
 def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded):
     of.go(tab, 1)
-    of.slide(tab, "rows", 64)
-    assert f"{recorded.check_ms(64):.{0 if recorded.check_ms(64) >= 10 else 1}f}\u00a0ms in one pass" in of.result(
-        tab, "passes"
-    )
     of.slide(tab, "rows", 1)
     assert "plain decoding" in of.result(tab, "passes")
-    measured, floor = tab.inner_text('[data-bar="pass"]'), tab.inner_text('[data-bar="weights"]')
-    curves = plotted(tab, ".chart-host")[:1]
-    of.slide(tab, "rows", 33)
-    bars = [tab.inner_text(f'[data-bar="{name}"]') for name in ("pass", "weights")]
-    assert bars == [measured, floor], "rows move the mark on the curve, not the bars of one row"
-    *lines, mark = plotted(tab, ".chart-host")
-    assert lines == curves and mark["x"] == [33] and mark["y"] == [pytest.approx(recorded.check_ms(33))]
+    measured, floor = (tab.inner_text(f'[data-bar="{name}"]') for name in ("pass", "weights"))
     assert f"{recorded.check_ms(1):.{0 if recorded.check_ms(1) >= 10 else 1}f}\u00a0ms" in measured
+    of.slide(tab, "rows", 33)
+    assert tab.inner_text('[data-bar="pass"]') == measured, "rows move the mark on the curve, not the bar of one row"
+    mark = plotted(tab, ".chart-host")[-1]
+    assert mark["x"] == [33] and mark["y"] == [pytest.approx(recorded.check_ms(33))]
     of.slide(tab, "memory", 90)
     assert tab.inner_text('[data-bar="pass"]') == measured
     assert tab.inner_text('[data-bar="weights"]') != floor
     assert recorded.device["name"] in tab.inner_text(".stop .source")
-
-
-def test_on_a_narrow_screen_a_stop_is_text_figure_question(tab):
-    of.go(tab, 1)
-    tab.set_viewport_size({"width": 900, "height": 900})
-    parts = [".stop-words", ".stop-pane", ".lesson-question"]
-    tops = [tab.eval_on_selector(part, "part => part.getBoundingClientRect().top") for part in parts]
-    assert tops == sorted(tops)
-    tab.set_viewport_size(DESKTOP)
-
-
-def test_a_number_and_its_unit_stand_in_one_line(tab):
-    of.go(tab, 1)
-    of.slide(tab, "rows", 64)
-    for width in (1440, 1200, 390, 320):
-        tab.set_viewport_size({"width": width, "height": 900})
-        heights = tab.eval_on_selector_all(".pass-bar .tabular", "all => all.map(one => one.clientHeight)")
-        assert len(heights) == 4 and max(heights) < 30, (width, heights)
-    tab.set_viewport_size(DESKTOP)
 
 
 def test_each_guess_makes_it_less_likely_that_all_hold(tab, recorded):
@@ -113,7 +78,7 @@ def test_each_guess_makes_it_less_likely_that_all_hold(tab, recorded):
     for node in chain:
         of.press(tab, "more")
         chances.append(float(of.result(tab, "chain-chance").rstrip(" %").lstrip("<")))
-        assert chances[-1] == pytest.approx(100 * of.path_chance(step, node), abs=0.06)
+        assert chances[-1] == pytest.approx(100 * math.exp(step["score"][node]), abs=0.06)
     assert chances == sorted(chances, reverse=True)
     assert tab.is_disabled('[data-control="more"]')
     of.press(tab, "target")
@@ -125,22 +90,14 @@ def test_each_guess_makes_it_less_likely_that_all_hold(tab, recorded):
     assert tab.locator(".chain-link").count() == 1
 
 
-def test_the_mix_ranks_the_recorded_candidates_anew(tab, recorded):
+def test_the_mix_moves_candidates_where_experts_differ(tab):
     of.go(tab, 3)
-    boxes = {key: int(tab.inner_text(f".rank-box:has([data-list={key}]) > p:last-child").split()[1]) - 1
-             for key in ("differ", "agree")}  # fmt: skip
-    moved = {}
-    for second in (0, 1):
-        of.slide(tab, "mix", 100 * second)
-        for key, index in boxes.items():
-            order = tab.eval_on_selector_all(
-                f"[data-list={key}] li", "rows => rows.map(row => Number(row.dataset.node))"
-            )
-            assert order == of.ranking(recorded.steps("greedy")[index], second)
-            moved[key, second] = int(of.result(tab, f"moved-{key}").split()[0])
-    differ, agree = (moved[key, 0] + moved[key, 1] for key in ("differ", "agree"))
-    assert differ > 0
-    assert agree < differ
+    moved = dict.fromkeys(("differ", "agree"), 0)
+    for second in (0, 100):
+        of.slide(tab, "mix", second)
+        for key in moved:
+            moved[key] += int(of.result(tab, f"moved-{key}").split()[0])
+    assert moved["agree"] < moved["differ"]
     of.press(tab, "mix-reset")
     assert of.result(tab, "moved-differ").startswith("0 of")
 
@@ -159,23 +116,20 @@ def test_without_the_contrastive_branch_a_level_goes_and_the_passes_stay(tab, re
 def test_fewer_candidates_are_the_likeliest_ones_judged_again(tab, recorded):
     of.go(tab, 5)
     step = recorded.steps("greedy")[of.shown(tab)]
-    tokens = []
     for candidates in (4, 24, 63):
         of.slide(tab, "candidates", candidates)
         nodes = of.likeliest(step, candidates)
         assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(nodes))
         assert of.result(tab, "kept") == (f"Judged again: {of.accepted(step, nodes)} kept, plus the target’s own token")
-        expected = 1 + sum(of.path_chance(step, node) for node in nodes[1:])
+        expected = 1 + sum(math.exp(step["score"][node]) for node in nodes[1:])
         assert float(tab.inner_text('[data-figure="tokens"]')) == pytest.approx(expected, abs=0.006)
         assert float(tab.inner_text('[data-figure="check"]').split()[0]) == pytest.approx(
             recorded.check_ms(candidates + 1), abs=0.51
         )
-        tokens.append(expected)
         taus = [of.accepted(one, of.likeliest(one, candidates)) + 1 for one in recorded.steps("greedy")]
         assert float(tab.inner_text('[data-figure="tau"]')) == pytest.approx(sum(taus) / len(taus), abs=0.006)
-    assert tokens == sorted(tokens)
-    assert of.accepted(step, of.likeliest(step, 63)) == len(step["accepted_path"])
-    assert of.accepted(step, of.likeliest(step, 4)) < len(step["accepted_path"]), "a large tree should keep more"
+    fewest, most = (of.accepted(step, of.likeliest(step, candidates)) for candidates in (4, 63))
+    assert fewest < most == len(step["accepted_path"]), "a large tree should keep more"
 
 
 def test_a_row_of_the_mask_is_right_only_with_its_path(tab, recorded):
@@ -183,62 +137,41 @@ def test_a_row_of_the_mask_is_right_only_with_its_path(tab, recorded):
     step = recorded.steps("greedy")[of.shown(tab)]
     nodes = of.likeliest(step, 6)
     parents = [nodes.index(step["parent"][node]) if node else -1 for node in nodes]
-    assert len(set(parents)) < len(parents) and max(of.depths(step)[node] for node in nodes) > 1, "no branches to mask"
     row = int(tab.get_attribute("tr.asked", "data-row"))
     path, at = [], row
     while at >= 0:
         path.append(at)
         at = parents[at]
     stranger = next(i for i in range(len(nodes)) if i not in path)
-    for cell in (*path[1:], stranger):
-        tab.click(f'[data-cell="{cell}"]')
-    of.press(tab, "mask-check")
-    assert "not on its path" in of.result(tab, "mask")
-    tab.click(f'[data-cell="{stranger}"]')
-    of.press(tab, "mask-check")
-    assert "must see" in of.result(tab, "mask")
-    tab.click(f'[data-cell="{row}"]')
-    of.press(tab, "mask-check")
-    assert of.result(tab, "mask").startswith("✓")
-    tab.hover(f'tr[data-row="{row}"] th')
-    assert "itself" in of.result(tab, "mask")
-    lit = tab.eval_on_selector_all(".stop .node.lit", "nodes => nodes.map(node => Number(node.dataset.node))")
-    assert sorted(lit) == sorted(path)
+    for pressed, said in (((*path[1:], stranger), "not on its path"), ([stranger], "must see"), ([row], "✓")):
+        for cell in pressed:
+            tab.click(f'[data-cell="{cell}"]')
+        of.press(tab, "mask-check")
+        assert said in of.result(tab, "mask")
     assert tab.locator(".mask-table .self").count() == 7
-    of.press(tab, "mask-restart")
-    assert tab.locator(".mask-table .self").count() == 0
 
 
 def test_a_guess_comes_before_the_verdict_and_the_score_is_kept(tab, recorded):
     of.go(tab, 7)
     of.press(tab, "reveal")
-    assert tab.get_attribute(".stop svg.tree", "class") == "tree phase-1"
-    gained, lengths = 0, []
+    gained = 0
     for number in range(1, 4):
         assert of.result(tab, "round") == f"Guess {number} of 3"
         assert tab.locator(".stop .node.accepted, .stop .edge.refused, .stop .ghosts text").count() == 0
         if number == 1:
             tab.click('.stop svg.tree [data-node="1"] rect', force=True)
-            assert tab.get_attribute(".stop .node.focused", "data-node") == "1"
         else:
             tab.focus(".stop .tree-host")
             tab.keyboard.press("Enter")  # at the root: nothing is kept
-            assert "nothing accepted" in of.result(tab, "verdict")
         of.press(tab, "reveal")
-        assert tab.get_attribute(".stop svg.tree", "class") == "tree phase-2"
         of.press(tab, "reveal")
         kept = tab.locator(".stop .node.accepted").count()
         assert f"adds {kept + 1} token" in of.result(tab, "verdict")
-        assert tab.locator(".stop .node.bonus").count() == 1
         gained += kept + 1
-        lengths.append(kept)
         if number < 3:
             of.press(tab, "reveal")
-    assert min(lengths) == 0 and max(lengths) > 1, "the verdicts should differ"
     score = of.result(tab, "score").split()[1]
     assert f"{score} of 3 guessed, {gained} tokens gained" in of.result(tab, "verdict")
-    of.press(tab, "reveal")
-    assert of.result(tab, "score") == "Score 0 of 3"
 
 
 def test_seed_changes_both_texts_and_shared_dice_change_only_tau(tab, recorded):
@@ -295,10 +228,6 @@ def test_the_prediction_follows_the_sliders_and_the_measured_mark_stays(tab, rec
     assert start[0] == pytest.approx(recorded.tau("small") * plain / cost, rel=0.02)
     own_seconds = sum(sum(step["ms"]) for step in steps), sum(sum(step["ms"]) for step in passes)
     assert start[1] == pytest.approx(own_seconds[1] / own_seconds[0], abs=0.006)
-    said = tab.eval_on_selector_all(".ruler b", "marks => marks.map(mark => mark.textContent)")
-    assert [words.split()[0] for words in said] == ["predicted", "measured"]
-    # Rounded twice, so that the last digit may be the next one
-    assert [float(words.split()[1].rstrip("×")) for words in said] == pytest.approx(start, abs=0.0051)
     of.slide(tab, "tau", 3)
     for name, milliseconds in (("plain", 30), ("draft", 10), ("check", 50)):
         of.slide(tab, name, milliseconds)
@@ -331,60 +260,15 @@ def test_the_family_stop_shows_each_methods_tree_at_places_where_all_begin_a_ste
     places = sorted(set.intersection(*(set(found) for found in begins.values())))
     assert len(places) > 5
     of.go(tab, 10)
-    first = [[int(cell) for cell in row[1:4]] for row in of.rows(tab, ".family-table")]
-    assert all(candidates for candidates, *_ in first), "at first a place where all of them draft"
     for number in (1, len(places) // 2):
         of.slide(tab, "place", number)
         steps = [begins[method][places[number - 1]] for method in FAMILY]
         expected = [[len(step["parent"]) - 1, len(step["accepted_path"])] for step in steps]
-        cells = [row for row in of.rows(tab, ".family-table")]
-        assert [[int(row[1]), int(row[3])] for row in cells] == expected
+        shown = "rows => rows.map(({ cells }) => [Number(cells[1].textContent), Number(cells[3].textContent)])"
+        assert tab.eval_on_selector_all(".family-table tbody tr", shown) == expected
         assert f"{places[number - 1]} tokens into the answer" in of.result(tab, "place")
         for place, step in enumerate(steps):
             of.press(tab, "method", str(place))
             assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(step["parent"]))
             said = "nothing to propose" if len(step["parent"]) == 1 else f"{len(step['accepted_path'])} kept"
             assert said in of.result(tab, "family")
-
-
-def test_the_tab_ends_at_the_race(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    tab.wait_for_selector("#jk-chip.ready")
-    tab.wait_for_selector(".jk-view[data-tab=watch]")
-    tab.click('[data-tab="lesson"][role="tab"]')
-    tab.wait_for_selector(".stop")
-    assert tab.is_hidden("#question-row")
-    of.go(tab, 10)
-    assert tab.evaluate("location.hash") == "#stop-10"
-    of.go(tab, 9)
-    of.press(tab, "race")
-    tab.wait_for_selector("#question textarea:focus")
-    assert tab.is_hidden("#lesson")
-    assert tab.evaluate("location.hash") == "#tab=race"
-
-
-@pytest.mark.parametrize("link", ["#stop-5", "?stop=10"])
-def test_a_stop_can_be_linked(open_tab, fake_address, link):
-    tab = open_tab(fake_address.rstrip("/") + "/" + link)
-    tab.wait_for_selector(f'#lesson .stop[data-stop="{link.strip("#?stop-=")}"]')
-    tab.wait_for_selector(".stop svg.tree")
-
-
-def test_a_click_on_the_curve_moves_the_slider_and_its_readout_says_both_ways(tab, recorded):
-    of.go(tab, 1)
-    plotted(tab, ".chart-host")
-    box = tab.locator(".chart-host .plot").bounding_box()
-    margin = tab.evaluate("document.querySelector('.chart-host .plot').layout.margin")
-    x = box["x"] + margin["l"] + (box["width"] - margin["l"] - margin["r"]) * (24 - 1) / 63
-    tab.mouse.move(x, box["y"] + box["height"] / 2)
-    tab.wait_for_selector(".chart-host .hoverlayer text")
-    said = tab.locator(".chart-host .hoverlayer text").all_text_contents()
-    assert said[0].startswith("24 rows in one pass") and f"{recorded.check_ms(24):.1f}" in said[1]
-    tab.mouse.down()
-    tab.mouse.up()
-    assert tab.input_value('input[data-control="rows"]') == "24"
-    assert of.result(tab, "passes").startswith("24 rows")
-    assert (
-        tab.locator('[data-bar="apart"] .block').count() == 24
-        and tab.locator('[data-bar="together"] .block').count() == 1
-    )

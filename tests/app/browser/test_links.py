@@ -1,50 +1,23 @@
 """Links: what a copied one holds, what an opened one does, and what a bad one does not."""
 
-import contextlib
-import http.client
-import http.server
-import threading
+from unittest import mock
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from app.page import web
 from app.words import page as words
-from tests.api.served import PATIENCE
-from tests.app.conftest import FORM_DRAWN, ask, serve, served, wait_until_finished
+from tests.app.conftest import FORM_DRAWN, ask_to_end, served, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
 
-FIELDS = (
-    "temperature", "top-p", "top-k", "seed", "length", "candidates", "levels", "min-p", "repetition-penalty",
-    "presence-penalty", "frequency-penalty", "no-repeat-ngram-size", "answer-as",
-)  # fmt: skip
-FORM = """() => ({
-  question: document.querySelector("#question textarea").value,
-  ...Object.fromEntries(NAMES.map(name => [name, document.querySelector(`#${name} input`).value])),
-  tree: document.querySelector("#tree input:checked").value,
-  numerics: document.querySelector("#numerics input:checked").value,
-  form: document.querySelector("#answer-form textarea").value,
-  bias: document.querySelector("#logit-bias textarea, #logit-bias input").value,
-  suppressed: document.querySelector("#suppress-tokens textarea, #suppress-tokens input").value,
-  told: document.querySelector("#template-arguments textarea").value,
-  system: document.querySelector("#system-prompt textarea").value,
-  alongside: document.querySelector("#alongside input").checked })""".replace("NAMES", str(list(FIELDS)))
 QUESTION = "Why is 1 + 1 = 2 & not <b>3</b>? 100 % sure, “naïve” 🌍 #tab=race"
-
-
-class OtherGenerator(FakeGenerator):
-    """The same answers under another model's name."""
-
-    @property
-    def status(self) -> dict:
-        return super().status | {"target": "Other-1B"}
 
 
 @pytest.fixture(scope="module")
 def other_address():
-    with served(OtherGenerator, max_new_tokens=300) as (_, address):
+    with served(lambda: FakeGenerator(target="Other-1B"), max_new_tokens=300) as (_, address):
         yield address
 
 
@@ -84,8 +57,9 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     settle(tab)
     tab.click("#jk-settings")
     numbers = {"temperature": "0.7", "top-p": "0.9", "top-k": "40", "seed": "7", "length": "12", "min-p": "0.05"}
-    for name, value in (numbers | {"repetition-penalty": "1.1", "no-repeat-ngram-size": "4"}).items():
-        tab.fill(f"#{name} input", value)
+    numbers |= {"repetition-penalty": "1.1", "no-repeat-ngram-size": "4", "system-prompt": "Be brief.\nBe kind."}
+    for name, value in (numbers | {"template-arguments": '{"enable_thinking":false,"note":"& = #"}'}).items():
+        tab.fill(f"#{name} :is(input, textarea)", value)
     tab.click("#answer-as input")
     tab.get_by_role("option", name="One of these texts").click()
     tab.fill("#answer-form textarea", "yes\nno & never")
@@ -96,23 +70,21 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab.fill("#candidates input", "9")
     tab.fill("#levels input", "3")
     tab.get_by_label(words.FAST, exact=True).check()
-    tab.fill("#system-prompt textarea", "Be brief.\nBe kind.")
-    tab.fill("#template-arguments textarea", '{"enable_thinking":false,"note":"& = #"}')
     tab.click("#close-settings")
-    ask(tab, QUESTION)
-    wait_until_finished(tab)
+    ask_to_end(tab, QUESTION)
     tab.click('[data-tab="race"]')
     link = copied(tab)
     assert said(tab) == words.BROWSER["link_copied_question"]
-    form = tab.evaluate(FORM)
+    form = tab.evaluate("Jakiro.formNow()")
+    assert (form["temperature"], form["suppress-tokens"]) == (0.7, "3,9")
 
     there, asked = opened(open_tab, other_address, link)
     there.wait_for_selector("#jk-chip.ready")
     there.wait_for_function(FORM_DRAWN)
     filled = "question => document.querySelector('#question textarea')?.value === question"
     there.wait_for_function(filled, arg=QUESTION)
-    holds = f"wanted => Object.entries(({FORM})()).every(([name, value]) => value === wanted[name])"
-    there.wait_for_function(holds, arg=form | {"question": QUESTION})
+    holds = "wanted => Object.entries(Jakiro.formNow()).every(([name, value]) => `${value}` === `${wanted[name]}`)"
+    there.wait_for_function(holds, arg=form)
     there.wait_for_selector('.jk-view[data-tab="race"]')
     there.wait_for_selector("#jk-notice:visible")
     notice = there.inner_text("#jk-notice")
@@ -144,8 +116,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
 def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_tab, fake_address):
     tab = open_tab(fake_address)
     for question in ("First secret?", "Second?"):
-        ask(tab, question)
-        wait_until_finished(tab)
+        ask_to_end(tab, question)
     link = copied(tab)
     assert said(tab) == words.BROWSER["link_copied_last"]
     assert parse_qs(urlsplit(link).fragment)["question"] == ["Second?"] and "secret" not in link
@@ -175,9 +146,10 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
     tab.click('.stop-title[data-stop="5"]')
     link = copied(tab)
     assert urlsplit(link).fragment == "stop-5" and said(tab) == words.BROWSER["link_copied_stop"].format(n=5)
-    again, _ = opened(open_tab, fake_address, link)
-    again.wait_for_selector('.stop[data-stop="5"]')
-    again.close()
+    for address in (link, "http://x/?stop=5"):
+        again, _ = opened(open_tab, fake_address, address)
+        again.wait_for_selector('.stop[data-stop="5"]')
+        again.close()
 
     name = web.recording_names()[1]
     tab.click('[role="tab"][data-tab="recordings"]')
@@ -195,14 +167,10 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
 
 
 BAD = [
-    ("#" + urlencode({"question": "Why?", "temperature": "hot"}), "you gave 'hot'."),
     ("#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; you gave 3."),
     ("#" + urlencode({"question": "Why?", "length": "301"}), "300"),
-    ("#" + urlencode({"question": "Why?", "seed": "-1"}), "Seed must be"),
-    ("#" + urlencode({"question": "Why?", "method": "magic"}), "magic"),
     ("#" + urlencode({"question": "Why?", "further-lanes": "medusa,__proto__"}), "__proto__"),
     ("#" + urlencode({"question": "Why?", "alongside": "1", "numerics": "<img src=x onerror=window.ran=1>"}), "<img"),
-    ("#" + urlencode({"question": "Why?", "candidates": "1e9", "levels": "2"}), "Guesses must be"),
     ("#" + urlencode({"question": " "}), words.EMPTY_QUESTION),
     ("#seed=3", "It has settings but no question."),
     ("#" + urlencode({"question": "Why?", "__proto__": "x", "constructor": "y"}), "“\u2068__proto__\u2069”"),
@@ -237,8 +205,9 @@ def refused(tab, sentence: str) -> None:
     notice = tab.inner_text("#jk-notice")
     assert notice.startswith("⚠") and "This link was not used." in notice and sentence in notice
     assert tab.locator("#jk-notice *").count() == 1 and tab.evaluate("window.ran") is None
-    form = tab.evaluate(FORM)
-    assert form["question"] == "" and form["temperature"] == "0" and form["tree"] == words.AUTOMATIC
+    form = tab.evaluate("Jakiro.formNow()")
+    assert tab.input_value("#question textarea") == ""
+    assert (form["temperature"], form["tree"]) == (0, words.AUTOMATIC)
     assert tab.get_attribute("body", "data-jakiro-tab") == "watch"
     tab.wait_for_selector('.jk-view[data-run^="recording-"]')
 
@@ -257,17 +226,9 @@ def test_a_bad_link_followed_on_an_open_page_says_one_sentence_and_changes_nothi
     refused(one_page, sentence)
 
 
-def test_a_hostile_question_in_a_link_is_text_in_the_box(open_tab, other_address):
-    question = "</textarea><img src=x onerror=window.ran=1>{{window.ran=2}}${window.ran=3}"
-    tab, _ = opened(open_tab, other_address, "http://x/#" + urlencode({"question": question}))
-    tab.wait_for_function("question => document.querySelector('#question textarea')?.value === question", arg=question)
-    assert tab.evaluate("window.ran") is None
-
-
 def test_a_question_too_long_for_a_link_is_said_to_be(open_tab, fake_address):
     tab = open_tab(fake_address)
-    ask(tab, "w" * 10_000)
-    wait_until_finished(tab)
+    ask_to_end(tab, "w" * 10_000)
     tab.evaluate("document.querySelector('.page-menu').open = true")
     tab.click('[data-action="copy_link"]:visible')
     tab.wait_for_selector(".copy-status:visible")
@@ -309,57 +270,16 @@ def test_back_returns_to_the_tab_of_before_and_leaves_no_answer(open_tab, fake_a
 
 @pytest.fixture(scope="module")
 def below_a_path():
-    """The address of a page below /jakiro/ and what was asked of it: (path, query)."""
-    asked = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRADIO_ROOT_PATH", "/jakiro")
-        blocks, address = serve(FakeGenerator)
-
-    class Proxy(http.server.BaseHTTPRequestHandler):
-        """Gives the page what begins with its path, and keeps nothing open."""
-
-        def do_GET(self) -> None:
-            asked.append(urlsplit(self.path)[2:4])
-            if not self.path.startswith("/jakiro"):
-                self.send_error(404)
-                return
-            self.forward("GET", None)
-
-        def do_POST(self) -> None:
-            self.forward("POST", self.rfile.read(int(self.headers["content-length"])))
-
-        def forward(self, method: str, body: bytes | None) -> None:
-            parts = urlsplit(address)
-            line = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE)
-            headers = {"X-Forwarded-Host": self.headers["host"], "Content-Type": self.headers.get("content-type", "")}
-            line.request(method, "/" + self.path.removeprefix("/jakiro").lstrip("/"), body, headers)
-            answer = line.getresponse()
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                    self.send_header(name, value)
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                while part := answer.read1():
-                    self.wfile.write(part)
-            line.close()
-
-        def log_message(self, *_) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/jakiro/", asked
-    server.shutdown()
-    server.server_close()
-    blocks.close()
+    """The address of a page below /jakiro/."""
+    with mock.patch.dict("os.environ", GRADIO_ROOT_PATH="/jakiro"), served(FakeGenerator) as (_, address):
+        yield f"{address}jakiro/"
 
 
 def test_below_a_path_the_page_finds_its_own_files_and_signs_them(open_tab, below_a_path):
     """As on a private Space, whose proxy lets in what carries the signature that the page came with."""
-    address, asked = below_a_path
-    tab = open_tab(f"{address}?__sign=secret")
+    tab, asked = open_tab(None), []
+    tab.on("request", lambda request: asked.append(urlsplit(request.url)[2:4]))
+    tab.goto(f"{below_a_path}?__sign=secret")
     tab.wait_for_selector("#jk-chip.ready")
     tab.click('[data-tab="benchmark"]')
     tab.wait_for_selector(".jk-benchmark button:visible")
@@ -369,11 +289,11 @@ def test_below_a_path_the_page_finds_its_own_files_and_signs_them(open_tab, belo
 
 
 def test_links_do_not_hand_out_the_signature_of_a_private_space(open_tab, below_a_path):
-    tab = open_tab(f"{below_a_path[0]}?__sign=secret#stop-2")
+    tab = open_tab(f"{below_a_path}?__sign=secret#stop-2")
     tab.wait_for_selector('.stop[data-stop="2"]')
     links = tab.evaluate(
         """() => [{ tab: "lesson" }, { tab: "recordings" }, { tab: "watch", run: Jakiro.screen.state.run, index: 0 }]
           .map((shown) => Jakiro.linkTo(shown).link)"""
     )
-    assert links[0] == f"{below_a_path[0]}#stop-2"
+    assert links[0] == f"{below_a_path}#stop-2"
     assert not [link for link in links if "secret" in link]

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from app.page import lesson
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from tests.app.conftest import plotted, set_option, show
 from tests.app.fake import traces_of
@@ -55,22 +54,12 @@ def five(modules):
     return modules, traces
 
 
-def test_the_legend_names_every_proposer_and_numbers_those_whose_hue_comes_again(five):
-    tab, _ = five
+def test_legend_tree_list_and_answer_name_every_proposer(five):
+    tab, traces = five
     assert texts(tab, ".legend-entry .token") == [*LABELS]
-    assert texts(tab, ".legend-entry .sample text") == ["5"]
-    drawn = tab.evaluate("""[...document.querySelectorAll('.legend-entry .marker')].map(one =>
-                            [one.classList[1], one.getAttribute('d')])""")
-    assert [hue for hue, _ in drawn] == ["hue-0", "hue-1", "hue-2", "hue-3", "hue-0"]
-    assert drawn[0] == drawn[4] and len({shape for _, shape in drawn}) == 4
     titles = [one.get_attribute("title") for one in tab.query_selector_all(".legend-entry")]
     assert titles[:5] == [f"Told of {label}." for label in LABELS]
-    shares = [int(text.rstrip("\u00a0%")) for text in texts(tab, ".legend-entry b")]
-    assert len(shares) == 5 and abs(sum(shares) - 100) <= 2, "each is rounded"
-
-
-def test_hue_shape_and_number_follow_the_place_in_tree_list_and_answer(five):
-    tab, traces = five
+    # Hues come again after four, with a number
     nodes = traces["magic+mirror"]["steps"][0]["nodes"]
     for index, hue, number in tab.evaluate(PLACES):
         place = int(nodes[int(index)]["proposer"].removeprefix("source-"))
@@ -81,46 +70,30 @@ def test_hue_shape_and_number_follow_the_place_in_tree_list_and_answer(five):
     assert all(any(label in line for line in said) for label in LABELS)
     tokens = tab.evaluate("""[...document.querySelectorAll('.answer-text .token')].map(one =>
                              [one.className, one.dataset.number || ''])""")
-    assert any("hue-0 by-4" in name for name, _ in tokens)
-    assert all((number == "5") == ("by-4" in name) for name, number in tokens)
+    assert {number for name, number in tokens if "by-4" in name} == {"5"}
 
 
-def test_card_and_router_draw_as_many_experts_as_there_are(five):
+def test_card_and_router_say_as_many_experts_as_there_are(five):
     tab, _ = five
     tab.hover('.tree .node[data-node="2"] .reach')
     card = tab.inner_text(".jk-card")
     assert "router: First 16.7\u00a0%, Second 33.3\u00a0%, Third 50.0\u00a0%" in card
     assert "how much each favoured this token: First +0.2, Second +0.3, Third +0.5" in card
     assert "also guessed by Fifth & last" in card and "match length: 3" in card
-    assert "the guesses after it were made as after “" in card
-    widths = "bar => [...bar.children].map(part => [part.className, Math.round(parseFloat(part.style.width))])"
-    wanted = [["fill-0", 17], ["fill-1", 33], ["fill-2", 50]]
-    assert tab.eval_on_selector(".jk-card .expert-bar", widths) == wanted
     tab.click(".panels > summary")
     tab.click(".panel-router summary")
     tab.wait_for_selector(".router-row")
-    bars = tab.query_selector_all(".router-row .expert-bar")
-    assert len(bars) > 1 and all(bar.evaluate(widths) == wanted for bar in bars)
-    assert all(text == "16.7\u00a0% · 33.3\u00a0% · 50.0\u00a0%" for text in texts(tab, ".router-row .tabular"))
+    assert set(texts(tab, ".router-row .tabular")) == {"16.7\u00a0% · 33.3\u00a0% · 50.0\u00a0%"}
 
 
-def test_an_unknown_method_is_titled_by_its_name_in_race_plot_tables_and_result(five):
+def test_an_unknown_method_is_titled_by_its_name_in_plot_table_and_files(five):
     tab, traces = five
-    tab.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
-    tab.wait_for_selector(".result-card .verdict", state="attached")
-    assert texts(tab, ".lane .pane-head b") == [PLAIN.title, "magic+mirror"]
-    assert [line["name"] for line in plotted(tab, ".race")] == [PLAIN.title, "magic+mirror"]
-    card = tab.text_content(".result-card")
-    assert "magic+mirror finished " in card or "Level: " in card or "Plain decoding finished" in card
-    tab.evaluate("Jakiro.setTab('watch')")
     tab.click('.columns [data-toggle="read_as_table"]')
     tab.wait_for_selector(".columns .plot-host table")
     assert "magic+mirror" in tab.inner_text(".columns .plot-host table")
     rows = tab.evaluate("Jakiro.asCsv(Jakiro.moves.state.run)").split("\r\n")[1:]
     assert {row.split(",")[0] for row in rows} == {"magic+mirror"}
-    saved = json.loads(tab.evaluate("Jakiro.asJson(Jakiro.moves.state.run)"))
-    assert saved["traces"] == traces
-    assert tab.evaluate("text => Object.keys(Jakiro.readTraceFile(text).traces)", json.dumps(saved)) == list(traces)
+    assert json.loads(tab.evaluate("Jakiro.asJson(Jakiro.moves.state.run)"))["traces"] == traces
 
 
 def test_many_lanes_race_side_by_side_each_with_its_name_and_its_line(modules):
@@ -143,33 +116,7 @@ def test_many_lanes_race_side_by_side_each_with_its_name_and_its_line(modules):
     assert all(title in legend for title in titles)
 
 
-def test_a_candidate_of_somebody_whom_the_header_lacks_takes_the_next_place(modules):
-    traces = race_of("careless", 2, 2)
-    for step in traces["careless"]["steps"]:
-        step["nodes"][-1]["proposer"] = "constructor"
-        step["nodes"][-1]["also_proposed_by"] = ["__proto__"]
-    show(modules, traces, source="opened", step=0)
-    assert texts(modules, ".legend-entry .token") == ["First", "Second", "constructor"]
-    last = len(traces["careless"]["steps"][0]["nodes"]) - 1
-    modules.evaluate("Jakiro.moves.state.showAll = true; Jakiro.redrawNow()")
-    modules.hover(f'.tree .node[data-node="{last}"] .reach')
-    assert "also guessed by __proto__" in modules.inner_text(".jk-card")
-
-
 def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(modules):
     modules.evaluate("Jakiro.mountView(document.querySelector('#host'), {}, null, null)")
     modules.wait_for_selector(".legend-entry")
     assert texts(modules, ".legend-entry .token") == [proposer.label for proposer in DEFAULT.proposers]
-
-
-def test_the_lessons_recordings_are_read_with_the_proposers_of_their_nodes(modules):
-    modules.add_script_tag(content=lesson.script())
-    found = modules.evaluate(
-        """text => Object.values(Jakiro.readLesson(text).pairs).map(({ drafted }) =>
-             [drafted.header.schema_version, drafted.proposers.all.map(one => one.id), drafted.method])""",
-        lesson.RECORDINGS.read_text(encoding="utf-8"),
-    )
-    experts = ["expert_0", "expert_1"]
-    assert all([schema, method] == [1, DEFAULT.name] for schema, _, method in found)
-    # One recording is of a head with the contrastive branch
-    assert sorted(ids for _, ids, _ in found) == [experts] * (len(found) - 1) + [[*experts, "contrastive"]]

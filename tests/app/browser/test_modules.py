@@ -8,7 +8,7 @@ from app.serving.packing import Packer, to_json
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import acceptance_by_depth
-from tests.app.conftest import plotted, set_option, show
+from tests.app.conftest import load_scripts, set_option, show
 from tests.app.fake import QUESTION, FakeGenerator, finished_race, traces_of
 
 pytestmark = pytest.mark.browser
@@ -49,6 +49,9 @@ def test_pieces_are_named_with_visible_white_space(functions, piece, label):
         ["مرحبا".encode(), " بالعالم".encode(), b" mixed"],
         [b"broken \xff\xfe", b"\xc3", b"(", b"\xe2\x82"],
         [b"e", "\u0301".encode(), b"!"],
+        [b"ab\xe2\x82", b"\xac\xff"],
+        [b"\xef\xbb\xbf", b"\xef\xbf\xbd\xf0\x9f"],
+        [b"\xed\xa0\x80" * 3],
     ],
 )
 def test_units_hold_every_character_once_and_cover_every_byte(functions, pieces):
@@ -56,6 +59,8 @@ def test_units_hold_every_character_once_and_cover_every_byte(functions, pieces)
     assert "".join(unit["text"] for unit in units) == b"".join(pieces).decode("utf-8", "replace")
     covered = {token for unit in units for token in range(unit["first"], unit["last"] + 1)}
     assert covered == set(range(len(pieces)))
+    # What the end cuts off is still open; other bytes that are no text are grouped as browsers group them
+    assert [unit["state"] for unit in units].count("open") == b"".join(pieces).endswith((b"\x9f", b"\xe2\x82"))
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 8, 24, 40, 64])
@@ -209,15 +214,6 @@ def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(shown):
     shown.wait_for_selector('svg.tree.phase-1[data-step="7"]')
 
 
-def test_keys_move_the_view(shown):
-    shown.evaluate("document.querySelector('.jk-view').focus()")
-    for key, step in (("ArrowRight", 1), ("PageDown", 2), ("Shift+ArrowRight", 12), ("ArrowLeft", 11), ("Home", 0)):
-        shown.keyboard.press(key)
-        shown.wait_for_selector(f'svg.tree[data-step="{step}"]')
-    shown.keyboard.press("1")
-    shown.wait_for_selector("svg.tree.phase-1")
-
-
 def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate(shown):
     saved = json.loads(shown.evaluate("Jakiro.asJson(Jakiro.moves.state.run)"))
     assert saved["traces"] == json.loads(json.dumps(traces_of()))
@@ -228,11 +224,8 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
     candidates = sum(len(step["nodes"]) - 1 for step in saved["traces"]["jakiro"]["steps"])
     assert len(rows) == 1 + candidates
     # Other programs separate columns by semicolons or tabs
-    named = """method => { const lanes = Object.values(Jakiro.moves.state.run.lanes);
-      const before = lanes.map((lane) => lane.method);
-      lanes.forEach((lane) => { lane.method = method; });
-      try { return Jakiro.asCsv(Jakiro.moves.state.run); }
-      finally { lanes.forEach((lane, i) => { lane.method = before[i]; }); } }"""
+    named = """method => { Object.values(Jakiro.state.run.lanes).forEach((lane) => (lane.method = method));
+      return Jakiro.asCsv(Jakiro.state.run); }"""
     for method in ("a;b", "a\tb"):
         assert f'\r\n"{method}",' in shown.evaluate(named, method)
 
@@ -244,13 +237,17 @@ def chain_of(trace: dict, length: int) -> list[dict]:
     return [root, *below]
 
 
+def said_of(tab, text: str) -> str:
+    """The sentence with which a file is refused."""
+    return tab.evaluate(
+        "text => { try { Jakiro.readTraceFile(text); return 'read'; } catch (error) { return error.message; } }", text
+    )
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (
-            lambda trace: trace.pop("steps"),
-            "This file holds no saved answer: the field “steps” is missing or does not fit.",
-        ),
+        (lambda trace: trace.pop("steps"), "holds no saved answer: the field “steps” is missing or does not fit."),
         (lambda trace: trace["header"].update(schema_version=9), "This saved answer has format 9; this page reads 1."),
         (lambda trace: trace["steps"][1]["nodes"][2].update(parent=7), "“steps.1.nodes.2.parent”"),
         (lambda trace: trace["steps"][0]["nodes"][0].update(piece="zz"), "“steps.0.nodes.0.piece”"),
@@ -275,11 +272,7 @@ def chain_of(trace: dict, length: int) -> list[dict]:
 def test_files_that_are_no_traces_are_refused_in_words(functions, spoil, sentence):
     trace = traces_of(length=8)["jakiro"]
     spoil(trace)
-    said = functions.evaluate(
-        "text => { try { Jakiro.readTraceFile(text); return 'read'; } catch (error) { return error.message; } }",
-        json.dumps(trace),
-    )
-    assert sentence in said
+    assert sentence in said_of(functions, json.dumps(trace))
 
 
 @pytest.mark.parametrize("reason", ["eos", "length", "context", "stop", "stopped"])
@@ -294,13 +287,10 @@ def test_a_file_may_end_in_every_way_in_which_an_answer_can(functions, reason):
     ids=["no JSON", "too many lanes"],
 )
 def test_text_that_is_no_saved_answer_is_refused_in_words(functions, text, said):
-    found = functions.evaluate(
-        "text => { try { Jakiro.readTraceFile(text); return 'read'; } catch (error) { return error.message; } }", text
-    )
-    assert found.startswith(f"This file holds no saved answer: {said}")
+    assert said_of(functions, text).startswith(f"This file holds no saved answer: {said}")
 
 
-def test_mask_and_plot_read_as_tables(shown):
+def test_the_mask_reads_as_a_table(shown):
     steps = traces_of()["jakiro"]["steps"]
     assert shown.locator(".mask-host table").count() == 0, "what is closed is not drawn"
     shown.click(".panels > summary")
@@ -308,12 +298,6 @@ def test_mask_and_plot_read_as_tables(shown):
     shown.wait_for_selector(".mask-host table")
     seen = "[...document.querySelectorAll('.mask-host tbody tr')].map(r => r.querySelectorAll('.seen, .self').length)"
     assert shown.evaluate(seen) == [node["depth"] + 1 for node in steps[0]["nodes"]]
-    shown.click('.columns [data-toggle="read_as_table"]')
-    shown.wait_for_selector(".columns .plot-host table")
-    words_shown = shown.inner_text(".columns .plot-host table")
-    assert "Jakiro" in words_shown and "Plain" in words_shown
-    shown.click('.columns [data-toggle="read_as_table"]')
-    assert len(plotted(shown, ".columns")) == 2
 
 
 def test_a_long_answer_is_whole_in_both_views(modules):
@@ -321,29 +305,6 @@ def test_a_long_answer_is_whole_in_both_views(modules):
     for _ in range(2):
         modules.wait_for_function("() => document.querySelector('.answer-text').textContent === ' word'.repeat(1600)")
         set_option(modules, "as_written")
-
-
-def test_a_word_whose_place_is_written_anew_no_longer_flies(shown):
-    shown.evaluate("Jakiro.moves.play(true)")
-    shown.wait_for_selector(".flying", state="attached")
-    kept = """async () => {
-      const flying = [...document.querySelectorAll('.flying')];
-      Jakiro.moves.seek(0);
-      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-      return flying.filter((word) => word.isConnected && !word.lands.isConnected).length;
-    }"""
-    assert shown.evaluate(kept) == 0
-
-
-@pytest.mark.parametrize(
-    "pieces", [[b"ab\xe2\x82", b"\xac\xff"], [b"\xef\xbb\xbf", b"\xef\xbf\xbd\xf0\x9f"], [b"\xed\xa0\x80" * 3]]
-)
-def test_bytes_that_are_no_text_are_grouped_as_browsers_group_them(functions, pieces):
-    """A mark of byte order and a sign that stands for such bytes are text; what the end cuts off is still open."""
-    units = functions.evaluate("pieces => Jakiro.units(pieces.map(Jakiro.fromHex))", [piece.hex() for piece in pieces])
-    assert "".join(unit["text"] for unit in units) == b"".join(pieces).decode("utf-8", "replace")
-    open_at_end = b"".join(pieces).endswith(b"\x9f")
-    assert [unit["state"] for unit in units].count("open") == open_at_end
 
 
 def test_a_page_without_storage_still_watches_its_connection(modules):
@@ -359,3 +320,17 @@ def test_a_page_without_storage_still_watches_its_connection(modules):
         }"""
     )
     assert modules.evaluate("window.waiting") == 1
+
+
+def test_whoever_moves_ends_the_replay(open_tab):
+    tab = open_tab(None, clock=True)
+    load_scripts(tab)
+    show(tab, traces_of(length=60))
+    tab.clock.pause_at(tab.evaluate("Date.now()") / 1000 + 60)
+    tab.evaluate("Jakiro.moves.play(true)")
+    while not tab.locator("svg.tree.phase-1").count():
+        tab.clock.run_for(500)
+    tab.evaluate("Jakiro.moves.seek(7)")
+    tab.clock.run_for(6000)
+    state = tab.evaluate("(({ index, phase, playing }) => [index, phase, playing])(Jakiro.moves.state)")
+    assert state == [7, 3, False], "no further phase is shown"

@@ -4,29 +4,34 @@ import json
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from transformers import LlamaForCausalLM
 
-from app.devices.local import LocalDevice
 from app.page.picker import Picker
 from app.serving.pairs import FETCH, HERE, UNFIT, known_pairs
 from app.serving.worker import ModelService
 from app.words import page as words
 from jakiro import starting
 from jakiro.zoo import table as zoo
+from jakiro.zoo.progress import counted
 from tests.api.served import PATIENCE, wait_until
 from tests.app.asked import asking, begun, events_of
-from tests.app.conftest import ask, ready_service, serve, served, wait_until_finished
+from tests.app.conftest import ask_to_end, ready_service, served, settled_service
 from tests.app.fake import FakeGenerator, default_answer
 from tests.stand_in_hub import BYTES, FILE, stand_in_hub
+from tests.support import save_pair
 
 DEFAULT = zoo.DEFAULT_TARGET
 
 
-class Another(FakeGenerator):
-    @property
-    def status(self) -> dict:
-        return super().status | {"target": "Another-1B"}
+Another = partial(FakeGenerator, target="Another-1B")
+
+
+def settle(service: ModelService) -> None:
+    """Waits until what was to be loaded is."""
+    wait_until(lambda: service.stage is None)
 
 
 def write_model(folder, config: dict, *files: str) -> None:
@@ -121,7 +126,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
         raise ValueError("The draft head has hidden size 64, the target 128.")
 
     assert service.swap(load, "another")
-    wait_until(lambda: service.stage is None)
+    settle(service)
     chip = service.chip()
     assert (chip["state"], chip["text"]) == ("ready", "Fake-135M · CPU · exact")
     assert chip["trouble"] == words.SWAP_FAILED.format(
@@ -134,11 +139,10 @@ def test_after_a_failed_start_another_pair_can_be_loaded():
     def fail():
         raise ValueError("No model.")
 
-    service = ModelService(LocalDevice(fail))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, PATIENCE) and service.chip()["state"] == "failed"
+    service = settled_service(fail)
+    assert service.chip()["state"] == "failed"
     assert service.swap(Another, "another")
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert service.chip()["text"].startswith("Another-1B")
 
 
@@ -159,7 +163,7 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
         raise AssertionError
 
     assert service.swap(fetch, "another")
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert [chip["text"] for chip in told] == [
         "Fetching the model: 123 of 491 MB",
         "Fetching the model: 246 of 491 MB, about 20 s left",
@@ -168,7 +172,7 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
     chip = service.chip()
     assert chip["text"].startswith("Fake-135M") and chip["trouble"].endswith(words.FETCH_CANCELLED)
     assert not picker.cancel() and service.swap(Another, "another")
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert service.chip()["text"].startswith("Another-1B")
 
 
@@ -189,6 +193,12 @@ def fetched(target, head):
     return load
 
 
+def prefer(picker: Picker) -> threading.Thread:
+    looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
+    looking.start()
+    return looking
+
+
 def lay_down() -> None:
     FILE.place.parent.mkdir(parents=True, exist_ok=True)
     FILE.place.write_bytes(BYTES)
@@ -198,16 +208,15 @@ def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_ca
     monkeypatch.setattr("app.page.picker.LOOK_SECONDS", 0.05)
     service = ready_service(FakeGenerator())
     picker = Picker(service, lambda target, head: fetched(target, head) if target == "better" else FakeGenerator)
-    looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
-    looking.start()
+    looking = prefer(picker)
     time.sleep(0.2)
     assert service.chip()["text"].startswith("Fake-135M") and looking.is_alive()
     lay_down()
     looking.join(PATIENCE)
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert service.chip()["text"].startswith("Another-1B") and not hub.asked
     assert picker.choose(zoo.DEFAULT_HEAD) == ""
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert service.chip()["text"].startswith("Fake-135M")
 
 
@@ -233,10 +242,9 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
     lay_down()
     if why == "chosen":
         assert picker.choose(zoo.DEFAULT_HEAD) == ""
-    looking = threading.Thread(target=picker.prefer, args=("better",), daemon=True)
-    looking.start()
+    looking = prefer(picker)
     looking.join(1 if why == "no head" else PATIENCE)
-    wait_until(lambda: service.stage is None)
+    settle(service)
     assert loads == {"no head": [], "chosen": [DEFAULT], "fails": ["better"]}[why]
     assert looking.is_alive() == (why == "no head")
     assert service.chip()["text"].startswith("Fake-135M")
@@ -253,26 +261,13 @@ def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name,
 
 
 def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from jakiro.starting import READ, reporting_to
-    from jakiro.zoo.progress import counted
-
-    sizes = {
-        "hidden_size": 8,
-        "intermediate_size": 8,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "vocab_size": 16,
-    }
-    LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(tmp_path)
-    told = []
-    with reporting_to(lambda step, share, _: told.append((step, share))), counted():
-        LlamaForCausalLM.from_pretrained(tmp_path)
+    target, told = save_pair(tmp_path) / "target", []
+    with starting.reporting_to(lambda step, share, _: told.append((step, share))), counted():
+        LlamaForCausalLM.from_pretrained(target)
     shares = [share for _, share in told]
-    assert {step for step, _ in told} == {READ}
+    assert {step for step, _ in told} == {starting.READ}
     assert len(shares) > 5 and shares == sorted(shares) and shares[0] > 0 and shares[-1] < 1
-    LlamaForCausalLM.from_pretrained(tmp_path)
+    LlamaForCausalLM.from_pretrained(target)
     assert len(told) == len(shares)
 
 
@@ -281,17 +276,11 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
     loads = []
 
     def loader_of(target, head):
-        def load():
-            loads.append((target, head))
-            return Another(default_answer())
+        return lambda: loads.append((target, head)) or Another(default_answer())
 
-        return load
-
-    blocks, address = serve(lambda: FakeGenerator(), loader_of=loader_of, pairs_folder=models)
-    try:
+    with served(FakeGenerator, loader_of=loader_of, pairs_folder=models) as (_, address):
         tab, other = open_tab(address), open_tab(address, clock=True)
-        ask(tab, "Why?")
-        wait_until_finished(tab)
+        ask_to_end(tab, "Why?")
         tab.click("#jk-settings")
         tab.click(".jk-pairs summary")
         tab.wait_for_selector(f'[data-pair="{zoo.DEFAULT_HEAD}"]:disabled:text-is("{words.BROWSER["pair_loaded"]}")')
@@ -308,71 +297,48 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
         other.wait_for_selector("#jk-chip.ready")
         other.clock.fast_forward(20_000)
         other.wait_for_selector('#jk-chip:text-matches("Another-1B")')
-    finally:
-        blocks.close()
 
 
 @pytest.mark.browser
 def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_chosen_again(open_tab, hub):
     hub.gate.clear()
-    blocks, address = serve(lambda: FakeGenerator(), loader_of=fetched)
-    try:
+    with served(FakeGenerator, loader_of=fetched) as (_, address):
         tab = open_tab(address)
         tab.click(f'#jk-chat button:text-is("{words.BROWSER["other_model"]}")')
-        for _ in range(2):
+        for cancelled in (True, False):
             tab.click('[data-pair="better + fits"]:enabled')
             tab.click('[data-confirm="better + fits"]')
             tab.wait_for_selector('li:has([data-pair="better + fits"]):has-text("Fetching the model")')
-            cancel = tab.wait_for_selector('[data-action="cancel_fetch"]')
-            if not hub.asked[1:]:
+            if cancelled:
                 with tab.expect_response(lambda answer: '"cancel"' in (answer.request.post_data or "")):
-                    cancel.click()
+                    tab.click('[data-action="cancel_fetch"]')
             hub.gate.set()
-            if hub.asked[1:]:
-                break
-            tab.wait_for_selector(f'#jk-notice:has-text("{words.FETCH_CANCELLED}")')
-            assert tab.inner_text("#jk-chip").startswith("Fake-135M")
-            hub.gate.clear()
+            if cancelled:
+                tab.wait_for_selector(f'#jk-notice:has-text("{words.FETCH_CANCELLED}")')
+                assert tab.inner_text("#jk-chip").startswith("Fake-135M")
+                hub.gate.clear()
         tab.wait_for_selector('#jk-chip:text-matches("Another-1B")')
         first = [int(asked.removeprefix("bytes=").removesuffix("-")) for _, asked in hub.asked]
         assert first[0] == 0 and first[1] >= len(BYTES) // 2
         tab.wait_for_selector('[data-pair="better + fits"]:disabled:text-is("Loaded")')
-    finally:
-        blocks.close()
 
 
 @pytest.mark.browser
-def test_where_the_host_keeps_its_model_no_other_one_is_offered(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    tab.wait_for_selector("#jk-chat:has-text('Fake-135M')")
-    assert words.BROWSER["other_model"] not in tab.inner_text("#jk-chat")
-
-
-@pytest.mark.browser
-def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stays(open_tab):
-    with served(lambda: FakeGenerator(numerics="fast")) as (_, address):
+@pytest.mark.parametrize(("loaded", "other"), [("fast", "exact"), ("exact", "fast")])
+def test_the_form_opens_with_the_numerics_that_suit_the_device_and_another_choice_stays(open_tab, loaded, other):
+    named = {"fast": words.FAST, "exact": words.EXACT}
+    with served(lambda: FakeGenerator(numerics=loaded)) as (_, address):
         tab = open_tab(address)
-        tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · fast")')
-        tab.wait_for_function(f"() => document.querySelector('#numerics input:checked')?.value === '{words.FAST}'")
+        tab.wait_for_selector(f'#jk-chip.ready:text-is("Fake-135M · CPU · {loaded}")')
+        tab.wait_for_selector("#jk-chat:has-text('Fake-135M')")
+        assert words.BROWSER["other_model"] not in tab.inner_text("#jk-chat"), "the host keeps its model"
+        tab.wait_for_function(f"() => document.querySelector('#numerics input:checked')?.value === '{named[loaded]}'")
         tab.click("#jk-settings")
-        tab.get_by_label(words.EXACT, exact=True).check()
+        tab.click(".jk-pairs summary")
+        tab.wait_for_selector('.jk-pairs .small:text-is("' + words.PICKER_FIXED + '")')
+        assert tab.locator(".jk-pairs button:enabled").count() == 0
+        tab.get_by_label(named[other], exact=True).check()
+        tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · fast")')
         tab.evaluate("Jakiro.chip.look()")
-        ask(tab, "Why?")
-        wait_until_finished(tab)
-        assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "exact"
-
-
-@pytest.mark.browser
-def test_numerics_are_chosen_in_the_settings_and_stand_on_chip_and_trace(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · exact")')
-    tab.click("#jk-settings")
-    tab.wait_for_selector(".jk-pairs summary")
-    tab.click(".jk-pairs summary")
-    tab.wait_for_selector('.jk-pairs .small:text-is("' + words.PICKER_FIXED + '")')
-    assert tab.locator(".jk-pairs button:enabled").count() == 0
-    tab.get_by_label(words.FAST, exact=True).check()
-    tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · fast")')
-    ask(tab, "Why?")
-    wait_until_finished(tab)
-    assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "fast"
+        ask_to_end(tab, "Why?")
+        assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == other

@@ -4,68 +4,30 @@ import secrets
 
 import pytest
 
+from jakiro import JakiroGenerator
 from jakiro.trace import Trace
-from tests.app.conftest import ask, number_of, plotted, seek, served, wait_until_finished
+from tests.app.conftest import ask_to_end, number_of, plotted, seek, served
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
 def real_address():
-    def load():
-        from jakiro import JakiroGenerator
-
-        return JakiroGenerator.from_pretrained()
-
-    with served(load) as (_, address):
+    with served(JakiroGenerator.from_pretrained) as (_, address):
         yield address
-
-
-def set_up(tab, length: int) -> None:
-    """Opens the settings, fixes the tree and limits the answer."""
-    tab.wait_for_selector("#jk-chip.ready")
-    tab.click("#jk-settings")
-    tab.fill("#length input", str(length))
-    tab.get_by_label("Fixed").check()
-    tab.fill("#candidates input", "15")
-    tab.keyboard.press("Tab")
-    tab.click("#close-settings")
-
-
-@pytest.mark.rare
-def test_a_link_opened_elsewhere_writes_the_same_text_when_asked(open_tab, real_address):
-    tab = open_tab(real_address)
-    set_up(tab, 24)
-    for name, value in {"temperature": "1", "seed": "11"}.items():
-        tab.eval_on_selector(
-            f"#{name} input",
-            "(field, value) => { field.value = value; field.dispatchEvent(new Event('input', { bubbles: true })); }",
-            value,
-        )
-    ask(tab, "Name a colour and say why you like it.")
-    wait_until_finished(tab)
-    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    tab.evaluate("document.querySelector('.page-menu').open = true")
-    tab.click('[data-action="copy_link"]:visible')
-    tab.wait_for_selector(".copy-status:visible")
-    link = tab.evaluate("navigator.clipboard.readText()")
-    there = open_tab(link)
-    there.wait_for_function("() => document.querySelector('#question textarea')?.value.startsWith('Name a colour')")
-    there.wait_for_selector("#jk-chip.ready")
-    there.click("#ask")
-    there.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
-    wait_until_finished(there)
-    texts = [one.evaluate("document.querySelector('.answer-text').textContent") for one in (tab, there)]
-    assert texts[0] == texts[1] and len(texts[0]) > 20
-    assert there.evaluate("Jakiro.moves.state.run.main.header.sampling.temperature") == 1
 
 
 def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_tab, real_address, connect):
     tab = open_tab(real_address)
-    set_up(tab, 24)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.click("#jk-settings")
+    tab.fill("#length input", "24")
+    tab.get_by_label("Fixed").check()
+    tab.fill("#candidates input", "15")
+    tab.keyboard.press("Tab")
+    tab.click("#close-settings")
     nonce = secrets.token_hex(4)
-    ask(tab, f"What could the code {nonce} mean?")
-    wait_until_finished(tab)
+    ask_to_end(tab, f"What could the code {nonce} mean?")
     run = tab.get_attribute(".jk-view", "data-run")
     traces = connect(real_address).predict(run, api_name="/trace")
     plain, drafted = (Trace.from_dict(traces[method]) for method in ("autoregressive", "jakiro"))
@@ -87,18 +49,3 @@ def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_t
             assert sorted(drawn) == sorted(nodes)
     lines = plotted(tab, ".columns")
     assert len(lines) == 2 and lines[-1]["y"][-1] == len(drafted.token_ids)
-
-
-@pytest.mark.rare
-def test_stop_stops_the_real_model_and_the_next_question_is_answered(open_tab, real_address):
-    tab = open_tab(real_address)
-    set_up(tab, 1000)
-    ask(tab, "Write a haiku about autumn.")  # which repeats itself for ever
-    tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) > 3")
-    tab.click("#stop")
-    wait_until_finished(tab)
-    assert tab.inner_text(".answer-end").startswith("Stopped after ")
-    set_up(tab, 24)
-    ask(tab, "Why?")
-    wait_until_finished(tab)
-    assert tab.inner_text(".answer-text").strip()

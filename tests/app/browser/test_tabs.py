@@ -7,7 +7,7 @@ import pytest
 
 from app.words import page as words
 from tests.api.served import PATIENCE
-from tests.app.conftest import DESKTOP, FORM_DRAWN, serve, wait_until_finished
+from tests.app.conftest import DESKTOP, FORM_DRAWN, served, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
@@ -50,11 +50,10 @@ def new_tab(browser):
 def slow():
     """A page whose answers take longer than any test."""
     generator = FakeGenerator(default_answer() * 4, pace=10.0)
-    blocks, address = serve(lambda: generator)
-    yield blocks, address, generator
-    generator.gate.set()
-    generator.pace = 0
-    blocks.close()
+    with served(lambda: generator) as (blocks, address):
+        yield blocks, address, generator
+        generator.gate.set()
+        generator.pace = 0
 
 
 def send(tab, question: str) -> None:
@@ -115,26 +114,6 @@ def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_
     for name, text, end in texts:
         assert (text, end) == (run.traces[name].text, run.traces[name].end_reason)
     assert tab.evaluate("Jakiro.moves.state.turns.length") == 1 and tab.is_hidden("#jk-notice")
-
-
-def test_six_answers_in_hidden_tabs_leave_room_for_a_seventh_tab_and_all_come_to_their_ends(new_tab, slow):
-    tabs = []
-    for number in range(CONNECTIONS):
-        tabs.append(new_tab(slow[1]))
-        send(tabs[-1], f"Question {number}?")
-        tabs[-1].wait_for_function("Jakiro.moves.state.turns.length")
-        wait_for_streams(tabs[-1], 1)
-        tabs[-1].evaluate(SHOWN, False)
-        wait_for_streams(tabs[-1], 0)
-    seventh = new_tab(slow[1])
-    send(seventh, "The seventh?")
-    seventh.wait_for_selector(".answer-pane .waiting:visible")
-    stop_all(slow[0].runs, tabs)
-    seventh.wait_for_function(f"({LENGTH}) > 4")
-    for number, tab in enumerate(tabs):
-        tab.evaluate(SHOWN, True)
-        tab.wait_for_function("Jakiro.moves.state.turns.every(run => run.finished)")
-        assert not tab.evaluate("Jakiro.moves.state.lost"), number
 
 
 def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_when_one_is_free(new_tab, slow):

@@ -8,7 +8,7 @@ import pytest
 from app.page.offered import offered_questions
 from app.words import page as words
 from jakiro.trace import Trace
-from tests.app.conftest import ask, given, number_of, seek, wait_until_finished
+from tests.app.conftest import ask, ask_to_end, given, number_of, seek, wait_until_finished
 from tests.app.fake import finished_race
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -52,7 +52,6 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
         candidates=f"{candidates} guesses", tokens="5 tokens", right=right, cut=by
     )
     assert tab.inner_text(".tree-line") == line
-    assert "The answer ends there; cut off: “" in tab.get_attribute("svg.tree", "aria-label")
     # Shares and τ count what was delivered; the drafted τ stands beside it
     counts = {}
     for step in drafted.steps:
@@ -64,10 +63,6 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
         assert abs(int(share.split()[0]) - 100 * count / total) < 1
     assert number_of(tab, "tau")[0] == f"{drafted.delivered_tau:.2f}"
     assert f"{drafted.tau:.2f} before the end" in number_of(tab, "tau")[1]
-    # The card says so too
-    tab.locator('svg.tree .node.bonus, svg.tree [data-node="bonus"]').locator(".reach").hover(force=True)
-    assert words.BROWSER["state_cut"] in tab.inner_text(".jk-card")
-    tab.mouse.move(0, 0)
 
 
 def sent(tab) -> list[str]:
@@ -77,14 +72,11 @@ def sent(tab) -> list[str]:
 
 def test_a_chat_is_remembered_in_sight(tab):
     tab.evaluate("document.querySelector('#clear').click()")
-    ask(tab, "First?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "First?")
     assert tab.is_hidden(".earlier") and tab.is_hidden(".sent-with")
     assert tab.inner_text("#jk-chat").startswith("The model also reads 1 earlier turn.")
-    ask(tab, "Second?")
-    wait_until_finished(tab)
-    ask(tab, "Third?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Second?")
+    ask_to_end(tab, "Third?")
     assert sent(tab) == ["user", "assistant"] * 2 + ["user"]
     assert tab.inner_text(".sent-with") == "sent with 2 earlier turns"
     assert tab.locator(".answer-pane .turn summary").all_inner_texts() == ["First?", "Second?"]
@@ -98,8 +90,7 @@ def test_a_chat_is_remembered_in_sight(tab):
 
 
 def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
-    ask(tab, "Before?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Before?")
     assert tab.is_hidden("#example-1")
     for again in (True, False):
         tab.click('[data-action="new_chat"]')
@@ -128,8 +119,7 @@ def test_a_question_leaves_the_box_and_any_turn_can_be_asked_again(tab):
     tab.wait_for_function(
         "said => document.querySelector('#jk-chat').textContent.includes(said)", arg=words.BROWSER["chat_fresh"]
     )
-    ask(tab, "Other?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Other?")
     assert sent(tab) == ["user"]
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Other?"]
 
@@ -137,8 +127,7 @@ def test_a_question_leaves_the_box_and_any_turn_can_be_asked_again(tab):
 def test_a_cut_answer_says_so_and_goes_on_with_the_same_words(tab):
     tab.evaluate("document.querySelector('#clear').click()")
     tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 20)")
-    ask(tab, "Long?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Long?")
     tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 128)")
     first = tab.evaluate("document.querySelector('.answer-text').textContent")
     length = tab.evaluate("Jakiro.lane().header.sampling.max_new_tokens")
@@ -156,8 +145,7 @@ def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):
     tab.wait_for_selector("#jk-chip.ready")
     tab.evaluate("Jakiro.clear()")
     for question in ("First?", "Second?"):
-        ask(tab, question)
-        wait_until_finished(tab)
+        ask_to_end(tab, question)
     text = tab.inner_text(".answer-text")
     run = tab.get_attribute(".jk-view", "data-run")
     tab.evaluate("document.querySelector('#jk-settings').click()")
@@ -172,24 +160,6 @@ def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):
     tab.wait_for_function("() => document.querySelector('#seed input')?.value === '7'")
     tab.wait_for_selector("#jk-chip.ready")
     assert tab.is_hidden("#jk-notice"), "nothing was lost, and nothing is said to be"
-    ask(tab, "Third?")
-    wait_until_finished(tab)
+    ask_to_end(tab, "Third?")
     assert sent(tab) == ["user", "assistant"] * 2 + ["user"]
     assert tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed") == 7
-
-
-def test_asking_without_a_connection_says_so_and_keeps_the_question(tab):
-    before = tab.get_attribute(".jk-view", "data-run")
-    tab.fill("#question textarea", "Are you there?")
-    tab.context.set_offline(True)
-    tab.wait_for_function("!navigator.onLine")
-    for key in (None, "Enter"):
-        tab.evaluate("Jakiro.notify(null)")
-        tab.press("#question textarea", key) if key else tab.click("#ask")
-        assert tab.inner_text("#jk-notice").endswith(words.BROWSER["offline_kept"])
-        assert tab.input_value("#question textarea") == "Are you there?"
-    tab.context.set_offline(False)
-    tab.wait_for_selector("#jk-chip.ready")
-    assert tab.get_attribute(".jk-view", "data-run") == before
-    ask(tab, tab.input_value("#question textarea"))
-    wait_until_finished(tab)

@@ -145,29 +145,19 @@ def test_stop_frees_the_replica(device):
 
 
 def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(both):
-    device, started, readings = both, threading.Barrier(2), {}
+    started = threading.Barrier(2)
 
-    def kill_first(reading):
-        if len(reading.trace.steps) == 2:
-            started.wait(PATIENCE)
-            os.kill(reading.process, signal.SIGKILL)
+    def read(name):
+        def meet(reading):
+            if len(reading.trace.steps) == 2:
+                started.wait(PATIENCE)
+                if name == "killed":
+                    os.kill(reading.process, signal.SIGKILL)
 
-    def wait_for_both(reading):
-        if len(reading.trace.steps) == 2:
-            started.wait(PATIENCE)
+        return Reading(both, asking(name, 60), meet)
 
-    def read(name, on_step):
-        readings[name] = Reading(device, asking(name, 60), on_step)
-
-    threads = [
-        threading.Thread(target=read, args=("killed", kill_first)),
-        threading.Thread(target=read, args=("other", wait_for_both)),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    killed, other = readings["killed"], readings["other"]
+    with ThreadPoolExecutor(2) as pool:
+        killed, other = pool.map(read, ("killed", "other"))
     assert killed.process != other.process
     assert killed.failure == words.RAY_WORKER_LOST
     assert len(killed.trace.steps) >= 2
@@ -175,7 +165,7 @@ def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(both):
     own = tiny_generator().run("other", SamplingParams(max_new_tokens=60), tree=TreeConfig())
     assert other.trace.token_ids == own.token_ids
     assert len(other.trace.steps) * STEP_SECONDS > 0.5
-    after = Reading(device, asking("after", 8))
+    after = Reading(both, asking("after", 8))
     assert after.failure is None and after.trace.end_reason == "length"
 
 

@@ -28,22 +28,13 @@ from tests.support import save_pair
 METHODS = ("autoregressive", "jakiro")
 
 
-@pytest.fixture(scope="module")
-def pair_folder(tmp_path_factory):
-    return save_pair(tmp_path_factory.mktemp("pair"))
-
-
 @pytest.fixture
-def pair_options(pair_folder):
-    pair = (str(pair_folder / "target"), str(pair_folder / "head"))
-    return loading.LoadOptions(*pair, "cpu", "float32", "exact", graphs=False)
-
-
-@pytest.fixture
-def zero(pair_options):
+def zero(tmp_path):
     """A loaded device over the tiny pair."""
-    threads = torch.get_num_threads()
-    device = ZeroDevice(lambda: loading.read_pair(pair_options), spaces.GPU, device="cpu")
+    threads, folder = torch.get_num_threads(), save_pair(tmp_path)
+    pair = (str(folder / "target"), str(folder / "head"))
+    options = loading.LoadOptions(*pair, "cpu", "float32", "exact", graphs=False)
+    device = ZeroDevice(lambda: loading.read_pair(options), spaces.GPU, device="cpu")
     device.load(lambda *_: None)
     yield device
     torch.set_num_threads(threads)

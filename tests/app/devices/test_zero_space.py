@@ -5,11 +5,7 @@ import http.server
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
-import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,10 +16,9 @@ from app.words import page as words
 from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.zoo import loading
-from tests.api.served import any_port, wait_until
-from tests.app.conftest import status
+from tests.api.served import wait_until
+from tests.app.conftest import served_apart, status
 from tests.app.devices.zero_space import SECONDS_ASKED
-from tests.faults import ROOT
 from tests.support import save_pair
 
 pytestmark = pytest.mark.rare
@@ -38,13 +33,11 @@ class Lender:
 
     Attributes:
         refusal: (status, headers, body) instead of a GPU, once.
-        processes: ids of those that got one.
         unasked: what the page says of its device before the first answer.
     """
 
     refusal: tuple[int, dict, object] | None = None
     log: list[tuple[str, dict]] = field(default_factory=list)
-    processes: list[int] = field(default_factory=list)
     lent: int = 0
     unasked: str = ""
 
@@ -61,14 +54,7 @@ class Lender:
             lent = {"nvidiaIndex": 0, "nvidiaUUID": "GPU-0", "allowToken": f"lent-{self.lent}"}
             # Whoever had the GPU last finds its process there
             return 200, {}, lent | {"idle": self.lent > 1}
-        if path == "/allow":
-            self.processes.append(int(parameters["pid"]))
-        return 200, {}, None
-
-    @staticmethod
-    def end(process: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+        return 200, {}, ""
 
     def wait_until_all_is_back(self) -> None:
         wait_until(lambda: len(self.asked("/release")) >= self.lent, SECONDS)
@@ -85,14 +71,10 @@ def space(tmp_path_factory):
             parts = urlsplit(self.path)
             parameters = {name: values[0] for name, values in parse_qs(parts.query).items()}
             status, headers, values = lender.answer(parts.path, parameters)
-            body = (values if isinstance(values, str) else "" if values is None else json.dumps(values)).encode()
+            body = (values if isinstance(values, str) else json.dumps(values)).encode()
             self.send_response(status)
-            for name, value in {
-                "content-type": "application/json",
-                "content-length": str(len(body)),
-                **headers,
-            }.items():
-                self.send_header(name, value)
+            for header in ({"content-type": "application/json", "content-length": str(len(body))} | headers).items():
+                self.send_header(*header)
             self.end_headers()
             self.wfile.write(body)
 
@@ -101,31 +83,19 @@ def space(tmp_path_factory):
 
     service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     threading.Thread(target=service.serve_forever, daemon=True).start()
-    port = any_port()
     environment = os.environ | {
         "SPACES_ZERO_GPU": "true", "SPACES_ZERO_DEVICE_API_URL": f"http://127.0.0.1:{service.server_port}",
         # On a GPU nothing is compiled either
         "HOME": str(folder), "OMP_NUM_THREADS": "1", "JAKIRO_NATIVE": "0",
     }  # fmt: skip
-    command = [sys.executable, "-m", "tests.app.devices.zero_space", str(port), str(folder)]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-    address = f"http://127.0.0.1:{port}/"
-    try:
-        deadline = time.monotonic() + SECONDS
-        while status(address).get("state") != "ready":
-            assert time.monotonic() < deadline and process.poll() is None, (folder / "log").read_text()[-3000:]
-            time.sleep(0.2)
-        lender.unasked = status(address)["model"]["device"]
-        yield lender, address, folder
-    finally:
-        process.terminate()
-        try:
-            process.wait(SECONDS)
-        finally:
-            process.kill()
-            service.shutdown()
-            service.server_close()
+        options = {"env": environment, "stdout": log, "stderr": log}
+        with served_apart("devices.zero_space", folder, **options) as (process, address):
+            assert process.poll() is None, (folder / "log").read_text()[-3000:]
+            lender.unasked = status(address)["model"]["device"]
+            yield lender, address, folder
+    service.shutdown()
+    service.server_close()
 
 
 def question(length: int = 24) -> list:
@@ -175,29 +145,20 @@ def test_who_hangs_up_gives_the_gpu_back_and_the_next_one_is_answered(space):
     assert ask(address)[0] == "complete"
 
 
-def no_time(why: str, wait: int) -> tuple[int, dict, object]:
-    return 429, {"X-Approve-Result": why}, {"left": 0, "wait": wait}
-
-
-@pytest.mark.parametrize(
-    ("refusal", "sentence"),
-    [
-        (no_time("quota-exceeded", 11521), words.ZERO_QUOTA_WAIT.format(wait="3:12:01")),
-        ((200, {"content-type": "text/event-stream"}, "event: failed"), words.ZERO_BUSY),
-    ],
-    ids=["quota", "busy"],
-)  # fmt: skip
-def test_what_the_service_refuses_is_one_sentence(space, refusal, sentence):
+def test_what_the_service_refuses_is_one_sentence(space):
     lender, address, _ = space
-    lender.refusal = refusal
-    assert ask(address) == ("error", sentence)
-    assert ask(address)[0] == "complete"
+    no_time = 429, {"X-Approve-Result": "quota-exceeded"}, {"left": 0, "wait": 11521}
+    busy = 200, {"content-type": "text/event-stream"}, "event: failed"
+    for refusal, sentence in ((no_time, words.ZERO_QUOTA_WAIT.format(wait="3:12:01")), (busy, words.ZERO_BUSY)):
+        lender.refusal = refusal
+        assert ask(address) == ("error", sentence)
+        assert ask(address)[0] == "complete"
 
 
 def test_a_gpu_that_is_taken_away_is_a_sentence_and_the_next_answer_gets_another(space):
     lender, address, _ = space
     call = begin_long(address)
-    lender.end(lender.processes[-1])
+    os.kill(int(lender.asked("/allow")[-1]["pid"]), signal.SIGKILL)
     kind, data = list(call)[-1]
     assert (kind, data["error"]) == ("error", words.ZERO_ABORTED)
     lender.wait_until_all_is_back()

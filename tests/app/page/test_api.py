@@ -15,10 +15,6 @@ from tests.faults import ROOT
 
 DOCUMENT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 
-NO_MESSAGE = (
-    "A message needs a role (system, user, assistant) and its content as text; you gave {{'role': 'system', "
-    "'content': 5}}."
-)
 STATUS = FakeGenerator.status.fget
 
 
@@ -85,7 +81,6 @@ def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkey
     [
         ("/generate", {"question": "Why?", "method": "magic"}, words.UNKNOWN_METHOD.replace("{came}", "'magic'")),
         ("/race", {"question": "Why?", "methods": ["jakiro", "jakiro"]}, words.UNKNOWN_METHODS),
-        ("/generate", {"question": "Why?", "system_prompt": 5}, NO_MESSAGE),
         ("/trace", {"run_id": "0" * 32}, words.UNKNOWN_RUN),
     ],
 )

@@ -35,9 +35,6 @@ GOOD = {
 }
 
 
-NO_MESSAGE = "A message needs a role (system, user, assistant) and its content as text; you gave"
-
-
 def asking(**changes):
     return read_asking(**(GOOD | changes))
 
@@ -70,7 +67,6 @@ def test_penalties_and_the_form_of_the_answer_become_settings():
         ({"logit_bias": "42=-5, x=1"}, "Logit bias takes ID=BIAS, such as 42=-5; you gave ' x=1'."),
         ({"suppress_tokens": "the"}, "Suppressed tokens takes a comma list of whole numbers; “the” is none."),
         ({"answer_as": "xml"}, "An answer is one of free, json, json_schema, choice, regex, lark; you chose 'xml'."),
-        ({"answer_as": "choice", "answer_form": " \n"}, "A choice takes 1 to 256 texts; you gave []."),
         ({"answer_as": "regex", "answer_form": "a("}, "The grammar cannot be used"),
     ],
 )
@@ -116,9 +112,6 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
     ("changes", "sentence"),
     [
         ({"question": ""}, "Type a question first."),
-        ({"question": None}, "Type a question first."),
-        ({"question": 5}, f"{NO_MESSAGE} {{'role': 'user', 'content': 5}}."),
-        ({"system_prompt": 5}, f"{NO_MESSAGE} {{'role': 'system', 'content': 5}}."),
         ({"question": "a\ud800"}, "The text holds half of a surrogate pair at character 1; remove it."),
         ({"temperature": None}, "Temperature must be between 0 and 2; you gave nothing."),
         ({"length": 0}, "Length must be a whole number of tokens, 1 or more; you gave 0."),
@@ -129,7 +122,10 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
         ({"further_lanes": [["context"]]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
         ({"further_lanes": ["medusa", "eagle2", "parallelspec"]}, "At most 4 methods race at once; you chose 5."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
-        ({"history": [{"role": "user"}]}, f"{NO_MESSAGE} {{'role': 'user'}}."),
+        (
+            {"history": [{"role": "user"}]},
+            "A message needs a role (system, user, assistant) and its content as text; you gave {'role': 'user'}.",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):

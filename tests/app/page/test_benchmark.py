@@ -1,7 +1,6 @@
 """The benchmark tab: live numbers are the report's, a stop keeps what is there, others are answered in between."""
 
 import json
-import re
 import threading
 from dataclasses import asdict
 
@@ -11,14 +10,13 @@ from gradio.context import LocalContext
 from app.devices.local import LocalDevice
 from app.page import benchmark
 from app.serving.benchmark_run import BenchmarkRun, Benchmarks
-from app.serving.limits import Limits
 from app.serving.pace import Pace
 from app.serving.runs import Visitor
 from app.words import benchmark as benchmark_words
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Lane, Run
 from tests.api.served import PATIENCE
-from tests.app.conftest import plotted, ready_service, serve
+from tests.app.conftest import plotted, ready_service, served
 from tests.app.fake import FakeGenerator
 from tests.support import tiny_generator
 
@@ -60,6 +58,7 @@ def test_every_prompt_is_measured_and_the_groups_are_the_reports():
     saved = json.loads(benchmarks.results(last["run"]))
     assert saved["schema_version"] == 1 and len(saved["runs"]) == 3 * 2 * 3
     assert saved["settings"]["methods"] == ["autoregressive", "jakiro", "prompt_lookup"]
+    assert len({run["lane"] for run in saved["runs"][::3]}) == 3, "lanes take turns in going first"
     assert numbers(saved["groups"]) == numbers(last["groups"])
     assert numbers(summed_up_again(saved)) == numbers(saved["groups"])
 
@@ -67,13 +66,6 @@ def test_every_prompt_is_measured_and_the_groups_are_the_reports():
 def summed_up_again(saved: dict) -> list[dict]:
     """A results file's groups, computed anew from its runs."""
     return [asdict(group) for group in summarise([run_read(run) for run in saved["runs"]])]
-
-
-def test_lanes_take_turns_in_going_first_although_each_prompt_has_its_own_turn():
-    benchmarks = Benchmarks()
-    list(benchmark.measure(ready_service(FakeGenerator()), benchmarks, Pace(), VISITOR, {"count": 3}))
-    (run,) = benchmarks._kept()
-    assert [one.lane.method for one in run.runs[::2]] == ["autoregressive", "jakiro", "autoregressive"]
 
 
 def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
@@ -170,14 +162,7 @@ def test_a_model_without_a_head_says_what_it_cannot_do():
 
 
 def test_a_model_loaded_meanwhile_ends_the_benchmark_with_a_sentence():
-    class Changing(FakeGenerator):
-        target = "First"
-
-        @property
-        def status(self) -> dict:
-            return super().status | {"target": self.target}
-
-    generator, values = Changing(), []
+    generator, values = FakeGenerator(), []
     for value in benchmark.measure(ready_service(generator), Benchmarks(), Pace(), VISITOR, {"count": 96}):
         values.append(value)
         generator.target = "Second"
@@ -233,9 +218,8 @@ def assert_equals(shown: dict, groups: list[dict], temperature: float) -> None:
     for category, cells in shown.items():
         plain, drafted = here[category, "autoregressive"], here[category, "jakiro · auto"]
         for name, group in (("plain", plain), ("lane", drafted)):
-            low, _, high = group["tokens_per_second"]
-            low, all_tokens, high = (f"{speed:,.{0 if speed >= 100 else 1}f}" for speed in (low, group["speed"], high))
-            assert cells[name].split() == [all_tokens, *([f"{low}–{high}"] if group["num_runs"] >= 8 else [])]
+            speed = group["speed"]
+            assert cells[name].split()[0] == f"{speed:,.{0 if speed >= 100 else 1}f}"
         assert cells["speedup"].startswith(f"{drafted['speedup']:.2f}×")
         if drafted["speedup_interval"]:
             low, high = drafted["speedup_interval"]
@@ -254,19 +238,10 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
     assert (recorded["environment"]["gpu"] or recorded["environment"]["cpu"]) in badge
     temperature = recorded["groups"][0]["temperature"]
     assert_equals(table(tab), recorded["groups"], temperature)
-    prompts, dots = plotted(tab, ".bench-plot-host")
+    _, dots = plotted(tab, ".bench-plot-host")
     drafted = [group for group in recorded["groups"] if group["temperature"] == temperature and group["tau"] != 1]
     groups = [group for group in drafted if group["lane"] == "jakiro · auto"]
     assert dots["x"] == pytest.approx([group["speedup"] for group in groups]) and dots["y"] == list(range(len(groups)))
-    single = [(value, place) for place, group in enumerate(groups) for value in group["prompt_speedups"]]
-    assert list(zip(prompts["x"], prompts["y"], strict=True)) == [
-        (pytest.approx(value), place) for value, place in single
-    ]
-    drawn = tab.evaluate("(({ data, layout }) => ({ data, layout }))(document.querySelector('.bench-plot-host .plot'))")
-    low, high = groups[0]["speedup_interval"]
-    error = drawn["data"][1]["error_x"]
-    assert (dots["x"][0] - error["arrayminus"][0], dots["x"][0] + error["array"][0]) == pytest.approx((low, high))
-    assert 1 in [shape["x0"] for shape in drawn["layout"]["shapes"]]
     with tab.expect_download() as download:
         tab.click('[data-control="bench-save"]')
     assert json.loads(download.value.path().read_text(encoding="utf-8")) == recorded
@@ -274,38 +249,34 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
 
 @pytest.mark.browser
 def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, recorded):
-    blocks, address = serve(lambda: FakeGenerator(pace=1), limits=Limits(max_new_tokens=10))
-    tab = open_tab(address)
-    tab.wait_for_selector("#jk-chip.ready")
-    open_benchmark(tab)
-    ask_for = "count => { const own = Jakiro.benchmarkRequest; Jakiro.benchmarkRequest = () => ({...own(), count}); }"
-    tab.evaluate(ask_for, 3)
-    # What stands there for a moment only is written down while it does
-    tab.evaluate("""() => { window.seen = []; const progress = document.querySelector('.bench-progress');
-        new MutationObserver(() => window.seen.push([progress.textContent,
-            document.querySelector('[data-control="bench-run"]').disabled]))
-            .observe(progress, {childList: true, characterData: true, subtree: true}); }""")
-    tab.click('[data-control="bench-run"]')
-    tab.wait_for_function("() => /^Finished: 3 prompts/.test(document.querySelector('.bench-progress').textContent)")
-    running = [disabled for text, disabled in tab.evaluate("window.seen") if re.match(r"prompt \d of 3", text)]
-    assert running and all(running)
-    with tab.expect_download() as download:
-        tab.click('[data-control="bench-save"]')
-    saved = json.loads(download.value.path().read_text(encoding="utf-8"))
-    assert_equals(table(tab), saved["groups"], 0)
-    assert len(saved["runs"]) == 6
-    assert {group["identical"] for group in saved["groups"]} == {1.0}
+    with served(lambda: FakeGenerator(pace=1), max_new_tokens=10) as (_, address):
+        tab = open_tab(address)
+        tab.wait_for_selector("#jk-chip.ready")
+        open_benchmark(tab)
+        ask_for = (
+            "count => { const own = Jakiro.benchmarkRequest; Jakiro.benchmarkRequest = () => ({...own(), count}); }"
+        )
+        tab.evaluate(ask_for, 3)
+        tab.click('[data-control="bench-run"]')
+        tab.wait_for_function(
+            "() => /^Finished: 3 prompts/.test(document.querySelector('.bench-progress').textContent)"
+        )
+        with tab.expect_download() as download:
+            tab.click('[data-control="bench-save"]')
+        saved = json.loads(download.value.path().read_text(encoding="utf-8"))
+        assert_equals(table(tab), saved["groups"], 0)
+        assert len(saved["runs"]) == 6
+        assert {group["identical"] for group in saved["groups"]} == {1.0}
 
-    tab.evaluate(ask_for, 96)
-    tab.click('[data-control="bench-run"]')
-    tab.wait_for_function(
-        "() => /^prompt ([2-9]|[0-9]{2}) of 96/.test(document.querySelector('.bench-progress').textContent)"
-    )
-    tab.evaluate("document.querySelector('[data-control=bench-stop]').click()")
-    tab.wait_for_function("() => /^Stopped after/.test(document.querySelector('.bench-progress').textContent)")
-    done = int(tab.inner_text(".bench-progress").split()[2])
-    assert 1 <= done < 96
-    assert table(tab)["overall"]["prompts"] == str(done)
-    tab.click('[data-control="bench-which"][data-value="recorded"]')
-    assert "Recorded on" in tab.inner_text("#benchmark .badge")
-    blocks.close()
+        tab.evaluate(ask_for, 96)
+        tab.click('[data-control="bench-run"]')
+        tab.wait_for_function(
+            "() => /^prompt ([2-9]|[0-9]{2}) of 96/.test(document.querySelector('.bench-progress').textContent)"
+        )
+        tab.evaluate("document.querySelector('[data-control=bench-stop]').click()")
+        tab.wait_for_function("() => /^Stopped after/.test(document.querySelector('.bench-progress').textContent)")
+        done = int(tab.inner_text(".bench-progress").split()[2])
+        assert 1 <= done < 96
+        assert table(tab)["overall"]["prompts"] == str(done)
+        tab.click('[data-control="bench-which"][data-value="recorded"]')
+        assert "Recorded on" in tab.inner_text("#benchmark .badge")

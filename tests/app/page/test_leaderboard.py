@@ -40,18 +40,14 @@ def mounted(tab, boards: dict):
     tab.add_script_tag(content=benchmark.script())
     tab.evaluate(MOUNT, json.dumps(boards))
     tab.click('[data-control="bench-which"][data-value="board"]')
+    tab.wait_for_selector(".board-table")
     return tab
 
 
 @pytest.fixture
 def board(modules, boards):
-    """A function that shows the leaderboard without a server."""
-
-    def shown():
-        mounted(modules, boards).wait_for_selector(".board-table")
-        return modules
-
-    return shown
+    """The leaderboard without a server."""
+    return mounted(modules, boards)
 
 
 def methods(tab) -> list[str]:
@@ -67,33 +63,31 @@ def cells(tab, method: str) -> dict[str, str]:
 
 
 def test_speeds_are_those_of_the_raw_data_the_fastest_first(board):
-    tab = board()
-    assert methods(tab) == ["eagle2", "jakiro", "autoregressive"]
-    assert cells(tab, "eagle2") == {
+    assert methods(board) == ["eagle2", "jakiro", "autoregressive"]
+    assert cells(board, "eagle2") == {
         "speed": "313", "speedup": "3.13× 3.13–3.13", "against": "1.25× 1.25–1.25", "tau": "2.00 2.00–2.00",
         "draft_ms": "2.0", "verify_ms": "5.0", "other_ms": "1.0", "identical": "100 %",
     }  # fmt: skip
     verdict = words.BROWSER["board_ahead"].format(
         temperature=0, method="EAGLE-2", others="Jakiro", times="1.25", interval="1.25–1.25"
     )
-    assert tab.inner_text('[data-result="verdict"]') == verdict
-    assert "2026-11-23" in tab.inner_text("#benchmark .badge")
+    assert board.inner_text('[data-result="verdict"]') == verdict
+    assert "2026-11-23" in board.inner_text("#benchmark .badge")
 
 
 def test_columns_sort_with_keys_and_say_how(board):
-    tab = board()
     first = '.board-table th[data-column="speed"]'
-    assert tab.get_attribute(first, "aria-sort") == "descending"
-    tab.focus('[data-sort="speed"]')
-    tab.keyboard.press("Enter")
-    assert tab.get_attribute(first, "aria-sort") == "ascending"
-    assert methods(tab) == ["autoregressive", "jakiro", "eagle2"]
-    assert tab.evaluate("document.activeElement.dataset.sort") == "speed"
-    tab.focus('[data-sort="method"]')
-    tab.keyboard.press("Space")
-    assert tab.get_attribute('.board-table th[data-column="method"]', "aria-sort") == "ascending"
-    assert tab.get_attribute(first, "aria-sort") == "none"
-    titles = [METHODS[name].title for name in methods(tab)]
+    assert board.get_attribute(first, "aria-sort") == "descending"
+    board.focus('[data-sort="speed"]')
+    board.keyboard.press("Enter")
+    assert board.get_attribute(first, "aria-sort") == "ascending"
+    assert methods(board) == ["autoregressive", "jakiro", "eagle2"]
+    assert board.evaluate("document.activeElement.dataset.sort") == "speed"
+    board.focus('[data-sort="method"]')
+    board.keyboard.press("Space")
+    assert board.get_attribute('.board-table th[data-column="method"]', "aria-sort") == "ascending"
+    assert board.get_attribute(first, "aria-sort") == "none"
+    titles = [METHODS[name].title for name in methods(board)]
     assert titles == sorted(titles)
 
 
@@ -101,7 +95,6 @@ def test_names_of_methods_stay_text(modules, boards):
     hostile = "<img src=x onerror='window.ran=1'>"
     rows = [row | {"method": hostile} if row["method"] == "eagle2" else row for row in boards["rows"]]
     tab = mounted(modules, boards | {"rows": rows})
-    tab.wait_for_selector(".board-table")
     assert hostile in tab.inner_text(".board-table")
     assert tab.locator("#benchmark img").count() == 0 and tab.evaluate("window.ran") is None
 

@@ -92,14 +92,6 @@ def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(known):
     assert str(refusal.value) == benchmark_words.UNKNOWN_METHOD.format(known=names, came="'magic'")
 
 
-def test_without_a_head_only_methods_that_need_none_run(monkeypatch):
-    generator = FakeGenerator()
-    monkeypatch.setattr(FakeGenerator, "status", {"head": None})
-    request = replace(asking(further_lanes=["prompt_lookup"]), params=SamplingParams(max_new_tokens=4))
-    assert set(ran(generator, request)) == {PLAIN.name, "prompt_lookup"}
-    assert ran(generator, replace(request, methods=(DEFAULT.name,))) == [PLAIN.name]
-
-
 def test_the_form_s_default_means_what_drafts_with_the_head_that_is_loaded(monkeypatch):
     monkeypatch.setattr(FakeGenerator, "usual", METHODS["eagle3"])
     request = replace(asking(), params=SamplingParams(max_new_tokens=4))

@@ -71,14 +71,10 @@ def test_the_same_seed_gives_the_same_text_through_v1_the_page_and_the_library(t
     for temperature in (0, 1):
         expected = generator.run(QUESTION, SamplingParams(temperature, seed=7, max_new_tokens=16)).text
         chosen = {"temperature": temperature, "seed": 7, "max_tokens": 16}
-        answer = client.chat.completions.create(**asked("tiny"), **chosen, logprobs=True)
-        assert answer.choices[0].message.content == expected and len(answer.choices[0].logprobs.content) == 16
-        chunks = client.chat.completions.create(**asked("tiny"), **chosen, stream=True)
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == expected
+        answer = client.chat.completions.create(**asked("tiny"), **chosen)
+        assert answer.choices[0].message.content == expected
         lane = connect(address).predict(QUESTION, 16, temperature, 1, 0, 7, api_name="/generate")
         assert lane["text"] == expected
-    continued = client.completions.create(model="tiny", prompt="abcabc", max_tokens=8, temperature=0)
-    assert continued.choices[0].text == generator.run("abcabc", SamplingParams(max_new_tokens=8), raw=True).text
 
 
 def test_the_documents_example_runs(tiny, capsys):
@@ -93,26 +89,14 @@ def test_errors_keep_openais_form_through_the_guard(tiny):
     answer = post(address, asked("tiny", n=2))
     assert (answer.status_code, message_of(answer)) == (400, "n should be 1; you gave 2.")
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert post(address, asked("gpt")).json()["error"]["code"] == "model_not_found"
-    for path in ("/v1/embeddings", "/v1/", "/v1/chat"):
-        answer = httpx.get(address + path)
-        assert answer.status_code == 404 and answer.json()["error"]["type"] == "invalid_request_error", path
+    answer = httpx.get(f"{address}/v1/embeddings")
+    assert answer.status_code == 404 and answer.json()["error"]["type"] == "invalid_request_error"
     large = post(address, asked("tiny", user="x" * 600_000))
     assert (large.status_code, message_of(large)) == (413, words.REQUEST_TOO_LARGE.format(limit=512))
     long = post(address, asked("tiny") | {"messages": [{"role": "user", "content": "word " * 5000}]})
     assert long.status_code == 400 and "characters" in message_of(long)
-    assert post(address, asked("tiny", max_tokens=5000)).status_code == 400
     website = post(address, asked("tiny"), origin="https://evil.example")
     assert website.status_code == 403 and post(address, asked("tiny"), host="evil.example").status_code == 403
-
-
-def test_programs_bring_a_key(fake):
-    _, _, address = fake
-    for headers in ({}, {"authorization": "Bearer open"}):
-        answer = post(address, asked(), **headers)
-        assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key"
-    assert httpx.get(f"{address}/v1/models", headers={"api-key": "sesame"}).json()["data"][0]["id"] == "Fake-135M"
-    assert httpx.get(f"{address}/").status_code == 200
 
 
 def test_a_page_with_logins_is_closed_to_programs_unless_there_is_a_key():
@@ -120,6 +104,7 @@ def test_a_page_with_logins_is_closed_to_programs_unless_there_is_a_key():
         answer = post(address, asked(), authorization="Bearer engine")
         assert (answer.status_code, message_of(answer)) == (401, words.V1_CLOSED)
     with page(FakeGenerator(), logins=[("ada", "engine")], keys=("sesame",)) as (_, address):
+        assert post(address, asked(), authorization="Bearer open").status_code == 401
         assert post(address, asked(max_tokens=4), authorization="Bearer sesame").status_code == 200
         assert httpx.get(f"{address}/config").status_code == 401
 

@@ -11,36 +11,27 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
-from urllib.parse import urlsplit
 
 import pytest
 
 from app.serving import server as serving
-from app.serving.limits import Limits
 from app.serving.runs import Runs, trace_bytes
-from app.tools.load import Call, Reply, ask, crowd
+from app.tools.load import Call, ask, crowd
 from app.words import page as words
 from tests.api.served import PATIENCE, wait_until
-from tests.app import conftest
-from tests.app.conftest import ask as ask_page
-from tests.app.conftest import served_apart, status, wait_until_finished
+from tests.app.conftest import served, status
 from tests.app.fake import FakeGenerator, default_answer
 
 OPEN = {"answers_per_minute": 10_000, "answers_per_minute_address": 10_000}
 QUESTION = b"{question}"
 
 
-def serve(generator, **limits):
-    return conftest.serve(lambda: generator, limits=Limits(**OPEN | limits))
-
-
 @pytest.fixture(scope="module")
 def echo():
     """A page whose model repeats the question, so that a mixed-up answer would show."""
     generator = FakeGenerator([QUESTION, *default_answer()], pace=0.02)
-    blocks, address = serve(generator, kept_megabytes=1, sessions=20)
-    yield blocks, address, generator
-    blocks.close()
+    with served(lambda: generator, **OPEN, kept_megabytes=1, sessions=20) as (blocks, address):
+        yield blocks, address, generator
 
 
 def resident_megabytes() -> float:
@@ -81,30 +72,6 @@ def least_growth(rounds: Sequence[float]) -> float:
     return min(after - before for before, after in pairwise(rounds))
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="resident memory is read from /proc")
-@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.rare)])
-def test_memory_stays_flat_over_many_answers(echo, count):
-    blocks, address, _ = echo
-    crowd(address, clients=10, requests=count // 5, max_new_tokens=16)
-    resident = [resident_megabytes()]
-    for _ in range(3):
-        answers = crowd(address, clients=10, requests=count, max_new_tokens=16)
-        assert sum(answer.update is not None for _, answer in answers) == count
-        assert sum(trace_bytes(run) for _, run, _ in blocks.runs._runs.values()) <= 2**20
-        assert len(blocks.app.state_holder.session_data) <= 20
-        # The queue forgets an answer a moment after its last message has gone out
-        for kept in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):
-            wait_until(lambda kept=kept: not kept)
-        resident.append(resident_megabytes())
-    assert least_growth(resident) < 12, resident
-
-
-def question(length: int = 48) -> tuple[str, list]:
-    """A word that no other question has, and the values that ask to repeat it."""
-    word = f"word{uuid.uuid4().hex[:8]}"
-    return word, [f"Repeat the word {word}.", length, 0, 1, 0, 0, "jakiro", "", None]
-
-
 def told(address: str, values: list, leave: str = "", runs: Runs | None = None) -> tuple[str, str | None]:
     """What one visitor is told of a question: the text so far and the state at the end, or the error.
 
@@ -126,30 +93,31 @@ def told(address: str, values: list, leave: str = "", runs: Runs | None = None) 
     return text, state
 
 
-@pytest.mark.rare
-@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="descriptors are counted in /proc")
-def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothing(echo, capfd):
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="memory and descriptors are counted in /proc")
+@pytest.mark.parametrize("count", [40, pytest.param(250, marks=pytest.mark.rare)])
+def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothing(echo, count, capfd):
     blocks, address, generator = echo
     chance = random.Random(7)
-    ways = [chance.choice(["", "", "", "stop", "close"]) for _ in range(1000)]
 
     def visit(way: str) -> bool:
-        word, values = question(400 if way else 16)
+        word = f"word{uuid.uuid4().hex[:8]}"  # which no other question has
+        values = [f"Repeat the word {word}.", 400 if way else 16, 0, 1, 0, 0, "jakiro", "", None]
         text, state = told(address, values, way, blocks.runs)
         wanted = {"": {"done"}, "stop": {"stopped", "done"}, "close": {"closed", "done"}}[way]
         return state in wanted and re.findall(r"word\w{8}", text) == [word]
 
-    def used() -> tuple[float, int]:
-        for kept in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):
-            wait_until(lambda kept=kept: not kept)
-        wait_until(lambda: not generator.active)
-        return resident_megabytes(), len(os.listdir("/proc/self/fd"))
-
     after = []
     with ThreadPoolExecutor(20) as visitors:
-        for first in range(0, len(ways), 250):
-            assert all(visitors.map(visit, ways[first : first + 250]))
-            after.append(used())
+        for _ in range(4):
+            assert all(visitors.map(visit, chance.choices(("", "", "", "stop", "close"), k=count)))
+            assert len(blocks.app.state_holder.session_data) <= 20
+            # The queue forgets an answer a moment after its last message has gone out
+            for kept in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):
+                wait_until(lambda kept=kept: not kept)
+            wait_until(lambda: not generator.active)
+            assert visit("")
+            assert sum(trace_bytes(run) for _, run, _ in blocks.runs._runs.values()) <= 2**20
+            after.append((resident_megabytes(), len(os.listdir("/proc/self/fd"))))
     megabytes, descriptors = zip(*after, strict=True)
     assert least_growth(megabytes) < 12, megabytes
     assert least_growth(descriptors) < 3, descriptors
@@ -159,55 +127,24 @@ def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothi
 def test_a_program_that_hangs_up_in_the_middle_frees_the_place():
     # Told to the end, the answer would take minutes
     generator = FakeGenerator(default_answer() * 40, pace=1)
-    blocks, address = serve(generator)
-    stream = Call(address, "generate", ["Why?", 400, 0, 1, 0, 0, "jakiro", "", None])
-    assert next(iter(stream))[0] == "generating"
-    wait_until(lambda: generator.active)
-    stream.close()
-    wait_until(lambda: not generator.active)
-    blocks.close()
-
-
-def readers_of(address: str) -> tuple[list[Reply], list[threading.Thread]]:
-    """Three programs that ask for a long answer each beside a fourth, and the replies that they will have got."""
-    replies = []
-    readers = [threading.Thread(target=lambda: replies.append(ask(address, "Why?", 200))) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    stream = iter(Call(address, "generate", ["Why?", 200, 0, 1, 0, 0, "jakiro", "", None]))
-    assert next(stream)[0] == "generating"
-    wait_until(lambda: status(address)["queue"]["running"] + status(address)["queue"]["waiting"] == 4)
-    return replies, readers
+    with served(lambda: generator, **OPEN) as (_, address):
+        stream = Call(address, "generate", ["Why?", 400, 0, 1, 0, 0, "jakiro", "", None])
+        assert next(iter(stream))[0] == "generating"
+        wait_until(lambda: generator.active)
+        stream.close()
+        wait_until(lambda: not generator.active)
 
 
 def test_a_server_that_ends_tells_its_readers():
-    generator = FakeGenerator(default_answer() * 4, pace=1)
+    generator, replies = FakeGenerator(default_answer() * 4, pace=1), []
     generator.gate.clear()
-    blocks, address = serve(generator)
-    replies, readers = readers_of(address)
-    generator.gate.set()
-    serving.end(blocks, blocks.service, blocks.runs, blocks.benchmarks)
-    for reader in readers:
-        reader.join(PATIENCE)
-    assert [reply.error for reply in replies] == [words.SERVER_ENDING] * 3
-
-
-@pytest.mark.browser
-@pytest.mark.rare
-def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_tab):
-    with served_apart(1) as (server, address):
-        tab = open_tab(address)
-        ask_page(tab, "Why?")
-        tab.wait_for_function("() => Jakiro.moves.state.run.main && Jakiro.moves.state.run.main.steps.length > 2")
-        server.kill()
-        server.wait()
-        tab.wait_for_selector("#jk-chip.failed")
-        tab.wait_for_selector(".toast-wrap", state="attached")
-        assert tab.is_hidden(".toast-wrap"), "what the page has said is not said over it once more"
-    with served_apart(0, urlsplit(address).port):
-        said = "() => /no longer kept: [1-9][0-9]* tokens of it are here/.test(document.body.textContent)"
-        tab.wait_for_function(said)
-        tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Why?'")
-        ask_page(tab, "Why?")
-        wait_until_finished(tab)
-        assert tab.evaluate("Jakiro.moves.state.run.main.endReason") in ("eos", "length")
+    with served(lambda: generator, **OPEN) as (blocks, address):
+        readers = [threading.Thread(target=lambda: replies.append(ask(address, "Why?", 200))) for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        wait_until(lambda: status(address)["queue"]["running"] + status(address)["queue"]["waiting"] == 4)
+        generator.gate.set()
+        serving.end(blocks, blocks.service, blocks.runs, blocks.benchmarks)
+        for reader in readers:
+            reader.join(PATIENCE)
+        assert [reply.error for reply in replies] == [words.SERVER_ENDING] * 4

@@ -1,7 +1,7 @@
 """One network address asks for everything at once, as many visitors; another address still finds a place."""
 
 import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -28,37 +28,23 @@ def full_page(lengths):
         generator.gate.set()
 
 
-class Flood:
-    """Calls of one kind, all at once, open until `close`; `said` holds what each was told first."""
-
-    def __init__(self, address, endpoint, values, count):
-        self.said, self._calls = [], []
-        threads = [threading.Thread(target=self._ask, args=(address, endpoint, values)) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
-
-    def _ask(self, address, endpoint, values):
-        call = Call(address, endpoint, values, PATIENCE)
-        self._calls.append(call)
-        self.said.append(next(iter(call)))
-
-    def close(self):
-        for call in self._calls:
-            call.close()
+def flood(address: str, count: int) -> tuple[list[Call], list[tuple]]:
+    """Questions asked all at once, which stay open, and what each is told first."""
+    with ThreadPoolExecutor(count) as pool:
+        calls = list(pool.map(lambda _: Call(address, "generate", QUESTION, PATIENCE), range(count)))
+        return calls, list(pool.map(lambda call: next(iter(call)), calls))
 
 
 @pytest.mark.parametrize("lengths", [FEW, MANY])
 def test_questions_of_one_address_leave_places_for_others(full_page, lengths, monkeypatch):
     length, own = lengths
-    flood = Flood(full_page, "generate", QUESTION, length + 1)
-    refused = [data for event, data in flood.said if event == "error"]
-    assert len(flood.said) == length + 1 and len(refused) == length - own, "one is answered, `own` wait"
+    calls, said = flood(full_page, length + 1)
+    refused = [data for event, data in said if event == "error"]
+    assert len(refused) == length - own, "one is answered, `own` wait"
     waiting = rf"({own}|{own + 1}) questions from your network address are waiting"
     assert all(re.match(waiting, data["error"]) for data in refused)
     come_from("127.0.0.2", monkeypatch)
-    other = Flood(full_page, "generate", QUESTION, 1)
-    assert [event for event, _ in other.said] == ["generating"]
-    flood.close()
-    other.close()
+    others, said = flood(full_page, 1)
+    assert [event for event, _ in said] == ["generating"]
+    for call in (*calls, *others):
+        call.close()

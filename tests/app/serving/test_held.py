@@ -21,7 +21,8 @@ FILES = 1024
 def page():
     """(process, address) of a page in a process of its own, which its system gives few files at first."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with served_apart(0.1, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))) as page:
+    few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))}
+    with served_apart("serve_fake", 0.1, **few) as page:
         yield page
 
 

@@ -1,5 +1,6 @@
 """Limits are settings; the queue is fair and says place and time; what is kept is bounded."""
 
+import itertools
 import threading
 import time
 import weakref
@@ -19,28 +20,15 @@ from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.cli.fields import filled, options_from
 from tests.api.served import PATIENCE
-from tests.app.asked import asking, begun
+from tests.app.asked import asking, begun, events_of
 from tests.app.conftest import ready_service
-from tests.app.fake import FakeGenerator, default_answer
-
-LONG = default_answer() * 20  # at full pace some twenty seconds, so that what ends sooner was stopped
+from tests.app.fake import FakeGenerator
 
 
 def finished(service, length=8) -> AnswerRun:
     run = begun(service, asking(length=length))
     assert run.finished.wait(PATIENCE)
     return run
-
-
-def kept_bytes(runs) -> int:
-    return sum(trace_bytes(run) for _, run, _ in runs._runs.values())
-
-
-def last_event(run):
-    last = None
-    while not run.events.empty():
-        last = run.events.get()
-    return last
 
 
 def test_an_option_beats_a_variable_and_a_variable_beats_the_default():
@@ -97,14 +85,9 @@ def test_the_eleventh_answer_of_a_minute_waits_for_the_first_to_be_a_minute_old(
     assert len(pace) == 1
 
 
-class Places:
-    def __init__(self, places=1):
-        self.places = places
-
-
 def turns_with(places=1, length=64) -> Turns:
     limits = Limits(queue_length=length, queue_length_address=length)
-    return Turns(SimpleNamespace(device=Places(places), limits=limits, can_answer=True, refusal=None))
+    return Turns(SimpleNamespace(device=SimpleNamespace(places=places), limits=limits, can_answer=True, refusal=None))
 
 
 def test_one_address_cannot_take_the_whole_queue():
@@ -162,7 +145,7 @@ def test_finished_answers_are_forgotten_by_size_and_age_but_running_ones_stay():
         kept.append(finished(service, length=16))
         runs.add(Visitor("tab"), kept[-1])
     assert 1 < len(runs) < 40
-    assert kept_bytes(runs) <= 2**20
+    assert sum(trace_bytes(run) for _, run, _ in runs._runs.values()) <= 2**20
     with pytest.raises(ValueError, match="no longer kept"):
         runs.traces(kept[0].id)
     assert runs.traces(kept[-1].id)["jakiro"].text
@@ -179,27 +162,25 @@ class Big:
     """Stands for an answer's tensors."""
 
 
-def break_after(generator, steps: int, error: Exception) -> list:
-    """Makes the next stream raise after some steps, with a big object in its frame; returns weak references to it."""
-    working, held = generator.stream, []
+class Breaking(FakeGenerator):
+    """Its first answer raises after three steps, with a big object in its frame."""
 
-    def broken(*arguments, **options):
-        stream = working(*arguments, **options)
-        whole = stream._steps
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        # Whoever keeps an error keeps its frames
+        self.errors, self.held = [error], None
 
-        def some():
-            big = Big()
-            held.append(weakref.ref(big))
-            for _ in range(steps):
-                yield next(whole)
-            raise error
-
-        stream._steps = some()
-        generator.stream = working
+    def stream(self, *arguments, **options):
+        stream = super().stream(*arguments, **options)
+        if self.errors:
+            stream._steps = self._break(stream._steps)
         return stream
 
-    generator.stream = broken
-    return held
+    def _break(self, steps):
+        big = Big()
+        self.held = weakref.ref(big)
+        yield from itertools.islice(steps, 3)
+        raise self.errors.pop()
 
 
 @pytest.mark.parametrize(
@@ -211,15 +192,14 @@ def break_after(generator, steps: int, error: Exception) -> list:
     ],
 )
 def test_an_error_in_the_middle_is_told_keeps_what_was_made_and_frees_the_place_and_memory(kind, about, said):
-    generator = FakeGenerator()
+    generator = Breaking(kind(about))
     service = ready_service(generator)
-    held = break_after(generator, 3, kind(about))
     run = finished(service, length=64)
     tokens = 40 + len(run.traces["jakiro"].token_ids)
-    assert last_event(run) == ("error", None, said.format(tokens=tokens, kind="KeyError"))
+    assert events_of(run)[-1] == ("error", None, said.format(tokens=tokens, kind="KeyError"))
     assert len(run.traces["jakiro"].steps) == 3
-    assert said is words.UNEXPECTED or held[0]() is None
-    assert last_event(finished(service)) == ("done", None, None)
+    assert said is words.UNEXPECTED or generator.held() is None
+    assert events_of(finished(service))[-1] == ("done", None, None)
 
 
 def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_at_once(monkeypatch):
@@ -265,14 +245,3 @@ def test_one_more_than_the_device_has_places_for_waits():
     turns.wake()
     thread.join(PATIENCE)
     assert devices == [None]
-
-
-def test_with_two_places_who_waits_counts_answers_by_twos(monkeypatch):
-    monkeypatch.setattr(turns_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    turns = turns_with(places=2)
-    turns._mean_seconds = 20.0
-    turns._running = [SimpleNamespace(started=-5.0), SimpleNamespace(started=-15.0)]
-    told = [turns._sentence(position) for position in range(1, 6)]
-    for sentence, position, seconds in zip(told, range(1, 6), (5, 15, 25, 35, 45), strict=True):
-        assert sentence == words.WAITING_WITH_TIME.format(position=position, seconds=seconds)
-    assert [turns_module._rounded(seconds) for seconds in (0.2, 9.2, 10, 12, 13, 42)] == [1, 10, 10, 10, 15, 40]

@@ -1,35 +1,37 @@
 """Packed steps are plain JSON, small, and say nothing twice; a browser reads them in `browser/test_modules.py`."""
 
+import itertools
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 
 from app.serving.packing import Packer, pack_header, to_json
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.fake import FakeGenerator
-
-QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
-
-
-def steps_of(nodes: int, depth: int = 5):
-    return list(FakeGenerator().stream(QUESTION, SamplingParams(), tree=TreeConfig(nodes=nodes, depth=depth)))
+from jakiro.trace import Header, Step
+from tests.app.fake import QUESTION, FakeGenerator
 
 
-def packer() -> Packer:
-    packer = Packer()
-    stream = FakeGenerator().stream(QUESTION, SamplingParams(), tree=TreeConfig())
-    packer.pack(("header", "jakiro", stream.trace.header))
-    return packer
+def packed(packer: Packer, header: Header, steps: Iterable[Step]) -> list[list]:
+    packer.pack(("header", "jakiro", header))
+    return [packer.pack(("step", "jakiro", step)) for step in steps]
+
+
+def test_a_step_whose_words_are_all_new_weighs_little():
+    pieces = [b" token%04d" % number for number in range(2000)]
+    params = SamplingParams(max_new_tokens=len(pieces))
+    stream = FakeGenerator(pieces).stream(QUESTION, params, tree=TreeConfig(nodes=24, depth=5))
+    steps = itertools.islice(stream, 500)
+    assert max(len(to_json(step)) for step in packed(Packer(), stream.trace.header, steps)) <= 2700
 
 
 def test_what_no_view_shows_is_kept_with_four_decimals_to_compute_from():
-    step = steps_of(4)[0]
+    stream = FakeGenerator().stream(QUESTION, SamplingParams(), tree=TreeConfig(nodes=4, depth=5))
+    step = next(stream)
     told = replace(step.nodes[1], margin=1.084167, evidence={"residual_contribution": (18.756014,)})
     step = replace(step, nodes=(step.nodes[0], told, *step.nodes[2:]))
-    lesson, live = Packer(to_compute_from=True), packer()
-    lesson.pack(
-        ("header", "jakiro", FakeGenerator().stream(QUESTION, SamplingParams(), tree=TreeConfig()).trace.header)
+    found, shown = (
+        packed(packer, stream.trace.header, [step])[0][2] for packer in (Packer(to_compute_from=True), Packer())
     )
-    found, shown = (one.pack(("step", "jakiro", step))[2] for one in (lesson, live))
     assert found["evidence"]["residual_contribution"][1] == [18.756] and found["nodes"]["margin"][1] == 1.0842
     assert "residual_contribution" not in shown["evidence"] and shown["nodes"]["margin"][1] == 1.1
 

@@ -6,14 +6,12 @@ import gradio as gr
 import pytest
 import starlette.requests
 
-from app.devices.local import LocalDevice
 from app.page import handlers
-from app.serving.limits import Limits
 from app.serving.runs import Runs, Visitor
-from app.serving.worker import ModelService
 from jakiro.trace import Header
 from tests.api.served import PATIENCE
 from tests.app.asked import asking, events_of
+from tests.app.conftest import ready_service
 from tests.support import tiny_generator
 
 ADA, BOB = Visitor("tab of ada", "10.0.0.1"), Visitor("tab of bob", "10.0.0.1")
@@ -26,10 +24,7 @@ def generator():
 
 @pytest.fixture
 def service():
-    made = ModelService(LocalDevice(generator))
-    made.start()
-    assert made.turns.wait_for(lambda: made.settled, PATIENCE)
-    return made
+    return ready_service(generator())
 
 
 def headers(service, runs, visitor, methods=("autoregressive", "jakiro")) -> list[Header]:
@@ -113,8 +108,6 @@ def test_another_model_and_the_end_begin_with_nothing(service):
 
 
 def test_no_memory_for_it_keeps_nothing():
-    service = ModelService(LocalDevice(generator), Limits(prefix_megabytes=0))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, PATIENCE)
+    service = ready_service(generator(), prefix_megabytes=0)
     for _ in range(2):
         assert known(*headers(service, Runs(service.limits), ADA)) == [False, False]

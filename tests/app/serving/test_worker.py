@@ -16,7 +16,7 @@ from app.words import page as words
 from jakiro import starting
 from tests.api.served import PATIENCE, wait_until
 from tests.app.asked import asking, begun, events_of
-from tests.app.conftest import ready_service
+from tests.app.conftest import ready_service, settled_service
 from tests.app.fake import FakeGenerator, default_answer
 
 LONG = default_answer() * 20  # a race of 256 tokens takes 15 s at pace 1, so that what ends sooner was stopped
@@ -74,23 +74,17 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
 
 
 def test_every_step_of_a_start_is_a_line_on_the_chip():
-    heard, go_on = [], threading.Semaphore(0)
+    said = []
 
     def load():
         for name in starting.STEPS:
             with starting.step(name):
-                heard.append(name)
-                go_on.acquire(timeout=PATIENCE)
+                said.append(service.chip()["text"])
         return FakeGenerator()
 
     service = ModelService(LocalDevice(load))
     service.start()
-    said = []
-    for count in range(1, len(starting.STEPS) + 1):
-        while len(heard) < count:
-            time.sleep(0.005)
-        said.append(service.chip()["text"])
-        go_on.release()
+    wait_until(lambda: service.settled)
     assert said == [words.CHIP_STEPS[name] for name in starting.STEPS]
     assert len(set(said)) == len(said)
 
@@ -99,9 +93,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
     def load():
         raise FileNotFoundError("No folder “x”.")
 
-    service = ModelService(LocalDevice(load))
-    service.start()
-    assert service.turns.wait_for(lambda: service.settled, PATIENCE)
+    service = settled_service(load)
     assert service.chip()["state"] == "failed"
     assert events_of(begun(service, RACE)) == [("error", None, "The model could not be loaded: No folder “x”.")]
 
@@ -111,6 +103,22 @@ VALUES = {
     "candidates": 23, "levels": 5, "method": "jakiro", "alongside": True, "further_lanes": [],
     "numerics": words.EXACT, "system_prompt": "", "history": [],
 }  # fmt: skip
+
+
+def told_of(updates) -> dict[int, list]:
+    """The events of all updates by their number."""
+    return {int(number): json.loads(tick) for update in updates for number, tick in update["ticks"].items()}
+
+
+def assert_whole(told: dict[int, list], run: AnswerRun, end: str) -> None:
+    """What was told is all of an answer, in order, and ends."""
+    assert sorted(told) == list(range(len(told)))
+    events = [event for number in sorted(told) for event in told[number]]
+    for method, trace in run.traces.items():
+        steps = [payload for kind, lane, payload in events if (kind, lane) == ("step", method)]
+        assert "".join(step["text"] for step in steps) == trace.text
+        assert ["end", method, end] in events
+    assert events[-1] == ["done", None, None]
 
 
 def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
@@ -165,19 +173,12 @@ def test_who_comes_back_gets_the_whole_answer_in_order_and_stops_it():
     back = handlers.resume(service, runs, Visitor("new"), run_id)
     first = next(back)
     updates.close()  # the server notices the old connection's end late
-    ticks = dict(first["ticks"])
-    for _ in range(4):
-        ticks |= next(back)["ticks"]
-    assert [int(number) for number in ticks] == list(range(len(ticks)))
+    told = told_of([first, *(next(back) for _ in range(4))])
+    assert list(told) == list(range(len(told)))
     assert runs.stop("new") == 1
-    for update in back:
-        ticks |= update["ticks"]
-    events = [event for number in sorted(ticks, key=int) for event in json.loads(ticks[number])]
-    for method, trace in runs.traces(run_id).items():
-        assert "".join(step["text"] for kind, lane, step in events if (kind, lane) == ("step", method)) == trace.text
-    assert events[-1] == ["done", None, None]
-    again = list(handlers.resume(service, runs, Visitor("later"), run_id))
-    assert json.loads(next(iter(again[-1]["ticks"].values())))[-1] == ["done", None, None]
+    told |= told_of(back)
+    assert_whole(told, runs.find(run_id), "stopped")
+    assert_whole(told_of(handlers.resume(service, runs, Visitor("later"), run_id)), runs.find(run_id), "stopped")
 
 
 def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
@@ -193,17 +194,7 @@ def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
     assert handlers.missed_ticks(runs, run_id, 3) == [sent[number] for number in numbers[3:]]
     for run, first in (("another", 0), (run_id, -1), (run_id, "0"), (None, 0), (run_id, None)):
         assert handlers.missed_ticks(runs, run, first) is None
-    events = [event for number in numbers for event in json.loads(sent[number])]
-    for method, trace in runs.traces(run_id).items():
-        steps = [payload for kind, lane, payload in events if (kind, lane) == ("step", method)]
-        assert "".join(step["text"] for step in steps) == trace.text
-        assert ["end", method, "eos"] in events
-    assert events[-1] == ["done", None, None]
-
-
-def told_of(updates) -> dict[int, list]:
-    """The events of all updates by their number."""
-    return {int(number): json.loads(tick) for update in updates for number, tick in update["ticks"].items()}
+    assert_whole(told_of(updates), runs.find(run_id), "eos")
 
 
 def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes_back():
@@ -219,12 +210,7 @@ def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes
     run._left -= RETURN_SECONDS + 1
     assert run.seconds_alone == 0
     told |= told_of(handlers.resume(service, runs, Visitor("tab"), run_id))
-    assert sorted(told) == list(range(len(told))) and told[max(told)][-1] == ["done", None, None]
-    for method, trace in run.traces.items():
-        steps = [
-            value for number in sorted(told) for kind, lane, value in told[number] if (kind, lane) == ("step", method)
-        ]
-        assert "".join(step["text"] for step in steps) == trace.text and trace.end_reason == "length"
+    assert_whole(told, run, "length")
     assert not handlers.put_aside(runs, "b" * 32) and not handlers.put_aside(runs, run_id), "nobody reads it"
 
 

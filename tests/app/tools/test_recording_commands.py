@@ -9,6 +9,7 @@ from app.page import web
 from app.tools import record, replay
 from app.tools.figures import figures_of
 from jakiro.trace import Trace
+from tests.app.conftest import opened_alone, plotted
 
 LARGEST_HANDOUT = 2_000_000  # bytes
 
@@ -28,43 +29,31 @@ def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
     assert scenario.head is None or drafted.header.drafter["name"] == scenario.head
 
 
-@pytest.fixture
-def handouts(monkeypatch, tmp_path):
-    """The folder into which the command has written."""
+@pytest.mark.browser
+def test_the_handouts_are_what_the_recordings_tab_saves_and_open_from_disk(
+    open_tab, fake_address, monkeypatch, tmp_path
+):
     monkeypatch.setattr("sys.argv", ["replay", "--out", str(tmp_path / "handouts")])
     replay.main()
-    return tmp_path / "handouts"
-
-
-def test_the_command_makes_a_handout_of_every_shipped_recording(handouts):
-    assert sorted(path.stem for path in handouts.iterdir()) == web.recording_names()
-    for path in handouts.iterdir():
-        assert path.stat().st_size < LARGEST_HANDOUT
-
-
-@pytest.mark.browser
-def test_a_handout_is_what_the_recordings_tab_saves_and_opens_from_disk(open_tab, fake_address, handouts):
+    handouts = {path.stem: path for path in (tmp_path / "handouts").iterdir()}
+    assert sorted(handouts) == web.recording_names()
+    assert max(path.stat().st_size for path in handouts.values()) < LARGEST_HANDOUT
     tab = open_tab(fake_address, color_scheme="light")
     tab.wait_for_selector(".jk-view[data-tab=watch]")
     tab.click('[data-tab="recordings"]')
     tab.wait_for_selector("[data-action=handout]")
     name = web.recording_names()[1]
-    with tab.expect_download() as saved:
+    with tab.expect_download() as download:
         tab.locator("[data-action=handout]").nth(1).click()
-    path = handouts / f"{name}.html"
-    assert saved.value.path().read_bytes() == path.read_bytes()
-    assert saved.value.suggested_filename.endswith(".html")
-    handout = open_tab(path.as_uri())
+    path = handouts[name]
+    assert download.value.path().read_bytes() == path.read_bytes()
+    assert download.value.suggested_filename.endswith(".html")
+    handout = opened_alone(open_tab, path)
     handout.wait_for_selector("svg.tree")
     shown = handout.evaluate("document.querySelector('.answer-text').textContent")
     assert shown == Trace.from_dict(json.loads(web.recording(name))["traces"]["jakiro"]).text
-
-
-@pytest.mark.browser
-def test_a_title_is_text_in_handouts_made_by_either_side(open_tab, fake_address):
-    tab = open_tab(fake_address, color_scheme="light")
-    tab.wait_for_selector(".jk-view[data-tab=watch]")
-    text = web.recording(web.recording_names()[0])
+    assert len(plotted(handout, ".columns")) == 2
+    assert handout.loaded == [path.as_uri()]
     title = "A <title> & more</title><script>"
-    made = tab.evaluate("([text, title]) => Jakiro.asReplay(text, title)", [text, title])
-    assert made == replay.replay_page(text, title)
+    made = tab.evaluate("([text, title]) => Jakiro.asReplay(text, title)", [web.recording(name), title])
+    assert made == replay.replay_page(web.recording(name), title)

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from jakiro.bench.peers import llama, llama_worker
-from jakiro.bench.peers.llama import LLAMA_CPP, LlamaCppRunner
 from jakiro.config import SamplingParams
 from jakiro.text import encode_messages
 from jakiro.zoo.embedded import EMBEDDED_TARGET
+from lab.peers import llama, llama_worker
+from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
 from tests.support import byte_tokenizer
 
 MESSAGES = [{"role": "user", "content": "Count."}]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from jakiro.bench.runner import PeerAnswer
+from jakiro.bench.peers import PeerAnswer
 from jakiro.config import SamplingParams
 from jakiro.text import encode_messages
 from jakiro.zoo import weights

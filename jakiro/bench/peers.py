@@ -1,14 +1,27 @@
-"""The usual comparison: `transformers.generate` on a stock copy of the target.
+"""Other programs in a benchmark. The usual comparison is `transformers.generate` on a stock copy of the target.
 
 A copy, because ours runs with another attention; the weights are the same.
 """
 
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple
 
-from jakiro.bench.runner import PeerAnswer
 from jakiro.config import SamplingParams
 from jakiro.text import TokenText, encode_messages
 from jakiro.zoo import weights
+
+STOCK = "hf-generate"
+
+
+class PeerAnswer(NamedTuple):
+    """What another program answered; seconds are from the first token on, `comparable` as a run's."""
+
+    token_ids: Sequence[int]
+    seconds: float
+    comparable: bool
+    text: str
 
 
 class StockRunner:
@@ -54,3 +67,14 @@ class _TokenTimes:
     @property
     def seconds(self) -> float:
         return self._times[-1] - self._times[0]
+
+
+# Other programs by name, each with what makes of a generator's `status` its runner: (messages, sampling) -> PeerAnswer
+Peers = Mapping[str, Callable[[dict], Callable]]
+PEERS: Peers = {STOCK: lambda status: StockRunner(status["target"], status["device"], status["dtype"])}
+
+
+def with_peers_of(modules: Iterable[str]) -> Peers:
+    """`PEERS`, and those in `PEERS` of modules outside the package, which `methods_from` has imported."""
+    found = [vars(import_module(name)).get("PEERS", {}) for name in modules]
+    return {name: make for each in (PEERS, *found) for name, make in each.items()}

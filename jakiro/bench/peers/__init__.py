@@ -1,1 +1,0 @@
-"""Other programs that decode the same prompts beside ours: transformers' own `generate`, and llama.cpp."""

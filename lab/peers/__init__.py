@@ -1,0 +1,15 @@
+"""Programs that decode the same prompts beside ours: `bench --methods-from lab --methods …,llama-cpp`."""
+
+from functools import partial
+
+
+def _llama(name: str, status: dict):
+    """Its runner; torch and the program are imported where it takes part."""
+    import torch
+
+    from lab.peers.llama import LlamaCppRunner
+
+    return LlamaCppRunner(name, status["target"], torch.get_num_threads())
+
+
+PEERS = {name: partial(_llama, name) for name in ("llama-cpp", "llama-cpp-lookup")}

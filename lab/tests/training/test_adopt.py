@@ -1,0 +1,65 @@
+"""A head of another shape begins with a trained one's layer, and `train --init` goes on from it."""
+
+import json
+
+import pytest
+import torch
+
+from jakiro.heads.checkpoint import load_head
+from lab import KNOWN
+from lab.training.adopt import adopt, adopt_stream, started_from
+from tests.training.test_commands import TRAIN, corpus_folder, first, invoke, target_folder  # noqa: F401
+from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
+
+
+def test_a_head_of_the_other_fusion_keeps_the_stream_and_gets_experts_that_fit_it(tmp_path):
+    target = tiny_target()
+    cache = tiny_cache(tmp_path, target)
+    source, head = tiny_head(target, "summed"), tiny_head(target, "decoupled")
+    start(source, cache)
+    with torch.no_grad():
+        source.layers[0].self_attn.o_proj.weight.normal_(std=0.02)
+    started_from(source, head, cache.texts(0, len(cache), torch.device("cpu")), 1)
+    batch = cache.batch([0])
+    features = batch.features[:, 1:]
+    with torch.no_grad():
+        inputs = (head.embed(batch.ids[:, 1:]), batch.features[:, :-1], torch.arange(features.shape[1])[None])
+        ours, theirs = head(*inputs), source(*inputs)
+    assert torch.equal(ours.residual, theirs.residual)
+    for expert in range(2):
+        left = (ours.features[expert] - features).square().mean()
+        assert left < 0.9 * (ours.residual - features).square().mean()
+    assert not torch.equal(ours.features[0], ours.features[1])
+
+
+def test_a_head_without_a_layer_gives_none(tmp_path):
+    target = tiny_target()
+    texts = tiny_cache(tmp_path, target).texts(0, 4, torch.device("cpu"))
+    with pytest.raises(ValueError, match="has no layer to take over; choose one with a layer"):
+        adopt_stream(tiny_head(target), texts, tiny_head(target, kind="medusa"), 0)
+
+
+@pytest.mark.parametrize(("method", "width"), [("eagle2", 32), ("parallelspec", 32), ("gumiho", 32), ("medusa", None)])
+def test_training_goes_on_from_a_head_of_another_method(
+    method,
+    width,
+    first,  # noqa: F811
+    target_folder,  # noqa: F811
+    corpus_folder,  # noqa: F811
+    tmp_path,
+):
+    given = {"method": method, "validation_rows": 4, "target": str(target_folder)}
+    adopt(str(first / "head"), first / "work" / "features", tmp_path / "start", **given)
+    began, source = load_head(tmp_path / "start", kinds=KNOWN.kinds), load_head(first / "head")
+    assert torch.equal(began.draft_token_ids, source.draft_token_ids)
+    if width is not None:
+        assert began.config.expert_intermediate_size == width, "as many parameters as two experts of 16"
+        assert torch.equal(began.fc.weight, source.fc.weight)
+    manifest = json.loads((tmp_path / "start" / "manifest.json").read_text())
+    assert manifest["held_out"] and "minutes" not in manifest
+    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--features", first / "work" / "features")
+    given = ("--target", target_folder, *TRAIN[:4], "--validation-rows", 4, "--method", method, "--methods-from", "lab")
+    result = invoke("train", corpus_folder, *given, *folders, "--init", tmp_path / "start")
+    assert result.exit_code == 0, result.exception
+    trained = load_head(tmp_path / "head", kinds=KNOWN.kinds)
+    assert trained.config.kind == began.config.kind and torch.equal(trained.draft_token_ids, began.draft_token_ids)
