@@ -30,6 +30,21 @@ def scripted():
     return scripted_generator()
 
 
+@pytest.fixture(scope="session")
+def both_passes():
+    """By head: passes that grow with the text, compiled where they can be, and passes at fixed addresses."""
+    from tests.graphs.static import static_generator
+
+    return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3", "dflash")}
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """The folder of a cache that is the test's own."""
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 @pytest.fixture
 def without_compiled_functions(monkeypatch):
     """Torch's operations alone: what slots run on a GPU, and what a recorder in CUDA's place can repeat."""
@@ -43,6 +58,15 @@ def tags(tmp_path, monkeypatch, without_compiled_functions):
     from tests.device_tags import with_a_pair
 
     return with_a_pair(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def on_a_pretended_gpu(monkeypatch, without_compiled_functions):
+    """The same without a pair: tiny models that are made inside of the mode lie on the pretended GPU."""
+    from tests.device_tags import PRETENDED, pretended
+
+    monkeypatch.setattr("tests.support.DEVICE", PRETENDED)
+    return pretended(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

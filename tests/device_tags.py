@@ -6,6 +6,10 @@ what makes the host wait is refused too: reading values, and copies between the 
 """
 
 import copy
+import functools
+import gc
+import inspect
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,13 +38,18 @@ _INDEXING = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put_, Tensor.i
 
 
 class DeviceTags(TorchFunctionMode):
-    """Inside it `cuda` names the pretended device; what lives there is known by its storage."""
+    """Inside it `cuda` names the pretended device; what lives there is known by its storage.
+
+    Attributes:
+        reads: what read it on the host, by the names of functions.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._pinned: dict[int, torch.UntypedStorage] = {}
         self._waiting = True
+        self.reads: Counter[str] = Counter()
         self.pair = ("", "")
 
     @contextmanager
@@ -100,6 +109,8 @@ class DeviceTags(TorchFunctionMode):
             raise RuntimeError(f"{func.__name__}: expected a 'cuda' device type for generator but found 'cpu'")
         if func is Tensor.numpy and tagged:
             raise TypeError("can't convert a tensor of cuda:0 to numpy; copy it to the CPU first")
+        if tagged and self._is_read(func, args):
+            self.reads[func.__name__] += 1
         if not self._waiting:
             self._refuse_waits(func, args, tensors, tagged, destination)
         args, kwargs = self._on_cpu(args), self._on_cpu(kwargs)
@@ -130,11 +141,16 @@ class DeviceTags(TorchFunctionMode):
             shapes = [tuple(tensor.shape) for tensor in strangers]
             raise RuntimeError(f"{func.__name__}: expected all tensors on one device, these lie on the CPU: {shapes}")
 
-    def _refuse_waits(self, func, args, tensors: list[Tensor], tagged: bool, destination: bool) -> None:
-        """Fails where the host would wait for the device."""
+    @staticmethod
+    def _is_read(func, args) -> bool:
         masks = args[1] if func in _INDEXING and isinstance(args[1], tuple) else args[1:2]
         by_mask = func in _INDEXING and any(isinstance(each, Tensor) and each.dtype == torch.bool for each in masks)
-        if tagged and (func in _READS or by_mask):
+        by_count = func is Tensor.repeat_interleave and any(isinstance(each, Tensor) for each in args[1:])
+        return func in _READS or by_mask or by_count
+
+    def _refuse_waits(self, func, args, tensors: list[Tensor], tagged: bool, destination: bool) -> None:
+        """Fails where the host would wait for the device."""
+        if tagged and self._is_read(func, args):
             raise RuntimeError(f"{func.__name__}: the host reads what lies on the device")
         made = func is torch.tensor and destination
         if tagged and func is Tensor.__setitem__ and not isinstance(args[2], Tensor):
@@ -171,20 +187,28 @@ class Event:
         return 1.0
 
 
-def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
-    """The mode, with a tiny pair in folders (`pair`) that is loaded onto the pretended GPU."""
-    monkeypatch.setenv("JAKIRO_CACHE", str(folder / "cache"))
+def pretended(monkeypatch) -> DeviceTags:
+    """The mode, with torch.cuda's functions in its place; tables of an earlier mode's device are made anew."""
+    for each in gc.get_objects():
+        if type(each) is functools._lru_cache_wrapper and "device" in inspect.signature(each).parameters:
+            each.cache_clear()
     FakeCuda(monkeypatch)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **more: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA H100 (pretended)")
+    return DeviceTags()
+
+
+def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
+    """The mode, with a tiny pair in folders (`pair`) that is loaded onto the pretended GPU."""
+    monkeypatch.setenv("JAKIRO_CACHE", str(folder / "cache"))
+    mode, to_host = pretended(monkeypatch), Slot._to_host
     monkeypatch.setattr(placement, "free_memory", lambda device: 10**11)
     monkeypatch.setattr(loading, "choose_device", lambda device: PRETENDED if device is None else torch.device(device))
     save_pair(folder)
     # Read before: what transformers leaves out of files is not made anew inside of the mode
     model, sha256 = weights.load_model(str(folder / "target"), "cpu", torch.float32)
-    mode, to_host = DeviceTags(), Slot._to_host
 
     def read_onto_device(name, device, dtype, **options):
         return copy.deepcopy(model).to(device), sha256

@@ -1,19 +1,34 @@
 """GGUF files for tests, written with the package gguf as llama.cpp's own converters write them."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
 import numpy as np
+import torch
 from gguf.constants import MODEL_ARCH_NAMES
 from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from tests.support import byte_tokenizer
 
 _ARCHITECTURES = {"gemma3_text": "gemma3"}
 _NORM_PLUS_ONE = ("gemma", "gemma2", "gemma3_text")
 _PAIRS = ("llama", "granite")
+
+
+def random_model(model_type: str, spread: float, **settings) -> nn.Module:
+    """A tiny model of another library whose every number is random, norms and biases too."""
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": 260, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": None,
+        "eos_token_id": 256, "pad_token_id": None,
+    }  # fmt: skip
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **sizes | settings)).eval()
+    for parameter in model.parameters():
+        parameter.data += spread * torch.randn_like(parameter)
+    return model
 
 
 def write_gguf(
@@ -157,16 +172,6 @@ def _rope_factors(config) -> dict[str, np.ndarray]:
         return {name: np.array(values, dtype=np.float32) for name, values in lists.items()}
     if rope.get("rope_type") != "llama3":
         return {}
-    factors, original = [], rope["original_max_position_embeddings"]
-    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-    head_dim = config.head_dim
-    for index in range(0, head_dim, 2):
-        length = 2 * math.pi * rope["rope_theta"] ** (index / head_dim)
-        if length < original / high:
-            factors.append(1.0)
-        elif length > original / low:
-            factors.append(rope["factor"])
-        else:
-            smooth = (original / length - low) / (high - low)
-            factors.append(1 / ((1 - smooth) / rope["factor"] + smooth))
-    return {"rope_freqs.weight": np.array(factors, dtype=np.float32)}
+    plain = rope["rope_theta"] ** (-torch.arange(0, config.head_dim, 2) / config.head_dim)
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, None)
+    return {"rope_freqs.weight": (plain / scaled).numpy()}

@@ -60,6 +60,13 @@ DEVICE = torch.device(os.environ.get("JAKIRO_TEST_DEVICE") or "cpu")
 HIDDEN_SIZE = 64
 TOKENIZER_SIZE = 260
 TREE = TreeConfig(width=6, depth=5, nodes=20)
+# A text to copy from, and the ways in which tokens are chosen
+REPETITIVE = "one two three one two three one two three one two"
+SAMPLINGS = {
+    "greedy": SamplingParams(max_new_tokens=24),
+    "sampled": SamplingParams(temperature=1.0, seed=1, max_new_tokens=24),
+    "nucleus": SamplingParams(temperature=0.7, top_p=0.9, top_k=50, seed=1, max_new_tokens=24),
+}
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -109,7 +116,7 @@ def _tiny_model(seed: int, dtype: torch.dtype, vocab_size: int, hidden_size: int
     model = LlamaForCausalLM(config).eval().requires_grad_(False)
     # Wide logits, so that a first choice rarely ties with a second one and temperature matters.
     model.lm_head.weight.mul_(2.0)
-    return model.to(device=DEVICE, dtype=dtype)
+    return model.to(dtype=dtype)
 
 
 def tiny_model(
@@ -120,7 +127,7 @@ def tiny_model(
     layers: int = 2,
 ) -> LlamaForCausalLM:
     """A random seeded Llama with grouped queries; a fresh copy, because `TargetModel` packs its layers in place."""
-    return copy.deepcopy(_tiny_model(seed, dtype, vocab_size, hidden_size, layers))
+    return copy.deepcopy(_tiny_model(seed, dtype, vocab_size, hidden_size, layers)).to(DEVICE)
 
 
 def save_target(folder: Path, model: nn.Module | None = None, **options) -> None:
@@ -256,13 +263,16 @@ def tiny_generator(
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
     """A tiny target with one of `ALL_HEADS`, or without a head, and these methods."""
-    target = tiny_target(seed, dtype, numerics)
+    return JakiroGenerator(tiny_resources(tiny_target(seed, dtype, numerics), head, methods), methods=methods)
+
+
+def tiny_resources(target: TargetModel, head: str | None, methods: Methods) -> Resources:
+    """A tiny target with one of `ALL_HEADS`, or without a head."""
     if head is None:
-        return JakiroGenerator(Resources(target), methods=methods)
+        return Resources(target)
     target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()))
     info = {"name": f"tiny {head}", "sha256": "1" * 64}
-    resources = Resources(target, tiny_head(target, **ALL_HEADS[head]), info, further_heads(target, methods))
-    return JakiroGenerator(resources, methods=methods)
+    return Resources(target, tiny_head(target, **ALL_HEADS[head]), info, further_heads(target, methods))
 
 
 def scripted_generator(

@@ -24,6 +24,7 @@ OUT_OF_RANGE = {
     ),
     "suppress_tokens": ("Suppressed tokens must be at most 1024 ids, 0 or more", (7, "7", None, [-1], [1.5], [True])),
     "grammar": ("A grammar must be a Grammar or None", ("json", {"kind": "json"})),
+    "logprobs": ("Logprobs must be a whole number from 0 to 20", (-1, 21, True, 1.5, "5")),
 }
 
 

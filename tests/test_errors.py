@@ -35,26 +35,23 @@ def assert_refused(call, *parts):
     assert "\n" not in message and len(message) < 500, message
 
 
+LONG = "a" * 300
+EMPTY = ["The prompt is empty; give it some text."]
+
+
 @pytest.mark.parametrize(
-    ("messages", "part"),
+    ("messages", "parts"),
     [
-        ("", "The prompt is empty; give it some text."),
-        ([], "The prompt is empty; give it some text."),
-        ([{"role": "user", "content": ""}], "The prompt is empty; give it some text."),
+        *((messages, EMPTY) for messages in ("", [], [{"role": "user", "content": ""}])),
+        (LONG, [str(len(prompt_ids(LONG))), "256", "Shorten"]),
     ],
 )
 @pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
-def test_a_question_that_is_none_is_refused_and_the_next_one_is_answered(generator, expected, messages, part, method):
-    assert_refused(lambda: generator.run(messages, SAMPLING, method=method), part)
+def test_a_question_that_is_none_or_too_long_is_refused_and_the_next_one_is_answered(
+    generator, expected, messages, parts, method
+):
+    assert_refused(lambda: generator.run(messages, SAMPLING, method=method), *parts)
     assert generator.run(QUESTION, SAMPLING, method=method, tree=TREE).token_ids == expected
-
-
-def test_a_prompt_longer_than_the_context_is_refused_with_both_lengths(generator, expected):
-    question = "a" * 300
-    length = len(prompt_ids(question))
-    for method in ("jakiro", "autoregressive"):
-        assert_refused(lambda m=method: generator.run(question, SAMPLING, method=m), f"{length}", "256", "Shorten")
-        assert generator.run(QUESTION, SAMPLING, method=method, tree=TREE).token_ids == expected
 
 
 @pytest.fixture

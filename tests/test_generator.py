@@ -127,16 +127,6 @@ def test_closing_a_stream_stops_it_and_keeps_what_was_decoded(scripted):
     assert done.trace.end_reason == "length"
 
 
-def test_streams_side_by_side_do_not_disturb_each_other(scripted):
-    wanted = [("One?", SAMPLINGS[0]), ("Two?", SAMPLINGS[1]), ("Two?", SAMPLINGS[2])]
-    alone = [scripted.run(text, sampling, tree=TREE).token_ids for text, sampling in wanted]
-    streams = [scripted.stream(text, sampling, tree=TREE) for text, sampling in wanted]
-    while not all(stream.finished for stream in streams):
-        for stream in streams:
-            next(stream, None)
-    assert [stream.trace.token_ids for stream in streams] == alone
-
-
 def test_the_header_says_what_ran(generator):
     sampling, messages = SamplingParams(0.5, 0.9, 7, 11, 5), [{"role": "user", "content": QUESTION}]
     before = copy.deepcopy(messages)

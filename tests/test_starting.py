@@ -68,8 +68,7 @@ with one_process_at_a_time("work"):
 """
 
 
-def test_two_processes_work_one_after_the_other_and_a_killed_one_lets_the_next_go_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+def test_two_processes_work_one_after_the_other_and_a_killed_one_lets_the_next_go_on(own_cache, tmp_path):
     log = tmp_path / "log"
     both = [subprocess.Popen([sys.executable, "-c", WORK, str(log)]) for _ in range(2)]
     assert [process.wait(600) for process in both] == [0, 0]

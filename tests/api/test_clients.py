@@ -106,23 +106,17 @@ def test_an_answer_goes_on_from_one_of_its_alternatives(client, trace):
         client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=5, extra_body=own)
 
 
-def test_a_stream_has_the_same_text_and_ends_once(client, trace):
-    chunks = list(client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, stream=True))
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == trace.text
-    assert [chunk.choices[0].finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
-    assert chunks[0].choices[0].delta.role == "assistant" and len({chunk.id for chunk in chunks}) == 1
-    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
-    assert all(chunk.usage is None for chunk in chunks)
-
-
-def test_usage_is_a_last_chunk_only_where_it_was_asked_for(client, trace):
+def test_a_stream_has_the_same_text_ends_once_and_counts_last(client, trace):
     options = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True}
     *chunks, last = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, **options)
     assert last.choices == [] and last.usage.completion_tokens == 20
-    assert all(len(chunk.choices) == 1 and chunk.usage is None for chunk in chunks)
-    tokens = [
-        token for chunk in chunks for token in (chunk.choices[0].logprobs or ()) and chunk.choices[0].logprobs.content
-    ]
+    choices = [choice for chunk in chunks for choice in chunk.choices]
+    assert "".join(choice.delta.content or "" for choice in choices) == trace.text
+    assert [choice.finish_reason for choice in choices] == [None] * (len(chunks) - 1) + ["length"]
+    assert choices[0].delta.role == "assistant" and len({chunk.id for chunk in chunks}) == 1
+    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+    assert all(chunk.usage is None for chunk in chunks)
+    tokens = [token for choice in choices if choice.logprobs for token in choice.logprobs.content]
     assert b"".join(bytes(token.bytes) for token in tokens).decode(errors="replace") == trace.text
 
 

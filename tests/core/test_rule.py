@@ -135,27 +135,6 @@ def test_each_form_allows_its_texts_token_by_token_and_then_the_end(kind, source
         rule.advance([END])
 
 
-def test_a_walk_over_any_siblings_leaves_every_mask_as_it_was():
-    """Refused ones, ends and finished texts among them; the state is the parent's again, whatever was looked at."""
-    for prefix, guesses in (("", "xyn"), ("ye", "tsq"), ("y", "eex")):
-        rule = grammar_rule("choice", ["yes", "yet", "no", "yes sir"])
-        rule.advance(ids_of(prefix))
-        alone = allowed_by(rule)[0]
-        tokens = [-1, *(ids_of(guess)[0] for guess in guesses), END]
-        parents = [-1, *[0] * len(guesses), 0]
-        for child in range(1, len(guesses) + 1):
-            tokens += [ids_of("t")[0], ids_of(" ")[0], END, ids_of("o")[0]]
-            parents += [child] * 4
-        for _ in range(2):
-            assert allowed_by(rule, tokens, parents)[0] == alone == allowed_by(rule)[0]
-        for child, guess in enumerate(guesses, start=1):
-            expected = grammar_rule("choice", ["yes", "yet", "no", "yes sir"])
-            expected.advance(ids_of(prefix))
-            if guess in alone:
-                expected.advance(ids_of(guess))
-                assert allowed_by(rule, tokens, parents)[child] == allowed_by(expected)[0]
-
-
 def test_where_other_settings_leave_nothing_of_the_grammar_the_grammar_counts():
     sampling = SamplingParams(suppress_tokens=tuple(ids_of("yn")), grammar=Grammar("choice", ["yes", "no"]))
     rule = rule_for(sampling, TOKENIZER_SIZE, DEVICE, grammar_rule("choice", ["yes", "no"]))

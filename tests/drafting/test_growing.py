@@ -14,13 +14,10 @@ from jakiro.drafting.candidates import Chain
 from jakiro.drafting.compiled import grow_in_one_call, grows_in_one_call
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.compiled import MOST_ROWS
-from jakiro.kernels.compiled.library import library, why_not
+from tests import needs
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
 NUM_PROMPT = 12
-COMPILED = pytest.mark.skipif(
-    DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
-)
 IDS = torch.randint(0, 250, (NUM_PROMPT + 1,), generator=torch.Generator().manual_seed(5)).to(DEVICE)
 FEATURES = torch.randn((NUM_PROMPT, HIDDEN_SIZE), generator=torch.Generator().manual_seed(6)).to(DEVICE)
 
@@ -129,7 +126,7 @@ def assert_same_proposals(found, expected):
         torch.testing.assert_close(found.tree.evidence[name], numbers, equal_nan=True, rtol=1e-4, atol=1e-4)
 
 
-@COMPILED
+@needs.compiled_functions
 @pytest.mark.parametrize("name", HEADS)
 def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level(packed_heads, name, monkeypatch):
     """Over a text's first tokens, several at a time, as accepted steps bring them, and once without new ones."""
@@ -164,7 +161,7 @@ def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_leve
     assert len(calls) >= 5
 
 
-@COMPILED
+@needs.compiled_functions
 @pytest.mark.parametrize("name", HEADS)
 def test_of_a_prompt_of_many_rows_the_last_one_alone_is_read_with_the_tree(packed_heads, name, monkeypatch):
     head, generator = packed_heads[name], torch.Generator().manual_seed(7)
@@ -177,18 +174,6 @@ def test_of_a_prompt_of_many_rows_the_last_one_alone_is_read_with_the_tree(packe
         found.append(session.propose(limits))
         assert session.cache.length == len(ids) - 1
     assert_same_proposals(*found)
-
-
-@pytest.mark.parametrize("scale", [30.0, 1e3, 1e6])
-@pytest.mark.parametrize("name", HEADS)
-def test_a_one_hot_draft_never_breaks_a_tree(target, name, scale):
-    head = tiny_head(target, **HEADS[name])
-    head.output_weight = head.output_weight * scale
-    for sampling in (SamplingParams(), SamplingParams(1.0, seed=2)):
-        for config in (TreeConfig(8, 6, 24), TreeConfig(4, 5, 48), TreeConfig(10, 2, 12), TreeConfig(1, 7, 5)):
-            tree = grown(head, config, sampling)
-            assert_is_a_tree(tree)
-            assert tree.num_nodes == min(config.nodes, 1 + candidates(config, head.config.contrastive, 90))
 
 
 @torch.no_grad()

@@ -70,20 +70,6 @@ def test_the_head_s_cache_equals_a_fresh_one_read_from_the_target_s_true_feature
         assert_same_cache(stream._session.cache, fresh.cache)
 
 
-def test_features_left_pending_over_several_steps_are_read_in_one_pass(target):
-    head = tiny_head(target)
-    at_once, step_by_step = started(head), started(head)
-    ids, features, first = ids_of(9, seed=1), features_of(9, seed=1), 0
-    for count in (1, 3, 1, 4):
-        for session in (at_once, step_by_step):
-            session.observe(committed(ids[first : first + count], features[first : first + count]))
-        step_by_step.propose(LIMITS)
-        first += count
-    assert_same_tree(at_once.propose(LIMITS).tree, step_by_step.propose(LIMITS).tree)
-    assert_same_cache(at_once.cache, step_by_step.cache)
-    assert at_once.cache.length == NUM_PROMPT + 9
-
-
 def test_a_session_that_went_back_proposes_what_it_proposed_then(target):
     session, ids, features = started(tiny_head(target)), ids_of(6, seed=1), features_of(6, seed=1)
     session.observe(committed(ids[:2], features[:2]))

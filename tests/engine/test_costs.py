@@ -1,6 +1,7 @@
 """What passes cost is timed by turns, on a fake clock here, and a slot comes back whatever happens."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from jakiro.engine import costs
 from jakiro.engine.costs import FAR_ROWS, LEVELS, NEAR_TOKENS, ROUNDS, ROWS, DeviceProfile, measure
 from jakiro.engine.runner import SlicedRunner
 from jakiro.generator import JakiroGenerator
+from jakiro.graphs.slot import Slot
 from jakiro.methods import DEFAULT, METHODS, PLAIN
+from tests.graphs.static import static_generator
 from tests.support import tiny_generator
 
 CHAINS = next(method for method in METHODS.values() if method.aliases and not method.drafts and method is not PLAIN)
@@ -111,21 +114,9 @@ def test_a_method_is_measured_once_for_each_number_of_threads(monkeypatch):
     assert len(measured) == 4, "trees of a fixed size ask for no costs"
 
 
-def test_a_slot_comes_back_although_measuring_failed():
-    class OneSlot:
-        tree = TreeConfig()
-        given_back = 0
-
-        def borrow(self, *_):
-            return self, self.give_back
-
-        def give_back(self):
-            self.given_back += 1
-
-        def prefill(self, ids):
-            raise RuntimeError("out of memory")
-
-    slots, generator = OneSlot(), tiny_generator()
+def test_a_slot_comes_back_although_measuring_failed(monkeypatch, without_compiled_functions):
+    generator = static_generator()
+    monkeypatch.setattr(Slot, "prefill", Mock(side_effect=RuntimeError("out of memory")))
     with pytest.raises(RuntimeError, match="out of memory"):
-        measure(generator.target, generator.drafter(DEFAULT), True, slots)
-    assert slots.given_back == 1
+        measure(generator.target, generator.drafter(DEFAULT), True, generator.slots)
+    assert len(generator.slots._free) == 1

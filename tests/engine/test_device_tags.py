@@ -15,11 +15,11 @@ from jakiro.config import Grammar, SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Slots
 from jakiro.graphs.slot import Slot
+from jakiro.methods import PLAIN
 from jakiro.zoo import loading
 from tests.device_tags import PRETENDED
-from tests.engine.test_meta_device import REPETITIVE
 from tests.graphs.static import COSTS
-from tests.support import TREE, tiny_generator
+from tests.support import REPETITIVE, TREE, scripted_generator, tiny_generator
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py runs on it")
 
@@ -85,6 +85,9 @@ def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
             for wait in (
                 lambda: ours.sum().item(),
                 lambda: ours[ours > 0],
+                lambda: (ours > 0).nonzero(),
+                lambda: torch.unique(ours),
+                lambda: ours.repeat_interleave(ours.long()),
                 lambda: torch.tensor([1], device=PRETENDED),
                 lambda: ours.copy_(torch.ones(3)),
                 lambda: ours.cpu(),
@@ -96,6 +99,15 @@ def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
         monkeypatch.setattr(Slot, "commit", lambda slot, outcome: (slot.root.tolist(), commit(slot, outcome))[1])
         with pytest.raises(RuntimeError, match="tolist: the host reads"), tags.without_waiting():
             next(stream)
+
+
+def test_device_tag_a_reread_step_reads_twice(on_a_pretended_gpu):
+    with on_a_pretended_gpu as tags:
+        stream = scripted_generator(vocab_size=1500).stream("Tell me.", SamplingParams(2.0, top_p=0.99), PLAIN.name)
+        for _ in range(2):
+            tags.reads.clear()
+            next(stream)
+            assert tags.reads == {"tolist": 2}
 
 
 def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):

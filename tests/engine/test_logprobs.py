@@ -6,7 +6,6 @@ import torch
 from jakiro.config import ALTERNATIVES, Grammar, SamplingParams
 from jakiro.methods import METHODS
 from jakiro.trace import Ranked, Scored, Trace
-from tests.graphs.static import static_generator
 from tests.support import DEVICE, head_for, prompt_ids, tiny_generator, tiny_model
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
@@ -30,62 +29,32 @@ def stock_logits(token_ids: list[int], bias: dict[int, float]) -> torch.Tensor:
     return logits
 
 
-@pytest.fixture(scope="module")
-def generators():
-    """Passes that grow with the text, compiled where they can be, and passes at fixed addresses."""
-    made = (tiny_generator, static_generator)
-    return {head: [make(head) for make in made] for head in ("summed", "eagle3", "dflash")}
-
-
-@pytest.mark.parametrize("temperature", [0, 1])
-@pytest.mark.parametrize("method", WAYS)
-def test_logprobs_are_a_stock_models_own_before_temperature_filters_and_rules(generators, method, temperature):
-    rules = {"repetition_penalty": 1.3, "logit_bias": {65: 5.0}}
-    sampling = SamplingParams(temperature, top_p=0.9, seed=5, max_new_tokens=24, logprobs=COUNT, **rules)
-    for generator in generators[head_for(method)]:
-        trace = generator.run(QUESTION, sampling, method=method)
-        assert [each[0].token_id for each in scored_tokens(trace)] == trace.token_ids
-        expected, tokens = stock_logits(trace.token_ids, {}).log_softmax(-1), scored_tokens(trace)
-        for row, (chosen, *likeliest) in zip(expected, tokens, strict=True):
-            assert chosen.logprob == pytest.approx(float(row[chosen.token_id]), abs=1e-3)
-            assert [each.logprob for each in likeliest] == pytest.approx(row.topk(COUNT).values.tolist(), abs=1e-3)
-            assert [each.logprob for each in likeliest] == pytest.approx(
-                [float(row[each.token_id]) for each in likeliest], abs=1e-3
-            )
-            assert len({each.token_id for each in likeliest}) == COUNT
-            assert sum(torch.tensor([each.logprob for each in likeliest]).exp()) <= 1 + 1e-5
-
-
-@pytest.mark.parametrize("logprobs", [-1, 21, True, 1.5, "5"])
-def test_other_numbers_are_refused(logprobs):
-    with pytest.raises(ValueError, match=r"^Logprobs must be a whole number from 0 to 20; you gave "):
-        SamplingParams(logprobs=logprobs)
-
-
 def places(trace: Trace) -> list[Ranked]:
     return [*trace.header.first_alternatives, *(each for step in trace.steps for each in step.alternatives)]
 
 
 @pytest.mark.parametrize("temperature", [0, 0.7, 1])
 @pytest.mark.parametrize("method", WAYS)
-def test_they_are_a_stock_models_at_the_temperature_after_the_rules(generators, method, temperature):
+def test_logprobs_are_a_stock_models_own_and_alternatives_those_at_the_temperature_after_the_rules(
+    both_passes, method, temperature
+):
     bias = {65: 5.0, 70: -4.0}
     sampling = SamplingParams(
-        temperature, top_p=0.9, seed=5, max_new_tokens=24, logit_bias=bias, record_alternatives=True
+        temperature, 0.9, seed=5, max_new_tokens=24, logprobs=COUNT, logit_bias=bias, record_alternatives=True
     )
-    for generator in generators[head_for(method)]:
+    for generator in both_passes[head_for(method)]:
         trace = generator.run(QUESTION, sampling, method=method)
-        found = places(trace)
-        assert [each.tokens[0].token_id for each in found] == trace.token_ids
-        for row, (rank, (chosen, *likeliest)) in zip(
-            stock_logits(trace.token_ids, bias).div(temperature or 1).softmax(-1), found, strict=True
-        ):
-            assert rank == int((row > row[chosen.token_id]).sum()) + 1
-            assert chosen.logprob == pytest.approx(float(row[chosen.token_id].log()), abs=1e-3)
-            assert [each.token_id for each in likeliest] == row.topk(ALTERNATIVES).indices.tolist()
-            assert [each.logprob for each in likeliest] == pytest.approx(
-                row.topk(ALTERNATIVES).values.log().tolist(), abs=1e-3
-            )
+        own = stock_logits(trace.token_ids, {}).log_softmax(-1)
+        after = stock_logits(trace.token_ids, bias).div(temperature or 1).log_softmax(-1)
+        scored, ranked = scored_tokens(trace), places(trace)
+        for rows, found, count in ((own, scored, COUNT), (after, [each.tokens for each in ranked], ALTERNATIVES)):
+            assert [each[0].token_id for each in found] == trace.token_ids
+            for row, (chosen, *likeliest) in zip(rows, found, strict=True):
+                assert chosen.logprob == pytest.approx(float(row[chosen.token_id]), abs=1e-3)
+                assert [each.token_id for each in likeliest] == row.topk(count).indices.tolist()
+                assert [each.logprob for each in likeliest] == pytest.approx(row.topk(count).values.tolist(), abs=1e-3)
+        for row, place in zip(after, ranked, strict=True):
+            assert place.rank == int((row > row[place.tokens[0].token_id]).sum()) + 1
 
 
 def test_what_a_grammar_forbids_is_no_alternative():

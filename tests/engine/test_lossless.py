@@ -124,16 +124,3 @@ def test_fast_numerics_write_the_same_text_in_float32(without_compiled_functions
         expected = exact.run("Tell me.", sampling).token_ids
         assert fast.run("Tell me.", sampling).token_ids == expected
         assert fast.run("Tell me.", sampling, method="autoregressive").token_ids == expected
-
-
-def test_a_conversation_of_several_turns_is_answered_alike(scripted):
-    messages = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Hello"},
-        {"role": "assistant", "content": "Hi!"},
-        {"role": "user", "content": "And?"},
-    ]
-    sampling = SamplingParams(temperature=0.9, seed=8, max_new_tokens=30)
-    trace = scripted.run(messages, sampling)
-    assert trace.token_ids == scripted.run(messages, sampling, method="autoregressive").token_ids
-    assert_drafting_took_part(trace.steps)

@@ -189,20 +189,6 @@ def test_nobody_finds_what_is_another_s(generator):
     assert store.num_bytes == len(store) == 0
 
 
-def test_many_conversations_take_no_more_than_they_may(generator):
-    store = PrefixStore(max_bytes=300_000)
-    most = []
-    for number in range(30):
-        prefixes = store.of(number % 7)
-        text = f"Conversation {number} begins."
-        for messages in (asked(text), asked(text, "So it does.", "Go on.")):
-            generator.run(messages, SamplingParams(max_new_tokens=6), tree=TREE, prefixes=prefixes)
-        most.append(store.num_bytes)
-    assert max(most) <= store.max_bytes
-    if generator.max_reusable_tokens:
-        assert most[-1] > store.max_bytes / 2 and len(store) >= 2
-
-
 def added(prefixes, token_ids, head_rows=()) -> bool:
     """Adds a text whose rows hold its tokens; returns whether they were copied."""
     copies, tokens = [], torch.tensor(token_ids, dtype=torch.float32)

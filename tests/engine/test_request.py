@@ -5,7 +5,6 @@ import pytest
 from jakiro.config import Grammar, SamplingParams
 from jakiro.engine.prefix import PrefixStore
 from jakiro.methods import METHODS
-from tests.graphs.static import static_generator
 from tests.support import head_for, prompt_ids, reference_answer, tiny_generator, tiny_model
 
 QUESTION, LENGTH = "Why is the sky blue?", 24
@@ -17,17 +16,11 @@ def generator():
     return tiny_generator()
 
 
-@pytest.fixture(scope="module")
-def generators():
-    """By head: passes that grow with the text, and passes at fixed addresses."""
-    return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3", "dflash")}
-
-
 @pytest.mark.parametrize(("temperature", "rules"), [(0, {}), (1, RULES)])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_same_token_writes_the_same_answer(generators, method, temperature, rules):
+def test_the_same_token_writes_the_same_answer(both_passes, method, temperature, rules):
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, **rules)
-    for generator in generators[head_for(method)]:
+    for generator in both_passes[head_for(method)]:
         prefixes = PrefixStore().of()
         whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
         # After the first token, between two steps and within one, and before the last
@@ -46,9 +39,9 @@ def test_the_same_token_writes_the_same_answer(generators, method, temperature, 
 
 @pytest.mark.parametrize("temperature", [0, 1])
 @pytest.mark.parametrize("method", METHODS)
-def test_another_token_writes_what_plain_decoding_writes_after_it(generators, method, temperature):
+def test_another_token_writes_what_plain_decoding_writes_after_it(both_passes, method, temperature):
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, record_alternatives=True)
-    for generator in generators[head_for(method)]:
+    for generator in both_passes[head_for(method)]:
         prefixes = PrefixStore().of()
         whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
         places = [whole.header.first_alternatives[0], *(each for step in whole.steps for each in step.alternatives)]

@@ -7,7 +7,7 @@ from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Slots
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
-from tests.support import ALL_HEADS, DEVICE, ScriptedDrafter, further_heads, tiny_head, tiny_model, tiny_target
+from tests.support import DEVICE, ScriptedDrafter, tiny_model, tiny_resources, tiny_target
 
 SMALL_COLUMNS = 64
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
@@ -31,14 +31,9 @@ def static_generator(
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
     """As `tiny_generator`, in slots; `measured` lets trees size themselves."""
-    target = bucketed_target(numerics)
-    if head is None:
-        return in_slots(Resources(target), None, graphs, measured, tokens, fewest_steps, methods)
-    target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()))
-    info = {"name": "tiny", "sha256": None}
-    head = tiny_head(target, **ALL_HEADS[head])
-    head.fuse()
-    resources = Resources(target, head, info, further_heads(target, methods))
+    resources = tiny_resources(bucketed_target(numerics), head, methods)
+    if resources.head is not None:
+        resources.head.fuse()
     return in_slots(resources, None, graphs, measured, tokens, fewest_steps, methods)
 
 

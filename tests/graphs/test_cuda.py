@@ -16,9 +16,10 @@ from jakiro.graphs.pool import Slots
 from jakiro.graphs.slot import Slot
 from jakiro.methods import DEFAULT
 from jakiro.starting import CAPTURE, reporting_to
-from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.static import shape_of, usual_drafters
 from tests.support import (
+    REPETITIVE,
+    SAMPLINGS,
     TREE,
     ScriptedDrafter,
     assert_drafting_took_part,

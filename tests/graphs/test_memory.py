@@ -123,19 +123,6 @@ def out_of_memory(*_, **__):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-def test_a_refused_capture_leaves_the_thread_where_it_was_and_names_the_first_error(cuda):
-    generator = static_generator(graphs=True)
-
-    def refuse():
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    cuda.fail = refuse
-    trace = generator.run("Why?", SHORT, tree=TREE)
-    assert shape_of(trace) == shape_of(tiny_generator().run("Why?", SHORT, tree=TREE))
-    assert cuda.stream == "current"
-    assert generator.status["graphs"]["failure"] == "operation not permitted when stream is capturing"
-
-
 def test_memory_that_runs_out_in_a_capture_is_said_to_be_memory(cuda):
     generator = static_generator(graphs=True)
     cuda.fail = out_of_memory

@@ -11,23 +11,16 @@ from jakiro.drafting.heads import HeadSession
 from jakiro.graphs.cache import columns_for
 from jakiro.graphs.slot import MOST_DRAFT_ROWS, MOST_NODES
 from jakiro.methods import DEFAULT, METHODS, PLAIN
-from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.static import (
-    COSTS,
     SMALL_COLUMNS,
     shape_of,
     static_generator,
     static_scripted_generator,
 )
-from tests.support import HEADS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
+from tests.support import HEADS, SAMPLINGS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
 
 pytestmark = pytest.mark.usefixtures("without_compiled_functions")
 
-TREES = {
-    "auto": ("jakiro", TreeConfig(width=8, depth=6, nodes=64, policy="auto")),
-    "copies": ("jakiro+prompt_lookup", TreeConfig(width=4, depth=4, nodes=16)),
-    "auto with copies": ("jakiro+prompt_lookup", TreeConfig(width=8, depth=6, nodes=64, policy="auto")),
-}
 SAMPLED = SamplingParams(1.0, seed=3, max_new_tokens=24)
 
 
@@ -58,20 +51,6 @@ def test_accepted_paths_are_kept_as_in_a_sliced_cache(numerics, sampling):
     trace = static_scripted_generator(numerics=numerics).run("Tell me.", sampling, tree=TREE)
     assert shape_of(trace) == shape_of(expected)
     assert_drafting_took_part(trace.steps)
-
-
-@pytest.mark.parametrize("numerics", ["exact", "fast"])
-@pytest.mark.parametrize(("method", "tree"), TREES.values(), ids=TREES)
-def test_trees_that_size_themselves_or_copy_from_the_context_are_those_of_sliced_passes(method, tree, numerics):
-    sliced, static = tiny_generator("summed", numerics=numerics), static_generator("summed", numerics, measured=True)
-    sliced.profile = COSTS
-    texts = []
-    for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(1.0, seed=3, max_new_tokens=16)):
-        trace = static.run(REPETITIVE, sampling, method, tree)
-        assert shape_of(trace)[1:] == shape_of(sliced.run(REPETITIVE, sampling, method, tree))[1:]
-        assert any(len(step.nodes) > 1 for step in trace.steps)
-        texts.append(trace.text)
-    assert len(set(texts)) == 2
 
 
 def test_a_text_that_crosses_column_steps_and_fills_the_context_is_that_of_sliced_passes():

@@ -6,15 +6,12 @@ import pytest
 import torch
 from gguf.quants import dequantize
 
-from jakiro.kernels.compiled.library import library, why_not
 from jakiro.kernels.compiled.linear import BLOCKS, BlockLinear, StoredBlocks
 from jakiro.kernels.linear import block_products
+from tests import needs
 from tests.gguf_files import random_blocks
-from tests.support import DEVICE
 
-pytestmark = pytest.mark.skipif(
-    DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
-)
+pytestmark = needs.compiled_functions
 ROWS = (1, 2, 3, 5, 8, 13, 14, 15, 16, 29, 40)
 MIXES = [["Q5_0", "Q8_0"], ["Q4_1", "Q5_0", "Q5_1"], ["Q6_K", "Q4_K"], ["Q8_0", "Q6_K"], ["Q4_0", "Q4_1"]]
 

@@ -23,26 +23,6 @@ def rows_of(cache, layer=0):
     return cache.layers[layer].keys[0, 0, : cache.length, 0].tolist()
 
 
-@pytest.mark.parametrize(
-    ("base", "kept", "expected"),
-    [
-        (5, [0, 1, 2], [0, 1, 2, 3, 4, 5, 6, 7]),
-        (5, [0, 2, 4], [0, 1, 2, 3, 4, 5, 7, 9]),
-        (5, [0, 6], [0, 1, 2, 3, 4, 5, 11]),
-        (5, [0, 1, 3, 4], [0, 1, 2, 3, 4, 5, 6, 8, 9]),
-        (5, [], [0, 1, 2, 3, 4]),
-        (0, [3], [3]),
-    ],
-)
-def test_kept_rows_move_into_place_and_the_others_are_dropped(base, kept, expected):
-    cache = filled(12)
-    cache.keep(base, kept)
-    assert cache.length == len(expected)
-    for layer in range(LAYERS):
-        assert rows_of(cache, layer) == [number + 100 * layer for number in expected]
-        assert cache.layers[layer].values[0, 0, : cache.length, 0].tolist() == [-number for number in expected]
-
-
 def test_a_wider_storage_type_keeps_every_bit():
     cache = RowCache(1, 8, torch.float64)
     rows = torch.randn((1, 2, 5, 4), device=DEVICE).bfloat16()
@@ -78,6 +58,9 @@ def in_one_tensor(cache) -> list[bool]:
 
 
 @pytest.mark.parametrize(
+    ("base", "kept"), [(5, [0, 1, 2]), (5, [0, 2, 4]), (5, [0, 6]), (5, [0, 1, 3, 4]), (5, []), (0, [3])]
+)
+@pytest.mark.parametrize(
     ("shapes", "shared"),
     [
         ([(2, 4, 4)] * 3, [True, True, True]),
@@ -85,7 +68,7 @@ def in_one_tensor(cache) -> list[bool]:
         ([(2, 4, 6), (2, 4, 4), (2, 4, 4)], [False, True, True]),
     ],
 )
-def test_rows_move_alike_in_one_tensor_and_apart(shapes, shared):
+def test_kept_rows_move_into_place_in_one_tensor_and_apart(shapes, shared, base, kept):
     """Shapes are (heads, width of keys, width of values); layers that differ from the first keep their own rows."""
     torch.manual_seed(0)
     cache = RowCache(len(shapes), 20)
@@ -95,8 +78,9 @@ def test_rows_move_alike_in_one_tensor_and_apart(shapes, shared):
         cache.update(*states, layer)
         written.append(states)
     assert in_one_tensor(cache) == shared
-    cache.keep(5, [0, 3, 6])
-    rows = [0, 1, 2, 3, 4, 5, 8, 11]
+    cache.keep(base, kept)
+    rows = [*range(base), *(base + row for row in kept)]
+    assert cache.length == len(rows)
     for layer, (keys, values) in zip(cache.layers, written, strict=True):
         assert torch.equal(layer.keys[:, :, : cache.length], keys[:, :, rows])
         assert torch.equal(layer.values[:, :, : cache.length], values[:, :, rows])

@@ -20,18 +20,16 @@ from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.core.verify import verify
 from jakiro.drafting.growing import Experts
 from jakiro.kernels.compiled import library as compiled_library
-from jakiro.kernels.compiled.library import library, why_not
+from jakiro.kernels.compiled.library import library
 from jakiro.kernels.compiled.linear import CompiledInt8Linear, NativeLinear
 from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens
 from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.system import is_out_of_memory
 from jakiro.target.model import TargetModel
-from jakiro.target.probes import star_tree
-from tests.support import DEVICE, byte_tokenizer, tree_of
+from tests import needs
+from tests.support import byte_tokenizer, tree_of
 
-pytestmark = pytest.mark.skipif(
-    DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
-)
+pytestmark = needs.compiled_functions
 
 PROMPT = 37
 
@@ -126,20 +124,6 @@ def test_every_path_of_a_tree_rounds_as_its_tokens_do_one_by_one(half, target_of
             assert torch.equal(alone.logits[0], together.logits[node])
             cache.keep(committed, [0])
         cache.keep(PROMPT, [])
-
-
-@pytest.mark.parametrize("half", [False, True])
-def test_each_row_rounds_alike_however_many_run_together(half, target_of):
-    target, tokens = target_of(True, half), torch.tensor([7, 9])
-    assert target.bit_identical and target.row_bucket(1) == 1
-    together, cache = scores(target, star_tree(tokens, 2))
-    for nodes in (*range(1, 25), 64, 100):
-        tree = star_tree(tokens, nodes)
-        cache = target.new_cache(PROMPT + nodes)
-        target.prefill(torch.arange(PROMPT) + 3, cache)
-        found = target.score(tree, cache)
-        assert torch.equal(found.logits, together.logits[tree.depths]), f"{nodes} nodes"
-        assert torch.equal(found.features, together.features[tree.depths]), f"{nodes} nodes"
 
 
 def test_gates_that_fill_no_panel_are_left_to_torch(target_of):

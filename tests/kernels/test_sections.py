@@ -1,6 +1,7 @@
-"""Threads that lose their core in the middle of a pass: the others do their work, and no number changes."""
+"""Threads: those that lose their core in the middle of a pass, and another number of them, change no number."""
 
 import ctypes
+import itertools
 import json
 import os
 import subprocess
@@ -8,15 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from jakiro.config import SamplingParams
 from jakiro.kernels.compiled import building
 from jakiro.kernels.compiled.building import compilers
-from jakiro.kernels.compiled.library import give_threads, library, why_not
-from tests.support import DEVICE
+from jakiro.kernels.compiled.library import give_threads
+from tests import needs
+from tests.support import TREE, tiny_generator
 
-pytestmark = pytest.mark.skipif(
-    DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
-)
+pytestmark = needs.compiled_functions
 
 ANSWERS = """
 import ctypes, json
@@ -70,3 +72,25 @@ def test_late_threads_change_no_number(tmp_path):
     assert too_late["of the target"] == in_time["of the target"]
     # Torch's softmax differs in the last bits from run to run, by where its numbers lie
     assert too_late["of the head"] == pytest.approx(in_time["of the head"], rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["autoregressive", "jakiro"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_texts_do_not_depend_on_threads_that_change_from_step_to_step(method, temperature, monkeypatch):
+    monkeypatch.setattr("jakiro.kernels.compiled.library.usable_threads", lambda wanted: wanted)
+    generator, before = tiny_generator(), torch.get_num_threads()
+    assert generator.status["compiled"]
+    sampling = SamplingParams(temperature=temperature, seed=4, max_new_tokens=24)
+    texts = []
+    try:
+        for numbers in ((3,), (1,), (1, 3, 2)):
+            stream = generator.stream("A tale of two threads", sampling, method=method, tree=TREE)
+            for number in itertools.cycle(numbers):
+                torch.set_num_threads(number)
+                if next(stream, None) is None:
+                    break
+            steps = stream.trace.steps
+            texts.append([(step.committed_ids, [node.margin for node in step.nodes]) for step in steps])
+    finally:
+        torch.set_num_threads(before)
+    assert texts[0] == texts[1] == texts[2]

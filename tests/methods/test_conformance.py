@@ -18,7 +18,6 @@ from jakiro.engine.costs import DeviceProfile
 from jakiro.heads.base import DraftHead
 from jakiro.methods import METHODS, PLAIN
 from jakiro.trace import Trace
-from tests.engine.test_meta_device import meta_by_default, reads_of_steps
 from tests.graphs.static import static_generator
 from tests.support import assert_is_a_tree, heads_of, tiny_generator
 
@@ -203,16 +202,17 @@ def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(draft
         assert torch.equal(runner.noise_rows.rows(length + 1, 6), noise)
 
 
-def test_a_step_reads_from_the_device_once_and_assumes_no_device(method, head, generators, request, monkeypatch):
-    """With top-p; choosing in other ways reads no more, says tests/engine/test_meta_device.py."""
-    stream = generators[head].stream(QUESTION, SAMPLINGS["nucleus"], method, FIXED)
-    reads = reads_of_steps(stream, 4, monkeypatch)
-    if method in request.module.READ_ON_HOST:
-        assert all({"tolist"} == set(each) and each["tolist"] <= 2 + FIXED.depth for each in reads)
-    else:
-        assert reads == [{"tolist": 1}] * 4
-    with meta_by_default():
-        next(stream)
+def test_a_step_reads_from_the_device_once_and_makes_no_tensor_elsewhere(
+    method, head, known, request, on_a_pretended_gpu
+):
+    """On a pretended GPU, in passes that grow with the text."""
+    with on_a_pretended_gpu as tags:
+        stream = tiny_generator(head, methods=known).stream(QUESTION, SAMPLINGS["nucleus"], method, FIXED)
+        for _ in range(4):
+            tags.reads.clear()
+            next(stream)
+            assert {*tags.reads} == {"tolist"}
+            assert tags.reads["tolist"] <= (2 + FIXED.depth if method in request.module.READ_ON_HOST else 1)
 
 
 def test_chains_only_is_kept_to(method, head, generators, plain, monkeypatch):

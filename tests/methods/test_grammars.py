@@ -16,35 +16,17 @@ from jakiro.core.rule import allows
 from jakiro.methods import METHODS, PLAIN
 from tests.support import heads_of, tiny_generator
 
+POINT = {"type": "array", "prefixItems": [{"type": "number"}] * 2, "minItems": 2, "maxItems": 2, "items": False}
 SCHEMAS = [
     {"type": "object", "properties": {"name": {"type": "string", "maxLength": 4}}, "required": ["name"]},
     {"enum": ["red", "green", "blue", 7, None]},
     {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3},
     {"type": "integer", "minimum": 10, "maximum": 99},
     {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "^[a-c]{1,3}$"}]},
-    {
-        "type": "object",
-        "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}},
-        "required": ["a", "b"],
-        "additionalProperties": False,
-    },
-    {
-        "type": "object",
-        "properties": {"point": {"$ref": "#/$defs/point"}},
-        "required": ["point"],
-        "additionalProperties": False,
-        "$defs": {
-            "point": {
-                "type": "array",
-                "prefixItems": [{"type": "number"}] * 2,
-                "minItems": 2,
-                "maxItems": 2,
-                "items": False,
-            }
-        },
-    },
+    {"type": "object", "properties": {"point": {"$ref": "#/$defs/point"}}, "required": ["point"],
+     "additionalProperties": False, "$defs": {"point": POINT}},
     {"const": {"ok": True}},
-]
+]  # fmt: skip
 REGEXES = ["[a-z]{2,9}( [a-z]+){0,2}[.!]", "([0-9]{1,3}\\.){3}[0-9]{1,3}", "yes|no|maybe so", "([A-C][1-3]-)*X"]
 FORMS = [Grammar("json_schema", schema) for schema in SCHEMAS] + [Grammar("regex", regex) for regex in REGEXES]
 CASES = [(method.name, head) for method in METHODS.values() for head in heads_of(method)]

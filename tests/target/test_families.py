@@ -202,25 +202,12 @@ def test_greedy_text_under_every_setting_is_what_transformers_generate_writes(na
     model = family_model(name)
     generator = JakiroGenerator(Resources(TargetModel(copy.deepcopy(model), byte_tokenizer())))
     ids = torch.tensor([prompt_ids("Tell me. Tell me.")], device=DEVICE)
-    sampling = SamplingParams(
-        max_new_tokens=24,
-        repetition_penalty=1.3,
-        no_repeat_ngram_size=2,
-        logit_bias={7: 2.0, 9: -1.0},
-        suppress_tokens=tuple(range(40, 80)),
-    )
+    alike = {"max_new_tokens": 24, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2}
+    ends = {"eos_token_id": sorted(generator.target.stop_ids), "pad_token_id": 0}
+    own = {"sequence_bias": [[[7], 2.0], [[9], -1.0]], "suppress_tokens": list(range(40, 80))}
     with torch.inference_mode():
-        expected = model.generate(
-            input_ids=ids,
-            do_sample=False,
-            max_new_tokens=24,
-            eos_token_id=sorted(generator.target.stop_ids),
-            pad_token_id=0,
-            repetition_penalty=1.3,
-            no_repeat_ngram_size=2,
-            sequence_bias=[[[7], 2.0], [[9], -1.0]],
-            suppress_tokens=list(range(40, 80)),
-        )
+        expected = model.generate(input_ids=ids, do_sample=False, **alike, **ends, **own)
+    sampling = SamplingParams(**alike, logit_bias={7: 2.0, 9: -1.0}, suppress_tokens=tuple(range(40, 80)))
     trace = generator.run("Tell me. Tell me.", sampling, PLAIN.name)
     assert trace.token_ids == expected[0, ids.shape[1] :].tolist()
 
@@ -343,26 +330,18 @@ def test_rotary_factors_that_change_with_length_shorten_the_readable_text_and_sa
     assert "64 of its 256 positions are used" in target.notices[0]
 
 
-def test_past_the_heads_training_length_decoding_is_plain_and_says_so():
-    target = tiny_target()
-    head, sampling = tiny_head(target), SamplingParams(max_new_tokens=24)
-    length = len(prompt_ids("Hello"))
-    plain = drafting_with(target, None).run("Hello", sampling, method="autoregressive")
-    for limit, num_drafted in ((10, 0), (length + 12, None), (500, 24)):
-        trace = drafting_with(target, HeadDrafter(head, max_positions=limit)).run("Hello", sampling, tree=TREE)
-        assert trace.token_ids == plain.token_ids
-        drafted = [len(step.nodes) > 1 for step in trace.steps]
-        paused = [
-            step.plan.why.startswith(f"The draft head was trained for {limit:,} positions") for step in trace.steps
-        ]
-        assert paused == [not each for each in drafted]
-        assert sorted(drafted, reverse=True) == drafted
-        if num_drafted == 0:
-            assert not any(drafted)
-        elif num_drafted is None:
-            assert any(drafted) and any(paused)
-        else:
-            assert all(drafted)
+@pytest.mark.parametrize(
+    ("limit", "drafts"), [(10, {False}), (len(prompt_ids("Hello")) + 12, {True, False}), (500, {True})]
+)
+def test_past_the_heads_training_length_decoding_is_plain_and_says_so(limit, drafts):
+    target, sampling = tiny_target(), SamplingParams(max_new_tokens=24)
+    drafting = HeadDrafter(tiny_head(target), max_positions=limit)
+    trace = drafting_with(target, drafting).run("Hello", sampling, tree=TREE)
+    assert trace.token_ids == drafting_with(target, None).run("Hello", sampling, method=PLAIN.name).token_ids
+    drafted = [len(step.nodes) > 1 for step in trace.steps]
+    assert sorted(drafted, reverse=True) == drafted and set(drafted) == drafts
+    sentence = f"The draft head was trained for {limit:,} positions"
+    assert [step.plan.why.startswith(sentence) for step in trace.steps] == [not each for each in drafted]
 
 
 def test_passes_under_two_numerics_at_once_attend_each_in_its_own_way():

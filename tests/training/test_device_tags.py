@@ -20,7 +20,6 @@ from tests.device_tags import PRETENDED, DeviceTags
 from tests.support import byte_tokenizer, tiny_model
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
-FUSIONS = pytest.mark.parametrize("fusion", ["summed", "decoupled"])
 CPU = torch.device("cpu")
 
 
@@ -77,33 +76,21 @@ def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monk
     assert weights == pytest.approx(expected, abs=2e-3) and shares == pytest.approx(expected_shares, abs=0.05)
 
 
-@FUSIONS
-def test_device_tag_training_reaches_its_checkpoint(cache, fusion, tmp_path):
-    options = TrainingOptions(max_steps=2, batch_tokens=64, num_validation=4, unroll_from=0.5)
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+def test_device_tag_training_reaches_its_checkpoint_and_is_resumed_with_its_average(cache, fusion, tmp_path):
+    options = TrainingOptions(max_steps=3, batch_tokens=64, num_validation=4, unroll_from=0.5, average_from=0.0)
     seen = []
 
     def validate(objective):
         seen.append(agreement(objective, checked, 2))
         return seen[-1]
 
-    with DeviceTags():
-        head, output_weight = head_on(PRETENDED, fusion)
-        checked = held_out(cache, [0, 1], output_weight)
-        Trainer(head, cache, options, tmp_path / "out", validate=validate).run()
-        trained, weight = head.to(CPU), output_weight.to(CPU)
-    # Outside the tags the same trained head agrees as often
-    (found,), expected = seen, agreement(objective_for(trained, LossWeights()), held_out(cache, [0, 1], weight), 2)
-    assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
-
-
-def test_device_tag_a_run_is_resumed_with_its_average_where_its_weights_are(cache, tmp_path):
-    options = TrainingOptions(max_steps=3, batch_tokens=64, num_validation=4, average_from=0.0)
-
     def trainer():
-        head, _ = head_on(PRETENDED, "summed")
-        return Trainer(head, cache, options, tmp_path / "out", tmp_path / "state")
+        return Trainer(head_on(PRETENDED, fusion)[0], cache, options, *folders, validate=validate)
 
+    folders = (tmp_path / "out", tmp_path / "state")
     with DeviceTags():
+        checked = held_out(cache, [0, 1], head_on(PRETENDED, fusion)[1])
         first = trainer()
         first._report_step = lambda parts: first.step == 2 and first.save()
         first.run()
@@ -111,6 +98,10 @@ def test_device_tag_a_run_is_resumed_with_its_average_where_its_weights_are(cach
         again.resume()
         again.step -= 1
         again.run()
+        trained, weight = again.head.to(CPU), head_on(PRETENDED, fusion)[1].to(CPU)
+    # Outside the tags the same trained head agrees as often
+    expected = agreement(objective_for(trained, LossWeights()), held_out(cache, [0, 1], weight), 2)
+    assert seen[-1] == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize(("in_hardware", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])

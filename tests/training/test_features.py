@@ -10,17 +10,6 @@ from jakiro.training.features import FeatureCache, epoch_batches, length_buckets
 from tests.training.tiny import HIDDEN, features_of, tiny_cache, tiny_sequences, tiny_target
 
 
-def test_cached_rows_are_the_targets_own_features(tmp_path):
-    target = tiny_target()
-    cache = tiny_cache(tmp_path, target)
-    batch = cache.batch([3, 7])
-    for row, index in enumerate([3, 7]):
-        ids, _ = tiny_sequences()[index]
-        expected = features_of(target)(torch.tensor([ids]))[0]
-        assert batch.ids[row, : len(ids)].tolist() == ids
-        torch.testing.assert_close(batch.features[row, : len(ids)], expected, atol=2e-3, rtol=2e-3)
-
-
 @pytest.mark.anywhere
 def test_an_interrupted_extraction_is_continued_not_repeated(tmp_path):
     target, seen = tiny_target(), []
@@ -46,17 +35,19 @@ def layered(target, feature_layers):
     return lambda ids: stock_features(target.model, feature_layers, input_ids=ids, use_cache=False)
 
 
-def test_rows_of_further_layers_follow_the_last_one_s(tmp_path):
+def test_cached_rows_are_the_targets_own_and_those_of_further_layers_follow_the_last_one_s(tmp_path):
     target, sequences = tiny_target(), tiny_sequences()
-    list(write_features(tmp_path, sequences, HIDDEN, layered(target, (1,)), (1,)))
+    list(write_features(tmp_path, sequences, HIDDEN, layered(target, (1,)), (1,), batch_tokens=64, group=8))
     cache = FeatureCache(tmp_path)
     assert (cache.hidden_size, cache.feature_layers) == (HIDDEN, (1,))
-    batch = cache.batch([3])
-    ids, _ = sequences[3]
-    with torch.no_grad():
-        states = target.model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
-    torch.testing.assert_close(batch.features[0], states[-1][0], atol=2e-3, rtol=2e-3)
-    torch.testing.assert_close(batch.inputs[0, :, HIDDEN:], states[1][0], atol=2e-3, rtol=2e-3)
+    batch = cache.batch([3, 7])
+    for row, index in enumerate([3, 7]):
+        ids, _ = sequences[index]
+        assert batch.ids[row, : len(ids)].tolist() == ids
+        with torch.no_grad():
+            states = target.model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+        torch.testing.assert_close(batch.features[row, : len(ids)], states[-1][0], atol=2e-3, rtol=2e-3)
+        torch.testing.assert_close(batch.inputs[row, : len(ids), HIDDEN:], states[1][0], atol=2e-3, rtol=2e-3)
 
 
 def test_buckets_hold_every_sequence_once_within_the_budget():

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from jakiro.heads.layers import HeadOutput
-from jakiro.heads.learning import unrolled_mask, whitening_matrix
+from jakiro.heads.learning import whitening_matrix
 from jakiro.training.cross_entropy import MixtureCrossEntropy, SoftCrossEntropy, VocabularySlice
 from jakiro.training.losses import (
     LossWeights,
@@ -144,12 +144,6 @@ def last_own_feature(objective, output, next_id):
     log_probs = objective.head.logits(features).log_softmax(-1)[..., next_id[0]]
     proposer = (log_probs[:, 0, 0] + output.router_weights[0, -1].log()).argmax()
     return features[proposer]
-
-
-def test_an_unrolled_row_sees_its_own_path_only():
-    mask = unrolled_mask(5, 3, torch.device("cpu"))
-    assert mask.shape == (5, 15)
-    assert mask[4].nonzero()[:, 0].tolist() == [0, 1, 2, 5 + 3, 10 + 4]
 
 
 def test_a_sampled_vocabulary_keeps_normalisers_unbiased():

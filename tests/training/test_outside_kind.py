@@ -9,17 +9,16 @@ import pytest
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.methods import PLAIN, methods_from
 from tests.support import TREE
-from tests.training.test_commands import TRAIN, corpus_folder, invoke, target_folder  # noqa: F401
+from tests.training.test_commands import TRAIN, corpus_folder, done, invoke, target_folder  # noqa: F401
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 OUTSIDE = ("--methods-from", "straight")
 
 
 @pytest.fixture
-def straight(monkeypatch, tmp_path):
+def straight(own_cache, monkeypatch):
     """The kind's method, as `--methods-from straight` gives it."""
     monkeypatch.syspath_prepend(str(DOCS))
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     yield methods_from(["straight"])[0]
     sys.modules.pop("straight")
 
@@ -32,15 +31,12 @@ def test_a_kind_from_outside_is_trained_calibrated_measured_and_drafts(
 ):
     head, numbers = tmp_path / "head", tmp_path / "tau.json"
     folders = ("--target", target_folder, "--out", head, "--work", tmp_path / "work")
-    result = invoke("train", corpus_folder, *folders, *TRAIN, *OUTSIDE, "--method", straight.name)
-    assert result.exit_code == 0, result.exception
+    done("train", corpus_folder, *folders, *TRAIN, *OUTSIDE, "--method", straight.name)
     assert "a network of the kind “straight”" in (head / "README.md").read_text()
     few = ("--target", target_folder, "--texts", 3, "--max-new-tokens", 6)
-    result = invoke("calibrate", head, corpus_folder, *few, *OUTSIDE)
-    assert result.exit_code == 0, result.exception
+    done("calibrate", head, corpus_folder, *few, *OUTSIDE)
     measured = ("--limit", 1, "--max-new-tokens", 8, "--nodes", 8, "--out", numbers, *OUTSIDE)
-    result = invoke("evaluate", "--head", head, "--target", target_folder, *measured)
-    assert result.exit_code == 0, result.exception
+    done("evaluate", "--head", head, "--target", target_folder, *measured)
     assert {score["method"] for score in json.loads(numbers.read_text())["scores"]} == {straight.name}
     given = (str(target_folder), str(head), "cpu", "float32")
     generator = JakiroGenerator.from_pretrained(*given, methods=[straight])

@@ -94,15 +94,13 @@ def test_a_state_in_which_a_bit_is_flipped_is_refused_and_one_that_is_whole_is_n
     trainer(tmp_path, options).resume()
 
 
-@pytest.mark.parametrize("average_from", [None, 0.3])
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, average_from):
-    options = TrainingOptions(max_steps=14, average_from=average_from, **OPTIONS)
-    assert_resumed_equals_whole(lambda folder: trainer(folder, options), tmp_path, 6, 9)
-
-
-@pytest.mark.parametrize("shape", [{"fusion": "decoupled"}, {"kind": "eagle"}], ids=["decoupled", "eagle2"])
-def test_so_does_one_of_experts_that_speak_for_themselves_or_of_a_dense_head(tmp_path, shape):
-    options = TrainingOptions(max_steps=12, average_from=0.5, **OPTIONS)
+@pytest.mark.parametrize(
+    ("shape", "average_from"),
+    [({}, None), ({}, 0.3), ({"fusion": "decoupled"}, 0.5), ({"kind": "eagle"}, 0.5)],
+    ids=["summed", "summed, averaged", "decoupled", "eagle2"],
+)
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, shape, average_from):
+    options = TrainingOptions(max_steps=12, average_from=average_from, **OPTIONS)
     assert_resumed_equals_whole(lambda folder: trainer(folder, options, **shape), tmp_path, 5, 8)
 
 

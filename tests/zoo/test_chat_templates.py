@@ -30,13 +30,6 @@ def loaded(tmp_path):
     return load
 
 
-def prompted(generator: JakiroGenerator, **options) -> str:
-    """What the model reads of a question; the trace counts its tokens."""
-    count = generator.run("Why?", method="autoregressive", **options).header.num_prompt_tokens
-    assert count == generator.num_prompt_tokens("Why?", template_arguments=options.get("template_arguments"))
-    return count - len("Why?")
-
-
 def test_what_a_template_leaves_out_is_a_notice(loaded):
     notices = loaded(LAST_ONLY).status["notices"]
     assert any("leaves out the system prompt and an earlier question and an earlier answer" in each for each in notices)
@@ -48,31 +41,28 @@ def test_a_template_that_drops_the_question_is_refused_before_weights_are_read(l
         loaded("{{ messages[0].role }}")
 
 
-def test_a_template_is_told_what_the_load_and_the_prompt_say(loaded):
-    generator = loaded(LAST_ONLY, template_arguments={"thinking": True})
-    assert prompted(generator) == len("<think>")
-    assert prompted(generator, template_arguments={"thinking": False}) == 0
+def test_a_template_is_told_what_the_load_and_the_prompt_say_and_the_trace_says_it(loaded):
+    def told(**options):
+        trace = generator.run("Why?", method="autoregressive", **options)
+        assert Trace.from_json(trace.to_json()).header == trace.header
+        if "raw" not in options:
+            count = generator.num_prompt_tokens("Why?", template_arguments=options.get("template_arguments"))
+            assert trace.header.num_prompt_tokens == count
+        return trace.header.num_prompt_tokens - len("Why?"), trace.header.template_arguments
+
+    off, length = {"thinking": False}, len("<think>")
+    generator = loaded(LAST_ONLY)
+    assert told() == (0, None) and told(template_arguments=off) == (0, off)
+    assert "template_arguments" not in generator.run("Why?", method="autoregressive").to_dict()["header"]
+    generator = loaded(LAST_ONLY, template_arguments={"thinking": True, "date": "today"})
+    assert told() == (length, {"thinking": True, "date": "today"})
+    assert told(template_arguments=off) == (0, {"thinking": False, "date": "today"})
+    assert told(raw=True) == (0, None), "no template was told anything"
     for refused in ({"chat_template": "x"}, {"thinking": [1]}):
         with pytest.raises(ValueError, match="emplate"):
             loaded(LAST_ONLY, template_arguments=refused)
         with pytest.raises(ValueError, match="emplate"):
             generator.run("Why?", method="autoregressive", template_arguments=refused)
-
-
-def test_a_trace_says_what_the_template_was_told(loaded):
-    def told(*arguments, **options):
-        asked = options | ({"template_arguments": arguments[0]} if arguments else {})
-        trace = generator.run("Why?", method="autoregressive", **asked)
-        assert Trace.from_json(trace.to_json()).header == trace.header
-        return trace.header.template_arguments
-
-    generator = loaded(LAST_ONLY)
-    assert told() is None and told({"thinking": False}) == {"thinking": False}
-    assert "template_arguments" not in generator.run("Why?", method="autoregressive").to_dict()["header"]
-    generator = loaded(LAST_ONLY, template_arguments={"thinking": True, "date": "today"})
-    assert told() == {"thinking": True, "date": "today"}
-    assert told({"thinking": False}) == {"thinking": False, "date": "today"}
-    assert told(raw=True) is None, "no template was told anything"
 
 
 TALK = [

@@ -15,9 +15,8 @@ from tests.support import save_target, tiny_head, tiny_model, tiny_target
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(own_cache, tmp_path):
     """A tiny target in several shards."""
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     save_target(tmp_path / "target", tiny_model(), max_shard_size="100KB")
     return tmp_path / "target"
 

@@ -57,13 +57,6 @@ def test_trees_and_chains_of_a_small_model_write_plain_decoding_s_text(draft, sa
         assert any(len(step.nodes) > 1 for step in trace.steps)
 
 
-def test_a_draft_runs_without_compiled_passes_too(folders, without_compiled_functions):
-    generator = load(folders, "wider", numerics="exact")
-    for sampling in SAMPLINGS.values():
-        expected = generator.run(QUESTION, sampling, PLAIN.name).token_ids
-        assert generator.run(QUESTION, sampling, "small_model", TREE).token_ids == expected
-
-
 @pytest.mark.parametrize("sampling", ["greedy", "sampled"])
 def test_one_gguf_file_drafts_for_another(sampling, tmp_path):
     """Its tokens are not those of a folder's byte tokenizer, so the target is a file, too."""

@@ -5,20 +5,17 @@ import logging
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from jakiro.target.families import stop_ids
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from jakiro.zoo.gguf_model import read_gguf_model, stock_model
 from jakiro.zoo.weights import load_config, load_target
-from tests.gguf_files import write_gguf
+from tests.gguf_files import random_model, write_gguf
 from tests.support import byte_tokenizer, tiny_model
 
 SIZES = {
-    "vocab_size": 260, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.15, "bos_token_id": None,
-    "eos_token_id": 256, "pad_token_id": None,
+    "intermediate_size": 96, "num_hidden_layers": 4, "max_position_embeddings": 256, "initializer_range": 0.15,
 }  # fmt: skip
 WINDOW = {"sliding_window": 8}
 LONG = {
@@ -66,30 +63,14 @@ MODELS = {
 }  # fmt: skip
 
 
-def random_model(name: str, **more) -> torch.nn.Module:
-    """A model of another library whose every number is random, norms too."""
-    model_type, settings = MODELS[name]
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **SIZES | settings | more)).eval()
-    for parameter in model.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    return model
-
-
 def logits(model: torch.nn.Module, length: int = 200) -> torch.Tensor:
     ids = torch.randint(0, 256, (1, length), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         return model(input_ids=ids).logits
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.mark.parametrize("named", ["file", "folder"])
-def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, cache, tmp_path, caplog):
+def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, own_cache, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     (tmp_path / "models").mkdir()
     written = tiny_model()
@@ -99,7 +80,7 @@ def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, cache, tmp_p
         model, tokenizer, sha256 = load_target(name, dtype="float32")
     # Config and tokenizer, which a target in its own bits needs alone; then all of it, for transformers
     assert len([line for line in caplog.messages if "Converting tiny-" in line]) == 2
-    described, _ = sorted((cache / "models").iterdir(), key=lambda folder: not folder.name.endswith("-tokenizer"))
+    described, _ = sorted((own_cache / "models").iterdir(), key=lambda folder: not folder.name.endswith("-tokenizer"))
     assert not list(described.glob("*.safetensors")) and sha256 == weights.weights_sha256(
         tmp_path / "models" / "tiny.gguf"
     )
@@ -112,7 +93,8 @@ def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, cache, tmp_p
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_architecture_is_the_same_model(name, tmp_path):
-    model = random_model(name)
+    model_type, settings = MODELS[name]
+    model = random_model(model_type, 0.1, **SIZES | settings)
     read = stock_model(read_gguf_model(write_gguf(tmp_path / "model.gguf", model)), torch.float32)
     for key, tensor in model.state_dict().items():
         torch.testing.assert_close(read.state_dict()[key], tensor, msg=key)
@@ -130,12 +112,12 @@ def test_every_architecture_is_the_same_model(name, tmp_path):
     ],
 )
 def test_a_matrix_that_is_missing_unknown_or_of_another_shape_is_named_and_nothing_is_made_up(
-    name, tensor, sentence, cache, tmp_path
+    name, tensor, sentence, own_cache, tmp_path
 ):
     write_gguf(tmp_path / "odd.gguf", tiny_model(), tensors={name: tensor})
     with pytest.raises(ValueError, match=rf"odd\.gguf .*{sentence}\.$"):
         load_config(str(tmp_path / "odd.gguf"))
-    assert not list((cache / "models").glob("odd*"))
+    assert not list((own_cache / "models").glob("odd*"))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +140,7 @@ def test_a_matrix_that_is_missing_unknown_or_of_another_shape_is_named_and_nothi
         ({"general.type": "adapter"}, "it holds no model but: adapter"),
     ],
 )  # fmt: skip
-def test_a_key_that_changes_the_model_is_read_or_named(keys, sentence, cache, tmp_path):
+def test_a_key_that_changes_the_model_is_read_or_named(keys, sentence, own_cache, tmp_path):
     write_gguf(tmp_path / "model.gguf", tiny_model(), keys=keys)
     with pytest.raises(ValueError, match=rf"model\.gguf cannot be read: .*{sentence}"):
         load_config(str(tmp_path / "model.gguf"))
@@ -184,7 +166,7 @@ def test_every_id_that_ends_a_turn_is_read(tmp_path):
     assert stop_ids(stock_model(read, torch.float32), byte_tokenizer()) == {256, 257, 258}
 
 
-def test_an_architecture_that_cannot_be_read_is_one_sentence(cache, tmp_path):
+def test_an_architecture_that_cannot_be_read_is_one_sentence(own_cache, tmp_path):
     write_gguf(tmp_path / "odd.gguf", tiny_model(), architecture="oddity")
     with pytest.raises(ValueError, match=r"odd\.gguf cannot be read: its architecture oddity is not among"):
         load_config(str(tmp_path / "odd.gguf"))

@@ -78,8 +78,7 @@ def default_tokenizer():
 
 
 @pytest.mark.parametrize("name", ["llama-bpe", "qwen2", "sentencepiece", "sentencepiece without a blank"])
-def test_a_tokenizer_is_the_same_once_it_was_kept_and_read(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+def test_a_tokenizer_is_the_same_once_it_was_kept_and_read(own_cache, name, tmp_path):
     keys = keys_of(name) | {"tokenizer.chat_template": "{{ messages[0].content }}"}
     path = vocabulary_file(tmp_path / "small.gguf", keys)
     kept, own = load_tokenizer(str(path)), tokenizer_of(open_gguf(path).metadata, path)

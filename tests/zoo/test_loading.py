@@ -55,21 +55,19 @@ def test_weights_go_straight_to_a_gpu(monkeypatch):
     assert placement.place("tiny", config, torch.device("cpu"), torch.float32)[1] == {}
 
 
-def test_files_are_hashed_before_a_gpu_is_borrowed(tmp_path, monkeypatch):
+def test_files_are_hashed_before_a_gpu_is_borrowed(own_cache, tmp_path, monkeypatch):
     save_pair(tmp_path)
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     options = loading.LoadOptions(str(tmp_path / "target"), str(tmp_path / "head"), "cpu", "float32")
     read = loading.read_pair(options)
     monkeypatch.setattr(loading, "head_sha256", lambda path: pytest.fail("a file was read while the GPU is held"))
     assert len(loading.start_pair(read).resources.head_info["sha256"]) == 64
 
 
-def test_large_weights_are_hashed_while_the_model_is_ready_already(tmp_path, monkeypatch):
+def test_large_weights_are_hashed_while_the_model_is_ready_already(own_cache, tmp_path, monkeypatch):
     head = tiny_head(tiny_target())
     head.config = replace(head.config, target_sha256="f" * 64)
     save_head(head, tmp_path / "head")
     save_target(tmp_path / "target")
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     read, hash_weights = threading.Event(), hashes.hash_weights
     monkeypatch.setattr(hashes, "PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(hashes, "hash_weights", lambda folder: (read.wait(180), hash_weights(folder))[1])
@@ -97,11 +95,6 @@ def saved(tmp_path_factory):
     save_head(tiny_head(TargetModel(copy.deepcopy(model), byte_tokenizer())), folder / "head")
     save_target(folder / "target", model)
     return model, folder
-
-
-@pytest.fixture
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
 
 
 def test_a_model_too_large_for_its_device_is_refused_with_both_numbers(saved, own_cache, monkeypatch):

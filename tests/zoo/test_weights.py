@@ -1,6 +1,7 @@
 """A target's weights by its name: the expected ones, their hash, and one clear sentence where nothing is found."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,21 +19,17 @@ from jakiro.zoo import weights
 from jakiro.zoo.loading import LoadOptions, load_parts
 
 
+def raising(cause):
+    def unreachable(*arguments, **options):
+        raise OSError("We couldn't reach it.\nSecond line. Third sentence.") from cause
+
+    return unreachable
+
+
 def test_a_model_that_cannot_be_fetched_is_one_sentence(monkeypatch):
-    import huggingface_hub
-    import transformers
-
-    def offline(*args, **kwargs):
-        raise LocalEntryNotFoundError("An error happened while trying to locate the file.\nSecond line.")
-
-    def offline_in_words_of_transformers(*args, **kwargs):
-        try:
-            offline()
-        except LocalEntryNotFoundError as error:
-            raise OSError("We couldn't reach it.\nSecond line. Third sentence.") from error
-
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", offline_in_words_of_transformers)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
+    offline = LocalEntryNotFoundError("An error happened while trying to locate the file.\nSecond line.")
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", raising(offline))
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", Mock(side_effect=offline))
     unreachable = "could not be loaded: there is no such folder here, the Hugging Face Hub can't be reached, .*\\.$"
     with pytest.raises(ValueError, match=f"^The target model a/b {unreachable}"):
         weights.load_tokenizer("a/b")
@@ -40,8 +37,7 @@ def test_a_model_that_cannot_be_fetched_is_one_sentence(monkeypatch):
         zoo.resolve(head="a/b")
 
 
-def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(monkeypatch, tmp_path):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(own_cache, tmp_path):
     tensors = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.ones(4, dtype=torch.bfloat16)}
     for name in ("one", "two", "other"):
         (tmp_path / name).mkdir()
@@ -57,8 +53,7 @@ def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(monkeypat
 
 
 @pytest.mark.parametrize("damage", ["", '{"sha256": "5f', "[]", "{}"])
-def test_a_half_written_hash_is_computed_anew_with_a_sentence(damage, monkeypatch, tmp_path, caplog):
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+def test_a_half_written_hash_is_computed_anew_with_a_sentence(own_cache, damage, tmp_path, caplog):
     save_file({"a": torch.ones(4)}, tmp_path / "model.safetensors")
     digest = weights.weights_sha256(tmp_path)
     (kept,) = (tmp_path / "cache" / "hashes").iterdir()
@@ -80,7 +75,7 @@ def refused_by_the_hub(kind, status):
     [
         (
             refused_by_the_hub(GatedRepoError, 403),
-            "it is gated; ask for access on https://huggingface.co/meta-llama/Llama-2-7b-chat-hf",
+            "it is gated; ask for access on https://huggingface.co/meta-llama/Ll",
         ),
         (refused_by_the_hub(RepositoryNotFoundError, 404), "the Hugging Face Hub has no such model, or it is private"),
         (refused_by_the_hub(HfHubHTTPError, 401), "the Hugging Face Hub rejects the token; correct HF_TOKEN, or"),
@@ -88,10 +83,7 @@ def refused_by_the_hub(kind, status):
     ids=["gated", "missing", "token"],
 )
 def test_gated_and_missing_models_say_how_to_obtain_them(cause, words, monkeypatch):
-    def unreachable(*arguments, **options):
-        raise OSError("something long.\nAnd more.") from cause
-
-    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", unreachable)
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", raising(cause))
     with pytest.raises(ValueError) as caught:
         load_parts(LoadOptions("llama2-chat-7b", "none", "cpu", "float32"))
     assert words in str(caught.value) and "“hf auth login”" in str(caught.value) and "\n" not in str(caught.value)
@@ -113,10 +105,9 @@ def test_a_revision_reaches_the_hub_and_a_wrong_one_is_named(monkeypatch):
 
 
 def test_offline_by_choice_is_said(monkeypatch):
-    def missing(*arguments, **options):
-        raise OSError("We couldn't reach it.") from LocalEntryNotFoundError("Not in the cache.")
-
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", missing)
+    monkeypatch.setattr(
+        "transformers.AutoConfig.from_pretrained", raising(LocalEntryNotFoundError("Not in the cache."))
+    )
     with pytest.raises(ValueError, match="aren't in the local cache, and HF_HUB_OFFLINE forbids downloading them"):
         weights.load_config("a/b")
