@@ -37,7 +37,7 @@ export async function watchConnection() {
       notify(null);
       resume(lost.id, { from: lost, form: lost.form, typed: lost.question || lost.form?.question });
     } else if (run && writing() === run && !lost) {
-      if (now === known) fetchMissed(run);
+      if (now && now === (known || now)) fetchMissed(run);
       else {
         lose(run, now ? "server_restarted" : "connection_lost");
         chip.look();
