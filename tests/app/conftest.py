@@ -20,7 +20,7 @@ from app.page import web
 from app.serving.limits import Limits
 from app.serving.worker import ModelService
 from tests.api.served import PATIENCE, any_port, wait_until
-from tests.app.fake import FakeGenerator
+from tests.app.fake import FakeGenerator, default_answer
 from tests.faults import ROOT
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -93,6 +93,19 @@ def served_apart(module: str, *arguments: object, port: int | None = None, **opt
     finally:
         process.terminate()
         process.wait(PATIENCE)
+
+
+@contextmanager
+def served_slow():
+    """(generator, Blocks, address) of a page whose answers go on for longer than `PATIENCE`, unless stopped."""
+    generator = FakeGenerator(default_answer() * 8, pace=10.0)
+    with pytest.MonkeyPatch.context() as patch:
+        # Tokens: five minutes, at half a second a step
+        patch.setattr("app.serving.worker.USUAL_LENGTH", 500)
+        with served(lambda: generator) as (blocks, address):
+            yield generator, blocks, address
+            generator.gate.set()
+            generator.pace = 0
 
 
 def status(address: str) -> dict:

@@ -244,13 +244,14 @@ function grow(value) {
 export async function fetchMissed(run) {
   if (run.fetching) return;
   run.fetching = true;
-  const first = run.ticks;
+  const { ticks: first, newest } = run;
   const missed = await screen.server.missed({ run: run.id, first }).catch(() => []);
   run.fetching = false;
+  if (missed?.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
+  if (missed || run.newest > newest) return; // what has come since says that the server knows it
   // Before its first word the question may be on its way: browsers hold it back while all their connections are in use
-  if (!missed) run.unknown += 1;
-  if (!missed && (run.newest >= 0 || run.unknown > MOST_UNKNOWN)) receive({ run: run.id, gone: true });
-  else if (missed?.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
+  run.unknown += 1;
+  if (newest >= 0 || run.unknown > MOST_UNKNOWN) receive({ run: run.id, gone: true });
 }
 
 export function showRecording(id, recording, { playNow, source = "recording", step } = {}) {
@@ -294,8 +295,7 @@ function seek(index) {
 }
 
 function follow() {
-  state.guess = false;
-  state.phase = 3;
+  Object.assign(state, { guess: false, phase: 3 });
   seek(Infinity);
 }
 

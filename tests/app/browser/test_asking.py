@@ -7,8 +7,7 @@ import pytest
 
 from app.words import page as words
 from app.words.lesson import BROWSER as LESSON_WORDS
-from tests.app.conftest import ask, served, wait_until_finished
-from tests.app.fake import FakeGenerator, default_answer
+from tests.app.conftest import ask, served_slow, wait_until_finished
 
 pytestmark = [pytest.mark.browser]
 TURNS = "Jakiro.moves.state.turns.map(run => [run.question, run.finished])"
@@ -17,10 +16,8 @@ GROWN = "count => Jakiro.lane()?.tokens.length > count && Jakiro.moves.state.run
 
 @pytest.fixture(scope="module")
 def slow():
-    """A page whose answers last longer than any test that does not stop them."""
-    generator = FakeGenerator(default_answer() * 4, pace=10.0)
-    with served(lambda: generator) as (blocks, address):
-        yield generator, blocks, address
+    with served_slow() as page:
+        yield page
 
 
 @pytest.fixture
@@ -124,7 +121,7 @@ def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab, slow, monkeypa
     texts = tab.evaluate(
         "Object.values(Jakiro.moves.state.run.lanes).map(lane => Jakiro.textOf(lane, lane.tokens.length))"
     )
-    whole = b"".join(default_answer() * 4).decode()
+    whole = b"".join(slow[0].pieces).decode()
     assert all(text and whole.startswith(text.rstrip("�")) for text in texts)
 
 
@@ -199,13 +196,15 @@ def test_a_question_that_has_not_come_to_the_server_yet_is_waited_for(tab):
 
 
 def test_a_question_that_never_comes_to_the_server_is_given_back(tab):
-    tab.route("**/queue/join*", lambda route: None)
+    held = []
+    tab.route("**/queue/join*", lambda route: held.append(route))
     tab.fill("#question textarea", "Lost?")
     tab.click("#ask")
     tab.wait_for_function("Jakiro.moves.state.turns.length")
     tab.evaluate("Object.assign(Jakiro.moves.state.turns[0], { heard: -1e6, unknown: 9 })")
     tab.wait_for_selector("#jk-notice:visible")
     assert tab.input_value("#question textarea") == "Lost?" and tab.evaluate(TURNS) == []
+    held[0].abort()  # else the browser sends it when the tab is closed, and the next test waits for its answer
 
 
 def test_a_missed_update_that_cannot_be_fetched_does_not_end_the_answer(tab):

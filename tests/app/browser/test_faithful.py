@@ -154,6 +154,33 @@ def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
     assert modules.evaluate("Object.keys(Jakiro.moves.state.run.lanes).length") == 2
 
 
+@pytest.mark.parametrize("unknown", [0, 10])
+def test_an_answer_that_begins_while_the_server_is_asked_for_it_is_not_taken_for_gone(modules, unknown):
+    """The server looked before the question came to it, and is heard after the first words."""
+    made, trace = ticks_of()
+    ticks = dict(enumerate(made))
+    begun = {number: ticks[number] for number in range(20)}
+    found = modules.evaluate(
+        """async ([begun, rest, unknown, id]) => {
+             let tell;
+             const server = { missed: () => new Promise((told) => (tell = told)), recording_names: async () => [] };
+             Jakiro.mountView(document.querySelector('#host'), {}, null, server);
+             const run = Jakiro.begin(id, { typed: 'Why?' });
+             run.unknown = unknown;
+             const asked = Jakiro.fetchMissed(run);
+             Jakiro.receive({ run: id, ticks: begun });
+             tell(null);
+             await asked;
+             const seen = [run.finished, Jakiro.notice.hidden];
+             Jakiro.receive({ run: id, ticks: rest });
+             return seen; }""",
+        [begun, {number: ticks[number] for number in range(20, len(ticks))}, unknown, "a" * 32],
+    )
+    assert found == [False, True]
+    modules.wait_for_selector('.jk-view[data-finished="true"]')
+    check_all(modules, trace, every=12)
+
+
 def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modules, open_tab, tmp_path):
     traces = finished_race(length=60, nodes=64, depth=6).traces
     trace, text = traces["jakiro"].to_dict(), web.recording_text(traces)
@@ -185,8 +212,10 @@ def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
             if (tree && plot && view.dataset.finished === 'false') found.push([read(), Jakiro.lane().counts]);
           }).observe(view, { attributeFilter: ['data-drawn'] });
           for (let i = 0; i < 48; i += 1) {
+            const { drawn } = view.dataset;
             Jakiro.receive({ run: 'd'.repeat(32), ticks: { [i]: ticks[i] } });
-            await new Promise((done) => setTimeout(done, 120));
+            do await new Promise((done) => setTimeout(done, 120));
+            while (i % 12 === 11 && view.dataset.drawn === drawn); // a busy browser draws later
           }
           return found.map(([[step, ...drawn], counts]) => [step, drawn, counts[step]]); }""".replace("DRAWN", DRAWN),
         ticks_of(nodes=8)[0],

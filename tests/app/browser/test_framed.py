@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from tests.api.served import PATIENCE
 from tests.app.conftest import ask_to_end, served, wait_for_frames
 from tests.app.fake import FakeGenerator
 
@@ -110,17 +111,17 @@ def wait_for_height(page) -> None:
 def seen(page, selector: str, share: float = 0.999) -> bool:
     """Waits until so much of an element is on the person's screen, by the browser's own account."""
     return page.evaluate(
-        """([selector, share]) => new Promise((tell) => {
+        """([selector, share, patience]) => new Promise((tell) => {
           const watch = new IntersectionObserver(([change]) => {
             if (change.intersectionRatio < share) return;
             watch.disconnect();
             clearTimeout(late);
             tell(true);
           }, { threshold: [0.25, 0.5, share] });
-          const late = setTimeout(() => tell(false), 60_000);
+          const late = setTimeout(() => tell(false), patience);
           watch.observe(document.querySelector(selector));
         })""",
-        [selector, share],
+        [selector, share, 1000 * PATIENCE],
     )
 
 

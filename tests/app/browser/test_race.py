@@ -7,8 +7,18 @@ import pytest
 
 from app.words import page as words
 from jakiro.zoo.table import DEFAULT_HEAD, DEFAULT_TARGET
-from tests.app.conftest import ask, ask_to_end, number_of, saved, served, show, wait_for_frames, wait_until_finished
-from tests.app.fake import FakeGenerator, default_answer, traces_of
+from tests.app.conftest import (
+    ask,
+    ask_to_end,
+    number_of,
+    saved,
+    served,
+    served_slow,
+    show,
+    wait_for_frames,
+    wait_until_finished,
+)
+from tests.app.fake import FakeGenerator, traces_of
 
 pytestmark = pytest.mark.browser
 
@@ -121,7 +131,7 @@ def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, pl
 
 
 def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
-    with served(lambda: FakeGenerator(default_answer() * 4, pace=20)) as (_, address):
+    with served_slow() as (_, _, address):
         first, second = open_tab(address), open_tab(address)
         second.wait_for_selector("svg.tree")
         shown = second.get_attribute(".jk-view", "data-run")

@@ -7,8 +7,7 @@ import pytest
 
 from app.words import page as words
 from tests.api.served import PATIENCE
-from tests.app.conftest import DESKTOP, FORM_DRAWN, served, wait_until_finished
-from tests.app.fake import FakeGenerator, default_answer
+from tests.app.conftest import DESKTOP, FORM_DRAWN, served_slow, wait_until_finished
 
 pytestmark = pytest.mark.browser
 # What a browser opens to one server by HTTP/1.1
@@ -48,12 +47,8 @@ def new_tab(browser):
 
 @pytest.fixture
 def slow():
-    """A page whose answers take longer than any test."""
-    generator = FakeGenerator(default_answer() * 4, pace=10.0)
-    with served(lambda: generator) as (blocks, address):
+    with served_slow() as (generator, blocks, address):
         yield blocks, address, generator
-        generator.gate.set()
-        generator.pace = 0
 
 
 def send(tab, question: str) -> None:
