@@ -121,7 +121,7 @@ PLACES = (
     ("target-probs-without-temperature", "jakiro.core.verify:tempered",
      value(lambda logits, sampling: logits.float()), "tests/core/test_verify.py"),
     ("nobody-proposed-it-too", "jakiro.engine.recorder:names_in", value(lambda bits, names: ()),
-     "tests/engine/test_recorder.py"),
+     "tests/core/test_verify.py"),
     ("numbers-that-json-has-not", "jakiro.engine.recorder:_bounded",
      value(lambda number, unknown: min(max(number, -1e9), 1e9)), "tests/engine/test_recorder.py"),
     ("calibration-of-another-branch", "jakiro.drafting.growing:Ranking._at", _without_its_branch,

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +15,10 @@ from jakiro.core.sampling import choose
 from jakiro.core.tree import accepted_node, ancestor_mask
 from jakiro.core.verify import verify
 from jakiro.engine.outcome import read_back
+from jakiro.engine.recorder import nodes_from
 from jakiro.kernels.compiled import sampling as native
 from jakiro.kernels.compiled.library import library
+from jakiro.trace import Node
 from tests.support import DEVICE, tree_of
 
 
@@ -115,7 +118,7 @@ def test_only_rows_on_the_accepted_path_can_ask_for_the_full_sort():
     assert not outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=VOCAB_SIZE).needs_full_sort
 
 
-def test_read_back_brings_every_field_of_the_tree_unchanged():
+def test_read_back_brings_every_field_of_the_tree_and_each_node_its_own():
     tree = tree_of(TOKENS, PARENTS)
     count = tree.num_nodes
     columns = {
@@ -136,6 +139,15 @@ def test_read_back_brings_every_field_of_the_tree_unchanged():
     for name, column in columns.items():
         assert getattr(outcome, name) == column.tolist(), name
     assert outcome.evidence == {name: rows.tolist() for name, rows in evidence.items()}
+    for index, node in enumerate(nodes_from(outcome, SimpleNamespace(piece=lambda token: bytes([token])), "xyz")):
+        names = tuple(name for place, name in enumerate("xyz") if outcome.also[index] >> place & 1)
+        assert node == Node(
+            TOKENS[index], bytes([TOKENS[index]]), PARENTS[index], outcome.depths[index], outcome.draft_passes[index],
+            outcome.scores[index], outcome.draft_probs[index], outcome.target_probs[index] if index else None,
+            "xyz"[outcome.proposers[index]] if index else "root", names,
+            {name: tuple(rows[index]) for name, rows in outcome.evidence.items()}, outcome.choices[index],
+            bytes([outcome.choices[index]]), outcome.margins[index],
+        )  # fmt: skip
     whole_numbers = (*outcome.token_ids, *outcome.draft_passes, *outcome.proposers, *outcome.also, *outcome.choices)
     assert {type(value) for value in whole_numbers} == {int}
 

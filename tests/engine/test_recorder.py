@@ -1,4 +1,4 @@
-"""A step's nodes say what its one read brought, each in its own field."""
+"""No number of a node is one that JSON has not; that each has its own field, tests/core/test_verify.py says."""
 
 import math
 
@@ -6,7 +6,6 @@ import pytest
 
 from jakiro.core.verify import Outcome
 from jakiro.engine.recorder import nodes_from
-from jakiro.trace import Node
 
 
 class Letters:
@@ -14,30 +13,6 @@ class Letters:
 
     def piece(self, token_id):
         return b"abcdefgh"[token_id : token_id + 1]
-
-
-def test_every_field_of_a_node_is_its_own_column():
-    outcome = Outcome(
-        token_ids=[0, 1],
-        parents=[-1, 0],
-        depths=[0, 1],
-        scores=[0.0, -0.7],
-        draft_passes=[0, 2],
-        draft_probs=[math.nan, 0.3],
-        proposers=[-1, 1],
-        also=[0, 0b101],
-        target_probs=[math.nan, 0.4],
-        choices=[1, 3],
-        margins=[0.5, math.inf],
-        evidence={"weights": [[math.nan, math.nan], [0.6, 0.8]], "residual": [[math.nan], [0.9]]},
-        accepted_path=[1],
-        bonus_token_id=3,
-        needs_full_sort=False,
-    )
-    root, child = nodes_from(outcome, Letters(), ["x", "y", "z"])
-    assert root == Node(0, b"a", -1, 0, 0, 0.0, None, None, "root", (), {}, 1, b"b", 0.5)
-    evidence = {"weights": (0.6, 0.8), "residual": (0.9,)}
-    assert child == Node(1, b"b", 0, 1, 2, -0.7, 0.3, 0.4, "y", ("x", "z"), evidence, 3, b"d", 1e9)
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
