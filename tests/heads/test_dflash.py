@@ -33,7 +33,7 @@ CLOSE = {"atol": 1e-4, "rtol": 1e-4}
 
 def golden_head(tmp_path, **values):
     """The head of the published figures, read as z-lab's files are."""
-    folder = write_folder(tmp_path / "head", load_file(DATA / "dflash_0_weights.safetensors"), CASE | values)
+    folder = write_folder(tmp_path, load_file(DATA / "dflash_0_weights.safetensors"), CASE | values)
     target = load_file(DATA / "dflash_0_target.safetensors")
     return load_head(folder).bind(target["model.embed_tokens.weight"], target["lm_head.weight"])
 
@@ -205,12 +205,8 @@ def test_sliding_layers_of_zlab_s_files_are_causal_unless_their_config_says_othe
     del sliding["is_causal"]
     for number, (values, causal) in enumerate({"": (1,), "is_causal": (0, 1)}.items()):
         given = sliding | ({values: True} if values else {})
-        config = golden_config(tmp_path / str(number), **given)
+        config = golden_head(tmp_path / str(number), **given).config
         assert (config.sliding_layers, config.causal_layers, config.sliding_window) == ((1,), causal, WINDOW)
-
-
-def golden_config(folder, **values):
-    return load_head(write_folder(folder, load_file(DATA / "dflash_0_weights.safetensors"), CASE | values)).config
 
 
 def test_block_size_in_dflash_config_and_the_published_default_of_layers_are_read(tmp_path):
@@ -234,7 +230,7 @@ def test_block_size_in_dflash_config_and_the_published_default_of_layers_are_rea
 )
 def test_what_a_config_asks_for_and_nobody_runs_is_refused(values, words, tmp_path):
     with pytest.raises(ValueError, match=words):
-        golden_config(tmp_path, **values)
+        golden_head(tmp_path, **values)
 
 
 def test_a_head_comes_back_in_our_own_form_and_names_layers_that_the_target_lacks(tmp_path):

@@ -53,10 +53,6 @@ def test_the_cache_after_every_commit_equals_a_fresh_prefill(sampling, numerics)
                 assert max(accepted) > 1
 
 
-def in_one_tensor(cache) -> list[bool]:
-    return [not layer.by_itself for layer in cache.layers]
-
-
 @pytest.mark.parametrize(
     ("base", "kept"), [(5, [0, 1, 2]), (5, [0, 2, 4]), (5, [0, 6]), (5, [0, 1, 3, 4]), (5, []), (0, [3])]
 )
@@ -77,7 +73,7 @@ def test_kept_rows_move_into_place_in_one_tensor_and_apart(shapes, shared, base,
         states = [torch.randn((1, heads, 12, width), device=DEVICE) for width in (key_width, value_width)]
         cache.update(*states, layer)
         written.append(states)
-    assert in_one_tensor(cache) == shared
+    assert [not layer.by_itself for layer in cache.layers] == shared
     cache.keep(base, kept)
     rows = [*range(base), *(base + row for row in kept)]
     assert cache.length == len(rows)

@@ -25,6 +25,7 @@ from tests.support import (
     assert_drafting_took_part,
     byte_tokenizer,
     prompt_ids,
+    reference_answer,
     tiny_head,
     tiny_model,
     tiny_target,
@@ -138,7 +139,7 @@ TREE = TreeConfig(width=3, depth=4, nodes=10)
 CHAIN = TreeConfig(width=1, depth=4, nodes=5)
 
 
-def family_model(name):
+def family_model(name, **further):
     """A random model of a family, with the attention that defines it, biases that count and wide logits."""
     model_type, values = ALL[name]
     common = OLDER if model_type in _SIZED_OTHERWISE else SMALL
@@ -147,7 +148,7 @@ def family_model(name):
     if model_type == "falcon":
         common = {key: value for key, value in SMALL.items() if key != "num_key_value_heads"}
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **(common | values))
+    config = AutoConfig.for_model(model_type, **(common | values | further))
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
     for parameter_name, parameter in model.named_parameters():
         if parameter_name.endswith(("bias", "sinks")):
@@ -185,7 +186,7 @@ def test_a_family_gives_the_stock_models_logits_and_text(name):
     head, script, drafted = HeadDrafter(family_head(target)), ScriptedDrafter(model, 0.3), []
     tree = CHAIN if target.chains_only else TREE
     for sampling in (SamplingParams(max_new_tokens=8), SamplingParams(1.0, top_p=0.9, seed=1, max_new_tokens=8)):
-        expected = stock_answer(script, sampling, target.stop_ids)
+        expected = reference_answer(model, prompt_ids("Tell me."), sampling, target.stop_ids)
         for drafter, own_tree in ((None, None), (head, TREE), (script, tree)):
             method = PLAIN if drafter is None else DEFAULT
             trace = drafting_with(target, drafter).run("Tell me.", sampling, method=method.name, tree=own_tree)
@@ -193,7 +194,8 @@ def test_a_family_gives_the_stock_models_logits_and_text(name):
             drafted += trace.steps if drafter is script else []
             assert any(len(step.nodes) > 1 for step in trace.steps) == (drafter is not None)
             if target.chains_only:
-                assert all(are_a_chain(step.nodes) for step in trace.steps)
+                parents = [[node.parent for node in step.nodes] for step in trace.steps]
+                assert all(chain == list(range(-1, len(chain) - 1)) for chain in parents)
     assert_drafting_took_part(drafted)
 
 
@@ -215,18 +217,6 @@ def test_greedy_text_under_every_setting_is_what_transformers_generate_writes(na
 def drafting_with(target: TargetModel, drafter: Drafter | None) -> JakiroGenerator:
     """A generator whose default method drafts with this."""
     return JakiroGenerator(Resources(target), {} if drafter is None else {DEFAULT.name: drafter})
-
-
-def are_a_chain(nodes) -> bool:
-    return [node.parent for node in nodes] == list(range(-1, len(nodes) - 1))
-
-
-def stock_answer(script, sampling, stop_ids):
-    """The outside reference; the script computes each of its choices once, and is asked for the same ones later."""
-    ids, answer = prompt_ids("Tell me."), []
-    while len(answer) < sampling.max_new_tokens and not stop_ids.intersection(answer[-1:]):
-        answer.append(script.choice(ids + answer, sampling))
-    return answer
 
 
 def assert_logits_are_the_stock_models(model, target):
@@ -271,22 +261,18 @@ RECURRENT = {
 }
 
 
-@pytest.mark.parametrize("model_type", RECURRENT)
-def test_recurrent_and_hybrid_families_are_refused_by_name_before_their_weights_are_read(model_type):
-    config = AutoConfig.for_model(model_type, **RECURRENT[model_type])
-    with pytest.raises(ValueError, match=rf"^{model_type} has layers of the kind .* cannot be rolled back"):
+REFUSED = {
+    **{name: f"^{name} has layers of the kind .* cannot be rolled back" for name in RECURRENT},
+    **dict.fromkeys(["t5", "bart", "t5gemma"], "is an encoder-decoder model; Jakiro needs a decoder-only"),
+    "llama4_text": "llama4_text attends within fixed chunks",
+}
+
+
+@pytest.mark.parametrize("model_type", REFUSED)
+def test_families_that_cannot_work_are_refused_by_name_before_their_weights_are_read(model_type):
+    config = AutoConfig.for_model(model_type, **RECURRENT.get(model_type, {}))
+    with pytest.raises(ValueError, match=REFUSED[model_type]):
         refuse_what_cannot_work(config)
-
-
-@pytest.mark.parametrize("model_type", ["t5", "bart", "t5gemma"])
-def test_encoder_decoder_families_are_refused_by_name(model_type):
-    with pytest.raises(ValueError, match=r"is an encoder-decoder model; Jakiro needs a decoder-only"):
-        refuse_what_cannot_work(AutoConfig.for_model(model_type))
-
-
-def test_attention_in_fixed_chunks_is_refused_by_name():
-    with pytest.raises(ValueError, match="llama4_text attends within fixed chunks"):
-        refuse_what_cannot_work(AutoConfig.for_model("llama4_text"))
 
 
 def test_a_model_whose_tree_passes_give_other_logits_is_refused(monkeypatch):
@@ -308,12 +294,7 @@ def test_a_model_whose_tree_passes_give_other_logits_is_refused(monkeypatch):
 def test_nothing_is_read_past_the_last_position():
     """A table of positions ends there, and dynamic rotary factors would change for the whole pass."""
     for name, field in (("GPT-2", "n_positions"), ("Llama, dynamic NTK", "max_position_embeddings")):
-        model_type, values = FAMILIES[name]
-        ids = prompt_ids("Tell me.")
-        common = OLDER if model_type == "gpt2" else SMALL
-        torch.manual_seed(0)
-        config = AutoConfig.for_model(model_type, **(common | values | {field: len(ids) + 9}))
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
+        model = family_model(name, **{field: len(prompt_ids("Tell me.")) + 9})
         generator = drafting_with(TargetModel(copy.deepcopy(model), byte_tokenizer()), ScriptedDrafter(model, 0.0))
         sampling = SamplingParams(max_new_tokens=32)
         traces = [generator.run("Tell me.", sampling, method=m, tree=TREE) for m in ("autoregressive", "jakiro")]

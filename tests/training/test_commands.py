@@ -99,12 +99,16 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
     assert drafted.token_ids == plain.token_ids
 
 
-def test_training_goes_on_from_a_head_of_the_same_shape_with_its_width_and_vocabulary(
-    first, target_folder, corpus_folder, tmp_path
-):
-    arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN[:4], *TRAIN[6:8]]
-    folders = ("--work", tmp_path / "own", "--features", first / "work" / "features")
-    result = invoke(*arguments, *folders, "--init", first / "head", "--learning-rate", 1e-9)
+@pytest.fixture
+def train(target_folder, corpus_folder, tmp_path):
+    """The result of a training that writes `head` and `work` in the test's folder."""
+    folders = ("--target", target_folder, "--out", tmp_path / "head", "--work", tmp_path / "work")
+    return lambda *options, corpus=corpus_folder: invoke("train", corpus, *folders, *options)
+
+
+def test_training_goes_on_from_a_head_of_the_same_shape_with_its_width_and_vocabulary(first, train, tmp_path):
+    given = ("--features", first / "work" / "features", "--init", first / "head", "--learning-rate", 1e-9)
+    result = train(*TRAIN[:4], *TRAIN[6:8], *given)
     assert result.exit_code == 0, result.exception
     head, start = load_head(tmp_path / "head"), load_head(first / "head")
     assert head.config.expert_intermediate_size == 16 and torch.equal(head.draft_token_ids, start.draft_token_ids)
@@ -125,13 +129,12 @@ def test_training_goes_on_from_a_head_of_the_same_shape_with_its_width_and_vocab
     ],
 )
 def test_a_head_of_another_shape_is_refused_before_anything_is_computed(
-    options, sentence, first, target_folder, corpus_folder, tmp_path, monkeypatch
+    options, sentence, first, train, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(loading.weights, "load_target", None)
-    folders = ("--target", target_folder, "--out", tmp_path / "head", "--work", tmp_path / "own")
-    result = invoke("train", corpus_folder, *folders, *TRAIN[:4], *TRAIN[6:8], "--init", first / "head", *options)
+    result = train(*TRAIN[:4], *TRAIN[6:8], "--init", first / "head", *options)
     assert isinstance(result.exception, ValueError) and re.search(sentence, str(result.exception))
-    assert not (tmp_path / "own").exists()
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(
@@ -206,7 +209,7 @@ def test_a_corpus_is_written_with_the_template_s_arguments(target_folder, tmp_pa
     assert write("--template-arguments", told).exit_code == 0
 
 
-def test_training_does_not_keep_the_target(target_folder, corpus_folder, tmp_path, monkeypatch):
+def test_training_does_not_keep_the_target(train, monkeypatch):
     """It would stay on the GPU."""
     seen, read = {}, loading.weights.load_target
 
@@ -225,9 +228,7 @@ def test_training_does_not_keep_the_target(target_folder, corpus_folder, tmp_pat
     monkeypatch.setattr(train_module, "target_dtype", lambda device: torch.bfloat16)
     monkeypatch.setattr(loading.weights, "load_target", load_target)
     monkeypatch.setattr(train_module, "Trainer", trainer)
-    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work")
-    result = invoke("train", corpus_folder, "--target", target_folder, *folders, *TRAIN)
-    assert "far enough" in str(result.exception)
+    assert "far enough" in str(train(*TRAIN).exception)
     assert not seen["kept"] and seen["dtype"] == torch.bfloat16 and seen["tables"] == {torch.float32}
 
 
@@ -247,10 +248,9 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(
     assert "“cuda” was asked for, but no GPU is visible here" in str(result.exception)
 
 
-def test_held_out_texts_on_which_nothing_can_be_judged_are_refused_before_training(target_folder, tmp_path):
+def test_held_out_texts_on_which_nothing_can_be_judged_are_refused_before_training(train, tmp_path):
     write_part(tmp_path / "part-00000.jsonl.gz", [Row([5, 6, 7 + n], "prompts", 0.0, 1, 1) for n in range(9)])
-    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
-    result = invoke("train", tmp_path, *folders, *TRAIN)
+    result = train(*TRAIN, corpus=tmp_path)
     assert "The first 4 held-out texts are too short to evaluate a head" in str(result.exception)
 
 
@@ -276,9 +276,8 @@ def test_a_damaged_answer_is_written_again(tmp_path):
         (("--max-steps", 3, "--resume", "--validation-rows", 4), "Nothing to resume"),
     ],
 )
-def test_bad_options_are_one_sentence(target_folder, corpus_folder, tmp_path, arguments, sentence):
-    fixed = ("train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", "--work", tmp_path / "work")
-    result = invoke(*fixed, *arguments)
+def test_bad_options_are_one_sentence(train, arguments, sentence):
+    result = train(*arguments)
     assert result.exit_code != 0
     assert sentence in str(result.exception)
 

@@ -160,14 +160,9 @@ def test_a_sampled_vocabulary_keeps_normalisers_unbiased():
     assert float(torch.stack(sums).mean()) == pytest.approx(float((rows @ feature).exp().sum()), rel=0.05)
 
 
-def rows_with_a_large_direction(count):
-    rows = torch.randn(count, 12, generator=torch.Generator().manual_seed(0))
-    rows[:, 3] = 40 * rows[:, 3] + 100
-    return rows
-
-
 def test_whitened_rows_have_nearly_the_unit_matrix_as_second_moment():
-    rows = rows_with_a_large_direction(20000)
+    rows = torch.randn(20000, 12, generator=torch.Generator().manual_seed(0))
+    rows[:, 3] = 40 * rows[:, 3] + 100
     white = rows @ whitening_matrix(rows, damping=1e-4)
     torch.testing.assert_close(white.T @ white / len(white), torch.eye(12), atol=5e-3, rtol=0)
 

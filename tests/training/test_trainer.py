@@ -11,7 +11,7 @@ from jakiro.heads.checkpoint import load_head
 from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
 from jakiro.training.trainer import STATE_NAME, Trainer
-from tests.training.resuming import Killed, assert_resumed_equals_whole
+from tests.training.resuming import assert_equal_heads, assert_resumed_equals_whole, run_until_killed
 from tests.training.tiny import HIDDEN, features_of, start, tiny_cache, tiny_head, tiny_sequences, tiny_target
 
 OPTIONS = {
@@ -124,8 +124,7 @@ def test_a_process_that_signal_nine_ends_leaves_a_state_that_ends_with_the_same_
     assert resumed.step == 5
     for run in (whole, resumed):
         run.run()
-    for name, tensor in whole.head.state_dict().items():
-        assert torch.equal(tensor, resumed.head.state_dict()[name]), name
+    assert_equal_heads(whole, resumed)
 
 
 def test_training_lowers_the_gap_to_the_target(tmp_path):
@@ -159,17 +158,7 @@ def test_a_budget_of_processor_time_stands_still_with_the_process(tmp_path, monk
     whole = trainer(tmp_path / "whole", options, clock=None)
     whole.run()
     assert (whole.step, whole.elapsed) == (15, 30.0)
-
-    broken = trainer(tmp_path / "broken", options, clock=None)
-
-    def saves_and_dies(parts):
-        if broken.step == 6:
-            broken.save()
-            raise Killed
-
-    broken._report_step = saves_and_dies
-    with pytest.raises(Killed):
-        broken.run()
+    run_until_killed(trainer(tmp_path / "broken", options, clock=None), 6, 6)
     looks = iter(range(1000))
     again = trainer(tmp_path / "broken", options, clock=None)
     again.resume()
@@ -227,16 +216,12 @@ def test_what_is_learned_and_counted_is_not_held_out(tmp_path):
 def test_bfloat16_learns_like_float32(tmp_path, fusion):
     losses = {}
     for precision in ("float32", "bfloat16"):
-        target = tiny_target()
-        cache = tiny_cache(tmp_path / "features", target)
-        head = tiny_head(target, fusion, draft_vocab=30)
-        start(head, cache)
         options = TrainingOptions(max_steps=12, precision=precision, **OPTIONS)
-        subject = Trainer(head, cache, options, tmp_path / precision)
+        subject = trainer(tmp_path / precision, options, fusion=fusion)
         losses[precision] = []
         subject._report_step = lambda parts, precision=precision: losses[precision].append(parts["loss"])
         subject.run()
-        assert all(parameter.dtype == torch.float32 for parameter in head.parameters())
+        assert all(parameter.dtype == torch.float32 for parameter in subject.head.parameters())
     assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.03)
     assert losses["bfloat16"] != losses["float32"]
 

@@ -1,5 +1,6 @@
 """Chat templates: what they are told, what they leave out, and those of published models."""
 
+import copy
 import json
 
 import pytest
@@ -11,7 +12,7 @@ from jakiro.trace import Trace
 from jakiro.zoo.table import ENTRIES, chat_template_of
 from jakiro.zoo.templates import TEMPLATES
 from jakiro.zoo.weights import load_tokenizer
-from tests.support import byte_tokenizer, tiny_model
+from tests.support import byte_tokenizer, save_target
 
 LAST_ONLY = "{{ messages[-1].content }}{% if thinking %}<think>{% endif %}"
 
@@ -21,9 +22,7 @@ def loaded(tmp_path):
     """Loads a tiny target with this template."""
 
     def load(template: str, **options) -> JakiroGenerator:
-        tokenizer = byte_tokenizer()
-        tiny_model().save_pretrained(tmp_path)
-        tokenizer.save_pretrained(tmp_path)
+        save_target(tmp_path)
         (tmp_path / "chat_template.jinja").write_text(template, encoding="utf-8")
         return JakiroGenerator.from_pretrained(str(tmp_path), "none", device="cpu", dtype="float32", **options)
 
@@ -36,7 +35,7 @@ def test_what_a_template_leaves_out_is_a_notice(loaded):
     assert not any("leaves out" in each for each in loaded(byte_tokenizer().chat_template).status["notices"])
 
 
-def test_a_template_that_drops_the_question_is_refused_before_weights_are_read(loaded, tmp_path):
+def test_a_template_that_drops_the_question_is_refused_before_weights_are_read(loaded):
     with pytest.raises(ValueError, match="does not write the question that it is given"):
         loaded("{{ messages[0].role }}")
 
@@ -78,19 +77,6 @@ VICUNA = (
 BOS, EOS = "<|endoftext|>", "<|im_end|>"
 
 
-@pytest.fixture
-def written():
-    """A conversation as text, special tokens named."""
-    import copy
-
-    def write(template: str, messages: list[dict]) -> str:
-        tokenizer = copy.deepcopy(byte_tokenizer())
-        tokenizer.chat_template = TEMPLATES[template]
-        return tokenizer.decode(encode_messages(tokenizer, messages), clean_up_tokenization_spaces=False)
-
-    return write
-
-
 @pytest.mark.parametrize(
     ("template", "messages", "text"),
     [
@@ -106,8 +92,10 @@ def written():
         ),
     ],
 )
-def test_a_conversation_is_written_as_published(written, template, messages, text):
-    assert written(template, messages) == text
+def test_a_conversation_is_written_as_published(template, messages, text):
+    tokenizer = copy.deepcopy(byte_tokenizer())
+    tokenizer.chat_template = TEMPLATES[template]
+    assert tokenizer.decode(encode_messages(tokenizer, messages), clean_up_tokenization_spaces=False) == text
 
 
 @pytest.mark.parametrize("name", [name for name in ENTRIES if name.startswith(("vicuna", "llama2"))])

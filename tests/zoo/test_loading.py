@@ -1,27 +1,18 @@
 """How a pair is loaded: dtypes, numerics, hashes, and where there is room for it."""
 
-import copy
 import threading
 from dataclasses import replace
 
 import pytest
 import torch
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
 from jakiro.target.model import TargetModel
 from jakiro.zoo import hashes, loading, placement, weights
 from jakiro.zoo.loading import LoadOptions, load_parts
-from tests.support import (
-    DEVICE,
-    byte_tokenizer,
-    save_pair,
-    save_target,
-    tiny_head,
-    tiny_model,
-    tiny_target,
-)
+from tests.support import DEVICE, byte_tokenizer, save_pair, save_target, tiny_head, tiny_model, tiny_target
 
 
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU runs all passes with the same number of rows")
@@ -84,16 +75,11 @@ def test_large_weights_are_hashed_while_the_model_is_ready_already(own_cache, tm
     assert any("was trained for weights ffffffffffff" in each for each in generator.status["notices"])
 
 
-TREE = TreeConfig(width=3, depth=4, nodes=10)
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Folders of a tiny four-layer target and of a head for it."""
-    folder = tmp_path_factory.mktemp("pair")
-    model = tiny_model(layers=4)
-    save_head(tiny_head(TargetModel(copy.deepcopy(model), byte_tokenizer())), folder / "head")
-    save_target(folder / "target", model)
+    """A tiny four-layer target and its folder."""
+    folder, model = tmp_path_factory.mktemp("target"), tiny_model(layers=4)
+    save_target(folder, model)
     return model, folder
 
 
@@ -101,7 +87,7 @@ def test_a_model_too_large_for_its_device_is_refused_with_both_numbers(saved, ow
     monkeypatch.setattr(placement, "free_memory", lambda device: 500_000)
     monkeypatch.setattr(weights, "load_model", lambda *a, **k: pytest.fail("weights were read"))
     with pytest.raises(ValueError, match=r"needs about 2\.\d MB in float32 .* cpu has 0\.5 MB free; choose a smaller"):
-        load_parts(LoadOptions(str(saved[1] / "target"), "none", "cpu", "float32"))
+        load_parts(LoadOptions(str(saved[1]), "none", "cpu", "float32"))
 
 
 @pytest.mark.parametrize(("held", "fits_alone"), [(0, False), (10**7, True)])
@@ -132,4 +118,4 @@ def test_bits_need_bitsandbytes(saved, dtype, own_cache, monkeypatch):
     monkeypatch.setattr(placement.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr("jakiro.zoo.loading.native_works", lambda: False)
     with pytest.raises(ValueError, match=rf"Loading in {dtype[0]} bits needs the package bitsandbytes, which is not"):
-        load_parts(LoadOptions(str(saved[1] / "target"), "none", "cpu", dtype))
+        load_parts(LoadOptions(str(saved[1]), "none", "cpu", dtype))
