@@ -147,14 +147,6 @@ def test_a_short_prefix_gives_the_full_sort_s_choice_or_says_that_it_is_too_shor
     assert torch.equal(short.margins[several], full.margins[several])
 
 
-def test_a_flat_row_makes_a_short_prefix_too_short_and_a_peaked_row_does_not():
-    sampling = SamplingParams(temperature=1.0, top_p=0.9)
-    logits = torch.zeros((2, 60), device=DEVICE)
-    logits[1, 7] = 20.0
-    warped = warp(logits, sampling, 16)
-    assert warped.needs_full_sort.tolist() == [True, False]
-
-
 class Silence(KeyedNoise):
     """Noise that is the same everywhere, so that ties stay ties."""
 
@@ -232,12 +224,6 @@ def test_the_last_of_the_top_k_is_settled_by_one_token_more():
 def test_min_p_is_a_share_of_what_the_best_has_at_this_temperature(min_p, temperature, kept):
     logits = on_device([[0.5, 0.3, 0.15, 0.05]]).log()
     assert warp(logits, SamplingParams(temperature, min_p=min_p), 4).logits.isfinite().sum() == kept
-
-
-def test_top_p_is_a_share_of_what_top_k_leaves():
-    logits = on_device([[0.4, 0.3, 0.2, 0.1]]).log()
-    assert warp(logits, SamplingParams(1.0, top_p=0.5, top_k=2), 4).logits.isfinite().sum() == 1
-    assert warp(logits, SamplingParams(1.0, top_p=0.5), 4).logits.isfinite().sum() == 2
 
 
 def test_a_row_takes_the_noise_of_its_level():

@@ -8,7 +8,7 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from jakiro.heads.checkpoint import head_sha256, load_head
 from jakiro.starting import FETCH, Cancelled, reporting_to
@@ -46,28 +46,20 @@ def test_config_comes_first_then_weights_of_its_commit(hub):
     assert asked == [(name, "config.json", None), (name, "pytorch_model.bin", "c0ffee")]
 
 
-def sharded(folder, index_name, ending, save):
-    """Writes a head in two shards beside its config; returns its folder in one file."""
-    whole = write_folder(folder.parent / "whole", official_tensors("jakiro"), official_config(), "model.safetensors")
-    tensors = load_file(whole / "model.safetensors")
-    names = sorted(tensors)
-    shards = {f"a{ending}": names[::2], f"b{ending}": names[1::2]}
-    folder.mkdir()
-    for shard, held in shards.items():
-        save({name: tensors[name] for name in held}, folder / shard)
-    index = {"weight_map": {name: shard for shard, held in shards.items() for name in held}}
-    (folder / index_name).write_text(json.dumps(index))
-    (folder / "config.json").write_text((whole / "config.json").read_text())
-    return whole
-
-
 @pytest.mark.parametrize(
     ("index_name", "ending", "save"),
     [("model.safetensors.index.json", ".safetensors", save_file), ("pytorch_model.bin.index.json", ".bin", torch.save)],
 )
 def test_a_head_in_shards_is_fetched_whole_and_is_the_same_head(hub, index_name, ending, save):
-    folder, asked = hub
-    whole = sharded(folder, index_name, ending, save)
+    (folder, asked), tensors = hub, official_tensors("jakiro")
+    whole = write_folder(folder.parent / "whole", tensors, official_config())
+    names = sorted(tensors)
+    folder.mkdir()
+    for shard, held in {f"a{ending}": names[::2], f"b{ending}": names[1::2]}.items():
+        save({name: tensors[name] for name in held}, folder / shard)
+    shards = {name: f"{'ab'[number % 2]}{ending}" for number, name in enumerate(names)}
+    (folder / index_name).write_text(json.dumps({"weight_map": shards}))
+    shutil.copy(whole / "config.json", folder)
     pair = zoo.resolve("vicuna-7b-v1.3", "somebody/head")
     assert [file for _, file, _ in asked[-3:]] == [index_name, f"a{ending}", f"b{ending}"]
     came, expected = (load_head(each).state_dict() for each in (pair.head_path, whole))
