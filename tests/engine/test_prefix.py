@@ -276,16 +276,12 @@ def test_whoever_reads_or_changes_what_is_kept_waits_for_who_changes_it(asked_fo
     assert not other.is_alive()
 
 
-def test_who_left_stays_forgotten_when_another_leaves():
-    store = PrefixStore()
-    prefixes = store.of("ada")
-    store.drop("ada")
-    store.drop("bob")
-    assert not added(prefixes, [1, 2, 3]) and len(store) == 0
-
-
-def test_what_fills_the_store_to_the_byte_stays_and_the_oldest_goes_for_more():
+def test_what_fills_the_store_to_the_byte_stays_the_oldest_goes_for_more_and_who_left_stays_forgotten():
     store = PrefixStore(max_bytes=2 * 24)
+    left = store.of("zoe")
+    for owner in ("zoe", "nobody"):
+        store.drop(owner)
+    assert not added(left, [1, 2, 3]) and len(store) == 0
     for owner in ("ada", "bob", "eve"):
         added(store.of(owner), [1, 2, 3])
         assert store.num_bytes <= 48
