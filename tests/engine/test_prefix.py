@@ -48,6 +48,22 @@ def fresh_rows(generator, token_ids) -> torch.Tensor:
     return torch.cat([part for layer in cache.layers for part in (layer.keys, layer.values)])
 
 
+def assert_same_with_and_without(generator, prefixes, messages, sampling, method, steps=None) -> Trace:
+    """Ids with what was read before are those without, and the cache afterwards is a fresh one's to the last bit."""
+    expected = generator.run(messages, sampling, method, TREE)
+    stream = generator.stream(messages, sampling, method, TREE, prefixes=prefixes)
+    while not stream.finished and (steps is None or len(stream.trace.steps) < steps):
+        next(stream)
+    stream.close()
+    assert stream.trace.token_ids == expected.token_ids[: len(stream.trace.token_ids)]
+    assert steps is not None or stream.trace.end_reason == expected.end_reason
+    known = stream._prefix.token_ids[:-1]
+    if generator.max_reusable_tokens:
+        assert torch.equal(rows_of(stream), fresh_rows(generator, known))
+    assert Trace.from_json(stream.trace.to_json()) == stream.trace
+    return stream.trace
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 7, 16, 41])
 def test_rows_do_not_depend_on_how_a_prompt_is_cut_into_passes(generator, chunk):
     target = generator.target
@@ -78,10 +94,7 @@ def test_of_a_text_longer_than_the_room_the_beginning_is_taken_over(monkeypatch,
 
 
 def test_whatever_is_asked_next_the_answer_is_the_same(generator):
-    """Edits, other seeds, temperatures and methods, Stop in between, shorter and identical prompts.
-
-    Ids with what was read before are those without, and the cache afterwards is a fresh one's to the last bit.
-    """
+    """Edits, other seeds, temperatures and methods, Stop in between, shorter and identical prompts."""
     prefixes = PrefixStore().of()
     chat = asked("Tell me of the cat.", "It sat on the mat.", "And then it slept?")
     greedy, warm = SAMPLINGS
@@ -98,17 +111,7 @@ def test_whatever_is_asked_next_the_answer_is_the_same(generator):
         ([*chat[:2], {"role": "user", "content": "And"}], warm, "jakiro+prompt_lookup", 3),
         (asked("x"), greedy, "prompt_lookup", None),
     ]:
-        expected = generator.run(messages, sampling, method, TREE)
-        stream = generator.stream(messages, sampling, method, TREE, prefixes=prefixes)
-        trace, header = stream.trace, stream.trace.header
-        while not stream.finished and (steps is None or len(trace.steps) < steps):
-            next(stream)
-        stream.close()
-        assert trace.token_ids == expected.token_ids[: len(trace.token_ids)]
-        assert steps is not None or trace.end_reason == expected.end_reason
-        if generator.max_reusable_tokens:
-            assert torch.equal(rows_of(stream), fresh_rows(generator, stream._prefix.token_ids[:-1]))
-        assert Trace.from_json(trace.to_json()) == trace
+        header = assert_same_with_and_without(generator, prefixes, messages, sampling, method, steps).header
         assert header.num_reused_tokens < header.num_prompt_tokens
         shared.append(header.num_prompt_tokens - header.num_reused_tokens)
     if generator.max_reusable_tokens:
