@@ -17,6 +17,8 @@ COPY --chown=jakiro app.py README.md LICENSE ./
 COPY --chown=jakiro app ./app
 COPY --chown=jakiro jakiro ./jakiro
 COPY --chown=jakiro assets ./assets
+# Published drafters that are offered beside the package's
+COPY --chown=jakiro lab ./lab
 
 USER jakiro
 RUN mkdir -p /home/jakiro/.cache

@@ -53,6 +53,14 @@ def without_compiled_functions(monkeypatch):
 
 
 @pytest.fixture
+def cuda(monkeypatch, without_compiled_functions):
+    """What stands in for CUDA's captures, see `FakeCuda`."""
+    from tests.graphs.fake_graphs import FakeCuda
+
+    return FakeCuda(monkeypatch)
+
+
+@pytest.fixture
 def tags(tmp_path, monkeypatch, without_compiled_functions):
     """A pretended GPU and a tiny pair to load onto it, see `DeviceTags`."""
     from tests.device_tags import with_a_pair

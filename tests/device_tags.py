@@ -10,9 +10,8 @@ import functools
 import gc
 import inspect
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -52,23 +51,13 @@ class DeviceTags(TorchFunctionMode):
         self.reads: Counter[str] = Counter()
         self.pair = ("", "")
 
-    @contextmanager
-    def without_waiting(self) -> Iterator[None]:
+    def without_waiting(self):
         """What makes the host wait for the device is refused while it lasts."""
-        self._waiting = False
-        try:
-            yield
-        finally:
-            self._waiting = True
+        return mock.patch.object(self, "_waiting", False)
 
-    @contextmanager
-    def the_read(self) -> Iterator[None]:
+    def the_read(self):
         """The one place where waiting is meant."""
-        before, self._waiting = self._waiting, True
-        try:
-            yield
-        finally:
-            self._waiting = before
+        return mock.patch.object(self, "_waiting", True)
 
     def is_pinned(self, tensor: Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._pinned
@@ -164,36 +153,18 @@ class DeviceTags(TorchFunctionMode):
 
     @staticmethod
     def _on_cpu(arguments):
-        def replaced(leaf):
-            return torch.device("cpu")
-
-        arguments = tree_map_only(torch.device, replaced, arguments)
+        arguments = tree_map_only(torch.device, lambda _: torch.device("cpu"), arguments)
         return tree_map_only(str, lambda text: "cpu" if text.startswith("cuda") else text, arguments)
-
-
-class Event:
-    """Stands in for `torch.cuda.Event`."""
-
-    def __init__(self, **more) -> None:
-        pass
-
-    def record(self, stream) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-    def elapsed_time(self, other) -> float:
-        return 1.0
 
 
 def pretended(monkeypatch) -> DeviceTags:
     """The mode, with torch.cuda's functions in its place; tables of an earlier mode's device are made anew."""
     for each in gc.get_objects():
-        if type(each) is functools._lru_cache_wrapper and "device" in inspect.signature(each).parameters:
+        ours = isinstance(each, functools._lru_cache_wrapper) and each.__module__.startswith(("jakiro.", "lab."))
+        if ours and "device" in inspect.signature(each).parameters:
             each.cache_clear()
     FakeCuda(monkeypatch)
-    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "Event", mock.Mock(**{"return_value.elapsed_time.return_value": 1.0}))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **more: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA H100 (pretended)")
@@ -203,7 +174,7 @@ def pretended(monkeypatch) -> DeviceTags:
 def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
     """The mode, with a tiny pair in folders (`pair`) that is loaded onto the pretended GPU."""
     monkeypatch.setenv("JAKIRO_CACHE", str(folder / "cache"))
-    mode, to_host = pretended(monkeypatch), Slot._to_host
+    mode = pretended(monkeypatch)
     monkeypatch.setattr(placement, "free_memory", lambda device: 10**11)
     monkeypatch.setattr(loading, "choose_device", lambda device: PRETENDED if device is None else torch.device(device))
     save_pair(folder)
@@ -213,11 +184,7 @@ def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
     def read_onto_device(name, device, dtype, **options):
         return copy.deepcopy(model).to(device), sha256
 
-    def the_read(slot, rows):
-        with mode.the_read():
-            return to_host(slot, rows)
-
     monkeypatch.setattr(weights, "load_model", read_onto_device)
-    monkeypatch.setattr(Slot, "_to_host", the_read)
+    monkeypatch.setattr(Slot, "_to_host", mode.the_read()(Slot._to_host))
     mode.pair = (str(folder / "target"), str(folder / "head"))
     return mode

@@ -7,6 +7,8 @@ recomputed for every token, no cache, transformers' own warpers.
 import copy
 import functools
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -371,17 +373,16 @@ class ScriptedDrafter(Drafter):
 
     def start(self, prompt: Context, sampling: SamplingParams, noise: KeyedNoise) -> "ScriptedSession":
         assert prompt.ids.tolist() == prompt.token_ids
-        return ScriptedSession(self, sampling, prompt.token_ids, [prompt.features.shape[0]])
+        return ScriptedSession(self, sampling, prompt.token_ids)
 
 
 @dataclass
 class ScriptedSession(DraftSession):
-    """`known` are prompt and committed ids, root last; `feature_rows` counts the features handed over."""
+    """`known` are prompt and committed ids, root last."""
 
     drafter: ScriptedDrafter
     sampling: SamplingParams
     known: list[int]
-    feature_rows: list[int] = field(default_factory=list)
     _future: list[int] = field(default_factory=list)
 
     def observe(self, committed: Committed) -> None:
@@ -390,7 +391,6 @@ class ScriptedSession(DraftSession):
             if self._future and self._future.pop(0) != token_id:
                 self._future = []
             self.known.append(token_id)
-        self.feature_rows.append(committed.features.shape[0])
 
     def rewind(self, length: int) -> None:
         self.known, self._future = self.known[:length], []
@@ -463,6 +463,15 @@ def assert_is_a_tree(tree: DraftTree) -> None:
         assert depths[node] == depths[parents[node]] + 1
     assert len({(parent, token) for parent, token in zip(parents, tokens, strict=True)}) == len(tokens)
     assert max(depths) <= tree.max_depth
+
+
+def pytest_apart(folder: Path, *options: str | Path, **variables: str) -> str:
+    """What the tests of a checkout say in a process of its own, one after another; fails where one of them does."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | variables
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
 
 
 class PassRecorder:

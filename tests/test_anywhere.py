@@ -1,13 +1,12 @@
 """Wherever a checkout lies: what reads and writes files is tested once more where paths have a space and an umlaut."""
 
-import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from tests.faults import ROOT
+from tests.support import pytest_apart
 
 
 def copy_to(folder):
@@ -29,13 +28,5 @@ def test_a_checkout_works_where_paths_have_a_space_and_an_umlaut(tmp_path):
     """The checkout, its cache, and the folders that tests are given."""
     folder = tmp_path / "für alle"
     copy_to(folder / "jakiro")
-    values = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    options = ("-q", "-m", "anywhere", "-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", folder / "tests")
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
-        cwd=folder / "jakiro",
-        env=values | {"JAKIRO_CACHE": str(folder / "cache")},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    options = ("-m", "anywhere", "--basetemp", folder / "tests")
+    pytest_apart(folder / "jakiro", *options, JAKIRO_CACHE=str(folder / "cache"))

@@ -8,6 +8,10 @@ import pytest
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 
 OUT_OF_RANGE = {
+    "width": ("Tree width must be 1 to 64", (0, 65, 2.0, True)),
+    "depth": ("Tree depth must be 0 to 16", (-1, 17, 2.0, True)),
+    "nodes": ("Tree nodes must be 1 to 256", (0, 257, 2.0, True)),
+    "policy": ("Tree policy must be one of", ("clever",)),
     "temperature": ("Temperature must be between 0 and 2", (-0.1, 2.5, math.nan, math.inf, True, "1", None)),
     "top_p": ("Top-p must be above 0 and at most 1", (0, 1.01, math.nan, True, "1")),
     "top_k": ("Top-k must be a whole number, 0 or more", (-1, 1.5, True, "5", None)),
@@ -35,9 +39,9 @@ OUT_OF_RANGE = {
         *(("temperature", value, "Temperature must be 0, which is greedy, or at least") for value in (9e-5, 1e-38)),
     ],
 )
-def test_a_sampling_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
+def test_a_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
     with pytest.raises(ValueError) as caught:
-        SamplingParams(**{name: value})
+        (TreeConfig if sentence.startswith("Tree") else SamplingParams)(**{name: value})
     message = str(caught.value)
     came = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
     assert message.startswith(sentence) and message.endswith(f"you gave {came}.") and "\n" not in message
@@ -82,18 +86,3 @@ def test_settings_are_kept_as_plain_values_that_compare_and_hash():
     assert plain["logit_bias"] == [[3, -2.5], [7, 1.0]] and plain["suppress_tokens"] == [4, 9]
     assert plain["grammar"] == {"kind": "choice", "source": ["a", "b"]}
     assert Grammar("json_schema", {"type": "object"}).source == '{"type": "object"}'
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "sentence"),
-    [
-        *(("width", value, "Tree width must be 1 to 64") for value in (0, 65, 2.0, True)),
-        *(("depth", value, "Tree depth must be 0 to 16") for value in (-1, 17, 2.0, True)),
-        *(("nodes", value, "Tree nodes must be 1 to 256") for value in (0, 257, 2.0, True)),
-        ("policy", "clever", "Tree policy must be one of"),
-    ],
-)
-def test_a_tree_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
-    with pytest.raises(ValueError, match=sentence) as caught:
-        TreeConfig(**{name: value})
-    assert str(value) in str(caught.value)

@@ -16,7 +16,7 @@ from jakiro.heads.checkpoint import save_head
 from jakiro.target.families import unapplied
 from jakiro.target.model import TargetModel
 from jakiro.zoo import table as zoo
-from tests.support import TREE, byte_tokenizer, prompt_ids, save_target, tiny_head, tiny_model, tiny_target
+from tests.support import TREE, byte_tokenizer, prompt_ids, save_pair, tiny_head, tiny_model, tiny_target
 
 QUESTION, SAMPLING = "Why?", SamplingParams(max_new_tokens=6)
 
@@ -54,14 +54,6 @@ def test_a_question_that_is_none_or_too_long_is_refused_and_the_next_one_is_answ
     assert generator.run(QUESTION, SAMPLING, method=method, tree=TREE).token_ids == expected
 
 
-@pytest.fixture
-def tiny_folder(tmp_path):
-    """A saved tiny target that the zoo can load by its path."""
-    folder = tmp_path / "target"
-    save_target(folder)
-    return folder
-
-
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
@@ -79,10 +71,9 @@ def test_unknown_names_are_refused_with_the_known_ones(arguments, parts):
     assert_refused(lambda: JakiroGenerator.from_pretrained(**arguments), *parts)
 
 
-def test_a_folder_of_a_target_loads_with_its_head_and_refuses_another_targets(tiny_folder, tmp_path, expected):
-    target = str(tiny_folder)
-    good = tmp_path / "head"
-    save_head(tiny_head(tiny_target()), good)
+def test_a_folder_of_a_target_loads_with_its_head_and_refuses_another_targets(tmp_path, expected):
+    folder = save_pair(tmp_path)
+    target, good = str(folder / "target"), folder / "head"
 
     def load(head):
         return JakiroGenerator.from_pretrained(target, str(head), device="cpu", dtype="float32")
@@ -146,22 +137,18 @@ def test_numbers_too_large_for_float16_are_no_fault_of_the_model():
 
 
 FORKED = """
-import os, signal, torch
+import torch
 from tests.support import TREE, tiny_generator
 from jakiro.config import SamplingParams
 torch.set_num_threads(2)
 generator, sampling = tiny_generator(), SamplingParams(max_new_tokens=8)
 text = generator.run("Fork.", sampling, tree=TREE).token_ids
-child = os.fork()
-if not child:
-    signal.alarm(100)
-    os._exit(int(generator.run("Fork.", sampling, tree=TREE).token_ids != text))
-print(os.waitpid(child, 0)[1])
+alike = lambda: generator.run("Fork.", sampling, tree=TREE).token_ids == text
 """
 
 
 FORKED_WHILE_COMPILING = """
-import os, signal, threading
+import threading
 from jakiro.kernels.compiled import library
 compiling, go_on = threading.Event(), threading.Timer(0.5, lambda: None)
 def slowly():
@@ -172,10 +159,15 @@ def slowly():
 library._found_once = slowly
 library.begin_building()
 compiling.wait()
+alike = lambda: library.library() is None
+"""
+# What each ends with
+IN_A_CHILD = """
+import os, signal
 child = os.fork()
 if not child:
     signal.alarm(100)
-    os._exit(int(library.library() is not None))
+    os._exit(int(not alike()))
 print(os.waitpid(child, 0)[1])
 """
 
@@ -183,7 +175,8 @@ print(os.waitpid(child, 0)[1])
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("code", [FORKED, FORKED_WHILE_COMPILING], ids=["after an answer", "while a thread compiles"])
 def test_a_forked_process_answers_alike(code):
-    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    command = [sys.executable, "-c", code + IN_A_CHILD]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert run.communicate(timeout=600)[0].strip() == "0"
     finally:

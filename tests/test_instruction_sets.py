@@ -4,11 +4,8 @@ What torch, its libraries and the C compiler take from a processor can be held d
 of linear layers, compiled code, numerics and losslessness run here once more for each, in processes of their own.
 """
 
-import os
 import platform
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import pytest
@@ -16,7 +13,7 @@ import pytest
 from jakiro.kernels.compiled import building
 from jakiro.kernels.compiled.library import library, why_not
 from jakiro.system import processor_features
-from tests.support import DEVICE
+from tests.support import DEVICE, pytest_apart
 
 pytestmark = [
     pytest.mark.rare,
@@ -73,7 +70,7 @@ def test_exact_is_exact_with(name, compiled, pytestconfig):
         pytest.skip(f"this processor has no {', '.join(sorted(missing))}")
     if compiled and library() is None:
         pytest.skip(f"no compiled functions: {why_not()}")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")} | {
+    variables = {
         "ATEN_CPU_CAPABILITY": instructions.aten,
         "ONEDNN_MAX_CPU_ISA": instructions.onednn,
         "FBGEMM_ENABLE_INSTRUCTIONS": instructions.fbgemm,
@@ -82,14 +79,7 @@ def test_exact_is_exact_with(name, compiled, pytestconfig):
     if compiled:
         compiler = [*next(building.compilers()), f"-march={instructions.march}"]
         building.built(compiler)
-        environment["CC"] = " ".join(compiler)
+        variables["CC"] = " ".join(compiler)
     found = {path.name: path for path in (pytestconfig.rootpath / "tests").rglob("test_*.py")}
     tests = [f"{found[file]}{rest}" for file, rest in (re.fullmatch(r"(\w+\.py)(.*)", each).groups() for each in TESTS)]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", LEFT_OUT, *tests],
-        cwd=pytestconfig.rootpath,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    pytest_apart(pytestconfig.rootpath, "-k", LEFT_OUT, *tests, **variables)

@@ -14,6 +14,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+import jakiro
+
 ROOT = Path(__file__).resolve().parent.parent
 # Of assets/: what the page alone reads, which runs from a checkout or a Space
 PAGE_ROOMS = {"plots", "traces", "web"}
@@ -57,10 +59,7 @@ def wheel(tmp_path_factory):
 
 def test_one_version_is_named_everywhere(project):
     version = project["project"]["version"]
-    assert (
-        re.search(r'^__version__ = "(.+)"$', (ROOT / "jakiro" / "__init__.py").read_text(encoding="utf-8"), re.M)[1]
-        == version
-    )
+    assert jakiro.__version__ == version
     released = re.search(r"^## \[(\d.+?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert (released[1], released[2]) == (version, citation["date-released"]) and citation["version"] == version
@@ -131,23 +130,19 @@ def test_a_space_and_make_demo_each_get_a_torch_that_they_support(project):
     assert made in bounds and on_a_space in bounds and on_a_space in ZEROGPU_OFFERS
 
 
-def test_everything_is_pinned_exactly():
-    pins = requirements("requirements.txt") | requirements("requirements-dev.txt")
-    assert {operator for operator, _ in pins.values()} == {"=="}
-
-
 def names_of(lines):
     """The distributions that lines of pyproject.toml name."""
     return {re.match(r"[\w-]+", line)[0] for line in lines}
 
 
-def test_requirements_and_project_name_the_same_packages(project):
+def test_everything_is_pinned_exactly_and_named_in_the_project_too(project):
+    pins = requirements("requirements.txt") | requirements("requirements-dev.txt")
+    assert {operator for operator, _ in pins.values()} == {"=="}
     extras = project["project"]["optional-dependencies"]
     needed = names_of([*project["project"]["dependencies"], *extras["page"]])
     assert needed == set(requirements("requirements.txt")) | BROUGHT
     assert set(extras["page"]) <= {f"{name}=={pin[1]}" for name, pin in requirements("requirements.txt").items()}
-    pinned = set(requirements("requirements.txt")) | set(requirements("requirements-dev.txt"))
-    assert names_of([*extras["train"], *extras["serve"]]) <= pinned
+    assert names_of([*extras["train"], *extras["serve"]]) <= pins.keys()
 
 
 def test_every_package_on_disk_is_listed(project):
@@ -176,12 +171,9 @@ def test_tracked_files_stay_small_and_belong_to_no_machine():
     assert all(path.stat().st_size < 16 * 1024 * 1024 for path in paths)
     assert sum(path.stat().st_size for path in paths) <= 60_000_000
     personal = re.compile(r"/(?:home/(?!jakiro)|Users/|root/|work/)\w+")
+    endings, names = {".py", ".md", ".toml", ".txt", ".js", ".css"}, {"Makefile", "Dockerfile", "run"}
     for path in paths:
-        if path.suffix in {".py", ".md", ".toml", ".txt", ".js", ".css"} or path.name in (
-            "Makefile",
-            "Dockerfile",
-            "run",
-        ):
+        if path.suffix in endings or path.name in names:
             assert not personal.search(path.read_text(encoding="utf-8")), path
 
 

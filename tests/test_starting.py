@@ -82,9 +82,17 @@ def test_two_processes_work_one_after_the_other_and_a_killed_one_lets_the_next_g
         pass
 
 
-@pytest.mark.rare
-def test_the_page_is_built_without_the_parts_of_transformers_that_take_seconds():
-    code = "import sys, app.page.build; print(*sorted(sys.modules))"
+@pytest.mark.parametrize(
+    ("module", "slow"),
+    [
+        ("jakiro.cli.main", {"torch", "transformers"}),
+        ("jakiro.trace", {"torch", "transformers"}),
+        pytest.param(
+            "app.page.build", {"transformers.modeling_utils", "torch._dynamo", "sympy"}, marks=pytest.mark.rare
+        ),
+    ],
+)
+def test_what_starts_often_is_imported_without_what_takes_seconds(module, slow):
+    code = f"import sys, {module}; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "jakiro.methods" in modules
-    assert not {"transformers.modeling_utils", "torch._dynamo", "sympy"} & set(modules)
+    assert module in modules and not slow & {*modules}

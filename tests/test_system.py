@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -71,11 +73,8 @@ def test_a_file_that_cannot_be_read_is_not_called_one_that_cannot_be_written(tmp
 
 
 def test_a_user_without_a_home_is_told_to_name_a_cache(monkeypatch):
-    def no_home(*arguments, **options):
-        raise RuntimeError("could not determine the home directory")
-
     monkeypatch.delenv("JAKIRO_CACHE", raising=False)
-    monkeypatch.setattr("platformdirs.user_cache_path", no_home)
+    monkeypatch.setattr("platformdirs.user_cache_path", Mock(side_effect=RuntimeError("could not determine the home")))
     with pytest.raises(OSError, match=r"no home for a cache; name a folder for it in JAKIRO_CACHE\.$"):
         cache_folder()
 
@@ -105,16 +104,13 @@ def test_a_writer_that_was_killed_leaves_nothing_for_ever(tmp_path):
 def test_of_threads_that_write_the_same_file_the_last_one_wins(tmp_path):
     path, both_write = tmp_path / "same.txt", threading.Barrier(2, timeout=600)
 
-    def write(text):
+    def write(letter):
         with atomic_file(path) as unfinished:
-            unfinished.write_text(text)
+            unfinished.write_text(letter * 1000)
             both_write.wait()
 
-    threads = [threading.Thread(target=write, args=(text * 1000,)) for text in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, "ab"))
     assert path.read_text() in ("a" * 1000, "b" * 1000)
     assert [each.name for each in tmp_path.iterdir()] == ["same.txt"]
 

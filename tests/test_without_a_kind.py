@@ -1,12 +1,11 @@
 """A kind of head is one folder: a copy of the package without one of them works, and little else names it."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support import pytest_apart
 
 ROOT = Path(__file__).resolve().parents[1]
 KIND = "medusa"
@@ -54,8 +53,5 @@ def test_the_package_works_without_the_kind(tmp_path):
         path = tmp_path / name
         kept = [line for line in path.read_text(encoding="utf-8").splitlines() if KIND not in line.lower()]
         path.write_text("\n".join(kept) + "\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not rare", *SUBSET]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-1000:]
-    assert KIND not in told.stdout
+    variables = {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    assert KIND not in pytest_apart(tmp_path, "-m", "not rare", *SUBSET, **variables)

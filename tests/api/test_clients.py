@@ -154,17 +154,13 @@ def test_a_stop_text_ends_an_answer_and_is_no_part_of_it(client, trace):
     assert answer.choices[0].message.content == trace.text[: trace.text.index(stop)]
 
 
-def test_content_may_be_parts_and_a_developer_is_the_system(client, address):
-    given = [
-        {"role": "developer", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "text", "text": PROMPT}]},
-    ]
-    same = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": PROMPT}]
-    texts = [
-        client.chat.completions.create(model="tiny", messages=messages, max_tokens=8, temperature=0).choices[0].message
-        for messages in (given, same)
-    ]
-    assert texts[0].content == texts[1].content
+def test_content_may_be_parts_and_a_developer_is_the_system(client):
+    texts = set()
+    for role, content in (("developer", [{"type": "text", "text": PROMPT}]), ("system", PROMPT)):
+        asked = [{"role": role, "content": "Be brief."}, {"role": "user", "content": content}]
+        answer = client.chat.completions.create(model="tiny", messages=asked, max_tokens=8, temperature=0)
+        texts.add(answer.choices[0].message.content)
+    assert len(texts) == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -184,15 +180,14 @@ def test_who_hangs_up_ends_the_answer(generator, stream, monkeypatch):
     assert gated.closed == ["stopped"]
 
 
-def test_the_chat_template_is_told_what_a_request_says(generator, monkeypatch):
+def test_the_chat_template_is_told_what_a_request_says(client, generator, monkeypatch):
     told = []
     stream = type(generator).stream
     monkeypatch.setattr(
         type(generator), "stream", lambda *asked, **options: told.append(options) or stream(*asked, **options)
     )
-    with served(generator) as (address, _):
-        body = ASKED | {"max_tokens": 1, "chat_template_kwargs": {"enable_thinking": False}}
-        assert httpx.post(f"{address}/chat/completions", json=body, timeout=PATIENCE).status_code == 200
+    extra = {"chat_template_kwargs": {"enable_thinking": False}}
+    assert client.chat.completions.create(**ASKED, max_tokens=1, extra_body=extra)
     assert told[0]["template_arguments"] == {"enable_thinking": False}
 
 

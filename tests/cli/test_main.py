@@ -2,9 +2,9 @@
 
 import io
 import logging
-import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -17,6 +17,7 @@ from jakiro.config import Grammar, SamplingParams
 from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from tests.api.served import run_apart
+from tests.app.fake import FakeStream
 from tests.bench.scripted import ScriptedGenerator, trace
 from tests.support import tiny_generator
 
@@ -178,13 +179,6 @@ def test_bad_input_is_one_sentence_before_any_model_is_loaded(arguments, sentenc
     assert err.strip().startswith(sentence) and len(err.strip().splitlines()) == 1
 
 
-def failing(error):
-    def load(*arguments):
-        raise error
-
-    return load
-
-
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
@@ -203,7 +197,7 @@ def failing(error):
 def test_whatever_goes_wrong_is_one_sentence_and_debug_shows_the_traceback(
     error, code, words, debug, capsys, monkeypatch
 ):
-    monkeypatch.setattr(loading, "load", failing(error))
+    monkeypatch.setattr(loading, "load", Mock(side_effect=error))
     for arguments in (("generate", "--prompt", "x", *debug), (*debug, "generate", "--prompt", "x")):
         found, out, err = run(capsys, *arguments)
         *before, sentence = err.strip().splitlines()
@@ -222,30 +216,17 @@ def test_a_terminal_that_lacks_a_character_shows_the_rest_of_the_answer(generato
 
 
 def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_path):
-    stream = generator.stream("hi")
-    steps = iter([next(stream)])
+    next_step = FakeStream.__next__
 
-    class Interrupted:
-        trace = stream.trace
-        close = stream.close
-
-        def __iter__(self):
-            yield from steps
+    def interrupted(stream):
+        if stream.trace.steps:
             raise KeyboardInterrupt
+        return next_step(stream)
 
-    monkeypatch.setattr(generator, "stream", lambda *arguments, **options: Interrupted())
+    monkeypatch.setattr(FakeStream, "__next__", interrupted)
     code, out, err = run(capsys, "generate", "--prompt", "hi", "--trace", str(tmp_path / "t.json"))
     assert (code, out) == (130, "xxxx\n") and "ended: stopped" in err
     assert (tmp_path / "t.json").is_file()
-
-
-def test_the_command_line_starts_without_torch():
-    code = "import sys; import jakiro.cli.main; print('torch' in sys.modules, 'transformers' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-    assert result.stdout.split() == ["False", "False"]
-
-
-COMMANDS = {each.name or each.callback.__name__: each for each in cli.app.registered_commands}
 
 
 def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):

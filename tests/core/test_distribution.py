@@ -180,6 +180,15 @@ def test_whole_answers_follow_the_enumerated_distribution(words, sampling):
     assert any(step.accepted_path for step in steps) and any(not step.accepted_path for step in steps)
 
 
+def test_the_bound_notices_an_answer_without_its_penalties(words):
+    model, generator = words
+    free = SamplingParams(1.2, max_new_tokens=3)
+    answers = [generator.run(PROMPT, with_seed(free, seed, 3), raw=True).token_ids for seed in range(500)]
+    for sampling in PENALISED.values():
+        with pytest.raises(AssertionError):
+            assert_follows(Counter(map(tuple, answers)), enumerated_text(model, sampling, 3))
+
+
 def test_the_bound_notices_a_bonus_drawn_without_warping():
     sampling = SAMPLINGS["top-k and nucleus"]
     probs = {index: p for index, p in enumerate(warped_probs(TABLE, sampling)[START].tolist()) if p > 0}

@@ -251,21 +251,33 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
     assert found == ({False, True} if head.config.contrastive else {False})
 
 
+def assert_ranked(head, tree, parent, feature, weigh):
+    """A node's children are the best of the head's choices after `feature`, weighed and renormalised.
+
+    Returns:
+        The children, and the probability that the head gave each.
+    """
+    log_q = (head.logits(feature) / 0.7).log_softmax(-1)
+    position = torch.tensor([NUM_PROMPT + int(tree.depths[parent]) + 1], device=DEVICE)
+    weighed = weigh(log_q, KeyedNoise(21).at(position, head.draft_token_ids)).log_softmax(-1)
+    own = (tree.parents == parent).nonzero().flatten()
+    best = weighed.topk(len(own))
+    assert tree.token_ids[own].tolist() == head.draft_token_ids[best.indices].tolist()
+    torch.testing.assert_close(tree.scores[own] - tree.scores[parent], best.values, atol=1e-4, rtol=1e-4)
+    return own, log_q[best.indices].exp()
+
+
 def test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch(target):
     head, sampling = tiny_head(target), SamplingParams(0.7, seed=21)
     head.config.calibration.update({"contrastive/3/sampled": 2.0, "contrastive/3/noise": 0.5, "main/3/sampled": 5.0})
     tree = grown(head, TreeConfig(width=3, depth=3, nodes=22), sampling)
     tokens, parents, depths = tree.token_ids.tolist(), tree.parents.tolist(), tree.depths.tolist()
-    noise = KeyedNoise(21).at(torch.tensor([NUM_PROMPT + 3], device=DEVICE), head.draft_token_ids)
     above = sorted({parent for parent, depth in zip(parents, depths, strict=True) if depth == 3})
     assert len(above) == 3
     for parent in above:
         feature = outputs_along(head, [tokens[parents[parent]]], [0])[-1].contrastive[0, -1]
-        log_q = (head.logits(feature) / 0.7).log_softmax(-1)
-        best = (2.0 * log_q + 0.5 * noise).log_softmax(-1).topk(3)
-        own = (tree.parents == parent).nonzero().flatten()
-        assert tree.token_ids[own].tolist() == head.draft_token_ids[best.indices].tolist()
-        torch.testing.assert_close(tree.scores[own] - tree.scores[parent], best.values, atol=1e-4, rtol=1e-4)
+        own, _ = assert_ranked(head, tree, parent, feature, lambda log_q, noise: 2.0 * log_q + 0.5 * noise)
+        assert len(own) == 3
 
 
 @pytest.mark.parametrize("name", ["summed", "summed, reduced vocabulary"])
@@ -273,17 +285,9 @@ def test_calibration_weighs_log_q_and_the_shared_noise_separately(target, name):
     head, sampling = tiny_head(target, **HEADS[name]), SamplingParams(0.7, seed=21)
     head.config.calibration.update({"main/1/sampled": 3.0, "main/1/noise": 0.5, "main/2/sampled": 2.0})
     tree = grown(head, TreeConfig(width=4, depth=2, nodes=21, contrastive=False), sampling)
-    log_q = (head.logits(outputs_along(head, [], [])[0].features[0, -1]) / 0.7).log_softmax(-1)
-    noise = KeyedNoise(21).at(torch.tensor([NUM_PROMPT + 1], device=DEVICE), head.draft_token_ids)
-    best = (3.0 * log_q + 0.5 * noise).log_softmax(-1).topk(4)
-    first = (tree.depths == 1).nonzero().flatten()
-    assert tree.token_ids[first].tolist() == head.draft_token_ids[best.indices].tolist()
-    torch.testing.assert_close(tree.scores[first], best.values, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(tree.draft_probs[first], log_q[best.indices].exp(), atol=1e-5, rtol=1e-3)
-    token = tree.token_ids[first[0]].item()
-    log_q = (head.logits(outputs_along(head, [token], [0])[-1].features[0, -1]) / 0.7).log_softmax(-1)
-    noise = KeyedNoise(21).at(torch.tensor([NUM_PROMPT + 2], device=DEVICE), head.draft_token_ids)
-    own = ((tree.depths == 2) & (tree.parents == first[0])).nonzero().flatten()
-    expected = (2.0 * (log_q + noise)).log_softmax(-1).topk(4)
-    assert tree.token_ids[own].tolist() == head.draft_token_ids[expected.indices].tolist()
-    torch.testing.assert_close(tree.scores[own] - tree.scores[first[0]], expected.values, atol=1e-4, rtol=1e-4)
+    at_root = outputs_along(head, [], [])[0].features[0, -1]
+    first, probs = assert_ranked(head, tree, 0, at_root, lambda log_q, noise: 3.0 * log_q + 0.5 * noise)
+    torch.testing.assert_close(tree.draft_probs[first], probs, atol=1e-5, rtol=1e-3)
+    feature = outputs_along(head, [tree.token_ids[first[0]].item()], [0])[-1].features[0, -1]
+    second, _ = assert_ranked(head, tree, first[0], feature, lambda log_q, noise: 2.0 * (log_q + noise))
+    assert len(first) == len(second) == 4 and tree.scores[0] == 0

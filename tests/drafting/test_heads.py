@@ -39,23 +39,6 @@ def ids_of(count, seed=0):
     return torch.randint(0, 250, (count,), generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
-def started(head, num_prompt=NUM_PROMPT, sampling=SamplingParams()):  # noqa: B008
-    prompt = prompt_of(ids_of(num_prompt + 1), features_of(num_prompt))
-    return HeadDrafter(head).start(prompt, sampling, KeyedNoise(sampling.seed))
-
-
-def assert_same_cache(cache, expected):
-    assert cache.length == expected.length
-    left, right = (each.store.rows[..., : expected.length, :] for each in (cache, expected))
-    torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-4)
-
-
-def assert_same_tree(tree, expected):
-    assert tree.token_ids.tolist() == expected.token_ids.tolist()
-    assert tree.parents.tolist() == expected.parents.tolist()
-    torch.testing.assert_close(tree.scores, expected.scores, atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("head", HEADS)
 def test_the_head_s_cache_equals_a_fresh_one_read_from_the_target_s_true_features(head):
     generator, sampling = tiny_generator(head), SamplingParams(1.0, seed=3, max_new_tokens=40)
@@ -67,11 +50,15 @@ def test_the_head_s_cache_equals_a_fresh_one_read_from_the_target_s_true_feature
         features, _ = generator.target.prefill(ids[:-1], generator.target.new_cache(len(ids)))
         fresh = generator.drafter(DEFAULT).start(prompt_of(ids, features), sampling, KeyedNoise(3))
         fresh.catch_up()
-        assert_same_cache(stream._session.cache, fresh.cache)
+        cache, expected = stream._session.cache, fresh.cache
+        assert cache.length == expected.length
+        rows = cache.store.rows[..., : cache.length, :], expected.store.rows[..., : cache.length, :]
+        torch.testing.assert_close(*rows, atol=1e-4, rtol=1e-4)
 
 
 def test_a_session_that_went_back_proposes_what_it_proposed_then(target):
-    session, ids, features = started(tiny_head(target)), ids_of(6, seed=1), features_of(6, seed=1)
+    prompt, ids, features = prompt_of(ids_of(NUM_PROMPT + 1), features_of(NUM_PROMPT)), ids_of(6, 1), features_of(6, 1)
+    session = HeadDrafter(tiny_head(target)).start(prompt, SamplingParams(), KeyedNoise(0))
     session.observe(committed(ids[:2], features[:2]))
     session.propose(LIMITS)
     session.observe(committed(ids[2:5], features[2:5]))
@@ -80,4 +67,6 @@ def test_a_session_that_went_back_proposes_what_it_proposed_then(target):
     session.propose(LIMITS)
     session.rewind(NUM_PROMPT + 1 + 2)
     session.observe(committed(ids[2:5], features[2:5]))
-    assert_same_tree(session.propose(LIMITS).tree, first)
+    tree = session.propose(LIMITS).tree
+    assert torch.equal(tree.token_ids, first.token_ids) and torch.equal(tree.parents, first.parents)
+    torch.testing.assert_close(tree.scores, first.scores, atol=1e-4, rtol=1e-4)

@@ -3,13 +3,14 @@
 import math
 from dataclasses import replace
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import DraftSession, NoDraftLimits, Proposal, Resources, TreeLimits
+from jakiro.drafting.base import NoDraftLimits, Proposal, Resources, TreeLimits
 from jakiro.drafting.candidates import Candidates, Chain, best_tree
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.merged import ChainSession, MergedDrafter, MergedSession
@@ -60,27 +61,17 @@ class Certain(ChainSession):
         pass
 
 
-class Drafts(DraftSession):
-    """Says that it was asked."""
-
-    def propose(self, limits):
-        return Proposal(DraftTree.root_only(ROOT), "drafted")
-
-    def observe(self, committed):
-        pass
-
-    def rewind(self, length):
-        pass
-
-
 ROOT = torch.tensor([3])
 SIZED = TreeLimits(TreeConfig(depth=2, nodes=6), free=NoDraftLimits(nodes=9, least_chance=0.1, drafted=1.2))
 
 
 def test_copies_go_alone_where_they_promise_as_much_as_a_draft():
+    drafts = Mock()
+    drafts.propose.return_value = Proposal(DraftTree.root_only(ROOT), "drafted")
+
     def note_of(chance, limits):
         chains = Certain(ROOT, chance)
-        return MergedSession(Drafts(), chains, partial(Chain.of, device=ROOT.device)).propose(limits).note
+        return MergedSession(drafts, chains, partial(Chain.of, device=ROOT.device)).propose(limits).note
 
     # 0.6 + 0.36 + 0.22 + 0.13 is more than 1.2, without the tokens of less than 0.1 each; 0.5 + 0.25 + 0.13 is not
     assert note_of(0.6, SIZED) == "Copied from an earlier place: 4 candidates."

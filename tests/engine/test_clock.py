@@ -7,14 +7,12 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Drafter, DraftSession, Proposal, Proposer
 from jakiro.engine import clock, stream
 from jakiro.engine.budget import TreeBudget
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.runner import SlicedRunner
-from jakiro.methods import DEFAULT
-from tests.support import tiny_generator, tree_of
+from tests.support import ScriptedDrafter, ScriptedSession, scripted_generator
 
 COSTS = {
     "start": 5.0,
@@ -47,29 +45,6 @@ class FakeTime:
         return timed
 
 
-class ChainDrafter(Drafter):
-    """Proposes a chain of numbers."""
-
-    proposers = (Proposer("chain", "Chain", "Counts."),)
-
-    def start(self, prompt, sampling, noise):
-        return ChainSession(prompt.token_ids[-1])
-
-
-class ChainSession(DraftSession):
-    def __init__(self, root):
-        self.root = root
-
-    def propose(self, limits):
-        return Proposal(tree_of([self.root, *range(1, limits.tree.depth + 1)], range(-1, limits.tree.depth)))
-
-    def observe(self, kept):
-        self.root = kept.token_ids[-1]
-
-    def rewind(self, length):
-        pass
-
-
 @pytest.fixture
 def time(monkeypatch):
     fake = FakeTime()
@@ -81,18 +56,17 @@ def time(monkeypatch):
 def generator(time, monkeypatch):
     """A generator all of whose parts take known times."""
     for place, name, cost in (
-        (ChainDrafter, "start", "start"),
+        (ScriptedDrafter, "start", "start"),
         (TreeBudget, "choose", "choose"),
-        (ChainSession, "propose", "propose"),
+        (ScriptedSession, "propose", "propose"),
         (SlicedRunner, "score", "score"),
         (SlicedRunner, "verify", "verify"),
-        (ChainSession, "observe", "observe"),
+        (ScriptedSession, "observe", "observe"),
         (stream, "nodes_from", "record"),
         (TreeBudget, "observe", "learn"),
     ):
         monkeypatch.setattr(place, name, time.after(cost, getattr(place, name)))
-    generator = tiny_generator()
-    generator._drafters[DEFAULT.name] = ChainDrafter()
+    generator = scripted_generator()
     generator.profile = DeviceProfile(((1, 50.0), (64, 51.0)), ((1, 0.1), (8, 0.2)))
     return generator
 

@@ -13,26 +13,18 @@ from jakiro.engine.runner import SlicedRunner
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.slot import Slot
 from jakiro.methods import DEFAULT, METHODS, PLAIN
+from tests.engine.test_clock import FakeTime
 from tests.graphs.static import static_generator
 from tests.support import tiny_generator
 
 CHAINS = next(method for method in METHODS.values() if method.aliases and not method.drafts and method is not PLAIN)
 
 
-class Clock:
-    """Time that passes only where something is timed: `cost(length, rows)` milliseconds a pass of the target."""
-
-    def __init__(self, cost) -> None:
-        self.ms, self.cost, self.passes = 0.0, cost, []
-
-    def perf_counter(self) -> float:
-        return self.ms / 1000
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    """Passes over r rows after n tokens take 10 + r + n / 100 ms, drafts of d levels 2 + 3 d."""
-    fake = Clock(lambda length, rows: 10.0 + rows + length / 100)
+    """Passes over r rows after n tokens take `cost(n, r)`, 10 + r + n / 100 ms; drafts of d levels 2 + 3 d."""
+    fake = FakeTime()
+    fake.cost, fake.passes = lambda length, rows: 10.0 + rows + length / 100, []
     score, session = SlicedRunner.score, SlicedRunner.session
 
     def timed_score(self, tree):

@@ -1,18 +1,12 @@
 """No number of a node is one that JSON has not; that each has its own field, tests/core/test_verify.py says."""
 
 import math
+from unittest.mock import Mock
 
 import pytest
 
 from jakiro.core.verify import Outcome
 from jakiro.engine.recorder import nodes_from
-
-
-class Letters:
-    """Token 0 is a, token 1 is b, …"""
-
-    def piece(self, token_id):
-        return b"abcdefgh"[token_id : token_id + 1]
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -25,7 +19,7 @@ def test_no_number_of_a_node_is_one_that_json_has_not(number):
         bonus_token_id=3,
         needs_full_sort=False,
     )
-    _, child = nodes_from(outcome, Letters(), ["x"])
+    _, child = nodes_from(outcome, Mock(), ["x"])
     assert (child.draft_prob, child.target_prob) == (None, None)
     assert child.evidence == {"residual": (0.9,)}
     assert all(map(math.isfinite, (child.score, child.margin)))

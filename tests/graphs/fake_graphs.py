@@ -8,7 +8,7 @@ graph clears the cuBLAS workspace that other graphs of its stream point to.
 import gc
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -131,9 +131,9 @@ class FakeCuda:
         monkeypatch.setattr(torch.cuda, "empty_cache", self._empty_cache)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (self._free_bytes(), TOTAL_BYTES))
         monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
-        monkeypatch.setattr(torch.cuda, "device", self._nothing)
+        monkeypatch.setattr(torch.cuda, "device", nullcontext)
         monkeypatch.setattr(torch.cuda, "stream", self._aside)
-        monkeypatch.setattr(torch.cuda, "CUDAGraph", self._new_graph)
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: FakeGraph(self))
         monkeypatch.setattr(torch.cuda, "graph", self._capture)
         monkeypatch.setattr(GraphedPass, "__call__", self._called(GraphedPass.__call__))
 
@@ -155,19 +155,12 @@ class FakeCuda:
         return TOTAL_BYTES - GRAPH_BYTES * len(self.graphs)
 
     @contextmanager
-    def _nothing(self, device):
-        yield
-
-    @contextmanager
     def _aside(self, stream):
         self.log.append("aside")
         self.stream, before = stream.name, self.stream
         yield
         self.stream = before
         self.log.append("back")
-
-    def _new_graph(self) -> FakeGraph:
-        return FakeGraph(self)
 
     @contextmanager
     def _capture(self, graph, pool, stream, capture_error_mode):

@@ -1,8 +1,8 @@
 """Capturing, rehearsed without a GPU: what is captured, in which order, and that replays alone give the same text."""
 
 import random
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,6 @@ from jakiro.drafting.base import Resources
 from jakiro.engine.costs import measure
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
 from jakiro.methods import DEFAULT, METHODS, PLAIN, WITH_COPIES
-from tests.graphs.fake_graphs import FakeCuda
 from tests.graphs.static import bucketed_target, in_slots, shape_of, static_generator
 from tests.support import REPETITIVE, SAMPLINGS, TREE, tiny_generator
 
@@ -22,11 +21,6 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 CPU = torch.device("cpu")
 # Kinds of passes that every step runs
 STEP = {"write_root", "score_rows", "verify_rows", "commit_rows"}
-
-
-@pytest.fixture
-def cuda(monkeypatch, without_compiled_functions):
-    return FakeCuda(monkeypatch)
 
 
 def test_a_pass_is_warmed_up_aside_then_captured_and_then_only_replayed(cuda):
@@ -113,11 +107,8 @@ def test_two_threads_never_capture_at_once(cuda):
         inside -= 1
 
     passes = [GraphedPass(PassBook(graphs), watched) for _ in range(3)]
-    threads = [threading.Thread(target=each.prepare) for each in passes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(GraphedPass.prepare, passes))
     assert most == 1 and len(cuda.graphs) == 3
 
 

@@ -13,7 +13,7 @@ from jakiro.graphs import pool
 from jakiro.graphs.slot import Slot
 from jakiro.kernels.rotary import AngleTable
 from jakiro.methods import DEFAULT, PLAIN
-from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
+from tests.graphs.fake_graphs import GRAPH_BYTES
 from tests.graphs.static import bucketed_target, shape_of, static_generator, usual_drafters
 from tests.support import TREE, tiny_generator, tiny_head
 
@@ -21,11 +21,6 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 
 SHORT = SamplingParams(max_new_tokens=6)
 SAMPLED = SamplingParams(0.8, seed=3, max_new_tokens=6)
-
-
-@pytest.fixture
-def cuda(monkeypatch, without_compiled_functions):
-    return FakeCuda(monkeypatch)
 
 
 def test_the_page_s_first_answer_captures_nothing_more(cuda):

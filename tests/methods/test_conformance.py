@@ -91,12 +91,7 @@ def known(request):
 
 @pytest.fixture(scope="module")
 def generators(known):
-    return {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3", "dflash")}
-
-
-@pytest.fixture(scope="module")
-def measured(known):
-    """Their costs are given, so that trees size themselves and nothing is timed."""
+    """Their costs are given, so that trees size themselves where they are asked to, and nothing is timed."""
     generators = {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3", "dflash")}
     for generator in generators.values():
         generator.profile = COSTS
@@ -165,8 +160,8 @@ def test_every_setting_leaves_it_plain_decoding_s_text(method, head, rule, tempe
     assert named <= {None, "no_repeat_ngram_size", "suppress_tokens", "grammar"}
 
 
-def test_trees_that_size_themselves_write_it_too(method, head, measured, plain):
-    trace = measured[head].run(QUESTION, SAMPLINGS["nucleus"], method, SIZED)
+def test_trees_that_size_themselves_write_it_too(method, head, generators, plain):
+    trace = generators[head].run(QUESTION, SAMPLINGS["nucleus"], method, SIZED)
     assert trace.token_ids == plain["nucleus"]
     assert all(step.plan.why for step in trace.steps)
 
@@ -224,26 +219,23 @@ def test_chains_only_is_kept_to(method, head, generators, plain, monkeypatch):
         assert [node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1))
 
 
-def test_it_says_what_it_is(subject, known):
+def test_it_says_what_it_is_and_shares_no_name_no_kind_of_head_and_no_network(subject, known):
     assert subject.title and subject.sentence.endswith(".")
     assert subject is PLAIN or subject.proposers
     for name in (subject.name, *subject.aliases):
         assert known.named(name) is subject
     json.dumps(subject.to_dict())
-
-
-def test_an_unknown_name_is_refused_with_all_that_there_are(known):
-    with pytest.raises(ValueError, match=r"Unknown method 'nope'; choose one of autoregressive, "):
-        known.named("nope")
-
-
-def test_no_two_methods_share_a_name_a_kind_of_head_or_a_network(subject, known):
     with pytest.raises(ValueError, match="Two drafting methods are called"):
         known.with_further([subject])
     if subject.trains is not None:
         other = replace(subject, name="another", aliases=())
         with pytest.raises(ValueError, match=f"another and {subject.name} both register draft heads of kind "):
             known.with_further([other])
+
+
+def test_an_unknown_name_is_refused_with_all_that_there_are(known):
+    with pytest.raises(ValueError, match=r"Unknown method 'nope'; choose one of autoregressive, "):
+        known.named("nope")
 
 
 def test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill(subject, known):

@@ -136,15 +136,11 @@ def test_a_program_that_hangs_up_in_the_middle_frees_the_place():
 
 
 def test_a_server_that_ends_tells_its_readers():
-    generator, replies = FakeGenerator(default_answer() * 4, pace=1), []
+    generator = FakeGenerator(default_answer() * 4, pace=1)
     generator.gate.clear()
-    with served(lambda: generator, **OPEN) as (blocks, address):
-        readers = [threading.Thread(target=lambda: replies.append(ask(address, "Why?", 200))) for _ in range(4)]
-        for reader in readers:
-            reader.start()
+    with served(lambda: generator, **OPEN) as (blocks, address), ThreadPoolExecutor(4) as readers:
+        replies = [readers.submit(ask, address, "Why?", 200) for _ in range(4)]
         wait_until(lambda: status(address)["queue"]["running"] + status(address)["queue"]["waiting"] == 4)
         generator.gate.set()
         serving.end(blocks, blocks.service, blocks.runs, blocks.benchmarks)
-        for reader in readers:
-            reader.join(PATIENCE)
-        assert [reply.error for reply in replies] == [words.SERVER_ENDING] * 4
+        assert [reply.result(PATIENCE).error for reply in replies] == [words.SERVER_ENDING] * 4

@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -206,7 +207,7 @@ def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_
     generator = FakeGenerator()
     generator.gate.clear()
     service = ready_service(generator, answers_at_once=2)
-    runs, visitor, refusals, together = Runs(service.limits), Visitor("tab"), [], threading.Barrier(8)
+    runs, visitor, together = Runs(service.limits), Visitor("tab"), threading.Barrier(8)
     make = AnswerRun.__init__
 
     def make_slowly(*arguments, **options):
@@ -215,20 +216,17 @@ def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_
 
     monkeypatch.setattr(AnswerRun, "__init__", make_slowly)
 
-    def ask_now():
+    def ask_now(_):
         together.wait()
         try:
             begin(service, runs, visitor, asking(), replace=False)
         except ValueError as refusal:
-            refusals.append(str(refusal))
+            return str(refusal)
 
-    threads = [threading.Thread(target=ask_now) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        told = list(threads.map(ask_now, range(8)))
     generator.gate.set()
-    assert refusals == [words.TOO_MANY_AT_ONCE.format(limit=2)] * 6
+    assert list(filter(None, told)) == [words.TOO_MANY_AT_ONCE.format(limit=2)] * 6
 
 
 def test_one_more_than_the_device_has_places_for_waits():

@@ -2,6 +2,7 @@
 
 import sys
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,30 +17,12 @@ class RayError(Exception):
     """Named as Ray's own."""
 
 
-class Response:
+async def response(events: list, error: Exception | None):
     """One streamed answer: its events, and the error that ends it."""
-
-    def __init__(self, events: list, error: Exception | None) -> None:
-        self.events, self.error = events, error
-
-    async def __aiter__(self):
-        for event in self.events:
-            yield event
-        if self.error is not None:
-            raise self.error
-
-
-class Handle:
-    """Stands for the application's handle; gives the prepared responses one after the other."""
-
-    def __init__(self, responses: list[Response]) -> None:
-        self.responses, self.answer = responses, self
-
-    def options(self, **_) -> "Handle":
-        return self
-
-    def remote(self, _) -> Response:
-        return self.responses.pop(0)
+    for event in events:
+        yield event
+    if error is not None:
+        raise error
 
 
 @pytest.fixture
@@ -54,8 +37,12 @@ def taken(monkeypatch):
     monkeypatch.delitem(sys.modules, "app.devices.ray_workers", raising=False)
     from app.devices.ray_workers import Relay
 
-    async def read(responses: list[Response]) -> list:
-        serve.get_app_handle = lambda _: Handle(responses)
+    async def read(responses: list) -> list:
+        # The application's handle gives the prepared responses one after the other
+        handle = Mock()
+        handle.options.return_value = handle.answer = handle
+        handle.remote.side_effect = responses
+        serve.get_app_handle = lambda _: handle
         relay, events = Relay(), []
         await relay.open("key", None)
         for _ in range(20):
@@ -70,13 +57,13 @@ def taken(monkeypatch):
 
 
 def test_an_answer_comes_whole_with_its_end(taken):
-    assert taken(Response([HEADER, STEP], None)) == [HEADER, STEP, None]
+    assert taken(response([HEADER, STEP], None)) == [HEADER, STEP, None]
 
 
 def test_a_worker_lost_before_its_first_step_is_replaced_and_headers_come_once(taken):
-    assert taken(Response([HEADER], RayError()), Response([HEADER, STEP], None)) == [HEADER, STEP, None]
+    assert taken(response([HEADER], RayError()), response([HEADER, STEP], None)) == [HEADER, STEP, None]
 
 
 @pytest.mark.parametrize("error", [RayError(), RuntimeError("the deployment is unavailable")])
 def test_a_worker_lost_later_and_any_other_error_are_told_and_end_the_answer(taken, error):
-    assert taken(Response([HEADER, STEP], error)) == [HEADER, STEP, (FAILED, None, words.RAY_WORKER_LOST), None]
+    assert taken(response([HEADER, STEP], error)) == [HEADER, STEP, (FAILED, None, words.RAY_WORKER_LOST), None]
