@@ -79,8 +79,8 @@ class DraftHead(nn.Module):
         for name, weight in (("embedding", embedding), ("output", output_weight)):
             if tuple(weight.shape) != expected:
                 raise ValueError(
-                    f"draft head was made for {name} rows of shape {expected}, the target has {tuple(weight.shape)}; "
-                    "choose a head trained for this target"
+                    f"The draft head was made for {name} rows of shape {expected}, the target has "
+                    f"{tuple(weight.shape)}; choose a head trained for this target."
                 )
         parameter = next(self.parameters())
         self.embedding = embedding.detach() if isinstance(embedding, Tensor) else embedding

@@ -58,7 +58,7 @@ def exact_attention(
         ValueError: no bool mask, or attention sinks, which this attention does not compute.
     """
     if kwargs.get("s_aux") is not None:
-        raise ValueError("exact numerics does not compute attention sinks; choose numerics='fast' for this model")
+        raise ValueError("Exact numerics compute no attention sinks; choose numerics='fast' for this model.")
     if attention_mask is None or attention_mask.dtype != torch.bool:
         raise ValueError("exact attention needs an explicit bool mask")
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling

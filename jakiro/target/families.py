@@ -58,7 +58,7 @@ def refuse_what_cannot_work(config, model_class: type | None = None) -> None:
     """
     text = config.get_text_config()
     if getattr(config, "is_encoder_decoder", False):
-        raise ValueError(f"{text.model_type} is an encoder-decoder model; Jakiro needs a decoder-only causal model")
+        raise ValueError(f"{text.model_type} is an encoder-decoder model; Jakiro needs a decoder-only causal model.")
     if model_class is None:
         # Imported here: transformers' models take seconds, and a list of methods needs none
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
@@ -69,14 +69,14 @@ def refuse_what_cannot_work(config, model_class: type | None = None) -> None:
     if "chunked_attention" in layer_types:
         raise ValueError(
             f"{text.model_type} attends within fixed chunks in some layers, which Jakiro's masks do not describe; "
-            "choose a model with full or sliding attention in every layer"
+            "choose a model with full or sliding attention in every layer."
         )
     unknown = layer_types - {"full_attention", "sliding_attention"}
     if unknown or getattr(model_class, "_is_stateful", False):
         what = ", ".join(sorted(unknown)) or "recurrent state"
         raise ValueError(
             f"{text.model_type} has layers of the kind {what}, whose state cannot be rolled back after a refused "
-            "draft; choose a model with full or sliding attention in every layer"
+            "draft; choose a model with full or sliding attention in every layer."
         )
 
 

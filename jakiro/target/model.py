@@ -223,11 +223,11 @@ class TargetModel:
             if wrong == OVERFLOW and self.dtype == torch.float16:
                 raise ValueError(
                     f"{self.config.model_type} computes numbers that float16 cannot hold; choose dtype bfloat16 or "
-                    "float32"
+                    "float32."
                 )
             raise ValueError(
                 f"{self.config.model_type} cannot be a target: a pass over a tree does not give what the model "
-                f"computes for each path alone ({wrong}); choose another model"
+                f"computes for each path alone ({wrong}); choose another model."
             )
         # Families that project what the cache holds cannot take wider numbers from it
         exact = [Ways(fast, True, each) for each in dict.fromkeys((wide, None))] if fast is STOCK else []
@@ -345,7 +345,7 @@ class TargetModel:
         """
         num_nodes = tree.num_nodes
         if self.chains_only and tree.max_depth != num_nodes - 1:
-            raise ValueError(f"{self.config.model_type} can score chains only; set the tree's width to 1")
+            raise ValueError(f"{self.config.model_type} can score chains only; set the tree's width to 1.")
         rows = self.row_bucket(num_nodes)
         mask = ancestor_mask(tree.parents, tree.max_depth)
         token_ids, positions = tree.token_ids, tree.depths + cache.length
@@ -464,4 +464,4 @@ class TargetModel:
 
 def _refuse_unknown(numerics: str) -> None:
     if numerics not in NUMERICS:
-        raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
+        raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}.")
