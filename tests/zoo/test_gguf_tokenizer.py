@@ -1,6 +1,5 @@
-"""Tokenizers of GGUF files: the ids are llama.cpp's, as kept in tests/data and live where it is installed."""
+"""Tokenizers of GGUF files: the ids are llama.cpp's, as kept in tests/data."""
 
-import importlib.util
 import json
 
 import pytest
@@ -8,26 +7,10 @@ import pytest
 from jakiro.gguf_file import open_gguf
 from jakiro.zoo.gguf_tokenizer import tokenizer_of
 from jakiro.zoo.weights import load_tokenizer
-from tests.gguf_oracle import (
-    KEPT,
-    RULES,
-    SPECIAL,
-    TEXTS,
-    byte_level_keys,
-    llama_ids,
-    sentence_piece_keys,
-    vocabulary_file,
-)
+from tests.gguf_vocabularies import DATA, NAMES, RULES, SPECIAL, TEXTS, byte_level_keys, keys_of, vocabulary_file
 
-DATA = json.loads(KEPT.read_text(encoding="utf-8"))
 # llama.cpp stands in for classes of letters that its own regular expressions lack; the rules here are the models' own
 LIKE = {"tekken": "हिन्दी में", "gpt-4o": "हिन्दी में"}
-
-
-def keys_of(name: str) -> dict:
-    if name in RULES:
-        return byte_level_keys(DATA["tokens"], DATA["merges"], name)
-    return sentence_piece_keys(prefix=name == "sentencepiece")
 
 
 def small(rule: str = "gpt-2", **more) -> dict:
@@ -40,7 +23,7 @@ def ids(tokenizer, text: str) -> list[int]:
     return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
-@pytest.mark.parametrize("name", [*RULES, "sentencepiece", "sentencepiece without a blank"])
+@pytest.mark.parametrize("name", NAMES)
 def test_ids_are_those_of_llama_cpp(name):
     tokenizer = tokenizer_of({key: value for key, value in keys_of(name).items() if value is not None}, "small.gguf")
     for text, expected in zip(TEXTS, DATA["ids"][name], strict=True):
@@ -54,12 +37,6 @@ def test_rules_differ_so_that_a_wrong_one_shows():
     different = {json.dumps(DATA["ids"][rule]) for rule in RULES}
     # dbrx splits like llama-bpe, and each piece of these texts is what their merges make of it
     assert len(different) >= len(RULES) - 1
-
-
-@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="needs llama-cpp-python")
-@pytest.mark.parametrize("name", [*RULES, "sentencepiece", "sentencepiece without a blank"])
-def test_kept_ids_are_what_llama_cpp_says_today(name, tmp_path):
-    assert llama_ids(vocabulary_file(tmp_path / "small.gguf", keys_of(name))) == DATA["ids"][name]
 
 
 def test_the_default_models_own_rule_is_read(default_tokenizer):

