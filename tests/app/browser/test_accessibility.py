@@ -3,7 +3,7 @@
 import pytest
 
 from tests.app import lesson_tab as of
-from tests.app.conftest import ask_to_end, wait_for_frames
+from tests.app.conftest import DESKTOP, ask_to_end, wait_for_frames
 from tests.faults import ROOT
 
 pytestmark = pytest.mark.browser
@@ -44,15 +44,18 @@ def serious(tab, within: str, dark: bool = False) -> list[str]:
     ]
 
 
-def test_no_stop_has_a_serious_finding_in_light_and_in_dark(open_tab):
-    tab = open_tab(None)
+def test_no_stop_has_a_serious_finding_in_light_and_in_dark_and_a_phone_has_large_targets(open_tab):
+    tab = open_tab(None, has_touch=True)
     of.mount(tab)
     findings = []
     for dark in (False, True):
         tab.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
+        tab.set_viewport_size(PHONE["viewport"] if dark else DESKTOP)
         for stop in range(1, 11):
             of.go(tab, stop)
             findings += [f"stop {stop} {finding}" for finding in serious(tab, "#lesson", dark)]
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), stop
+            assert not tab.evaluate(SMALL_CONTROLS, [CONTROLS, 44 if dark else 24]), stop
     assert not findings, "\n".join(findings)
 
 
@@ -95,15 +98,6 @@ def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, op
         assert not tab.evaluate(SPILLING_WORDS), name
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
     assert not any(small.values()), small
-
-
-def test_targets_of_the_stops_are_large_enough_on_a_phone(open_tab):
-    tab = open_tab(None, **PHONE | {"is_mobile": False})
-    of.mount(tab, dark=True)
-    for stop in range(1, 11):
-        of.go(tab, stop)
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, stop
-        assert not tab.evaluate(SMALL_CONTROLS, [CONTROLS, 44]), stop
 
 
 def test_with_reduced_motion_nothing_plays_or_fades(open_tab, fake_address):

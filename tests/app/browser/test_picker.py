@@ -119,13 +119,13 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     assert service.chip()["pair"] == "another"
 
 
+def cannot_load():
+    raise ValueError("The draft head has hidden size 64, the target 128.")
+
+
 def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
     service = ready_service(FakeGenerator())
-
-    def load():
-        raise ValueError("The draft head has hidden size 64, the target 128.")
-
-    assert service.swap(load, "another")
+    assert service.swap(cannot_load, "another")
     settle(service)
     chip = service.chip()
     assert (chip["state"], chip["text"]) == ("ready", "Fake-135M · CPU · exact")
@@ -136,10 +136,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
 
 
 def test_after_a_failed_start_another_pair_can_be_loaded():
-    def fail():
-        raise ValueError("No model.")
-
-    service = settled_service(fail)
+    service = settled_service(cannot_load)
     assert service.chip()["state"] == "failed"
     assert service.swap(Another, "another")
     settle(service)
@@ -230,13 +227,7 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
 
     def loader_of(target, head):
         loads.append(target)
-
-        def load():
-            if target == "better":
-                raise ValueError("It does not load.")
-            return FakeGenerator()
-
-        return load
+        return cannot_load if target == "better" else FakeGenerator
 
     picker = Picker(service, loader_of)
     lay_down()

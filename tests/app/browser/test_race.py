@@ -12,6 +12,7 @@ from tests.app.conftest import (
     ask_to_end,
     number_of,
     saved,
+    send,
     served,
     served_slow,
     show,
@@ -136,8 +137,7 @@ def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
         second.wait_for_selector("svg.tree")
         shown = second.get_attribute(".jk-view", "data-run")
         ask(first, "First?")
-        second.fill("#question textarea", "Second?")
-        second.click("#ask")
+        send(second, "Second?")
         second.locator(".answer-pane .waiting:visible", has_text="number").wait_for()
         assert second.get_attribute(".jk-view", "data-run") == shown
         second.click('.answer-pane [data-action="leave"]')

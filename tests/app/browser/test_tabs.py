@@ -7,7 +7,7 @@ import pytest
 
 from app.words import page as words
 from tests.api.served import PATIENCE
-from tests.app.conftest import DESKTOP, FORM_DRAWN, served_slow, wait_until_finished
+from tests.app.conftest import DESKTOP, FORM_DRAWN, send, served_slow, wait_until_finished
 
 pytestmark = pytest.mark.browser
 # What a browser opens to one server by HTTP/1.1
@@ -49,11 +49,6 @@ def new_tab(browser):
 def slow():
     with served_slow() as (generator, blocks, address):
         yield blocks, address, generator
-
-
-def send(tab, question: str) -> None:
-    tab.fill("#question textarea", question)
-    tab.click("#ask")
 
 
 def wait_in(tab, condition) -> None:

@@ -8,7 +8,7 @@ import pytest
 from app.page.offered import offered_questions
 from app.words import page as words
 from jakiro.trace import Trace
-from tests.app.conftest import ask, ask_to_end, given, number_of, seek, wait_until_finished
+from tests.app.conftest import ask, ask_to_end, given, number_of, seek, send, wait_until_finished
 from tests.app.fake import finished_race
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -83,8 +83,7 @@ def test_a_chat_is_remembered_in_sight(tab):
     tab.click(".turn summary >> nth=0")
     assert tab.inner_text(".turn[open] .turn-text").startswith("The sky is blue")
     # The page's limits count the whole, and say so
-    tab.fill("#question textarea", "word " * 4001)
-    tab.click("#ask")
+    send(tab, "word " * 4001)
     tab.wait_for_selector("#jk-notice.error")
     assert tab.inner_text("#jk-notice").endswith(words.CHAT_COUNTS.strip())
 
@@ -116,9 +115,7 @@ def test_a_question_leaves_the_box_and_any_turn_can_be_asked_again(tab):
     tab.click(".turn summary")
     tab.click('.turn [data-action="edit"]')
     assert tab.input_value("#question textarea") == "One?"
-    tab.wait_for_function(
-        "said => document.querySelector('#jk-chat').textContent.includes(said)", arg=words.BROWSER["chat_fresh"]
-    )
+    tab.wait_for_selector(f'#jk-chat:has-text("{words.BROWSER["chat_fresh"]}")')
     ask_to_end(tab, "Other?")
     assert sent(tab) == ["user"]
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Other?"]
