@@ -326,11 +326,8 @@ def ask(tab, question: str) -> None:
     before = tab.get_attribute(".jk-view", "data-run")
     tab.wait_for_selector("#jk-chip.ready")
     send(tab, question)
-    tab.wait_for_function(
-        "before => { const run = document.querySelector('.jk-view').dataset.run;"
-        " return run !== before && /^[0-9a-f]{32}$/.test(run); }",
-        arg=before,
-    )
+    drawn = "document.querySelector('.jk-view').dataset.run"
+    tab.wait_for_function(f"before => {drawn} !== before && /^[0-9a-f]{{32}}$/.test({drawn})", arg=before)
 
 
 def wait_until_finished(tab) -> None:
@@ -353,12 +350,6 @@ def plotted(tab, within: str) -> list[dict]:
     lines = "within => document.querySelector(within + ' .plot').data.map(({name, x, y}) => ({name, x, y}))"
     # A legend may say a speed behind a name
     return [line | {"name": line["name"].split("  ")[0]} for line in tab.evaluate(lines, within)]
-
-
-def wait_for_count(tab, selector: str, count: int) -> None:
-    """Waits until so many elements are there."""
-    counted = "([selector, count]) => document.querySelectorAll(selector).length === count"
-    tab.wait_for_function(counted, arg=[selector, count])
 
 
 def wait_for_frames(tab) -> None:

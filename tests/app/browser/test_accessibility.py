@@ -59,13 +59,6 @@ def test_no_stop_has_a_serious_finding_in_light_and_in_dark_and_a_phone_has_larg
     assert not findings, "\n".join(findings)
 
 
-def answered(open_tab, address: str, **options):
-    """A tab with a finished answer."""
-    tab = open_tab(address, **options)
-    ask_to_end(tab, "Why?")
-    return tab
-
-
 def show(tab, name: str) -> None:
     tab.click(f'[role="tab"][data-tab="{name}"]')
     if name in ("lesson", "benchmark"):
@@ -74,7 +67,8 @@ def show(tab, name: str) -> None:
 
 
 def test_no_tab_has_a_serious_finding_in_light_and_in_dark(open_tab, fake_address):
-    tab = answered(open_tab, fake_address, color_scheme="light")
+    tab = open_tab(fake_address, color_scheme="light")
+    ask_to_end(tab, "Why?")
     findings = []
     for scheme in ("light", "dark"):
         tab.emulate_media(color_scheme=scheme)
@@ -90,7 +84,8 @@ def test_no_tab_has_a_serious_finding_in_light_and_in_dark(open_tab, fake_addres
     ("least", "options"), [(44, PHONE), pytest.param(44, TABLET, marks=pytest.mark.rare), (24, {})]
 )
 def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, options):
-    tab = answered(open_tab, fake_address, **options)
+    tab = open_tab(fake_address, **options)
+    ask_to_end(tab, "Why?")
     small = {}
     for name in TABS:
         show(tab, name)
@@ -117,12 +112,8 @@ def test_a_phone_does_not_zoom_into_a_field_and_a_question_runs_in_its_own_direc
     tab.wait_for_selector("#question textarea")
     assert tab.evaluate(SMALLEST_FIELD) >= 16
     for field in ("#question", "#system-prompt"):
-        shown = tab.evaluate(
-            "field => { const look = getComputedStyle(document.querySelector(`${field} textarea`));"
-            " return [look.unicodeBidi, look.textAlign]; }",
-            field,
-        )
-        assert shown == ["plaintext", "start"]
+        look = "field => (({ unicodeBidi, textAlign }) => [unicodeBidi, textAlign])(getComputedStyle(field))"
+        assert tab.locator(f"{field} textarea").evaluate(look) == ["plaintext", "start"]
 
 
 def test_text_at_200_per_cent_does_not_overflow(open_tab, fake_address):

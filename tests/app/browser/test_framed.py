@@ -135,15 +135,11 @@ def test_the_frame_is_as_tall_as_the_page_on_every_tab_and_nothing_is_cut(framed
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_question_row_and_answer_are_on_the_first_screen(framed):
-    _, page = framed
-    see(page, "#question textarea")
-    see(page, ".answer-text .selected", share=0.5)
-
-
-def test_on_a_laptop_the_play_bar_is_on_the_first_screen(framed):
+def test_question_row_and_answer_are_on_the_first_screen_and_on_a_laptop_the_play_bar(framed):
     """The page learns of the window around it by the answer to its `pageInfo`."""
     tab, page = framed
+    see(page, "#question textarea")
+    see(page, ".answer-text .selected", share=0.5)
     before = tab.viewport_size
     # The Hub's header stands above 700 pixels of the frame, or within them
     for height in (700 + HEADER, 700):

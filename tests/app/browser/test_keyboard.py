@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.app.conftest import wait_for_count, wait_until_finished
+from tests.app.conftest import wait_until_finished
 
 pytestmark = pytest.mark.browser
 MOST_TABS = 90
@@ -45,7 +45,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
         tab.wait_for_selector(f'svg.tree[data-step="{step}"]')
     passed += tab_to(tab, ".tree-host")
     tab.keyboard.press("ArrowRight")
-    wait_for_count(tab, ".node.focused", 1)
+    tab.locator(".node.focused").wait_for(state="attached")
     card = tab.inner_text(".jk-card")
     tab.keyboard.press("Enter")
 
@@ -84,7 +84,7 @@ def test_the_skip_link_comes_first_and_tabs_and_stops_are_walked_with_keys(open_
     assert stop["seen"] and stop["ring"]
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#jk-answer:focus")
-    tab_to(tab, '[role="tab"]', "Shift+Tab")
+    tab_to(tab, '[role="tab"][data-tab="watch"]', "Shift+Tab")
     names = []
     for _ in range(5):
         names.append(tab.evaluate("document.body.dataset.jakiroTab"))
@@ -103,5 +103,5 @@ def test_the_skip_link_comes_first_and_tabs_and_stops_are_walked_with_keys(open_
     tab.wait_for_selector('#lesson .stop[data-stop="2"]')
     passed += tab_to(tab, '[data-control="more"]')
     tab.keyboard.press("Space")
-    wait_for_count(tab, ".chain-link", 2)
+    tab.locator(".chain-link").nth(1).wait_for()
     assert all(one["seen"] and one["ring"] for one in passed), passed

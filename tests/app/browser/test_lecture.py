@@ -95,7 +95,6 @@ def test_a_question_is_typed_on_a_key_and_its_row_goes_again(tab):
     wait_until_finished(tab)
     assert tab.evaluate(height) <= 1
     assert tab.evaluate(LOWEST, ".headline, .answer-scroll, .tree-pane, .scrubber, .keys-hint") <= 1080
-    sizes = tab.evaluate(
-        "[...document.querySelectorAll('svg.tree .node text')].map(text => parseFloat(getComputedStyle(text).fontSize))"
-    )
+    font_sizes = "all => all.map((text) => parseFloat(getComputedStyle(text).fontSize))"
+    sizes = tab.locator("svg.tree .node text").evaluate_all(font_sizes)
     assert len(sizes) >= 4 and min(sizes) >= 24, "in large type"

@@ -59,14 +59,6 @@ def wait_in(tab, condition) -> None:
         tab.wait_for_timeout(50)
 
 
-def stop_all(runs, tabs) -> None:
-    """Ends tabs' answers on the server: Stop would need a connection."""
-    for tab in tabs:
-        run_id = tab.evaluate("Jakiro.moves.state.turns[0].id")
-        wait_in(tab, lambda run_id=run_id: runs.visitor(run_id))
-        runs.stop(runs.visitor(run_id).session)
-
-
 def wait_for_streams(tab, count: int) -> None:
     wait_in(tab, lambda: len(tab.streams) == count)
 
@@ -117,7 +109,11 @@ def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_whe
     seventh.wait_for_selector(f'.answer-pane .waiting:has-text("{words.BROWSER["held_up"]}")')
     assert seventh.is_hidden("#jk-notice"), "nothing is lost"
     slow[2].gate.set()
-    stop_all(slow[0].runs, tabs)
+    for tab in tabs:
+        # On the server: Stop would need a connection
+        run_id = tab.evaluate("Jakiro.moves.state.turns[0].id")
+        wait_in(tab, lambda run_id=run_id: slow[0].runs.visitor(run_id))
+        slow[0].runs.stop(slow[0].runs.visitor(run_id).session)
     seventh.wait_for_function(f"({LENGTH}) > 4")
     assert seventh.evaluate("Jakiro.moves.state.run.question") == "The seventh?"
 

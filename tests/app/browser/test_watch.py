@@ -9,7 +9,7 @@ from app.page import web
 from app.tools import record
 from app.words import page as words
 from jakiro.methods import METHODS
-from tests.app.conftest import ask, ask_to_end, plotted, seek, send, served, wait_for_count, wait_until_finished
+from tests.app.conftest import ask, ask_to_end, plotted, seek, send, served, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer, traces_of
 
 pytestmark = pytest.mark.browser
@@ -73,15 +73,14 @@ def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_addre
     tab = open_tab(f"{fake_address}?recording={SCENARIOS[1].name}&step=4")
     tab.wait_for_selector('svg.tree[data-step="3"]')
     tab.click('[data-tab="recordings"]')
-    wait_for_count(tab, ".recording-card", 3)
+    tab.locator(".recording-card").nth(2).wait_for()
+    assert tab.locator(".recording-card").count() == 3
     tab.set_input_files("#jk-open", recordings / "3-haiku.json")
     tab.wait_for_function("() => document.querySelector('.sent-with')?.textContent.startsWith('Opened file')")
     assert tab.is_hidden("#jk-notice")
     recorded = json.loads((recordings / "3-haiku.json").read_text())["traces"]["jakiro"]
     tab.wait_for_selector("svg.tree")
-    assert tab.evaluate("document.querySelector('.answer-text').textContent") == "".join(
-        step["text"] for step in recorded["steps"]
-    )
+    assert tab.text_content(".answer-text") == "".join(step["text"] for step in recorded["steps"])
 
 
 def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
