@@ -134,13 +134,14 @@ def test_tabs_stops_and_steps_of_recordings_have_links_and_back_returns_to_the_t
     for name in ("race", "recordings", "benchmark"):
         tab.click(f'[role="tab"][data-tab="{name}"]')
         tab.wait_for_function("hash => location.hash === hash", arg=f"#tab={name}")
-    for name in ("recordings", "race"):
+    address = tab.url
+    for name in ("recordings", "race", "watch"):
         tab.go_back()
         tab.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
-    again, _ = opened(open_tab, fake_address, tab.url)
-    for name in ("race", "benchmark", "recordings"):
+    again, _ = opened(open_tab, fake_address, address)
+    for name in ("benchmark", "race", "recordings"):
         # The first opens the page, the others are followed on it
-        if name != "race":
+        if name != "benchmark":
             again.evaluate("name => { location.hash = `tab=${name}`; }", name)
         again.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
     again.close()
