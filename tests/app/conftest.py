@@ -315,17 +315,19 @@ def show(tab, traces: dict, **options) -> None:
     tab.wait_for_selector(":is(svg.tree, .ladder):visible")
 
 
+def send(tab, question: str) -> None:
+    """Types a question and presses Ask."""
+    tab.fill("#question textarea", question)
+    tab.click("#ask")
+
+
 def ask(tab, question: str) -> None:
     """Types a question, asks it and waits until its run is on screen; only live runs have hexadecimal ids."""
     before = tab.get_attribute(".jk-view", "data-run")
     tab.wait_for_selector("#jk-chip.ready")
-    tab.fill("#question textarea", question)
-    tab.click("#ask")
-    tab.wait_for_function(
-        "before => { const run = document.querySelector('.jk-view').dataset.run;"
-        " return run !== before && /^[0-9a-f]{32}$/.test(run); }",
-        arg=before,
-    )
+    send(tab, question)
+    drawn = "document.querySelector('.jk-view').dataset.run"
+    tab.wait_for_function(f"before => {drawn} !== before && /^[0-9a-f]{{32}}$/.test({drawn})", arg=before)
 
 
 def wait_until_finished(tab) -> None:
@@ -350,24 +352,14 @@ def plotted(tab, within: str) -> list[dict]:
     return [line | {"name": line["name"].split("  ")[0]} for line in tab.evaluate(lines, within)]
 
 
-def wait_for_count(tab, selector: str, count: int) -> None:
-    """Waits until so many elements are there."""
-    counted = "([selector, count]) => document.querySelectorAll(selector).length === count"
-    tab.wait_for_function(counted, arg=[selector, count])
-
-
 def wait_for_frames(tab) -> None:
     """Waits until what was changed before has been laid out and drawn."""
     tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def seek(tab, step: int) -> None:
-    """Moves the step slider as a hand would and waits until the tree has followed."""
-    tab.evaluate(
-        "step => { const range = document.querySelector('#jk-step'); range.value = step;"
-        " range.dispatchEvent(new Event('input', { bubbles: true })); }",
-        step,
-    )
+    """Moves the step slider and waits until the tree has followed."""
+    tab.fill("#jk-step", str(step))
     tab.wait_for_selector(f':is(svg.tree, .ladder)[data-step="{step}"]:visible')
 
 
@@ -399,11 +391,5 @@ def opened_alone(open_tab, path):
 def number_of(tab, name: str) -> tuple[str, str]:
     """A number of the answer and its definition, as they stand under "Numbers"."""
     tab.evaluate("document.querySelectorAll('.panels, .panel-numbers').forEach((line) => (line.open = true))")
-    tab.wait_for_selector(f'[data-metric="{name}"]')
-    return tuple(
-        tab.evaluate(
-            """name => { const value = document.querySelector(`[data-metric=${name}]`);
-               return [value, value.nextSibling].map((element) => element.textContent); }""",
-            name,
-        )
-    )
+    value = tab.locator(f'[data-metric="{name}"]:visible')
+    return value.text_content(), value.locator("xpath=following-sibling::*[1]").text_content()

@@ -1,7 +1,8 @@
 """The lesson in a tab by itself, over the shipped recordings, and the same sums done in Python."""
 
-import itertools
 import json
+
+import numpy as np
 
 from app.page import lesson, web
 
@@ -11,11 +12,11 @@ MOUNT = """data => {
 }"""
 
 
-def mount(tab, dark: bool = False) -> None:
+def mount(tab) -> None:
     """Puts the lesson into an empty tab and waits for its first stop."""
     tab.set_content(
         f'<!doctype html><html lang="en"><head><title>Jakiro</title><style>{web.style()}{lesson.style()}'
-        f'body {{ margin: 0; padding: 16px }}</style></head><body{" class=dark" if dark else ""}><main id="lesson">'
+        'body { margin: 0; padding: 16px }</style></head><body><main id="lesson">'
         '<div class="jk-view jk-lesson" data-tab="lesson"></div></main>'
         f"{web.plotly_element()}</body></html>"
     )
@@ -33,12 +34,7 @@ def go(tab, stop: int) -> None:
 
 
 def slide(tab, control: str, value: float) -> None:
-    """Moves a slider as a hand would."""
-    tab.eval_on_selector(
-        f'input[data-control="{control}"]',
-        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input', { bubbles: true })); }",
-        value,
-    )
+    tab.fill(f'input[data-control="{control}"]', str(value))
 
 
 def press(tab, control: str, value: str | None = None) -> None:
@@ -95,7 +91,8 @@ class Recorded:
         return (len(self.ids(name, "jakiro")) - 1) / len(self.steps(name))
 
     def check_ms(self, nodes: int) -> float:
-        return _between(self.device["profile"]["verify_ms"], nodes)
+        """Between the numbers of nodes that were measured, along a straight line."""
+        return float(np.interp(nodes, *np.transpose(self.device["profile"]["verify_ms"])))
 
 
 def _rows(column: list) -> list:
@@ -134,10 +131,3 @@ def favourite(step: dict) -> list[int]:
         at = max(children, key=lambda i: (step["score"][i], -i))
         chain.append(at)
     return chain
-
-
-def _between(points: list, x: float) -> float:
-    for (x0, y0), (x1, y1) in itertools.pairwise(points):
-        if x <= x1:
-            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    return points[-1][1]

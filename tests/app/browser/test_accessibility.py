@@ -3,7 +3,7 @@
 import pytest
 
 from tests.app import lesson_tab as of
-from tests.app.conftest import ask_to_end, wait_for_frames
+from tests.app.conftest import DESKTOP, ask_to_end, wait_for_frames
 from tests.faults import ROOT
 
 pytestmark = pytest.mark.browser
@@ -44,23 +44,19 @@ def serious(tab, within: str, dark: bool = False) -> list[str]:
     ]
 
 
-def test_no_stop_has_a_serious_finding_in_light_and_in_dark(open_tab):
-    tab = open_tab(None)
+def test_no_stop_has_a_serious_finding_in_light_and_in_dark_and_a_phone_has_large_targets(open_tab):
+    tab = open_tab(None, has_touch=True)
     of.mount(tab)
     findings = []
     for dark in (False, True):
         tab.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
+        tab.set_viewport_size(PHONE["viewport"] if dark else DESKTOP)
         for stop in range(1, 11):
             of.go(tab, stop)
             findings += [f"stop {stop} {finding}" for finding in serious(tab, "#lesson", dark)]
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), stop
+            assert not tab.evaluate(SMALL_CONTROLS, [CONTROLS, 44 if dark else 24]), stop
     assert not findings, "\n".join(findings)
-
-
-def answered(open_tab, address: str, **options):
-    """A tab with a finished answer."""
-    tab = open_tab(address, **options)
-    ask_to_end(tab, "Why?")
-    return tab
 
 
 def show(tab, name: str) -> None:
@@ -71,7 +67,8 @@ def show(tab, name: str) -> None:
 
 
 def test_no_tab_has_a_serious_finding_in_light_and_in_dark(open_tab, fake_address):
-    tab = answered(open_tab, fake_address, color_scheme="light")
+    tab = open_tab(fake_address, color_scheme="light")
+    ask_to_end(tab, "Why?")
     findings = []
     for scheme in ("light", "dark"):
         tab.emulate_media(color_scheme=scheme)
@@ -87,7 +84,8 @@ def test_no_tab_has_a_serious_finding_in_light_and_in_dark(open_tab, fake_addres
     ("least", "options"), [(44, PHONE), pytest.param(44, TABLET, marks=pytest.mark.rare), (24, {})]
 )
 def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, options):
-    tab = answered(open_tab, fake_address, **options)
+    tab = open_tab(fake_address, **options)
+    ask_to_end(tab, "Why?")
     small = {}
     for name in TABS:
         show(tab, name)
@@ -95,15 +93,6 @@ def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, op
         assert not tab.evaluate(SPILLING_WORDS), name
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
     assert not any(small.values()), small
-
-
-def test_targets_of_the_stops_are_large_enough_on_a_phone(open_tab):
-    tab = open_tab(None, **PHONE | {"is_mobile": False})
-    of.mount(tab, dark=True)
-    for stop in range(1, 11):
-        of.go(tab, stop)
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, stop
-        assert not tab.evaluate(SMALL_CONTROLS, [CONTROLS, 44]), stop
 
 
 def test_with_reduced_motion_nothing_plays_or_fades(open_tab, fake_address):
@@ -123,12 +112,8 @@ def test_a_phone_does_not_zoom_into_a_field_and_a_question_runs_in_its_own_direc
     tab.wait_for_selector("#question textarea")
     assert tab.evaluate(SMALLEST_FIELD) >= 16
     for field in ("#question", "#system-prompt"):
-        shown = tab.evaluate(
-            "field => { const look = getComputedStyle(document.querySelector(`${field} textarea`));"
-            " return [look.unicodeBidi, look.textAlign]; }",
-            field,
-        )
-        assert shown == ["plaintext", "start"]
+        look = "field => (({ unicodeBidi, textAlign }) => [unicodeBidi, textAlign])(getComputedStyle(field))"
+        assert tab.locator(f"{field} textarea").evaluate(look) == ["plaintext", "start"]
 
 
 def test_text_at_200_per_cent_does_not_overflow(open_tab, fake_address):

@@ -5,7 +5,6 @@ import functools
 import pytest
 
 from jakiro.methods import METHODS, PLAIN
-from tests.app.browser.test_methods import texts
 from tests.app.conftest import show
 from tests.methods.test_conformance import FIXED, QUESTION, SAMPLINGS
 from tests.support import heads_of, tiny_generator
@@ -27,7 +26,7 @@ def test_a_method_s_trees_are_drawn_with_every_proposer_named(method, generators
     shown = {name: trace.to_dict() for name, trace in traces.items()}
     show(modules, shown, source="opened", step=drawn[0].index)
     labels = [proposer["label"] for proposer in traces[method].header.proposers]
-    assert texts(modules, ".legend-entry .token") == labels
+    assert modules.locator(".legend-entry .token").all_text_contents() == labels
     nodes = modules.evaluate("document.querySelectorAll('svg.tree .node:not(.root, .bonus)').length")
     assert 0 < nodes <= len(drawn[0].nodes) - 1
     # The plot's labels come with its library

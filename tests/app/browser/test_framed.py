@@ -108,21 +108,11 @@ def wait_for_height(page) -> None:
     page.wait_for_function("Math.abs(innerHeight - document.documentElement.scrollHeight) <= 1")
 
 
-def seen(page, selector: str, share: float = 0.999) -> bool:
+def see(page, selector: str, share: float = 0.999) -> None:
     """Waits until so much of an element is on the person's screen, by the browser's own account."""
-    return page.evaluate(
-        """([selector, share, patience]) => new Promise((tell) => {
-          const watch = new IntersectionObserver(([change]) => {
-            if (change.intersectionRatio < share) return;
-            watch.disconnect();
-            clearTimeout(late);
-            tell(true);
-          }, { threshold: [0.25, 0.5, share] });
-          const late = setTimeout(() => tell(false), patience);
-          watch.observe(document.querySelector(selector));
-        })""",
-        [selector, share, 1000 * PATIENCE],
-    )
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector).first, selector).to_be_in_viewport(ratio=share, timeout=1000 * PATIENCE)
 
 
 WHOLE = """() => [...document.querySelectorAll('.jk-view')]
@@ -145,15 +135,11 @@ def test_the_frame_is_as_tall_as_the_page_on_every_tab_and_nothing_is_cut(framed
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_question_row_and_answer_are_on_the_first_screen(framed):
-    _, page = framed
-    assert seen(page, "#question textarea")
-    assert seen(page, ".answer-text .selected", share=0.5)
-
-
-def test_on_a_laptop_the_play_bar_is_on_the_first_screen(framed):
+def test_question_row_and_answer_are_on_the_first_screen_and_on_a_laptop_the_play_bar(framed):
     """The page learns of the window around it by the answer to its `pageInfo`."""
     tab, page = framed
+    see(page, "#question textarea")
+    see(page, ".answer-text .selected", share=0.5)
     before = tab.viewport_size
     # The Hub's header stands above 700 pixels of the frame, or within them
     for height in (700 + HEADER, 700):
@@ -164,7 +150,7 @@ def test_on_a_laptop_the_play_bar_is_on_the_first_screen(framed):
         )
         wait_for_height(page)
         for part in (".scrubber", ".scrubber [data-action=play]", "#jk-answer", "svg.tree"):
-            assert seen(page, part), (part, height)
+            see(page, part)
     tab.set_viewport_size(before)
 
 
@@ -179,7 +165,7 @@ def test_all_settings_can_be_reached_though_the_frame_does_not_scroll(framed):
     page.click("#close-settings")
 
 
-def test_a_token_s_card_is_on_screen(framed):
+def test_the_cards_of_a_token_and_of_a_word_are_on_screen(framed):
     tab, page = framed
     page.wait_for_selector(":is(svg.tree .node, .ladder button):visible")
     for place in ("first", "last"):
@@ -190,12 +176,8 @@ def test_a_token_s_card_is_on_screen(framed):
         wait_for_frames(page)
         node.click(force=True)
         page.wait_for_selector(".jk-card.pinned")
-        assert seen(page, ".jk-card.pinned"), place
+        see(page, ".jk-card.pinned")
         node.click(force=True)
-
-
-def test_a_word_s_card_is_on_screen(framed):
-    tab, page = framed
     word = page.locator(".answer-text .selected").first
     spot = word.evaluate("word => word.getBoundingClientRect().top")
     for room in ("40", "innerHeight - 40"):
@@ -203,7 +185,7 @@ def test_a_word_s_card_is_on_screen(framed):
         wait_for_frames(page)
         word.evaluate("word => word.click()")
         page.wait_for_selector(".alternatives:popover-open")
-        assert seen(page, ".alternatives"), room
+        see(page, ".alternatives")
         page.evaluate("document.querySelector('.alternatives').hidePopover()")
 
 
@@ -217,7 +199,7 @@ def test_next_brings_the_new_stop_s_heading_on_screen(framed):
         before = page.get_attribute(".stop", "data-stop")
         page.evaluate("document.querySelector('[data-control=next]').click()")
         page.wait_for_function("before => document.querySelector('.stop').dataset.stop !== before", arg=before)
-        assert seen(page, ".stop h2"), before
+        see(page, ".stop h2")
 
 
 def test_in_a_hall_a_stop_fits_the_window_around_the_frame(framed):

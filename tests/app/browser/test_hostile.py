@@ -41,17 +41,13 @@ PIECES = [text.encode() for text in HOSTILE] + [WHOLE[:2], WHOLE[2:7], WHOLE[7:]
 QUESTION = " ".join(HOSTILE[:9])
 TEXT = b"".join(PIECES).decode("utf-8", "replace")
 SCENARIO = replace(record.scenarios({"overall": 1.0})[0], rule=lambda figures: True)
-VIEWS = ".jk-view script, .jk-view img, .jk-view iframe, .jk-view style, .jk-view a[href^='javascript']"
+CODE = ".jk-view :is(script, img, iframe, style, a[href^='javascript'], [onload], [onerror])"
 
 
 def shown_as_text(tab) -> None:
     """Nothing ran, and nothing that people or models wrote became an element."""
     assert tab.evaluate("window.ran") is None
-    assert tab.locator(VIEWS).count() == 0
-    handlers = (
-        "[...document.querySelectorAll('.jk-view *')].some(e => e.hasAttribute('onload') || e.hasAttribute('onerror'))"
-    )
-    assert tab.evaluate(handlers) is False
+    assert tab.locator(CODE).count() == 0
 
 
 def walk_through(tab) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.app.conftest import wait_for_count, wait_until_finished
+from tests.app.conftest import wait_until_finished
 
 pytestmark = pytest.mark.browser
 MOST_TABS = 90
@@ -30,16 +30,6 @@ def tab_to(tab, selector: str, key: str = "Tab") -> list[dict]:
     raise AssertionError(f"{selector} was not reached: {[one['name'] for one in passed]}")
 
 
-def test_the_skip_link_comes_first_and_leads_to_the_answer(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    tab.wait_for_selector("#jk-chip.ready")
-    tab.wait_for_selector(".answer-text .token")
-    (stop,) = tab_to(tab, ".skip")
-    assert stop["seen"] and stop["ring"]
-    tab.keyboard.press("Enter")
-    tab.wait_for_selector("#jk-answer:focus")
-
-
 def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
@@ -55,7 +45,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
         tab.wait_for_selector(f'svg.tree[data-step="{step}"]')
     passed += tab_to(tab, ".tree-host")
     tab.keyboard.press("ArrowRight")
-    wait_for_count(tab, ".node.focused", 1)
+    tab.locator(".node.focused").wait_for(state="attached")
     card = tab.inner_text(".jk-card")
     tab.keyboard.press("Enter")
 
@@ -86,10 +76,15 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     assert all(one["ring"] for one in passed), [one["name"] for one in passed if not one["ring"]]
 
 
-def test_tabs_and_stops_are_walked_with_keys(open_tab, fake_address):
+def test_the_skip_link_comes_first_and_tabs_and_stops_are_walked_with_keys(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
-    tab_to(tab, '[role="tab"]')
+    tab.wait_for_selector(".answer-text .token")
+    (stop,) = tab_to(tab, ".skip")
+    assert stop["seen"] and stop["ring"]
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#jk-answer:focus")
+    tab_to(tab, '[role="tab"][data-tab="watch"]', "Shift+Tab")
     names = []
     for _ in range(5):
         names.append(tab.evaluate("document.body.dataset.jakiroTab"))
@@ -108,5 +103,5 @@ def test_tabs_and_stops_are_walked_with_keys(open_tab, fake_address):
     tab.wait_for_selector('#lesson .stop[data-stop="2"]')
     passed += tab_to(tab, '[data-control="more"]')
     tab.keyboard.press("Space")
-    wait_for_count(tab, ".chain-link", 2)
+    tab.locator(".chain-link").nth(1).wait_for()
     assert all(one["seen"] and one["ring"] for one in passed), passed

@@ -42,10 +42,6 @@ def test_keys_act_wherever_the_focus_is_but_in_text_fields(tab):
 SAID = f"""said => document.querySelector('#view .keys-hint').textContent === said + ' · {words.BROWSER["key_ask"]}'"""
 
 
-# What a stop says, its controls and numbers included
-SHOWN = "() => document.querySelector('#lesson .stop-screen')?.innerHTML"
-
-
 def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
     """Each press plays something of the stop, or turns the page; the plan's nine stops come in turn."""
     tab.click('[data-tab="lesson"]')
@@ -58,7 +54,7 @@ def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
         if stop == 8:
             assert tab.is_visible("#lesson .chances-box p.muted"), "what the chances are is said in a hall too"
         seen.append(stop)
-        before = tab.evaluate(SHOWN)
+        before = tab.inner_html("#lesson .stop-screen")  # what it says, its controls and numbers included
         tab.keyboard.press("PageDown")
         tab.wait_for_function(
             "before => document.body.dataset.jakiroTab !== 'lesson'"
@@ -73,9 +69,7 @@ def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
     tab.keyboard.press("PageDown")
     tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
     wait_until_finished(tab)
-    tab.wait_for_function(
-        "same => document.querySelector('.lead').textContent.endsWith(same)", arg=words.BROWSER["race_same"]
-    )
+    tab.wait_for_selector(f'.lead:text-matches("{words.BROWSER["race_same"]}$")')
     assert tab.evaluate(LOWEST, ".race-bars, .lane, .lead-line, .scrubber") <= 1080
     tab.wait_for_function(SAID, arg=words.BROWSER["keys_race"])
     tab.keyboard.press("PageDown")
@@ -101,7 +95,6 @@ def test_a_question_is_typed_on_a_key_and_its_row_goes_again(tab):
     wait_until_finished(tab)
     assert tab.evaluate(height) <= 1
     assert tab.evaluate(LOWEST, ".headline, .answer-scroll, .tree-pane, .scrubber, .keys-hint") <= 1080
-    sizes = tab.evaluate(
-        "[...document.querySelectorAll('svg.tree .node text')].map(text => parseFloat(getComputedStyle(text).fontSize))"
-    )
+    font_sizes = "all => all.map((text) => parseFloat(getComputedStyle(text).fontSize))"
+    sizes = tab.locator("svg.tree .node text").evaluate_all(font_sizes)
     assert len(sizes) >= 4 and min(sizes) >= 24, "in large type"

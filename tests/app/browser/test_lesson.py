@@ -102,15 +102,13 @@ def test_the_mix_moves_candidates_where_experts_differ(tab):
     assert of.result(tab, "moved-differ").startswith("0 of")
 
 
-def test_without_the_contrastive_branch_a_level_goes_and_the_passes_stay(tab, recorded):
+def test_without_the_contrastive_branch_a_level_goes_and_the_passes_stay(tab):
     of.go(tab, 4)
-    assert of.result(tab, "branch") == "3 levels · 2 head passes"
-    assert tab.locator(".stop .node .hue-2").count() > 0
-    of.press(tab, "branch", "off")
-    assert of.result(tab, "branch") == "2 levels · 2 head passes"
-    assert tab.locator(".stop .node .hue-2").count() == 0
-    of.press(tab, "branch", "on")
-    assert of.result(tab, "branch") == "3 levels · 2 head passes"
+    for pressed, levels in ((None, 3), ("off", 2), ("on", 3)):
+        if pressed:
+            of.press(tab, "branch", pressed)
+        assert of.result(tab, "branch") == f"{levels} levels · 2 head passes"
+        assert (tab.locator(".stop .node .hue-2").count() > 0) == (levels == 3)
 
 
 def test_fewer_candidates_are_the_likeliest_ones_judged_again(tab, recorded):

@@ -21,13 +21,17 @@ def other_address():
         yield address
 
 
+def press_copy(tab) -> None:
+    tab.evaluate("document.querySelector('.page-menu').open = true")
+    tab.click('[data-action="copy_link"]:visible')
+
+
 def copied(tab) -> str:
     """The link that Copy link of the tab on screen hands out, and what it says."""
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     # What an earlier copy said goes first
     tab.evaluate("document.querySelectorAll('.copy-status').forEach((line) => line.replaceChildren())")
-    tab.evaluate("document.querySelector('.page-menu').open = true")
-    tab.locator('[data-action="copy_link"]:visible').click()
+    press_copy(tab)
     tab.wait_for_function("() => [...document.querySelectorAll('.copy-status')].some(line => line.textContent)")
     return tab.evaluate("navigator.clipboard.readText()")
 
@@ -104,12 +108,9 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     assert "presence" not in link and "frequency" not in link
     # A candidate that the grammar refused says so
     there.click('[data-tab="watch"]')
-    forbidden = there.evaluate(
-        "Jakiro.moves.state.run.main.steps[Jakiro.moves.state.index].nodes.map(node => node.forbidden_by)"
-    )
+    forbidden = there.evaluate("Jakiro.state.run.main.steps[Jakiro.state.index].nodes.map(one => one.forbidden_by)")
     assert None in forbidden
-    node = there.locator(f'svg.tree [data-node="{forbidden.index("grammar")}"]')
-    node.dispatch_event("click")
+    there.dispatch_event(f'svg.tree [data-node="{forbidden.index("grammar")}"]', "click")
     assert words.BROWSER["why_grammar"] in there.inner_text(".jk-card")
 
 
@@ -123,19 +124,21 @@ def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_t
     assert not urlsplit(link).query
     tab.evaluate("link => { location.hash = new URL(link).hash }", link.replace("Second", "Third"))
     tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Third?'")
-    tab.wait_for_function(
-        "said => document.querySelector('#jk-chat').textContent.includes(said)", arg=words.BROWSER["chat_fresh"]
-    )
+    tab.wait_for_selector(f'#jk-chat:has-text("{words.BROWSER["chat_fresh"]}")')
     assert tab.evaluate("Jakiro.conversation(Jakiro.moves.state)") == []
 
 
-def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
+def test_tabs_stops_and_steps_of_recordings_have_links_and_back_returns_to_the_tab_of_before(open_tab, fake_address):
     tab = open_tab(fake_address)
     settle(tab)
     for name in ("race", "recordings", "benchmark"):
         tab.click(f'[role="tab"][data-tab="{name}"]')
         tab.wait_for_function("hash => location.hash === hash", arg=f"#tab={name}")
-    again, _ = opened(open_tab, fake_address, tab.url)
+    address = tab.url
+    for name in ("recordings", "race", "watch"):
+        tab.go_back()
+        tab.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
+    again, _ = opened(open_tab, fake_address, address)
     for name in ("benchmark", "race", "recordings"):
         # The first opens the page, the others are followed on it
         if name != "benchmark":
@@ -166,8 +169,9 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
     assert again.get_attribute(".jk-view", "data-run") == f"recording-{name}"
 
 
+# A fragment is followed on an open page, a query opens it
 BAD = [
-    ("#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; you gave 3."),
+    ("?#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; you gave 3."),
     ("#" + urlencode({"question": "Why?", "length": "301"}), "300"),
     ("#" + urlencode({"question": "Why?", "further-lanes": "medusa,__proto__"}), "__proto__"),
     ("#" + urlencode({"question": "Why?", "alongside": "1", "numerics": "<img src=x onerror=window.ran=1>"}), "<img"),
@@ -186,8 +190,6 @@ BAD = [
     ("?recording=1-opening&step=x", "A step is a whole number"),
     ("?recording=1-opening&step=99999", "It asks for step 99999"),
 ]
-FOLLOWED = [(link, sentence) for link, sentence in BAD if link.startswith("#")]
-OPENED = [FOLLOWED[0], *((link, sentence) for link, sentence in BAD if link.startswith("?"))]
 
 
 @pytest.fixture(scope="module")
@@ -199,52 +201,39 @@ def one_page(tabs, other_address):
     tab.close()
 
 
-def refused(tab, sentence: str) -> None:
-    """The page says what is wrong with the link, and is as it opens without it."""
-    tab.wait_for_selector("#jk-notice:not([hidden])")
-    notice = tab.inner_text("#jk-notice")
+@pytest.mark.parametrize(("link", "sentence"), BAD, ids=[link[:60] for link, _ in BAD])
+def test_a_bad_link_is_said_in_one_sentence_and_the_page_is_as_without_it(one_page, other_address, link, sentence):
+    if link.startswith("?"):
+        one_page.goto("about:blank")
+        one_page.goto(other_address + link)
+        settle(one_page)
+    else:
+        one_page.evaluate("hash => { Jakiro.notify(null); location.hash = hash; }", link)
+    one_page.wait_for_selector("#jk-notice:not([hidden])")
+    notice = one_page.inner_text("#jk-notice")
     assert notice.startswith("⚠") and "This link was not used." in notice and sentence in notice
-    assert tab.locator("#jk-notice *").count() == 1 and tab.evaluate("window.ran") is None
-    form = tab.evaluate("Jakiro.formNow()")
-    assert tab.input_value("#question textarea") == ""
+    assert one_page.locator("#jk-notice *").count() == 1 and one_page.evaluate("window.ran") is None
+    form = one_page.evaluate("Jakiro.formNow()")
+    assert one_page.input_value("#question textarea") == ""
     assert (form["temperature"], form["tree"]) == (0, words.AUTOMATIC)
-    assert tab.get_attribute("body", "data-jakiro-tab") == "watch"
-    tab.wait_for_selector('.jk-view[data-run^="recording-"]')
+    assert one_page.get_attribute("body", "data-jakiro-tab") == "watch"
+    one_page.wait_for_selector('.jk-view[data-run^="recording-"]')
 
 
-@pytest.mark.parametrize(("link", "sentence"), OPENED, ids=[link[:60] for link, _ in OPENED])
-def test_a_page_opened_by_a_bad_link_says_one_sentence_and_is_as_without_it(one_page, other_address, link, sentence):
-    one_page.goto("about:blank")
-    one_page.goto(other_address + link)
-    settle(one_page)
-    refused(one_page, sentence)
-
-
-@pytest.mark.parametrize(("link", "sentence"), FOLLOWED, ids=[link[:60] for link, _ in FOLLOWED])
-def test_a_bad_link_followed_on_an_open_page_says_one_sentence_and_changes_nothing(one_page, link, sentence):
-    one_page.evaluate("hash => { Jakiro.notify(null); location.hash = hash; }", link)
-    refused(one_page, sentence)
-
-
-def test_a_question_too_long_for_a_link_is_said_to_be(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    ask_to_end(tab, "w" * 10_000)
-    tab.evaluate("document.querySelector('.page-menu').open = true")
-    tab.click('[data-action="copy_link"]:visible')
-    tab.wait_for_selector(".copy-status:visible")
-    assert said(tab).startswith("Too long for a link: 10,") and said(tab).endswith("Save… keeps the answer in a file.")
-
-
-def test_without_a_clipboard_the_link_stands_in_a_box_with_the_focus_in_it(open_tab, fake_address):
+def test_without_a_clipboard_the_link_stands_in_a_box_and_what_is_too_long_is_said_to_be(open_tab, fake_address):
     tab = open_tab(fake_address)
     settle(tab)
     tab.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     tab.evaluate("Jakiro.setTab('race')")
-    tab.evaluate("document.querySelector('.page-menu').open = true")
-    tab.click('[data-action="copy_link"]:visible')
+    press_copy(tab)
     tab.wait_for_selector(".copy-box:focus")
     assert "step=" in tab.input_value(".copy-box") and "tab=race" in tab.input_value(".copy-box")
     assert tab.evaluate("getSelection().toString()") == tab.input_value(".copy-box")
+    tab.evaluate("Jakiro.setTab('watch')")
+    ask_to_end(tab, "w" * 10_000)
+    press_copy(tab)
+    tab.wait_for_selector('.copy-status:visible:text-matches("^Too long for a link: 10,")')
+    assert said(tab).endswith("Save… keeps the answer in a file.")
 
 
 def test_what_a_page_was_reloaded_with_wins_over_a_link_that_is_used_up(open_tab, fake_address):
@@ -257,43 +246,22 @@ def test_what_a_page_was_reloaded_with_wins_over_a_link_that_is_used_up(open_tab
     assert tab.input_value("#seed input") == "5"
 
 
-def test_back_returns_to_the_tab_of_before_and_leaves_no_answer(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    settle(tab)
-    for name in ("race", "recordings"):
-        tab.click(f'[role="tab"][data-tab="{name}"]')
-    for name in ("race", "watch"):
-        tab.go_back()
-        tab.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
-    assert tab.is_visible("#question textarea")
-
-
-@pytest.fixture(scope="module")
-def below_a_path():
-    """The address of a page below /jakiro/."""
-    with mock.patch.dict("os.environ", GRADIO_ROOT_PATH="/jakiro"), served(FakeGenerator) as (_, address):
-        yield f"{address}jakiro/"
-
-
-def test_below_a_path_the_page_finds_its_own_files_and_signs_them(open_tab, below_a_path):
-    """As on a private Space, whose proxy lets in what carries the signature that the page came with."""
+def test_a_private_space_s_files_are_found_below_its_path_and_signed_and_links_do_not_hand_the_signature_out(open_tab):
+    """Its proxy lets in what carries the signature that the page came with."""
     tab, asked = open_tab(None), []
     tab.on("request", lambda request: asked.append(urlsplit(request.url)[2:4]))
-    tab.goto(f"{below_a_path}?__sign=secret")
-    tab.wait_for_selector("#jk-chip.ready")
-    tab.click('[data-tab="benchmark"]')
-    tab.wait_for_selector(".jk-benchmark button:visible")
+    with mock.patch.dict("os.environ", GRADIO_ROOT_PATH="/jakiro"), served(FakeGenerator) as (_, address):
+        tab.goto(f"{address}jakiro/?__sign=secret#stop-2")
+        tab.wait_for_selector('.stop[data-stop="2"]')
+        tab.wait_for_selector("#jk-chip.ready")
+        links = tab.evaluate(
+            """() => [{ tab: "lesson" }, { tab: "recordings" }, { tab: "watch", run: Jakiro.state.run, index: 0 }]
+              .map((shown) => Jakiro.linkTo(shown).link)"""
+        )
+        assert links[0] == f"{address}jakiro/#stop-2"
+        assert not [link for link in links if "secret" in link]
+        tab.click('[data-tab="benchmark"]')
+        tab.wait_for_selector(".jk-benchmark button:visible")
     ours = [(path, query) for path, query in asked if path == "/jakiro/status" or path.endswith(".gz")]
     assert len({path for path, _ in ours}) >= 2
     assert {query for _, query in ours} == {"__sign=secret"}
-
-
-def test_links_do_not_hand_out_the_signature_of_a_private_space(open_tab, below_a_path):
-    tab = open_tab(f"{below_a_path}?__sign=secret#stop-2")
-    tab.wait_for_selector('.stop[data-stop="2"]')
-    links = tab.evaluate(
-        """() => [{ tab: "lesson" }, { tab: "recordings" }, { tab: "watch", run: Jakiro.screen.state.run, index: 0 }]
-          .map((shown) => Jakiro.linkTo(shown).link)"""
-    )
-    assert links[0] == f"{below_a_path}#stop-2"
-    assert not [link for link in links if "secret" in link]

@@ -42,10 +42,6 @@ def race_of(method: str, proposers: int, experts: int) -> dict:
     return {PLAIN.name: plain, method: drafted}
 
 
-def texts(tab, selector: str) -> list[str]:
-    return tab.evaluate("selector => [...document.querySelectorAll(selector)].map(one => one.textContent)", selector)
-
-
 @pytest.fixture
 def five(modules):
     """An unknown method of five proposers and three experts, on screen."""
@@ -56,7 +52,7 @@ def five(modules):
 
 def test_legend_tree_list_and_answer_name_every_proposer(five):
     tab, traces = five
-    assert texts(tab, ".legend-entry .token") == [*LABELS]
+    assert tab.locator(".legend-entry .token").all_text_contents() == [*LABELS]
     titles = [one.get_attribute("title") for one in tab.query_selector_all(".legend-entry")]
     assert titles[:5] == [f"Told of {label}." for label in LABELS]
     # Hues come again after four, with a number
@@ -66,7 +62,7 @@ def test_legend_tree_list_and_answer_name_every_proposer(five):
         assert (hue, number) == (f"hue-{place % 4}", "5" if place == 4 else "")
     set_option(tab, "read_as_list")
     tab.wait_for_selector(".tree-list")
-    said = texts(tab, ".list-line .muted")
+    said = tab.locator(".list-line .muted").all_text_contents()
     assert all(any(label in line for line in said) for label in LABELS)
     tokens = tab.evaluate("""[...document.querySelectorAll('.answer-text .token')].map(one =>
                              [one.className, one.dataset.number || ''])""")
@@ -83,7 +79,7 @@ def test_card_and_router_say_as_many_experts_as_there_are(five):
     tab.click(".panels > summary")
     tab.click(".panel-router summary")
     tab.wait_for_selector(".router-row")
-    assert set(texts(tab, ".router-row .tabular")) == {"16.7\u00a0% · 33.3\u00a0% · 50.0\u00a0%"}
+    assert set(tab.locator(".router-row .tabular").all_text_contents()) == {"16.7\u00a0% · 33.3\u00a0% · 50.0\u00a0%"}
 
 
 def test_an_unknown_method_is_titled_by_its_name_in_plot_table_and_files(five):
@@ -110,13 +106,14 @@ def test_many_lanes_race_side_by_side_each_with_its_name_and_its_line(modules):
     modules.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
     modules.wait_for_selector(".result-card .verdict", state="attached")
     titles = [PLAIN.title, "magic", *(method.title for method in METHODS.values() if method is not PLAIN), "__proto__"]
-    assert texts(modules, ".lane .pane-head b") == titles
+    assert modules.locator(".lane .pane-head b").all_text_contents() == titles
     assert len(plotted(modules, ".race")) == len(titles)
-    legend = " ".join(texts(modules, ".race .plot .legendtext"))
+    legend = " ".join(modules.locator(".race .plot .legendtext").all_text_contents())
     assert all(title in legend for title in titles)
 
 
 def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(modules):
     modules.evaluate("Jakiro.mountView(document.querySelector('#host'), {}, null, null)")
     modules.wait_for_selector(".legend-entry")
-    assert texts(modules, ".legend-entry .token") == [proposer.label for proposer in DEFAULT.proposers]
+    labels = [proposer.label for proposer in DEFAULT.proposers]
+    assert modules.locator(".legend-entry .token").all_text_contents() == labels

@@ -29,9 +29,10 @@ DEFAULT = zoo.DEFAULT_TARGET
 Another = partial(FakeGenerator, target="Another-1B")
 
 
-def settle(service: ModelService) -> None:
-    """Waits until what was to be loaded is."""
+def settled(service: ModelService) -> dict:
+    """What the chip says once what was to be loaded is."""
     wait_until(lambda: service.stage is None)
+    return service.chip()
 
 
 def write_model(folder, config: dict, *files: str) -> None:
@@ -119,15 +120,14 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     assert service.chip()["pair"] == "another"
 
 
+def cannot_load():
+    raise ValueError("The draft head has hidden size 64, the target 128.")
+
+
 def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
     service = ready_service(FakeGenerator())
-
-    def load():
-        raise ValueError("The draft head has hidden size 64, the target 128.")
-
-    assert service.swap(load, "another")
-    settle(service)
-    chip = service.chip()
+    assert service.swap(cannot_load, "another")
+    chip = settled(service)
     assert (chip["state"], chip["text"]) == ("ready", "Fake-135M · CPU · exact")
     assert chip["trouble"] == words.SWAP_FAILED.format(
         pair="another", reason="The draft head has hidden size 64, the target 128."
@@ -136,14 +136,10 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
 
 
 def test_after_a_failed_start_another_pair_can_be_loaded():
-    def fail():
-        raise ValueError("No model.")
-
-    service = settled_service(fail)
+    service = settled_service(cannot_load)
     assert service.chip()["state"] == "failed"
     assert service.swap(Another, "another")
-    settle(service)
-    assert service.chip()["text"].startswith("Another-1B")
+    assert settled(service)["text"].startswith("Another-1B")
 
 
 def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
@@ -163,17 +159,15 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
         raise AssertionError
 
     assert service.swap(fetch, "another")
-    settle(service)
+    chip = settled(service)
     assert [chip["text"] for chip in told] == [
         "Fetching the model: 123 of 491 MB",
         "Fetching the model: 246 of 491 MB, about 20 s left",
     ]
     assert all(chip["cancellable"] for chip in told)
-    chip = service.chip()
     assert chip["text"].startswith("Fake-135M") and chip["trouble"].endswith(words.FETCH_CANCELLED)
     assert not picker.cancel() and service.swap(Another, "another")
-    settle(service)
-    assert service.chip()["text"].startswith("Another-1B")
+    assert settled(service)["text"].startswith("Another-1B")
 
 
 @pytest.fixture
@@ -213,11 +207,9 @@ def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_ca
     assert service.chip()["text"].startswith("Fake-135M") and looking.is_alive()
     lay_down()
     looking.join(PATIENCE)
-    settle(service)
-    assert service.chip()["text"].startswith("Another-1B") and not hub.asked
+    assert settled(service)["text"].startswith("Another-1B") and not hub.asked
     assert picker.choose(zoo.DEFAULT_HEAD) == ""
-    settle(service)
-    assert service.chip()["text"].startswith("Fake-135M")
+    assert settled(service)["text"].startswith("Fake-135M")
 
 
 @pytest.mark.parametrize("why", ["no head", "chosen", "fails"])
@@ -230,13 +222,7 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
 
     def loader_of(target, head):
         loads.append(target)
-
-        def load():
-            if target == "better":
-                raise ValueError("It does not load.")
-            return FakeGenerator()
-
-        return load
+        return cannot_load if target == "better" else FakeGenerator
 
     picker = Picker(service, loader_of)
     lay_down()
@@ -244,10 +230,9 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
         assert picker.choose(zoo.DEFAULT_HEAD) == ""
     looking = prefer(picker)
     looking.join(1 if why == "no head" else PATIENCE)
-    settle(service)
+    assert settled(service)["text"].startswith("Fake-135M")
     assert loads == {"no head": [], "chosen": [DEFAULT], "fails": ["better"]}[why]
     assert looking.is_alive() == (why == "no head")
-    assert service.chip()["text"].startswith("Fake-135M")
     service.closing = True
 
 

@@ -12,6 +12,7 @@ from tests.app.conftest import (
     ask_to_end,
     number_of,
     saved,
+    send,
     served,
     served_slow,
     show,
@@ -100,11 +101,6 @@ def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_resul
     assert modules.locator(".result-card .verdict").count() == 0
     modules.click(".start-race")
     modules.wait_for_function("() => document.querySelectorAll('.lane-main [data-token]').length > 8")
-    counts = modules.evaluate(
-        """() => { const time = Jakiro.raceTime(Jakiro.moment()); const { run } = Jakiro.moves.state;
-           return Object.values(run.lanes).map(lane => [lane.method, lane.countAt(time)]); }"""
-    )
-    assert dict(counts)["jakiro"] >= dict(counts)["autoregressive"]
     modules.evaluate("if (Jakiro.moves.state.playing) Jakiro.moves.state.time = 1e9")
     modules.click(".race-more summary")
     modules.wait_for_selector(".result-card .verdict")
@@ -136,8 +132,7 @@ def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
         second.wait_for_selector("svg.tree")
         shown = second.get_attribute(".jk-view", "data-run")
         ask(first, "First?")
-        second.fill("#question textarea", "Second?")
-        second.click("#ask")
+        send(second, "Second?")
         second.locator(".answer-pane .waiting:visible", has_text="number").wait_for()
         assert second.get_attribute(".jk-view", "data-run") == shown
         second.click('.answer-pane [data-action="leave"]')

@@ -7,7 +7,7 @@ import pytest
 
 from app.words import page as words
 from tests.api.served import PATIENCE
-from tests.app.conftest import DESKTOP, FORM_DRAWN, served_slow, wait_until_finished
+from tests.app.conftest import DESKTOP, FORM_DRAWN, send, served_slow, wait_until_finished
 
 pytestmark = pytest.mark.browser
 # What a browser opens to one server by HTTP/1.1
@@ -51,25 +51,12 @@ def slow():
         yield blocks, address, generator
 
 
-def send(tab, question: str) -> None:
-    tab.fill("#question textarea", question)
-    tab.click("#ask")
-
-
 def wait_in(tab, condition) -> None:
     """Waits while the tab's events are told."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         tab.wait_for_timeout(50)
-
-
-def stop_all(runs, tabs) -> None:
-    """Ends tabs' answers on the server: Stop would need a connection."""
-    for tab in tabs:
-        run_id = tab.evaluate("Jakiro.moves.state.turns[0].id")
-        wait_in(tab, lambda run_id=run_id: runs.visitor(run_id))
-        runs.stop(runs.visitor(run_id).session)
 
 
 def wait_for_streams(tab, count: int) -> None:
@@ -122,7 +109,11 @@ def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_whe
     seventh.wait_for_selector(f'.answer-pane .waiting:has-text("{words.BROWSER["held_up"]}")')
     assert seventh.is_hidden("#jk-notice"), "nothing is lost"
     slow[2].gate.set()
-    stop_all(slow[0].runs, tabs)
+    for tab in tabs:
+        # On the server: Stop would need a connection
+        run_id = tab.evaluate("Jakiro.moves.state.turns[0].id")
+        wait_in(tab, lambda run_id=run_id: slow[0].runs.visitor(run_id))
+        slow[0].runs.stop(slow[0].runs.visitor(run_id).session)
     seventh.wait_for_function(f"({LENGTH}) > 4")
     assert seventh.evaluate("Jakiro.moves.state.run.question") == "The seventh?"
 

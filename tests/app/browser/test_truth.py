@@ -8,7 +8,7 @@ import pytest
 from app.page.offered import offered_questions
 from app.words import page as words
 from jakiro.trace import Trace
-from tests.app.conftest import ask, ask_to_end, given, number_of, seek, wait_until_finished
+from tests.app.conftest import ask_to_end, given, number_of, seek, send, wait_until_finished
 from tests.app.fake import finished_race
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -70,9 +70,10 @@ def sent(tab) -> list[str]:
     return tab.evaluate("Jakiro.moves.state.run.main.header.messages.map(message => message.role)")
 
 
-def test_a_chat_is_remembered_in_sight(tab):
+def test_a_chat_is_remembered_in_sight_and_any_turn_can_be_asked_again(tab):
     tab.evaluate("document.querySelector('#clear').click()")
     ask_to_end(tab, "First?")
+    assert tab.input_value("#question textarea") == "", "a question leaves the box"
     assert tab.is_hidden(".earlier") and tab.is_hidden(".sent-with")
     assert tab.inner_text("#jk-chat").startswith("The model also reads 1 earlier turn.")
     ask_to_end(tab, "Second?")
@@ -83,10 +84,15 @@ def test_a_chat_is_remembered_in_sight(tab):
     tab.click(".turn summary >> nth=0")
     assert tab.inner_text(".turn[open] .turn-text").startswith("The sky is blue")
     # The page's limits count the whole, and say so
-    tab.fill("#question textarea", "word " * 4001)
-    tab.click("#ask")
+    send(tab, "word " * 4001)
     tab.wait_for_selector("#jk-notice.error")
     assert tab.inner_text("#jk-notice").endswith(words.CHAT_COUNTS.strip())
+    tab.click('.turn [data-action="edit"]')
+    assert tab.input_value("#question textarea") == "First?"
+    tab.wait_for_selector(f'#jk-chat:has-text("{words.BROWSER["chat_fresh"]}")')
+    ask_to_end(tab, "Other?")
+    assert sent(tab) == ["user"]
+    assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Other?"]
 
 
 def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
@@ -105,23 +111,6 @@ def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
     assert tab.text_content(".asked") == offered_questions()[1]
     assert sent(tab) == ["user"]
     assert tab.is_hidden(".earlier") and tab.evaluate("Jakiro.moves.state.turns.length") == 1
-
-
-def test_a_question_leaves_the_box_and_any_turn_can_be_asked_again(tab):
-    tab.evaluate("document.querySelector('#clear').click()")
-    for question in ("One?", "Two?"):
-        ask(tab, question)
-        assert tab.input_value("#question textarea") == ""
-        wait_until_finished(tab)
-    tab.click(".turn summary")
-    tab.click('.turn [data-action="edit"]')
-    assert tab.input_value("#question textarea") == "One?"
-    tab.wait_for_function(
-        "said => document.querySelector('#jk-chat').textContent.includes(said)", arg=words.BROWSER["chat_fresh"]
-    )
-    ask_to_end(tab, "Other?")
-    assert sent(tab) == ["user"]
-    assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Other?"]
 
 
 def test_a_cut_answer_says_so_and_goes_on_with_the_same_words(tab):

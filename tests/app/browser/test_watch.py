@@ -9,7 +9,7 @@ from app.page import web
 from app.tools import record
 from app.words import page as words
 from jakiro.methods import METHODS
-from tests.app.conftest import ask, ask_to_end, plotted, seek, served, wait_for_count, wait_until_finished
+from tests.app.conftest import ask, ask_to_end, plotted, seek, send, served, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer, traces_of
 
 pytestmark = pytest.mark.browser
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.browser
 def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
     with served(lambda: FakeGenerator(default_answer() * 30, pace=3)) as (_, address):
         tab = open_tab(address)
-        tab.wait_for_selector("#jk-chip.ready")
         # Six minutes: it does not end before it is stopped, however busy the browser is
         tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 2000)")
         ask(tab, "Why?")
@@ -41,9 +40,8 @@ def test_bad_input_is_one_sentence_and_the_next_request_works(open_tab, fake_add
     tab.click("#ask")
     tab.wait_for_selector("#jk-notice.error")
     assert tab.inner_text("#jk-notice").endswith(words.EMPTY_QUESTION)
-    tab.fill("#question textarea", "word " * 600)
-    tab.click("#ask")
-    tab.wait_for_function("() => document.querySelector('#jk-notice').textContent.includes('600 tokens')")
+    send(tab, "word " * 600)
+    tab.wait_for_selector('#jk-notice:has-text("600 tokens")')
     assert tab.input_value("#question textarea").startswith("word word")
     ask_to_end(tab, "Why?")
     assert tab.is_hidden("#jk-notice")
@@ -75,20 +73,18 @@ def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_addre
     tab = open_tab(f"{fake_address}?recording={SCENARIOS[1].name}&step=4")
     tab.wait_for_selector('svg.tree[data-step="3"]')
     tab.click('[data-tab="recordings"]')
-    wait_for_count(tab, ".recording-card", 3)
+    tab.locator(".recording-card").nth(2).wait_for()
+    assert tab.locator(".recording-card").count() == 3
     tab.set_input_files("#jk-open", recordings / "3-haiku.json")
     tab.wait_for_function("() => document.querySelector('.sent-with')?.textContent.startsWith('Opened file')")
     assert tab.is_hidden("#jk-notice")
     recorded = json.loads((recordings / "3-haiku.json").read_text())["traces"]["jakiro"]
     tab.wait_for_selector("svg.tree")
-    assert tab.evaluate("document.querySelector('.answer-text').textContent") == "".join(
-        step["text"] for step in recorded["steps"]
-    )
+    assert tab.text_content(".answer-text") == "".join(step["text"] for step in recorded["steps"])
 
 
 def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     tab = open_tab(fake_address)
-    tab.wait_for_selector("#jk-chip.ready")
     tab.click("#jk-settings")
     tab.click("#further-lanes input")
     tab.get_by_role("option", name=METHODS["prompt_lookup"].title, exact=True).click()
@@ -98,13 +94,11 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     tab.click('[data-tab="race"]')
     wait_until_finished(tab)
     tab.wait_for_function("() => document.querySelector('.result-speedup')?.textContent.includes('×')")
-    lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
+    lanes = tab.locator(".lane .answer-text").all_text_contents()
     assert len(lanes) == 3 and len(set(lanes)) == 1
     assert len(plotted(tab, ".race")) == 3
     assert tab.inner_text('[data-lane="prompt_lookup"] .pane-head b') == METHODS["prompt_lookup"].title
-    same = tab.evaluate(
-        "[...document.querySelectorAll('.lanes-table tbody td:last-child')].map(cell => cell.textContent)"
-    )
+    same = tab.locator(".lanes-table tbody td:last-child").all_text_contents()
     assert same == ["–", words.BROWSER["arena_same"], words.BROWSER["arena_same"]]
     assert tab.locator('[data-action="lane_tree"]:visible').count() == 2
     tab.click('[data-lane="prompt_lookup"] [data-action="lane_tree"]')

@@ -49,31 +49,22 @@ def test_every_field_that_comes_is_in_the_document_and_the_trace_reads_back(serv
     assert (trace.text, trace.tau, len(trace.token_ids)) == (answer["text"], answer["tau"], answer["num_tokens"])
 
 
-def test_an_answer_stopped_while_it_waits_says_that_it_was_stopped(served, connect, monkeypatch):
-    first, client = connect(served[1]), connect(served[1])
-    monkeypatch.setattr(served[0], "pace", 5.0)
-    running = first.submit("Why?", 400, api_name="/generate")
-    wait_until(lambda: served[0].active)
-    waiting = client.submit("Why?", 400, api_name="/generate")
-    wait_until(lambda: any(update["message"] for update in waiting.outputs()))
-    assert client.predict(api_name="/stop") == {"stopped": 1}
-    answer = waiting.result(timeout=PATIENCE)
-    told = {name: answer[name] for name in ("state", "message", "end_reason", "text", "num_tokens")}
-    assert told == {"state": "done", "message": "", "end_reason": "stopped", "text": "", "num_tokens": 0}
-    first.predict(api_name="/stop")
-    running.result(timeout=PATIENCE)
-
-
-def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkeypatch):
+def test_a_program_stops_its_own_answer_and_nobody_elses_also_while_it_waits(served, connect, monkeypatch):
     client, other = connect(served[1]), connect(served[1])
     monkeypatch.setattr(served[0], "pace", 5.0)
-    job = client.submit("Why?", 400, api_name="/generate")
+    running = client.submit("Why?", 400, api_name="/generate")
     wait_until(lambda: served[0].active)
     assert other.predict(api_name="/stop") == {"stopped": 0}
     with pytest.raises(AppError, match="At most 1 of your questions"):
         client.predict("Another?", api_name="/generate")
+    waiting = other.submit("Why?", 400, api_name="/generate")
+    wait_until(lambda: any(update["message"] for update in waiting.outputs()))
+    assert other.predict(api_name="/stop") == {"stopped": 1}
+    answer = waiting.result(timeout=PATIENCE)
+    told = {name: answer[name] for name in ("state", "message", "end_reason", "text", "num_tokens")}
+    assert told == {"state": "done", "message": "", "end_reason": "stopped", "text": "", "num_tokens": 0}
     assert client.predict(api_name="/stop") == {"stopped": 1}
-    assert job.result(timeout=PATIENCE)["end_reason"] == "stopped"
+    assert running.result(timeout=PATIENCE)["end_reason"] == "stopped"
 
 
 @pytest.mark.parametrize(

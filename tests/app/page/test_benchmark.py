@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import pytest
@@ -21,6 +22,12 @@ from tests.app.fake import FakeGenerator
 from tests.support import tiny_generator
 
 VISITOR = Visitor("tab", "127.0.0.1")
+
+
+def measured(wanted: dict, generator=None, benchmarks: Benchmarks | None = None) -> Iterator[dict]:
+    """Updates of a benchmark on a service of its own."""
+    service = ready_service(generator or FakeGenerator())
+    return benchmark.measure(service, benchmarks or Benchmarks(), Pace(), VISITOR, wanted)
 
 
 def run_read(values: dict) -> Run:
@@ -45,15 +52,14 @@ def numbers(groups: list[dict]) -> str:
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, sentence):
-    service, benchmarks = ready_service(FakeGenerator()), Benchmarks()
-    updates = list(benchmark.measure(service, benchmarks, Pace(), VISITOR, wanted))
+    updates = list(measured(wanted))
     assert len(updates) == 1 and sentence in updates[0]["error"]
 
 
 def test_every_prompt_is_measured_and_the_groups_are_the_reports():
     benchmarks = Benchmarks()
     wanted = {"count": 3, "temperatures": [1, 0], "methods": ["context", "jakiro"]}
-    last = list(benchmark.measure(ready_service(FakeGenerator()), benchmarks, Pace(), VISITOR, wanted))[-1]
+    *_, last = measured(wanted, benchmarks=benchmarks)
     assert (last["state"], last["done"], last["total"]) == ("finished", 3, 3)
     saved = json.loads(benchmarks.results(last["run"]))
     assert saved["schema_version"] == 1 and len(saved["runs"]) == 3 * 2 * 3
@@ -69,10 +75,8 @@ def summed_up_again(saved: dict) -> list[dict]:
 
 
 def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
-    generator = FakeGenerator(pace=0.1)
-    service, benchmarks = ready_service(generator), Benchmarks()
-    values = []
-    for value in benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 96}):
+    generator, benchmarks, values = FakeGenerator(pace=0.1), Benchmarks(), []
+    for value in measured({"count": 96}, generator, benchmarks):
         values.append(value)
         if value["done"] == 1 and value["state"] == "running":
             benchmarks.stop(VISITOR.session)
@@ -105,9 +109,8 @@ def test_a_benchmark_runs_in_its_visitors_context(monkeypatch):
 
 
 def test_a_closed_tab_ends_its_benchmark():
-    generator = FakeGenerator(pace=0.1)
-    service, benchmarks = ready_service(generator), Benchmarks()
-    updates = benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 96})
+    benchmarks = Benchmarks()
+    updates = measured({"count": 96}, FakeGenerator(pace=0.1), benchmarks)
     first = next(updates)
     updates.close()
     (run,) = [run for run in benchmarks._kept() if run.id == first["run"]]
@@ -156,14 +159,14 @@ def test_an_answer_comes_between_two_prompts():
 
 
 def test_a_model_without_a_head_says_what_it_cannot_do():
-    last = list(benchmark.measure(ready_service(tiny_generator(None)), Benchmarks(), Pace(), VISITOR, {"count": 1}))[-1]
+    *_, last = measured({"count": 1}, tiny_generator(None))
     assert last["state"] == "stopped"
     assert "No draft head fits this model" in last["error"]
 
 
 def test_a_model_loaded_meanwhile_ends_the_benchmark_with_a_sentence():
     generator, values = FakeGenerator(), []
-    for value in benchmark.measure(ready_service(generator), Benchmarks(), Pace(), VISITOR, {"count": 96}):
+    for value in measured({"count": 96}, generator):
         values.append(value)
         generator.target = "Second"
     assert values[-1]["error"] == benchmark_words.MODEL_CHANGED
@@ -187,8 +190,7 @@ def test_the_shipped_results_are_in_the_form_of_the_bench():
 def recorded(tmp_path_factory):
     """A results file in the place of the shipped one, so that no test depends on what was measured."""
     benchmarks = Benchmarks()
-    wanted = {"count": 16, "temperatures": [0, 1]}
-    last = list(benchmark.measure(ready_service(FakeGenerator()), benchmarks, Pace(), VISITOR, wanted))[-1]
+    *_, last = measured({"count": 16, "temperatures": [0, 1]}, benchmarks=benchmarks)
     path = tmp_path_factory.mktemp("results") / "bench.json"
     path.write_text(benchmarks.results(last["run"]), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
@@ -251,16 +253,13 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
 def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, recorded):
     with served(lambda: FakeGenerator(pace=1), max_new_tokens=10) as (_, address):
         tab = open_tab(address)
-        tab.wait_for_selector("#jk-chip.ready")
         open_benchmark(tab)
         ask_for = (
             "count => { const own = Jakiro.benchmarkRequest; Jakiro.benchmarkRequest = () => ({...own(), count}); }"
         )
         tab.evaluate(ask_for, 3)
         tab.click('[data-control="bench-run"]')
-        tab.wait_for_function(
-            "() => /^Finished: 3 prompts/.test(document.querySelector('.bench-progress').textContent)"
-        )
+        tab.wait_for_selector('.bench-progress:text-matches("^Finished: 3 prompts")')
         with tab.expect_download() as download:
             tab.click('[data-control="bench-save"]')
         saved = json.loads(download.value.path().read_text(encoding="utf-8"))
@@ -270,11 +269,9 @@ def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, recorded
 
         tab.evaluate(ask_for, 96)
         tab.click('[data-control="bench-run"]')
-        tab.wait_for_function(
-            "() => /^prompt ([2-9]|[0-9]{2}) of 96/.test(document.querySelector('.bench-progress').textContent)"
-        )
+        tab.wait_for_selector('.bench-progress:text-matches("^prompt ([2-9]|[0-9]{2}) of 96")')
         tab.evaluate("document.querySelector('[data-control=bench-stop]').click()")
-        tab.wait_for_function("() => /^Stopped after/.test(document.querySelector('.bench-progress').textContent)")
+        tab.wait_for_selector('.bench-progress:text-matches("^Stopped after")')
         done = int(tab.inner_text(".bench-progress").split()[2])
         assert 1 <= done < 96
         assert table(tab)["overall"]["prompts"] == str(done)

@@ -118,6 +118,4 @@ def test_a_tab_whose_code_does_not_come_says_so(open_tab, fake_address):
     tab.route("**/benchmark-*.js.gz", lambda route: route.abort())
     tab.goto(fake_address)
     tab.click('[role="tab"][data-tab="benchmark"]')
-    tab.wait_for_function(
-        "words => document.querySelector('.jk-benchmark').textContent === words", arg=words.FIRST["bench_not_loaded"]
-    )
+    tab.wait_for_selector(f'.jk-benchmark:text-is("{words.FIRST["bench_not_loaded"]}")')
