@@ -98,9 +98,10 @@ class LayerHead(DraftHead):
 
     @property
     def grows(self) -> bool:
+        # One call does a pass of this class; another kind's head may have one of its own
         return (
-            self._native is not None
-            and self.levels is None
+            type(self) is LayerHead
+            and self._native is not None
             and isinstance(self._output_layer, NativeLinear)
             and all(
                 isinstance(rows, BlockLinear) or (rows.dtype == torch.float32 and rows.is_contiguous())

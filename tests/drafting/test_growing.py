@@ -14,6 +14,7 @@ from jakiro.drafting.candidates import Chain
 from jakiro.drafting.compiled import grow_in_one_call, grows_in_one_call
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.compiled import MOST_ROWS
+from jakiro.heads.layer_head import LayerHead
 from tests import needs
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
@@ -174,6 +175,21 @@ def test_of_a_prompt_of_many_rows_the_last_one_alone_is_read_with_the_tree(packe
         found.append(session.propose(limits))
         assert session.cache.length == len(ids) - 1
     assert_same_proposals(*found)
+
+
+class Turned(LayerHead):
+    """A head of another kind, whose pass does more than the layer's."""
+
+    def forward(self, *given, **named):
+        output = super().forward(*given, **named)
+        return output._replace(features=-output.features)
+
+
+def test_a_head_with_a_pass_of_its_own_grows_its_tree_by_that_pass(target):
+    head = tiny_head(target, num_experts=1)
+    head.__class__ = Turned
+    expected = grown(head, TreeConfig(4, 3, 12)).token_ids
+    assert torch.equal(grown(head.pack("full"), TreeConfig(4, 3, 12)).token_ids, expected)
 
 
 @torch.no_grad()
