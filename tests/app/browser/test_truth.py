@@ -81,13 +81,13 @@ def test_a_chat_is_remembered_in_sight_and_any_turn_can_be_asked_again(tab):
     assert sent(tab) == ["user", "assistant"] * 2 + ["user"]
     assert tab.inner_text(".sent-with") == "sent with 2 earlier turns"
     assert tab.locator(".answer-pane .turn summary").all_inner_texts() == ["First?", "Second?"]
-    tab.click(".turn summary >> nth=0")
-    assert tab.inner_text(".turn[open] .turn-text").startswith("The sky is blue")
     # The page's limits count the whole, and say so
     send(tab, "word " * 4001)
     tab.wait_for_selector("#jk-notice.error")
     assert tab.inner_text("#jk-notice").endswith(words.CHAT_COUNTS.strip())
-    tab.click('.turn [data-action="edit"]')
+    tab.click(".turn summary >> nth=0")
+    assert tab.inner_text(".turn[open] .turn-text").startswith("The sky is blue")
+    tab.click('.turn[open] [data-action="edit"]')
     assert tab.input_value("#question textarea") == "First?"
     tab.wait_for_selector(f'#jk-chat:has-text("{words.BROWSER["chat_fresh"]}")')
     ask_to_end(tab, "Other?")
