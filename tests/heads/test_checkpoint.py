@@ -96,12 +96,12 @@ def test_an_index_map_that_is_none_is_refused(folder, place, value, sentence):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"head_dim": "x"}, ""),
-        ({"max_position_embeddings": None}, ""),
-        ({"rms_norm_eps": "small"}, ""),
-        ({"calibration": {"main/1/greedy": "x"}}, ""),
-        ({"rope_parameters": {"rope_type": "default", "rope_theta": "x"}}, ""),
-        ({"hidden_size": 3}, ""),
+        ({"head_dim": "x"}, "head_dim must be a whole number"),
+        ({"max_position_embeddings": None}, "max_position_embeddings must be a whole number"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps must be a number"),
+        ({"calibration": {"main/1/greedy": "x"}}, "calibration must be an object of numbers"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": "x"}}, "does not describe a valid head"),
+        ({"hidden_size": 3}, r"hidden size \(3\) is not a multiple"),
         ({"kind": None}, r"was written by Jakiro 0\.9 or before and does not say its kind; train it"),
         ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, "RoPE settings lack or do not know 'spiral'"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "RoPE settings .*'factor'.*; correct them in its config"),

@@ -211,12 +211,14 @@ def test_a_step_reads_from_the_device_once_and_makes_no_tensor_elsewhere(
 
 
 def test_chains_only_is_kept_to(method, head, generators, plain, monkeypatch):
+    """Also in trees deeper than the head has levels, or than they have nodes."""
     generator = generators[head]
     monkeypatch.setattr(type(generator.target), "chains_only", True)
-    trace = generator.run(QUESTION, SAMPLINGS["sampled"], method, FIXED)
-    assert trace.token_ids == plain["sampled"]
-    for step in trace.steps:
-        assert [node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1))
+    for tree in (FIXED, replace(FIXED, depth=7), replace(FIXED, nodes=3)):
+        trace = generator.run(QUESTION, SAMPLINGS["sampled"], method, tree)
+        assert trace.token_ids == plain["sampled"]
+        for step in trace.steps:
+            assert [node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1))
 
 
 def test_it_says_what_it_is_and_shares_no_name_no_kind_of_head_and_no_network(subject, known):
