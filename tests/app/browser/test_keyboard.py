@@ -104,4 +104,5 @@ def test_the_skip_link_comes_first_and_tabs_and_stops_are_walked_with_keys(open_
     passed += tab_to(tab, '[data-control="more"]')
     tab.keyboard.press("Space")
     tab.locator(".chain-link").nth(1).wait_for()
+    assert tab.locator(".chain-link").count() == 2
     assert all(one["seen"] and one["ring"] for one in passed), passed

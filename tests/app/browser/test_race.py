@@ -101,6 +101,11 @@ def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_resul
     assert modules.locator(".result-card .verdict").count() == 0
     modules.click(".start-race")
     modules.wait_for_function("() => document.querySelectorAll('.lane-main [data-token]').length > 8")
+    counts = modules.evaluate(
+        """() => { const time = Jakiro.raceTime(Jakiro.moment());
+           return Object.values(Jakiro.state.run.lanes).map(lane => [lane.method, lane.countAt(time)]); }"""
+    )
+    assert dict(counts)["jakiro"] >= dict(counts)["autoregressive"]
     modules.evaluate("if (Jakiro.moves.state.playing) Jakiro.moves.state.time = 1e9")
     modules.click(".race-more summary")
     modules.wait_for_selector(".result-card .verdict")
