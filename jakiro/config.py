@@ -30,6 +30,7 @@ class About:
     """Sentences of settings that several configs have."""
 
     TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
+    HEAD = "Draft head: a known name, a folder, or a Hub id."
     TEMPLATE_ARGUMENTS = 'Arguments of the chat template as a JSON object, such as {"enable_thinking": false}.'
     DEVICE = "cpu or cuda; if not given, a GPU where there is one."
     DTYPE = "float32, bfloat16 or float16; if not given, what suits the device."

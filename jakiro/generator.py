@@ -143,6 +143,8 @@ class JakiroGenerator:
             if self.slots is not None:
                 other.slots = self.slots.for_target(other.target)
                 other.target = other.slots.settle(self.drafter(PLAIN))
+            ours = set(self.target.notices)
+            other.notices = [*other.target.notices, *(each for each in self.notices if each not in ours)]
             other._resources = replace(self._resources, target=other.target)
             other._known_profile, other._profiles = None, {}
             self._under[numerics] = other

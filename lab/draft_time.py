@@ -89,7 +89,7 @@ def packed_bytes(modules: Iterable[nn.Module]) -> int:
 
 def target_bytes(target: TargetModel) -> int:
     """What a plain pass reads."""
-    parts = (getattr(layer, each.name) for layer in target.lean.layers for each in fields(layer))
+    parts = (getattr(layer, each.name) for layer in target.fused.layers for each in fields(layer))
     return packed_bytes(parts) + prod(target.output_weight.shape) * target.weight_itemsize
 
 

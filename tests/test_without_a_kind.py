@@ -10,13 +10,11 @@ from tests.support import pytest_apart
 ROOT = Path(__file__).resolve().parents[1]
 KIND = "medusa"
 # What else in the package names it: its lines where kinds and methods are registered, the file names of its weights
-# (looked for before torch is there), and two sentences about blocks that it shares with another kind
+# (looked for before torch is there)
 NAMED_IN = {
     "jakiro/heads/kinds.py",
     "jakiro/methods/__init__.py",
     "jakiro/heads/config.py",
-    "jakiro/heads/layers.py",
-    "jakiro/heads/official.py",
 }
 # Tests of what kinds share, of the other kinds, and of all methods that there are
 SUBSET = (

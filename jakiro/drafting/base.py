@@ -129,7 +129,7 @@ def why_no_layers(target: TargetModel) -> str:
 
 def why_not(method: Method, resources: Resources) -> str | None:
     """Why a method cannot be loaded with these resources, without a full stop; None where it can."""
-    if method.needs.layers and resources.target.lean is None:
+    if method.needs.layers and resources.target.fused is None:
         return f"{why_no_layers(resources.target)}, so {method.name} cannot run"
     if not method.needs.head or resources.kind_for(method.needs) is not None:
         return None

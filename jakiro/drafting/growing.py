@@ -15,8 +15,9 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.sampling import DeviceSampling, tempered
 from jakiro.drafting.base import HeadEvidence, Proposal
 from jakiro.drafting.candidates import Candidates, Chain, best_tree
+from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import Calibration, Weights
-from jakiro.heads.layer_head import LayerHead, mixture
+from jakiro.heads.layer_head import mixture
 from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.cache import PassCache
 from jakiro.kernels.compiled import sampling as native
@@ -68,12 +69,12 @@ class Experts(NamedTuple):
 Scores = Tensor | Experts
 
 
-def width_of(head: LayerHead, tree: TreeConfig) -> int:
+def width_of(head: DraftHead, tree: TreeConfig) -> int:
     """Children of a node, and nodes expanded a level, at most."""
     return min(tree.width, tree.nodes - 1, head.draft_token_ids.shape[0])
 
 
-def ends_in_a_pair(head: LayerHead, tree: TreeConfig) -> bool:
+def ends_in_a_pair(head: DraftHead, tree: TreeConfig) -> bool:
     """Whether the last two levels come from one pass (CEPD)."""
     return head.config.contrastive and tree.contrastive and tree.depth >= 2
 
@@ -157,7 +158,7 @@ class TreeGrower:
 
     def __init__(
         self,
-        head: LayerHead,
+        head: DraftHead,
         cache: PassCache,
         root: HeadOutput,
         root_token: Tensor,

@@ -33,7 +33,6 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.eagle import EAGLE
 from jakiro.heads.jakiro import JAKIRO
-from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.cache import RowCache
 
@@ -52,7 +51,7 @@ class HeadDrafter(Drafter):
         max_positions: that the head was trained for, where the target reads more; else None.
     """
 
-    head: LayerHead
+    head: DraftHead
     info: dict | None = None
     grower: Callable[..., TreeGrower] = TreeGrower
     proposers: tuple[Proposer, ...] | Callable[[DraftConfig], tuple[Proposer, ...]] = experts_of

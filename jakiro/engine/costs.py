@@ -1,4 +1,8 @@
-"""What passes cost on this device: timed once, by a few passes, when a tree is first to choose its own size."""
+"""What passes cost on this device: timed once, by a few passes, when a tree is first to choose its own size.
+
+The first steps of an answer could be timed instead, but all of one size: they say nothing of what another one would
+cost, and a short answer is over before they do.
+"""
 
 import json
 import platform

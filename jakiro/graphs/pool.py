@@ -27,7 +27,7 @@ class Slots:
     """Slots over one target, for all methods.
 
     Args:
-        target: one that runs lean.
+        target: one with `fused` layers.
         graphs: capture passes as CUDA graphs; False runs the same passes eagerly.
         smallest_columns: of attention, see `columns_for`.
         tokens: prompt and answer that a slot holds.

@@ -34,12 +34,12 @@ TOKENS_A_STEP = 3.5
 
 
 class Slot(DraftBuffers):
-    """One answer's device side at fixed addresses; see `Runner` for what its methods promise.
+    """One answer's device side at fixed addresses; see `Runner` for what its methods promise. It keeps no rows of a prompt.
 
     A drafter that has a form at fixed addresses drafts in these buffers, any other one drafts as it always does.
 
     Args:
-        target: one that runs lean, with passes in row buckets.
+        target: one with `fused` layers, with passes in row buckets.
         tokens: of prompt and answer, at most.
         smallest_columns: of attention, see `columns_for`.
     """
@@ -55,7 +55,7 @@ class Slot(DraftBuffers):
         super().__init__(target, graphs, tokens + MOST_DRAFT_ROWS, widest)
         self.smallest_columns, device = smallest_columns, self.device
         columns = columns_for(tokens + widest, smallest_columns)
-        self.cache = StaticCache(target.lean.cache_shape, columns, target.cache_dtype, device)
+        self.cache = StaticCache(target.fused.cache_shape, columns, target.cache_dtype, device)
         self.rows = self.cache.rows
         self.features = torch.zeros((widest, target.feature_size), dtype=target.dtype, device=device)
         logits_dtype = target.logits(self.features[:1, : target.hidden_size]).dtype
@@ -76,7 +76,7 @@ class Slot(DraftBuffers):
         # What a step's one copy brings to the host, by the evidence of its trees
         self._packed: dict[Layout, Tensor] = {}
         self._heads: dict[DraftHead, StaticHeadDrafter] = {}
-        self._fixed: dict[Drafter, Drafter | None] = {}
+        self._capturable: dict[Drafter, Drafter | None] = {}
         self.served: set[Drafter] = set()
 
     @property
@@ -100,7 +100,7 @@ class Slot(DraftBuffers):
     def close(self) -> None:
         """Lets go of passes and drafters, which hold the slot and so would keep it from being freed at once."""
         self.passes.clear()
-        self._fixed.clear()
+        self._capturable.clear()
         self._heads.clear()
         self.served.clear()
 
@@ -113,9 +113,9 @@ class Slot(DraftBuffers):
     @torch.inference_mode()
     def capturable(self, drafter: Drafter) -> Drafter | None:
         """A drafter's form at this slot's addresses, None where it has none."""
-        if drafter not in self._fixed:
-            self._fixed[drafter] = drafter.capturable_in(self)
-        return self._fixed[drafter]
+        if drafter not in self._capturable:
+            self._capturable[drafter] = drafter.capturable_in(self)
+        return self._capturable[drafter]
 
     def needed(
         self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, first: int, last: int
@@ -133,9 +133,9 @@ class Slot(DraftBuffers):
             if not looks_on_host(sampling):
                 yield self.passes.get(self.verify_rows, rows, bound, layout, *self._regime(sampling))
             yield self.passes.get(self.commit_rows, rows, bound)
-        fixed = self.capturable(drafter)
-        if fixed is not None and not tree.root_only:
-            yield from fixed.passes(tree, sampling.greedy)
+        capturable = self.capturable(drafter)
+        if capturable is not None and not tree.root_only:
+            yield from capturable.passes(tree, sampling.greedy)
 
     @torch.inference_mode()
     def open(

@@ -1,4 +1,4 @@
-"""The Jakiro head: one decoder layer whose mixture of experts predicts the target's next features.
+"""The head of Jakiro, EAGLE and ParallelSpec: one decoder layer with experts predicts the target's next features.
 
 From [E[x_{t+1}]; h_t] to the feature at t + 1, and with summed fusion, from the same pass, the contrastive feature one
 position further. Verification and the growing of trees live elsewhere. Jakiro, arXiv 2502.06282, section 3.

@@ -228,17 +228,6 @@ class HeadLayer(nn.Module):
         return residual, expert_outputs, router_logits
 
 
-class ResidualBlock(nn.Module):
-    """h + silu(linear(h)), a block of the MLPs that Medusa publishes."""
-
-    def __init__(self, hidden_size: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(hidden_size, hidden_size)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return hidden + functional.silu(self.linear(hidden))
-
-
 def fused(linears: list[nn.Linear]) -> Tensor:
     """Weights of layers that read the same input, one below the other."""
     return torch.cat([linear.weight.detach() for linear in linears])

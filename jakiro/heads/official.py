@@ -1,4 +1,4 @@
-"""What published heads share: one or more layers as in EAGLE's files, and MLPs of residual blocks.
+"""What published heads share: one or more layers as in EAGLE's files.
 
 A published config.json says less than it seems to (its model_type is "llama" for all of them), so the tensors say what
 a head is and the config what its sizes are. Whatever is not understood is refused by name: the official loader reads
@@ -7,7 +7,7 @@ with `strict=False` and only prints what did not fit.
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -239,30 +239,3 @@ def draft_vocabulary(tensors: dict[str, Tensor], vocab_size: int, what: str) -> 
     if output is not None:
         tensors["lm_head.weight"] = output[order]
     return drafted, output is not None
-
-
-def mlp_tensors(
-    pattern: re.Pattern, tensors: dict[str, Tensor], what: str, renamed: Callable[[int, int, str], str]
-) -> tuple[dict[str, Tensor], int, int]:
-    """The tensors of published MLPs under our names, how many MLPs there are, and the residual blocks of each.
-
-    Beside the blocks a chain has one place, such as Medusa's output rows at its end.
-
-    Args:
-        pattern: of their names: the MLP, the place in its chain, and the rest.
-        renamed: from a place, the last place and the rest of a name: the name within an MLP.
-
-    Raises:
-        ValueError: there are fewer tensors than MLPs and places.
-    """
-    places = {name: (int(match[1]), int(match[2]), match[3]) for name in tensors if (match := pattern.fullmatch(name))}
-    count, blocks = (1 + max(number for number, *_ in places.values())), max(place for _, place, _ in places.values())
-    if count * blocks > len(places):
-        raise ValueError(
-            f"The {what} head has {len(places)} tensors for {count} MLPs of {blocks} blocks; the file is incomplete; "
-            "download it again."
-        )
-    found = {
-        f"mlps.{number}.{renamed(place, blocks, rest)}": tensors[name] for name, (number, place, rest) in places.items()
-    }
-    return found, count, blocks

@@ -13,7 +13,7 @@ _OTHERS = {
     "dflash2": ("a DFlash2 head", "convolutions inside its layers and a selector that scores neighbouring candidates"),
     "dspark": ("a DSpark head", "a Markov head that scores a block's rows by the tokens before them"),
     "eagle": ("an EAGLE head in speculators' format", "a reader of that format's names and norms"),
-    "gumiho": ("a Gumiho head", "the lab's method, --methods-from lab.published"),
+    "gumiho": ("a Gumiho head", "what a checkout brings with --methods-from lab.published"),
     "hydra": ("a Hydra head", "MLPs that read the tokens of the levels above"),
     "jetspec": ("a JetSpec head", "a causal block that is passed again with the tokens of a tree's paths"),
     "mtp": ("an MTP head", "the target family's own layers as a draft"),

@@ -18,7 +18,7 @@ class NativeDecoder:
     """Runs tokens through all layers, attending as order-independently as `jakiro.kernels.attention` does.
 
     Args:
-        layers: a lean decoder's, all of one shape, with weights that `fits` finds right.
+        layers: a fused model's, all of one shape, with weights that `fits` finds right.
         heads, kv_heads, head_dim, scaling: of attention.
     """
 

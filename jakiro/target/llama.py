@@ -1,4 +1,4 @@
-"""A lean pass through decoders whose layers have Llama's shape, built from the stock modules' weights.
+"""A fused pass through decoders whose layers have Llama's shape, built from the stock modules' weights.
 
 Half of a small model's pass through the stock modules is Python and dispatch: 21 to 23 ms for thirty layers, here 13 to
 15. Here projections that read the same input are fused; queries, keys and values are rotated in one operation and lie
@@ -119,7 +119,7 @@ class FusedLlama:
     @classmethod
     @torch.inference_mode()
     def build(cls, model: nn.Module, packing: Packing | None) -> "FusedLlama | None":
-        """A lean decoder over the model's weights, or None where the model has another shape.
+        """The fused layers of the model's weights, or None where the model has another shape.
 
         Args:
             model: a stock causal language model.
@@ -128,12 +128,12 @@ class FusedLlama:
         base, config = model.base_model, model.config.get_text_config()
         if not _has_llama_shape(base, config):
             return None
-        lean = cls.of(model, packing)
+        fused = cls.of(model, packing)
         # Ordinary tokens: after special ones some models' states are so large that 16 bits give another pass.
         start = config.vocab_size // 2
-        token_ids = (start + torch.arange(_TRIAL_TOKENS, device=lean.embedding.device)) % config.vocab_size
+        token_ids = (start + torch.arange(_TRIAL_TOKENS, device=fused.embedding.device)) % config.vocab_size
         stock = base(input_ids=token_ids[None], use_cache=False).last_hidden_state[0].float()
-        tolerance = (1e-3 if lean.embedding.dtype == torch.float32 else 5e-2) * stock.abs().amax()
+        tolerance = (1e-3 if fused.embedding.dtype == torch.float32 else 5e-2) * stock.abs().amax()
 
         def gives_the_same(rows: Tensor, expected: Tensor) -> bool:
             return bool((rows.float() - expected).abs().amax() <= tolerance)
@@ -141,19 +141,19 @@ class FusedLlama:
         cache = RowCache(config.num_hidden_layers, _TRIAL_TOKENS)
         visible = torch.ones((_TRIAL_TOKENS, _TRIAL_TOKENS), dtype=torch.bool, device=token_ids.device).tril()
         positions = torch.arange(_TRIAL_TOKENS, device=token_ids.device)
-        if not gives_the_same(lean(token_ids, positions, visible, cache, exact=False), stock):
+        if not gives_the_same(fused(token_ids, positions, visible, cache, exact=False), stock):
             return None
-        if lean.native is not None:
+        if fused.native is not None:
             half = _TRIAL_TOKENS // 2
             cache.keep(half, [])
-            rows = lean(token_ids[half:], positions[half:], visible[half:], cache, exact=True)
+            rows = fused(token_ids[half:], positions[half:], visible[half:], cache, exact=True)
             if not gives_the_same(rows, stock[half:]):
-                lean.native = None
-        return lean
+                fused.native = None
+        return fused
 
     @classmethod
     def of(cls, model: nn.Module, packing: Packing | None) -> "FusedLlama":
-        """A lean decoder over a model that has Llama's shape, its passes not tried; arguments as in `build`."""
+        """The fused layers of a model that has Llama's shape, its passes not tried; arguments as in `build`."""
         base, config = model.base_model, model.config.get_text_config()
         attention, norm = base.layers[0].self_attn, base.norm
         heads = config.num_attention_heads, config.num_key_value_heads, attention.head_dim

@@ -5,7 +5,7 @@ what a family asks for is in `families.py`, the trial passes are in `probes.py`.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -89,6 +89,7 @@ class TargetModel:
         numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows; where a
             family's attention cannot be computed exactly, "fast" is used and `notices` say so. Compiled passes
             are exact whatever is asked: there that costs nothing.
+        makers: what its makers ask for where its generation_config asks for nothing.
 
     Attributes:
         embedding, output_weight: (vocab_size, hidden_size), see `looked_up`.
@@ -113,6 +114,7 @@ class TargetModel:
         name: str = "",
         sha256: str | Callable[[], str | None] | None = None,
         numerics: str = "exact",
+        makers: Mapping[str, float] | None = None,
     ) -> None:
         _refuse_unknown(numerics)
         refuse_what_cannot_work(model.config, type(model))
@@ -129,13 +131,13 @@ class TargetModel:
         self.feature_layers: tuple[int, ...] = ()
         trial, self.file_bits = None, getattr(model, "file_bits", None)
         if isinstance(model, StoredModel):
-            self.lean, self.logits, self.weight_itemsize = model.lean, model.output, model.output.itemsize
+            self.fused, self.logits, self.weight_itemsize = model.fused, model.output, model.output.itemsize
         else:
             trial = Trial(model, self.vocab_size, self.device)
             packed = packing_works(self.device, self.dtype)
             packing = BlockLinear.rounded if getattr(model, ROUNDED, False) else packed_linear
-            self.lean = FusedLlama.build(model, packing if packed else None)
-            if self.lean is not None:
+            self.fused = FusedLlama.build(model, packing if packed else None)
+            if self.fused is not None:
                 model.base_model.layers = nn.ModuleList()
             if packed:
                 pack_linears(model, packing)
@@ -143,7 +145,7 @@ class TargetModel:
             self.logits = output_function(model, self.output_weight)
             self._takes_positions = takes_positions(model.base_model)
         self.stop_ids = stop_ids(model, tokenizer)
-        self.makers_settings = makers_settings(getattr(model, "generation_config", None))
+        self.makers_settings = makers_settings(getattr(model, "generation_config", None)) or dict(makers or {})
         self.max_positions, positions_notice = readable_positions(self.config)
         self._notices = [positions_notice] if positions_notice else []
         self.window = getattr(self.config, "sliding_window", None)
@@ -235,9 +237,9 @@ class TargetModel:
 
     def _has_room_for_float64(self) -> bool:
         """Whether caches may keep float64 copies: always on a CPU, on a GPU if they take little of its memory."""
-        if self.device.type != "cuda" or self.lean is None:
+        if self.device.type != "cuda" or self.fused is None:
             return self.device.type == "cpu"
-        layers, kv_heads, head_dim = self.lean.cache_shape
+        layers, kv_heads, head_dim = self.fused.cache_shape
         needed = 2 * layers * kv_heads * head_dim * torch.float64.itemsize * WIDE_TOKENS
         return needed <= WIDE_SHARE * torch.cuda.mem_get_info(self.device)[1]
 
@@ -254,7 +256,7 @@ class TargetModel:
     @property
     def compiled(self) -> bool:
         """Whether passes over trees run in compiled code, see `jakiro.kernels.compiled`."""
-        return self.lean is not None and self.lean.native is not None
+        return self.fused is not None and self.fused.native is not None
 
     @property
     def max_reusable_tokens(self) -> int:
@@ -286,7 +288,7 @@ class TargetModel:
     def new_cache(self, capacity: int) -> RowCache:
         """An empty cache."""
         if self.compiled:
-            layers, kv_heads, head_dim = self.lean.cache_shape
+            layers, kv_heads, head_dim = self.fused.cache_shape
             return RowCache(layers, capacity, rows=torch.zeros(layers, 2, kv_heads, capacity, head_dim, device="cpu"))
         storage = None if self.cache_dtype == self.dtype else self.cache_dtype
         return RowCache(self.config.num_hidden_layers, capacity, storage)
@@ -418,10 +420,10 @@ class TargetModel:
         live: int | None = None,
     ) -> Tensor:
         """(rows,) tokens → (rows, feature_size) features; `visible` is (rows, keys) bool."""
-        if self.lean is not None:
+        if self.fused is not None:
             visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
             exact = attending is EXACT
-            return self.lean(token_ids, positions, visible, cache, exact, self.feature_layers, live)
+            return self.fused(token_ids, positions, visible, cache, exact, self.feature_layers, live)
         inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
         if attending.mask == "own":
             inputs["attention_mask"] = torch.ones((1, visible.shape[1]), dtype=torch.int64, device=self.device)

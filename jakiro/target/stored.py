@@ -46,7 +46,7 @@ class StoredModel:
         self.output = NativeLinear(output, None) if isinstance(output, Tensor) else output
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        self.lean = FusedLlama(
+        self.fused = FusedLlama(
             self.embedding,
             LlamaRotaryEmbedding(config),
             self._vector("model.norm.weight"),

@@ -92,7 +92,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
     written = _written(config, bound, rows)
     # As heads run: in the target's dtype, on a CPU with rounded matrices
     head.to(bound.model.dtype).bind(*bound.tables).pack("int8")
-    shares = kept_shares(head, known.drafter_of(head), written)
+    shares = kept_shares(known.drafter_of(head), written)
     write_config(replace(head.config, calibration=head.config.calibration | shares), Path(config.head))
     return shares
 
@@ -240,29 +240,24 @@ def _features_by_key(
     return joined
 
 
-def kept_shares(
-    head: DraftHead, drafter: HeadDrafter, answers: Sequence[tuple[SamplingParams, Sequence[Answer]]]
-) -> dict[str, float]:
+def kept_shares(drafter: HeadDrafter, answers: Sequence[tuple[SamplingParams, Sequence[Answer]]]) -> dict[str, float]:
     """The numbers "…-kept" of a calibration, from trees with `TREE_NODES` nodes.
 
     Args:
-        head: of the drafter, with its weights fitted; its calibration is left as it was.
+        drafter: of a head whose weights are fitted and that has no such numbers yet.
         answers: by how they were sampled, at temperatures of `REGIMES`.
     """
-    before, found = head.config, {}
-    weights = {name: number for name, number in before.calibration.items() if not name.endswith("-kept")}
-    head.config = replace(before, calibration=weights)
+    contrastive, found = drafter.head.config.contrastive, {}
     # A contrastive branch gives the deepest level alone, so trees of every depth are grown
-    depths = range(2, MAX_DEPTH + 1) if before.contrastive else (MAX_DEPTH,)
+    depths = range(2, MAX_DEPTH + 1) if contrastive else (MAX_DEPTH,)
     for sampling, written in answers:
         kind = REGIMES[sampling.temperature][0]
         for depth in depths:
             tree = TreeConfig(nodes=TREE_NODES, depth=depth)
             shares = shares_by_level(step for answer in written for step in replay(drafter, answer, sampling, tree))
             for level, share in shares.items():
-                branch = "contrastive" if before.contrastive and level == depth else "main"
+                branch = "contrastive" if contrastive and level == depth else "main"
                 found[f"{branch}/{level}/{kind}-kept"] = round(share, 4)
-    head.config = before
     return found
 
 

@@ -30,7 +30,7 @@ ALL = "all"
 class EvaluateConfig:
     """What is measured, as plain data; trees have each number of nodes, see `TreeConfig`."""
 
-    head: str | None = setting("Draft head: a known name, a folder, or a Hub id.", None)
+    head: str | None = setting(About.HEAD, None)
     target: str | None = setting(About.TARGET, None)
     methods: tuple[str, ...] | None = setting(
         "Comma list, see `methods`, or all that can be replayed; if not given, the head's method.", None

@@ -18,7 +18,6 @@ from jakiro.config import require, setting
 from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS, kind_named
-from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.heads.learning import UnrolledRows, unrolled_mask
 from jakiro.training.cross_entropy import (
@@ -215,7 +214,7 @@ def target_of(
     return features, probs, entropy / max(len(features), 1)
 
 
-def draft_index(head: LayerHead) -> Tensor:
+def draft_index(head: DraftHead) -> Tensor:
     """(vocab_size,) int64: the index in the draft vocabulary of every target token, −1 where it has none."""
     draft_ids = head.draft_token_ids
     index = torch.full((head.config.vocab_size,), -1, device=draft_ids.device)

@@ -101,7 +101,7 @@ class Plan:
     Attributes:
         rows: the corpus' texts, the first of them held out.
         known: methods, and the kinds of heads that they bring.
-        head: not bound yet, with all weights of the head to start from, where there is one.
+        head: not bound before `started`, with all weights of the head to start from, where there is one.
         init: the folder of that head; None where there is none.
     """
 
@@ -122,11 +122,13 @@ class Material:
 
     Attributes:
         embedding, output_weight: (vocab_size, hidden) float32, on the device that trains.
+        target_sha256: of the weights that gave the features; empty where it is unknown.
     """
 
     cache: FeatureCache
     embedding: Tensor
     output_weight: Tensor
+    target_sha256: str
 
 
 def planned(config: TrainConfig) -> Plan:
@@ -158,23 +160,23 @@ def planned(config: TrainConfig) -> Plan:
 
 
 def read_features(plan: Plan) -> Material:
-    """Has the target read the text."""
+    """Has the target read the text; the manifest in the head's folder then says which text that was."""
     config, device = plan.config, choose_device(plan.config.device)
     model, _, sha256 = read_target(config.target, device, target_dtype(device))
     check_output_function(model)
-    plan.head.config = replace(plan.head.config, target_sha256=sha256 or "")
     target = plan.head.config.target_name
     folder = Path(config.features) if config.features else Path(config.work) / "features"
     write_manifest(Path(config.out), plan.rows, config.options.num_validation, target)
     layers = plan.head.config.layers_of(model.config.get_text_config().num_hidden_layers)
     extract(model, plan.rows, folder, layers, sha256 or target, config.options.precision)
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
-    return Material(FeatureCache(folder), *(each.weight.detach().float() for each in tables))
+    return Material(FeatureCache(folder), *(each.weight.detach().float() for each in tables), sha256 or "")
 
 
 def started(plan: Plan, material: Material) -> DraftHead:
     """The head, bound to its target, with its first weights."""
     head, cache, options = plan.head, material.cache, plan.config.options
+    head.config = replace(head.config, target_sha256=material.target_sha256)
     first, device, shape = options.num_validation, material.output_weight.device, head.config
     if plan.config.draft_vocab is not None and shape.draft_vocab_size:
         ids = frequent_token_ids(cache.learned_ids(first), shape.vocab_size, shape.draft_vocab_size)

@@ -182,7 +182,10 @@ def _choices(texts: Sequence[_Text], logits: Tensor) -> list[int]:
 
 
 def _sample(logits: Tensor, texts: Sequence[_Text], top_k: int) -> Tensor:
-    """(texts,) sampled tokens, each with the noise of its own seed and position."""
+    """(texts,) sampled tokens, each with the noise of its own seed and position.
+
+    What `jakiro.core.sampling` draws for one answer, for a batch whose seeds, positions and temperatures differ.
+    """
 
     def column(values: list, dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=logits.device)[:, None]

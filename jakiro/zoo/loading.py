@@ -305,7 +305,7 @@ def slots_for(target: TargetModel, drafters: list[Drafter], options: LoadOptions
     """
     if target.device.type != "cuda":
         return None
-    if target.lean is None or not target.lean.is_static:
+    if target.fused is None or not target.fused.is_static:
         notices.append(
             f"{target.name} runs without graphs, one kernel at a time: they are for layers of Llama's shape, not "
             "quantized, whose rotary embedding does not change with the length."
@@ -337,13 +337,15 @@ def _shorter(head: DraftHead, target: TargetModel) -> str | None:
 
 def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[TargetModel, list[str]]:
     """The target model, and notices about it."""
+    target_name = read.names.target_name
+    makers = zoo.makers_settings_of(target_name)
     try:
-        target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, numerics)
+        target = TargetModel(model, read.tokenizer, target_name, read.sha256, numerics, makers)
     except ValueError:
         # Damaged weights compute something, and then it is no matter of the model or the dtype
         if isinstance(model, StoredModel):
             raise
-        weights.refuse_damage(read.names.target_name)
+        weights.refuse_damage(target_name)
         raise
     notices = list(target.notices)
     if weights.is_gguf(read.names) and not isinstance(model, StoredModel) and target.dtype == torch.float32:
@@ -356,8 +358,6 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
             f"The tokenizer has {len(read.tokenizer):,} tokens, the model knows {target.vocab_size:,}: prompts that "
             "hold one of the others are refused. Resize the model's embedding to its tokenizer."
         )
-    if not target.makers_settings:
-        target.makers_settings = zoo.makers_settings_of(read.names.target_name)
     if target.makers_settings:
         asked = ", ".join(f"{name} {value}" for name, value in target.makers_settings.items())
         notices.append(f"The model's makers ask for {asked}; what you set counts alone until you take their settings.")

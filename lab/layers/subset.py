@@ -28,13 +28,15 @@ class LayerSubset:
     """
 
     def __init__(self, target: TargetModel, numbers: Sequence[int]) -> None:
-        if target.lean is None:
+        if target.fused is None:
             raise ValueError(why_no_layers(target))
-        self._decoder, self._dtype, self._device = copy.copy(target.lean), target.dtype, target.device
-        lean = self._decoder
-        lean.layers = [lean.layers[number] for number in numbers]
-        if lean.native is not None:
-            lean.native = NativeDecoder(lean.layers, lean.num_heads, lean.num_kv_heads, lean.head_dim, lean.scaling)
+        self._decoder, self._dtype, self._device = copy.copy(target.fused), target.dtype, target.device
+        fused = self._decoder
+        fused.layers = [fused.layers[number] for number in numbers]
+        if fused.native is not None:
+            fused.native = NativeDecoder(
+                fused.layers, fused.num_heads, fused.num_kv_heads, fused.head_dim, fused.scaling
+            )
         self.normed = self._decoder.normed
 
     def new_cache(self, capacity: int) -> RowCache:

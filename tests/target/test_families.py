@@ -325,6 +325,15 @@ def test_past_the_heads_training_length_decoding_is_plain_and_says_so(limit, dra
     assert [step.plan.why.startswith(sentence) for step in trace.steps] == [not each for each in drafted]
 
 
+def test_notices_are_those_of_the_numerics_that_were_asked_for():
+    target = TargetModel(family_model(next(iter(ONLY_CHAINS))), byte_tokenizer(), numerics="fast")
+    generator = JakiroGenerator(Resources(target), notices=[*target.notices, "Loaded."])
+    for asked in ("exact", "fast"):
+        notices = generator.with_numerics(asked).status["notices"]
+        assert "Loaded." in notices and len(set(notices)) == len(notices)
+        assert any("fast numerics is used" in notice for notice in notices) == (asked == "exact")
+
+
 def test_passes_under_two_numerics_at_once_attend_each_in_its_own_way():
     exact = TargetModel(family_model("Qwen 3"), byte_tokenizer())
     fast, ids = exact.with_numerics("fast"), torch.arange(12, device=DEVICE)

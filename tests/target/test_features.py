@@ -43,7 +43,7 @@ def test_prompt_and_tree_passes_give_every_layer_s_rows(numerics):
 def test_families_without_the_lean_pass_give_the_same_rows():
     model = family_model("Falcon")
     target = TargetModel(copy.deepcopy(model), byte_tokenizer()).with_feature_layers((1,))
-    assert target.lean is None
+    assert target.fused is None
     ids = torch.arange(3, 15, device=DEVICE)
     features, _ = target.prefill(ids, target.new_cache(40))
     with torch.no_grad():

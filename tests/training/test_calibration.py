@@ -68,16 +68,14 @@ def test_every_branch_and_level_gets_its_share_and_trees_then_promise_less(fusio
     target = tiny_target()
     head = tiny_head(target, fusion, draft_vocab=30)
     weights = {f"main/{depth}/sampled": 4.0 for depth in range(1, 7)}
-    head.config.calibration.update(weights | {"main/1/sampled-kept": 0.5})
-    drafter = METHODS.drafter_of(head)
-    before = dict(head.config.calibration)
-    found = kept_shares(head, drafter, answered(target, 1.0, 3))
-    assert head.config.calibration == before
+    head.config.calibration.update(weights)
+    found = kept_shares(METHODS.drafter_of(head), answered(target, 1.0, 3))
     branches = {name.split("/")[0] for name in found}
     assert branches == ({"main", "contrastive"} if fusion == "summed" else {"main"})
     assert all(name.endswith("/sampled-kept") and 0 < share <= 1 for name, share in found.items())
     # Weights that are far too sure of random text
     assert found["main/1/sampled-kept"] < 0.9
     head.config.calibration.update(found)
-    again = kept_shares(head, drafter, answered(target, 1.0, 3))
-    assert again == found and all(math.isfinite(share) for share in again.values())
+    again = kept_shares(METHODS.drafter_of(head), answered(target, 1.0, 3))
+    assert found["main/1/sampled-kept"] < again["main/1/sampled-kept"] <= 1
+    assert all(math.isfinite(share) for share in again.values())

@@ -6,10 +6,21 @@ last matrix has a row for each token; here it maps to a feature, which the targe
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from jakiro.heads.base import FeatureHead
-from jakiro.heads.layers import ResidualBlock
 from jakiro.heads.medusa.config import MedusaConfig
+
+
+class ResidualBlock(nn.Module):
+    """h + silu(linear(h))."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + functional.silu(self.linear(hidden))
 
 
 class MedusaMLP(nn.Module):

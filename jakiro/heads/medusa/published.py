@@ -1,11 +1,11 @@
 """Published Medusa-1 heads: chains of residual blocks that end in output rows of their own."""
 
 import re
+from collections.abc import Callable
 
 from torch import Tensor
 
 from jakiro.heads.medusa.config import MedusaConfig
-from jakiro.heads.official import mlp_tensors
 
 # MLP, its place in the chain, and the rest of the name
 _NAME = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.(.+)")
@@ -33,6 +33,33 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[MedusaConfig, dic
         max_position_embeddings=_ANY_LENGTH,
     )  # fmt: skip
     return config, found
+
+
+def mlp_tensors(
+    pattern: re.Pattern, tensors: dict[str, Tensor], what: str, renamed: Callable[[int, int, str], str]
+) -> tuple[dict[str, Tensor], int, int]:
+    """The tensors of published MLPs under our names, how many MLPs there are, and the residual blocks of each.
+
+    Beside the blocks a chain has one place, such as Medusa's output rows at its end.
+
+    Args:
+        pattern: of their names: the MLP, the place in its chain, and the rest.
+        renamed: from a place, the last place and the rest of a name: the name within an MLP.
+
+    Raises:
+        ValueError: there are fewer tensors than MLPs and places.
+    """
+    places = {name: (int(match[1]), int(match[2]), match[3]) for name in tensors if (match := pattern.fullmatch(name))}
+    count, blocks = (1 + max(number for number, *_ in places.values())), max(place for _, place, _ in places.values())
+    if count * blocks > len(places):
+        raise ValueError(
+            f"The {what} head has {len(places)} tensors for {count} MLPs of {blocks} blocks; the file is incomplete; "
+            "download it again."
+        )
+    found = {
+        f"mlps.{number}.{renamed(place, blocks, rest)}": tensors[name] for name, (number, place, rest) in places.items()
+    }
+    return found, count, blocks
 
 
 def _renamed(place: int, last: int, rest: str) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.heads.layer_head import LayerHead
-from jakiro.heads.layers import ResidualBlock
+from jakiro.heads.medusa.network import ResidualBlock
 from jakiro.kernels.linear import Packing, pack_linears
 from lab.published.gumiho.config import GumihoConfig
 

@@ -4,7 +4,8 @@ import re
 
 from torch import Tensor
 
-from jakiro.heads.official import layer_fields, layer_tensors, mlp_tensors
+from jakiro.heads.medusa.published import mlp_tensors
+from jakiro.heads.official import layer_fields, layer_tensors
 from lab.published.gumiho.config import GumihoConfig
 
 # MLP, its place in the chain, and the rest of the name
