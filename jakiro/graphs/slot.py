@@ -34,9 +34,10 @@ TOKENS_A_STEP = 3.5
 
 
 class Slot(DraftBuffers):
-    """One answer's device side at fixed addresses; see `Runner` for what its methods promise. It keeps no rows of a prompt.
+    """One answer's device side at fixed addresses; see `Runner` for what its methods promise.
 
     A drafter that has a form at fixed addresses drafts in these buffers, any other one drafts as it always does.
+    Nobody asks for a prompt's rows here, see `max_reusable_tokens`.
 
     Args:
         target: one with `fused` layers, with passes in row buckets.

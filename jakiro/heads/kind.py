@@ -57,7 +57,10 @@ class HeadKind:
     def of(
         cls, config: type[DraftConfig], network: Callable[[DraftConfig], DraftHead], *modules: ModuleType, **fields
     ) -> "HeadKind":
-        """The kind whose functions stand in modules, imported ones too, by their fields' names; a later module's count."""
+        """The kind whose functions stand in modules, imported ones too, by their fields' names.
+
+        A later module's functions count.
+        """
         names = ("recognise", "convert", "levels", "start", "whitening")
         found = {name: vars(module)[name] for module in modules for name in names if hasattr(module, name)}
         return cls(config=config, network=network, **found, **fields)
