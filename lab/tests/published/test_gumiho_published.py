@@ -149,7 +149,7 @@ def test_a_gumiho_head_of_another_form_is_refused_with_what_it_holds(tensors, va
 
 
 def test_without_the_lab_s_method_it_is_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match=r"are a Gumiho head, .* it would need what a checkout brings with --methods-from lab"):
+    with pytest.raises(ValueError, match=r"are a Gumiho head, .* it would need what a checkout"):
         checkpoint.load_head(gumiho_folder(tmp_path / "head", gumiho_tensors()))
 
 
