@@ -137,7 +137,7 @@ def best_tree(
     chosen = Candidates(**columns)
     rows_of, columns["proposers"] = ({}, chosen.proposers) if evidence is None else evidence(chosen)
     del columns["rows"]
-    return DraftTree(**columns, evidence=rows_of, max_depth=min(max_depth, kept.shape[0] - 1))
+    return DraftTree(**columns, evidence=rows_of, max_depth=max_depth)
 
 
 def chain_tree(root_token: Tensor, chain: Chain) -> DraftTree:

@@ -49,7 +49,7 @@ def grow_in_one_call(
     columns, evidence = dict(zip((*INT_COLUMNS, *FLOAT_COLUMNS), (*ints, *floats[:2]), strict=True)), {}
     if with_evidence:
         evidence = dict(zip(EVIDENCE, floats[2:].T.split(head.config.num_experts, dim=1), strict=True))
-    found = DraftTree(**columns, evidence=evidence, max_depth=min(tree.depth, ints.shape[1] - 1))
+    found = DraftTree(**columns, evidence=evidence, max_depth=tree.depth)
     return Proposal(found if chain is None else _merged(found, chain, tree))
 
 

@@ -346,7 +346,7 @@ class TargetModel:
             ValueError: a tree that branches, for a target that scores chains only.
         """
         num_nodes = tree.num_nodes
-        if self.chains_only and tree.max_depth != num_nodes - 1:
+        if self.chains_only and tree.max_depth < num_nodes - 1:
             raise ValueError(f"{self.config.model_type} can score chains only; set the tree's width to 1.")
         rows = self.row_bucket(num_nodes)
         mask = ancestor_mask(tree.parents, tree.max_depth)

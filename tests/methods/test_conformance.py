@@ -213,6 +213,8 @@ def test_a_step_reads_from_the_device_once_and_makes_no_tensor_elsewhere(
 def test_chains_only_is_kept_to(method, head, generators, plain, monkeypatch):
     """Also in trees deeper than the head has levels, or than they have nodes."""
     generator = generators[head]
+    # A small model that drafts is tried with trees as it is loaded
+    generator.drafter(generator.known_methods.named(method))
     monkeypatch.setattr(type(generator.target), "chains_only", True)
     for tree in (FIXED, replace(FIXED, depth=7), replace(FIXED, nodes=3)):
         trace = generator.run(QUESTION, SAMPLINGS["sampled"], method, tree)
