@@ -42,7 +42,7 @@ class JakiroGenerator:
     Args:
         resources: the target, and the draft head if there is one.
         drafters: methods that are loaded already, by name.
-        notices: sentences for the user, such as that a head was trained for other weights.
+        notices: sentences for the user beside the target's, such as that a head was trained for other weights.
         measures: whether passes are timed before a tree first chooses its size; if not, automatic trees take their
             bounds.
         slots: buffers at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
@@ -143,8 +143,6 @@ class JakiroGenerator:
             if self.slots is not None:
                 other.slots = self.slots.for_target(other.target)
                 other.target = other.slots.settle(self.drafter(PLAIN))
-            ours = set(self.target.notices)
-            other.notices = [*other.target.notices, *(each for each in self.notices if each not in ours)]
             other._resources = replace(self._resources, target=other.target)
             other._known_profile, other._profiles = None, {}
             self._under[numerics] = other
@@ -177,7 +175,7 @@ class JakiroGenerator:
             "seconds": dict(self._seconds),
             "most_memory": most_memory(),
             "most_gpu_memory": most_gpu_memory(self.target.device),
-            "notices": [*self.notices, *self._later_notices()],
+            "notices": [*self.target.notices, *self.notices, *self._later_notices()],
         }
 
     def _later_notices(self) -> list[str]:

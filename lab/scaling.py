@@ -274,7 +274,7 @@ def scaled_bench(
     options = LoadOptions(device=device, numerics=numerics, draft_precision="full")
     generator = JakiroGenerator.from_parts(start_pair(widener(read_pair(options))))
     settings, left_out = loadable(generator, settings)
-    for sentence in (*generator.notices, *left_out, widener.widening.sentence):
+    for sentence in (*generator.target.notices, *generator.notices, *left_out, widener.widening.sentence):
         console.print(sentence, markup=False, highlight=False)
     stamp = {"widened": asdict(widener.widening)}
     measure(generator, settings, load_questions(limit=limit), out, console, further_stamp=stamp)

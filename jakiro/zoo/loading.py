@@ -70,7 +70,7 @@ class GeneratorParts:
 
     Attributes:
         drafters: methods that are loaded already, by name.
-        notices: sentences for the user, such as a head trained for other weights.
+        notices: sentences for the user beside the target's, such as a head trained for other weights.
         slots: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
         seconds: what reading and starting took, as a whole ("load") and by step.
         methods: the drafting methods that there are.
@@ -336,7 +336,7 @@ def _shorter(head: DraftHead, target: TargetModel) -> str | None:
 
 
 def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[TargetModel, list[str]]:
-    """The target model, and notices about it."""
+    """The target model, and notices about it beside its own."""
     target_name = read.names.target_name
     makers = zoo.makers_settings_of(target_name)
     try:
@@ -347,7 +347,7 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
             raise
         weights.refuse_damage(target_name)
         raise
-    notices = list(target.notices)
+    notices = []
     if weights.is_gguf(read.names) and not isinstance(model, StoredModel) and target.dtype == torch.float32:
         notices.append(
             "The file's weights are rounded to bfloat16 here: its own bits are read on a CPU in float32, by compiled "

@@ -40,7 +40,7 @@ def test_prompt_and_tree_passes_give_every_layer_s_rows(numerics):
         torch.testing.assert_close(scores.features[node], alone, atol=1e-4, rtol=1e-4)
 
 
-def test_families_without_the_lean_pass_give_the_same_rows():
+def test_families_without_the_fused_pass_give_the_same_rows():
     model = family_model("Falcon")
     target = TargetModel(copy.deepcopy(model), byte_tokenizer()).with_feature_layers((1,))
     assert target.fused is None
