@@ -115,3 +115,12 @@ def test_ranking_candidates_without_shared_noise_changes_the_trees_and_not_the_t
     without = generator.run("Tell me.", sampling, tree=TreeConfig(shared_noise=False))
     assert with_noise.token_ids == without.token_ids
     assert [node.token_id for node in with_noise.steps[0].nodes] != [node.token_id for node in without.steps[0].nodes]
+
+
+def test_fast_numerics_write_the_same_text_in_float32(without_compiled_functions):
+    exact = scripted_generator()
+    fast = scripted_generator(numerics="fast")
+    for sampling in (SamplingParams(max_new_tokens=40), SamplingParams(temperature=0.8, seed=3, max_new_tokens=40)):
+        expected = exact.run("Tell me.", sampling).token_ids
+        assert fast.run("Tell me.", sampling).token_ids == expected
+        assert fast.run("Tell me.", sampling, method="autoregressive").token_ids == expected

@@ -70,6 +70,7 @@ def test_every_branch_and_level_gets_its_share_and_trees_then_promise_less(fusio
     weights = {f"main/{depth}/sampled": 4.0 for depth in range(1, 7)}
     head.config.calibration.update(weights)
     found = kept_shares(METHODS.drafter_of(head), answered(target, 1.0, 3))
+    assert head.config.calibration == weights
     branches = {name.split("/")[0] for name in found}
     assert branches == ({"main", "contrastive"} if fusion == "summed" else {"main"})
     assert all(name.endswith("/sampled-kept") and 0 < share <= 1 for name, share in found.items())
