@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from app.proxies import check_proxies
-from jakiro.starting import importing
+from jakiro.progress import importing
 from jakiro.system import errors_as_one_sentence
 
 with errors_as_one_sentence():
@@ -20,13 +20,13 @@ with importing():
     from app.page.picker import PREFERRED_TARGET
     from app.serving.limits import Limits
     from app.serving.server import read_logins
-    from jakiro.api.application import read_keys
     from jakiro.cli.fields import filled, options_from
     from jakiro.cli.options import MethodsFrom, option
-    from jakiro.methods import METHODS
-    from jakiro.methods import methods_from as read_methods
+    from jakiro.drafters.registry import METHODS
+    from jakiro.drafters.registry import methods_from as read_methods
+    from jakiro.loading.options import LoadOptions
+    from jakiro.server.application import read_keys
     from jakiro.text import read_arguments as read_template_arguments
-    from jakiro.zoo.options import LoadOptions
 
 # What a checkout's lab brings of published drafters, plugged in as anybody's own methods where no others are named
 PUBLISHED = "lab.published"

@@ -8,7 +8,7 @@ from app.words import page as words
 from jakiro import config
 from jakiro.config import Grammar, SamplingParams, TreeConfig, bias_of, is_count, shortened
 from jakiro.core.grammar import check
-from jakiro.methods import METHODS, PLAIN, Methods
+from jakiro.drafters.registry import METHODS, PLAIN, Methods
 from jakiro.system import comma_list
 from jakiro.text import as_messages, read_arguments
 

@@ -1,7 +1,7 @@
 """Proposes what stood eight tokens before."""
 
-from jakiro.drafting.base import Drafter, Method, Needs, Proposer
-from jakiro.drafting.merged import ChainSession
+from jakiro.drafters.base import Drafter, Method, Needs, Proposer
+from jakiro.drafters.merged import ChainSession
 
 
 class EchoDrafter(Drafter):

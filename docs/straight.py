@@ -6,9 +6,9 @@ from functools import partial
 import torch
 from torch import nn
 
-from jakiro.drafting.base import Needs
-from jakiro.drafting.heads import HeadDrafter, head_method
-from jakiro.drafting.parallel import ProductGrower, row_proposers
+from jakiro.drafters.base import Needs
+from jakiro.drafters.head import HeadDrafter, head_method
+from jakiro.drafters.parallel import ProductGrower, row_proposers
 from jakiro.heads.base import FeatureHead
 from jakiro.heads.config import DraftConfig, count
 from jakiro.heads.kind import HeadKind

@@ -5,7 +5,7 @@ __version__ = "0.10.0"
 _PUBLIC = {
     "Grammar": "jakiro.config",
     "JakiroGenerator": "jakiro.generator",
-    "PrefixStore": "jakiro.engine.prefix",
+    "PrefixStore": "jakiro.decode.prefix_cache",
     "SamplingParams": "jakiro.config",
     "TreeConfig": "jakiro.config",
     "Trace": "jakiro.trace",

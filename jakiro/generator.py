@@ -1,6 +1,6 @@
 """The public face: load a pair, stream, run and race answers.
 
-Text enters and leaves here; below there are only token ids. The step itself is `jakiro/engine/stream.py`.
+Text enters and leaves here; below there are only token ids. The step itself is `jakiro/decode/loop.py`.
 """
 
 import copy
@@ -14,24 +14,24 @@ from functools import partial
 
 import torch
 
+from jakiro.backends.cuda_graphs.pool import Slots
 from jakiro.config import AUTOMATIC_TREE, NUMERICS, ROOT_ONLY, SamplingParams, TreeConfig
-from jakiro.drafting.base import Drafter, Method, Resources, why_not
-from jakiro.drafting.candidates import MAX_CHAIN
-from jakiro.engine.budget import NONE, Size, sizes_for
-from jakiro.engine.costs import DeviceProfile, device_name, measure
-from jakiro.engine.prefix import OwnPrefixes
-from jakiro.engine.prepare import Setup
-from jakiro.engine.request import Messages, Prompt, Request
-from jakiro.engine.runner import Runner, SlicedRunner
-from jakiro.engine.stream import Stream
-from jakiro.graphs.pool import Slots
-from jakiro.methods import METHODS, PLAIN, Methods
-from jakiro.starting import MEASURE, most_memory, process_seconds
+from jakiro.decode.device_profile import DeviceProfile, device_name, measure
+from jakiro.decode.loop import Stream
+from jakiro.decode.prefill import Setup
+from jakiro.decode.prefix_cache import OwnPrefixes
+from jakiro.decode.request import Messages, Prompt, Request
+from jakiro.decode.runner import Runner, SlicedRunner
+from jakiro.decode.tree_budget import NONE, Size, sizes_for
+from jakiro.drafters.base import Drafter, Method, Resources, why_not
+from jakiro.drafters.candidates import MAX_CHAIN
+from jakiro.drafters.registry import METHODS, PLAIN, Methods
+from jakiro.loading.loader import GeneratorParts, LoadOptions, load_parts
+from jakiro.loading.placement import most_gpu_memory
+from jakiro.loading.registry import head_warning
+from jakiro.progress import MEASURE, most_memory, process_seconds
 from jakiro.text import TokenText
 from jakiro.trace import Step, Trace
-from jakiro.zoo.loading import GeneratorParts, LoadOptions, load_parts
-from jakiro.zoo.placement import most_gpu_memory
-from jakiro.zoo.table import head_warning
 
 
 class JakiroGenerator:
@@ -92,7 +92,7 @@ class JakiroGenerator:
         """Loads a target and its draft head; without arguments, the embedded default pair.
 
         Args:
-            target: a known name (`jakiro.zoo.table`), a folder, a GGUF file or a Hub id.
+            target: a known name (`jakiro.loading.registry`), a folder, a GGUF file or a Hub id.
             head: a known name, a folder or a Hub id; "none" loads no head; None takes the target's own.
             device: "cpu" or "cuda"; None takes a GPU if there is one.
             dtype: "float32", "bfloat16", "float16", "8bit" or "4bit"; None takes what suits the device.
@@ -102,7 +102,7 @@ class JakiroGenerator:
             draft_precision: on a CPU, "int8" (default) rounds the head's large matrices to 8 bits: drafting is faster,
                 the text is the same. "full" keeps them.
             side_by_side: answers that will run at once, as in a race; on a GPU, slots for so many are made at load.
-            methods: drafting methods beside `jakiro.methods.METHODS`; see docs/architecture.md.
+            methods: drafting methods beside `jakiro.drafters.registry.METHODS`; see docs/architecture.md.
             template_arguments: of the chat template with every prompt, such as {"enable_thinking": False}.
             draft_model: a small model with the target's tokenizer, which drafts in place of a head, or beside one that
                 is named: a known name, a folder, a GGUF file or a Hub id.
@@ -152,7 +152,7 @@ class JakiroGenerator:
     def status(self) -> dict:
         """What runs where, in JSON's types.
 
-        "seconds" has those of loading ("load") and of its steps (`jakiro.starting.STEPS`), from the start of the
+        "seconds" has those of loading ("load") and of its steps (`jakiro.progress.STEPS`), from the start of the
         process until the pair was ready ("ready"), and from the first question to its first token ("first_prompt").
         "makers_settings" is what the target's makers ask for, by the names of `SamplingParams`.
         "most_memory" and "most_gpu_memory", the most that torch held on the GPU, are in bytes.

@@ -152,7 +152,7 @@ class Header:
     """Everything about a run that is known before its first step.
 
     Attributes:
-        method: name of the drafting method, see `jakiro.methods`.
+        method: name of the drafting method, see `jakiro.drafters.registry`.
         created: when, in UTC, in ISO 8601.
         bit_identical: whether the probe at load found tree rows and plain rows equal to the last bit.
         messages: the conversation, dictionaries with "role" and "content"; empty where raw_prompt has a bare text.

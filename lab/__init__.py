@@ -2,7 +2,7 @@
 `--methods-from lab` registers its drafting methods. Nothing outside this folder imports it, and it is not installed.
 """
 
-from jakiro.methods import METHODS as OURS
+from jakiro.drafters.registry import METHODS as OURS
 from lab.methods import METHODS as TRIED
 from lab.peers import PEERS
 from lab.published import METHODS as PUBLISHED

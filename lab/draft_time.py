@@ -18,14 +18,14 @@ from torch import nn
 
 from jakiro import JakiroGenerator
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Committed, Context, Drafter, TreeLimits
-from jakiro.engine.runner import SlicedRunner
+from jakiro.decode.runner import SlicedRunner
+from jakiro.drafters.base import Committed, Context, Drafter, TreeLimits
 from jakiro.heads.layer_head import LayerHead
-from jakiro.kernels.compiled.library import library
-from jakiro.kernels.compiled.linear import NativeLinear
+from jakiro.models.target import TargetModel
+from jakiro.ops.compiled.library import library
+from jakiro.ops.compiled.linear import NativeLinear
 from jakiro.prompts import load_questions
 from jakiro.system import assets_folder
-from jakiro.target.model import TargetModel
 from jakiro.text import encode_messages
 
 METHODS = ("jakiro", "eagle2")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jakiro.bench.report import OVERALL, Group, summarise
 from jakiro.bench.runner import Lane
-from jakiro.methods import DEFAULT, PLAIN
+from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.system import assets_folder, write_atomically
 from lab import raw
 from lab.leads import Lead

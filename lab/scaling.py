@@ -18,15 +18,15 @@ from torch import Tensor, nn
 
 from jakiro.bench.command import measure
 from jakiro.bench.runner import BenchSettings, loadable
-from jakiro.engine.costs import DeviceProfile
+from jakiro.decode.device_profile import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.layer_head import LayerHead
+from jakiro.loading.loader import LoadedModels, LoadOptions, read_pair, start_pair
+from jakiro.loading.placement import free_memory
+from jakiro.loading.shapes import SEVEN_B
 from jakiro.prompts import load_questions
 from jakiro.system import comma_list, errors_as_one_sentence
-from jakiro.zoo.loading import LoadedModels, LoadOptions, read_pair, start_pair
-from jakiro.zoo.placement import free_memory
-from jakiro.zoo.shapes import SEVEN_B
 
 WIDTH_UNIT = 64
 # On a CPU layers are held twice while they are packed.

@@ -53,7 +53,7 @@ def steps(offline: bool = False, python: str = sys.executable) -> list[Step]:
     def tests(name: str, says: str, *arguments: str, before: tuple[str, ...] = ()) -> Step:
         return Step(name, says, (*here, *before, python, "-m", "pytest", "-q", "-m", "not rare", *arguments))
 
-    on_gpu = "tests/graphs/test_cuda.py"
+    on_gpu = "tests/backends/test_cuda.py"
     found = [
         Step("environment", "Which card, torch and memory.", (*work, "environment")),
         tests("one-read", "A step waits for the device once, captured and not.", on_gpu, "-k", "waits_for or planted"),

@@ -33,7 +33,7 @@ def scripted():
 @pytest.fixture(scope="session")
 def both_passes():
     """By head: passes that grow with the text, compiled where they can be, and passes at fixed addresses."""
-    from tests.graphs.static import static_generator
+    from tests.backends.static import static_generator
 
     return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3", "dflash")}
 
@@ -48,14 +48,14 @@ def own_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def without_compiled_functions(monkeypatch):
     """Torch's operations alone: what slots run on a GPU, and what a recorder in CUDA's place can repeat."""
-    monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: False)
-    monkeypatch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
+    monkeypatch.setattr("jakiro.ops.linear.native_works", lambda: False)
+    monkeypatch.setattr("jakiro.ops.compiled.sampling.library", lambda: None)
 
 
 @pytest.fixture
 def cuda(monkeypatch, without_compiled_functions):
     """What stands in for CUDA's captures, see `FakeCuda`."""
-    from tests.graphs.fake_graphs import FakeCuda
+    from tests.backends.fake_graphs import FakeCuda
 
     return FakeCuda(monkeypatch)
 

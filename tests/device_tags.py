@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from jakiro.graphs.slot import Slot
-from jakiro.zoo import loading, placement, weights
-from tests.graphs.fake_graphs import FakeCuda
+from jakiro.backends.cuda_graphs.slot import Slot
+from jakiro.loading import loader, placement, weights
+from tests.backends.fake_graphs import FakeCuda
 from tests.support import save_pair
 
 PRETENDED = torch.device("cuda", 0)
@@ -176,7 +176,7 @@ def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
     monkeypatch.setenv("JAKIRO_CACHE", str(folder / "cache"))
     mode = pretended(monkeypatch)
     monkeypatch.setattr(placement, "free_memory", lambda device: 10**11)
-    monkeypatch.setattr(loading, "choose_device", lambda device: PRETENDED if device is None else torch.device(device))
+    monkeypatch.setattr(loader, "choose_device", lambda device: PRETENDED if device is None else torch.device(device))
     save_pair(folder)
     # Read before: what transformers leaves out of files is not made anew inside of the mode
     model, sha256 = weights.load_model(str(folder / "target"), "cpu", torch.float32)

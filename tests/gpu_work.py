@@ -17,18 +17,18 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from app.asking import Asking
 from app.devices.local import LocalDevice
+from jakiro.backends.cuda_graphs.slot import MOST_NODES
 from jakiro.cli import plan
 from jakiro.config import AUTOMATIC_TREE, NUMERICS, SamplingParams, TreeConfig
+from jakiro.drafters.registry import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.generator import JakiroGenerator
-from jakiro.graphs.slot import MOST_NODES
 from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
-from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
+from jakiro.loading import loader, placement
+from jakiro.loading.registry import Pair
+from jakiro.loading.shapes import SHAPES, Shape
 from jakiro.trace import Trace
 from jakiro.training.start import head_config
-from jakiro.zoo import loading, placement
-from jakiro.zoo.shapes import SHAPES, Shape
-from jakiro.zoo.table import Pair
 from tests.support import byte_tokenizer
 
 SHAPES_HERE = {**SHAPES, "tiny": Shape(64, 128, 2, 4, 2, 16, 300)}
@@ -43,9 +43,9 @@ def say(text: str) -> None:
     print(text, flush=True)  # noqa: T201
 
 
-def random_generator(name: str, options: loading.LoadOptions) -> JakiroGenerator:
+def random_generator(name: str, options: loader.LoadOptions) -> JakiroGenerator:
     """A pair of a known target's shape with random weights, started as one that was read."""
-    shape, (device, dtype) = SHAPES_HERE[name], loading.device_and_dtype(options)
+    shape, (device, dtype) = SHAPES_HERE[name], loader.device_and_dtype(options)
     config = LlamaConfig(
         vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.inner,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
@@ -56,12 +56,12 @@ def random_generator(name: str, options: loading.LoadOptions) -> JakiroGenerator
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval().requires_grad_(False)
         head = LayerHead(head_config(JAKIRO, config)).eval().requires_grad_(False)
     named = Pair(f"random weights, {name}", "", "random", None)
-    read = loading.LoadedModels(named, model, byte_tokenizer(), None, head.to(dtype=dtype), options)
-    return JakiroGenerator.from_parts(loading.start_pair(read))
+    read = loader.LoadedModels(named, model, byte_tokenizer(), None, head.to(dtype=dtype), options)
+    return JakiroGenerator.from_parts(loader.start_pair(read))
 
 
 def loaded(arguments: argparse.Namespace, numerics: str | None = None) -> JakiroGenerator:
-    options = loading.LoadOptions(None, None, arguments.device, None, numerics, "full", side_by_side=2)
+    options = loader.LoadOptions(None, None, arguments.device, None, numerics, "full", side_by_side=2)
     if arguments.offline:
         return random_generator(arguments.shape, options)
     return JakiroGenerator.load(replace(options, target=arguments.target))

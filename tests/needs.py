@@ -2,7 +2,7 @@
 
 import pytest
 
-from jakiro.kernels.compiled.library import library, why_not
+from jakiro.ops.compiled.library import library, why_not
 from tests.support import DEVICE
 
 compiled_functions = pytest.mark.skipif(

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import huggingface_hub.constants
 
-from jakiro.zoo import hub_file
-from jakiro.zoo.hub_file import HubFile
+from jakiro.loading import hub_file
+from jakiro.loading.hub_file import HubFile
 
 BYTES = bytes(range(256)) * 64
 COMMIT = "c0ffee" * 6 + "c0ff"

@@ -36,7 +36,7 @@ from transformers import (
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import (
+from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
@@ -47,15 +47,15 @@ from jakiro.drafting.base import (
     Resources,
     TreeLimits,
 )
-from jakiro.drafting.merged import MergedDrafter
+from jakiro.drafters.merged import MergedDrafter
+from jakiro.drafters.prompt_lookup import PromptLookupDrafter
+from jakiro.drafters.registry import DEFAULT, METHODS, WITH_COPIES, Methods
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.base import DraftHead
 from jakiro.heads.checkpoint import save_head
 from jakiro.heads.kinds import make_head
 from jakiro.heads.model_head import ModelConfig, ModelHead
-from jakiro.methods import DEFAULT, METHODS, WITH_COPIES, Methods
-from jakiro.methods.prompt_lookup import PromptLookupDrafter
-from jakiro.target.model import TargetModel
+from jakiro.models.target import TargetModel
 from jakiro.trace import Step, pooled_tau
 
 DEVICE = torch.device(os.environ.get("JAKIRO_TEST_DEVICE") or "cpu")

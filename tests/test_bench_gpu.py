@@ -6,7 +6,7 @@ import pytest
 
 from jakiro.generator import JakiroGenerator
 from tests import gpu_work
-from tests.graphs.static import COSTS
+from tests.backends.static import COSTS
 
 
 @pytest.mark.parametrize("command", ["identity", "bench", "page"])

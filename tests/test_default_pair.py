@@ -13,21 +13,20 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
-from jakiro.drafting.base import Resources
+from jakiro.drafters.base import Resources
+from jakiro.drafters.registry import METHODS
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, weights_file
 from jakiro.heads.kinds import KINDS
-from jakiro.kernels.compiled.library import library
-from jakiro.methods import METHODS
+from jakiro.loading import registry, weights
+from jakiro.loading.embedded import embedded_file
+from jakiro.loading.gguf_model import read_gguf_model, stock_model
+from jakiro.models.probes import star_tree
+from jakiro.models.stored import StoredModel
+from jakiro.ops.compiled.library import library
 from jakiro.system import assets_folder, file_sha256
-from jakiro.target.probes import star_tree
-from jakiro.target.stored import StoredModel
 from jakiro.text import encode_messages
 from jakiro.trace import first_difference
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
-from jakiro.zoo.embedded import embedded_file
-from jakiro.zoo.gguf_model import read_gguf_model, stock_model
 from tests.support import DEVICE, PassRecorder, assert_drafting_took_part
 
 PROMPTS = [
@@ -119,7 +118,7 @@ def stock_target(generator):
     if isinstance(generator.target.model, StoredModel):
         stock = stock_model(read_gguf_model(embedded_file()[1]), torch.float32)
         return stock, generator.tokenizer
-    return weights.load_target(zoo.DEFAULT_TARGET, DEVICE, torch.float32)[:2]
+    return weights.load_target(registry.DEFAULT_TARGET, DEVICE, torch.float32)[:2]
 
 
 @pytest.mark.parametrize(
@@ -173,15 +172,19 @@ def method_of(head):
 
 def test_every_shipped_head_writes_the_target_s_text(float32):
     """The other heads of the default target, on the same weights; what the default head writes is compared above."""
-    others = [name for name in zoo.head_names() if name != zoo.DEFAULT_HEAD and name.startswith(zoo.DEFAULT_TARGET)]
-    others = [name for name in others if zoo.config_of(name).kind in KINDS]
+    others = [
+        name
+        for name in registry.head_names()
+        if name != registry.DEFAULT_HEAD and name.startswith(registry.DEFAULT_TARGET)
+    ]
+    others = [name for name in others if registry.config_of(name).kind in KINDS]
     assert "smollm2-135m-instruct-summed" in others
     target = float32.target
     samplings = [replace(SAMPLINGS[name], max_new_tokens=16) for name in ("greedy", "sampled")]
     plain = [float32.run(PROMPTS[1], sampling, method="autoregressive").token_ids for sampling in samplings]
     for name in others:
-        pair = zoo.resolve(None, name)
-        assert pair.target_name == zoo.DEFAULT_TARGET
+        pair = registry.resolve(None, name)
+        assert pair.target_name == registry.DEFAULT_TARGET
         head = load_head(pair.head_path, DEVICE, torch.float32)
         assert head.config.target_sha256 == target.sha256
         head.bind(target.embedding, target.output_weight)

@@ -13,9 +13,9 @@ import torch
 from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
-from jakiro.target.families import unapplied
-from jakiro.target.model import TargetModel
-from jakiro.zoo import table as zoo
+from jakiro.loading import registry
+from jakiro.models.families import unapplied
+from jakiro.models.target import TargetModel
 from tests.support import TREE, byte_tokenizer, prompt_ids, save_pair, tiny_head, tiny_model, tiny_target
 
 QUESTION, SAMPLING = "Why?", SamplingParams(max_new_tokens=6)
@@ -120,8 +120,8 @@ def test_what_a_target_s_makers_ask_for_is_shown_and_can_be_taken_and_what_is_no
     taken = SamplingParams(top_k=5, seed=3).with_makers(asked)
     assert taken == SamplingParams(0.7, 0.8, 5, 3, repetition_penalty=1.1)
     (tmp_path / "generation_config.json").write_text("{}", encoding="utf-8")
-    known = zoo.Entry(str(tmp_path), None, makers_settings={"top_k": 7})
-    monkeypatch.setitem(zoo.ENTRIES, "known-here", known)
+    known = registry.Entry(str(tmp_path), None, makers_settings={"top_k": 7})
+    monkeypatch.setitem(registry.ENTRIES, "known-here", known)
     generator = JakiroGenerator.from_pretrained("known-here", "none", device="cpu", dtype="float32")
     assert generator.status["makers_settings"] == {"top_k": 7} and "ask for top_k 7" in " ".join(generator.notices)
     assert unapplied(tiny_model().generation_config) == [] and tiny_target().makers_settings == {}
@@ -149,7 +149,7 @@ alike = lambda: generator.run("Fork.", sampling, tree=TREE).token_ids == text
 
 FORKED_WHILE_COMPILING = """
 import threading
-from jakiro.kernels.compiled import library
+from jakiro.ops.compiled import library
 compiling, go_on = threading.Event(), threading.Timer(0.5, lambda: None)
 def slowly():
     compiling.set()

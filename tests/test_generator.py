@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.budget import TreeBudget
-from jakiro.engine.costs import DeviceProfile
-from jakiro.methods import WITH_COPIES
+from jakiro.decode.device_profile import DeviceProfile
+from jakiro.decode.tree_budget import TreeBudget
+from jakiro.drafters.registry import WITH_COPIES
 from jakiro.trace import Trace
 from tests.support import (
     TREE,

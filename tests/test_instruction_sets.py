@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from jakiro.kernels.compiled import building
-from jakiro.kernels.compiled.library import library, why_not
+from jakiro.ops.compiled import building
+from jakiro.ops.compiled.library import library, why_not
 from jakiro.system import processor_features
 from tests.support import DEVICE, pytest_apart
 

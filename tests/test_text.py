@@ -7,6 +7,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
+from jakiro.loading import registry, weights
 from jakiro.text import (
     IncrementalDecoder,
     TokenText,
@@ -16,14 +17,12 @@ from jakiro.text import (
     left_out,
     told_template,
 )
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from tests.support import byte_tokenizer
 
 
 @pytest.fixture(scope="module")
 def default_tokenizer():
-    return weights.load_tokenizer(zoo.DEFAULT_TARGET)
+    return weights.load_tokenizer(registry.DEFAULT_TARGET)
 
 
 def byte_level_tokenizer():

@@ -13,7 +13,7 @@ KIND = "medusa"
 # (looked for before torch is there)
 NAMED_IN = {
     "jakiro/heads/kinds.py",
-    "jakiro/methods/__init__.py",
+    "jakiro/drafters/registry.py",
     "jakiro/heads/config.py",
 }
 # Tests of what kinds share, of the other kinds, and of all methods that there are
@@ -23,7 +23,7 @@ SUBSET = (
     "tests/heads/test_eagle3.py",
     "tests/heads/test_export.py",
     "tests/heads/test_foreign.py",
-    "tests/methods/test_conformance.py",
+    "tests/drafters/test_conformance.py",
     "tests/training/test_parallel.py",
     "tests/training/test_trainer.py",
 )
@@ -35,7 +35,7 @@ def test_little_else_names_the_kind():
         for path in (ROOT / "jakiro").rglob("*.py")
         if KIND in path.read_text(encoding="utf-8").lower()
     }
-    own = {name for name in found if name.startswith((f"jakiro/heads/{KIND}/", f"jakiro/methods/{KIND}.py"))}
+    own = {name for name in found if name.startswith((f"jakiro/heads/{KIND}/", f"jakiro/drafters/{KIND}.py"))}
     assert own and found - own == NAMED_IN
 
 
@@ -46,8 +46,8 @@ def test_the_package_works_without_the_kind(tmp_path):
     for name in ("pyproject.toml", "app"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.rmtree(tmp_path / "jakiro" / "heads" / KIND)
-    (tmp_path / "jakiro" / "methods" / f"{KIND}.py").unlink()
-    for name in ("jakiro/heads/kinds.py", "jakiro/methods/__init__.py"):
+    (tmp_path / "jakiro" / "drafters" / f"{KIND}.py").unlink()
+    for name in ("jakiro/heads/kinds.py", "jakiro/drafters/registry.py"):
         path = tmp_path / name
         kept = [line for line in path.read_text(encoding="utf-8").splitlines() if KIND not in line.lower()]
         path.write_text("\n".join(kept) + "\n", encoding="utf-8")

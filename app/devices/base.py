@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from app.asking import Asking
-from jakiro.engine.prefix import OwnPrefixes
+from jakiro.decode.prefix_cache import OwnPrefixes
 from jakiro.trace import Trace
 
 # ("header", method, Header), ("step", method, Step) or ("end", method, reason); the reason is a trace's end_reason
@@ -55,7 +55,7 @@ class Device(Protocol):
         """Loads, in a thread of the service; returns when answers can be given.
 
         Args:
-            told: called with LOADING or a step of a start (`jakiro.starting.STEPS`), and the share of it that is done
+            told: called with LOADING or a step of a start (`jakiro.progress.STEPS`), and the share of it that is done
                 from 0 to 1, None if unknown.
 
         Raises:

@@ -8,7 +8,7 @@ from app.devices import zero as zero_device
 from app.devices.base import Device
 from app.devices.local import LocalDevice
 from app.words import page as words
-from jakiro.zoo.options import LoadOptions
+from jakiro.loading.options import LoadOptions
 
 
 def device_for(workers: str | None, options: LoadOptions, load_generator: Callable[[], object]) -> Device:
@@ -35,9 +35,9 @@ def device_for(workers: str | None, options: LoadOptions, load_generator: Callab
     import spaces
 
     def read_pair():
-        from jakiro.zoo import loading
+        from jakiro.loading import loader
 
         here = {"device": "cpu", "dtype": options.dtype or zero_device.DTYPE, "draft_precision": "full"}
-        return loading.read_pair(replace(options, **here, side_by_side=1, capture_at_load=False))
+        return loader.read_pair(replace(options, **here, side_by_side=1, capture_at_load=False))
 
     return zero_device.ZeroDevice(read_pair, spaces.GPU)

@@ -7,9 +7,9 @@ from app.asking import Asking, chat_counts
 from app.devices.base import LOADING, Event
 from app.words import page as words
 from jakiro.bench.environment import environment
-from jakiro.engine.prefix import OwnPrefixes
-from jakiro.methods import DEFAULT, PLAIN
-from jakiro.starting import MEASURE, reporting_to, step
+from jakiro.decode.prefix_cache import OwnPrefixes
+from jakiro.drafters.registry import DEFAULT, PLAIN
+from jakiro.progress import MEASURE, reporting_to, step
 from jakiro.system import free_memory, is_out_of_memory, within_memory
 
 

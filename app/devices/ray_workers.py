@@ -153,7 +153,7 @@ def build(options: dict):
 
     def load():
         from jakiro import JakiroGenerator
-        from jakiro.methods import methods_from
+        from jakiro.drafters.registry import methods_from
 
         return JakiroGenerator.from_pretrained(**options, methods=methods_from(filter(None, modules.split(","))))
 

@@ -48,7 +48,7 @@ class ZeroDevice:
     """Runs answers in processes with a borrowed GPU.
 
     Args:
-        read_pair: reads a pair without a GPU; gives what `jakiro.zoo.loading.start_pair` takes.
+        read_pair: reads a pair without a GPU; gives what `jakiro.loading.loader.start_pair` takes.
         gpu: the decorator `spaces.GPU`.
         device: where a forked process moves the pair.
     """
@@ -137,7 +137,7 @@ class ZeroDevice:
         import torch
 
         from jakiro.generator import JakiroGenerator
-        from jakiro.zoo.loading import start_pair
+        from jakiro.loading.loader import start_pair
 
         # OpenMP's threads do not survive a fork; waiting for them would never end
         torch.set_num_threads(1)

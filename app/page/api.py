@@ -14,7 +14,7 @@ from app.serving.worker import AnswerRun, ModelService, batches
 from app.words import page as words
 from app.words.errors import sentence_of
 from jakiro.config import AUTOMATIC_TREE
-from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
+from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.trace import Trace
 
 UPDATE_SECONDS = 0.25

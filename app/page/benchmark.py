@@ -24,7 +24,7 @@ from app.serving.worker import ModelService, batches
 from app.words import benchmark as words
 from jakiro.bench.runner import AUTO, BenchSettings
 from jakiro.config import is_count, shortened
-from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
+from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.prompts import load_questions
 
 RECORDED = web.ASSETS / "benchmark" / "bench.json"

@@ -25,8 +25,8 @@ from app.serving.limits import Limits
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
-from jakiro.methods import METHODS, Methods
-from jakiro.starting import process_seconds
+from jakiro.drafters.registry import METHODS, Methods
+from jakiro.progress import process_seconds
 
 # Events of the view are named here in quotes, as Gradio wants them
 VIEW = """mountView(element, props, watch, server, { askInstead: () => trigger("ask_instead"),

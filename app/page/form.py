@@ -12,7 +12,7 @@ from app.page.picker import Picker
 from app.serving.worker import USUAL_LENGTH
 from app.words import page as words
 from jakiro.config import SamplingParams
-from jakiro.methods import DEFAULT, METHODS, Methods
+from jakiro.drafters.registry import DEFAULT, METHODS, Methods
 
 
 def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS) -> list:

@@ -17,10 +17,10 @@ from app.serving.runs import Runs, Visitor
 from app.serving.worker import ASIDE, AnswerRun, ModelService, batches
 from app.words import page as words
 from app.words.errors import sentence_of
-from jakiro.api.arriving import Arriving
 from jakiro.config import shortened
-from jakiro.engine.prefix import OwnPrefixes
-from jakiro.methods import PLAIN
+from jakiro.decode.prefix_cache import OwnPrefixes
+from jakiro.drafters.registry import PLAIN
+from jakiro.server.event_queue import Arriving
 
 UPDATE_SECONDS = 0.085
 # Where the model computes on a processor, server and browser mostly run on the same one: fewer updates, quicker answers

@@ -3,9 +3,9 @@
 import json
 
 from app.page.web import ASSETS
-from jakiro.drafting.base import Method
-from jakiro.methods import METHODS, PLAIN, Methods
-from jakiro.zoo import table as zoo
+from jakiro.drafters.base import Method
+from jakiro.drafters.registry import METHODS, PLAIN, Methods
+from jakiro.loading import registry
 
 QUESTIONS = ASSETS / "questions.json"
 
@@ -17,14 +17,14 @@ def offered_questions() -> list[str]:
 
 def trained_methods(known: Methods = METHODS) -> dict[str, float]:
     """By name of each offered method with a head of its own, the minutes that this was trained."""
-    minutes = zoo.minutes_by_kind(zoo.DEFAULT_TARGET)
+    minutes = registry.minutes_by_kind(registry.DEFAULT_TARGET)
     own = [method for method in offered_methods(known) if method.trains is not None]
     return {method.name: minutes[method.needs.head[0]] for method in own if method.needs.head[0] in minutes}
 
 
 def offered_methods(known: Methods = METHODS) -> list[Method]:
     """All that draft, but those whose heads nobody has trained for the default target."""
-    kinds = {config.kind for _, config in zoo.heads_of(zoo.DEFAULT_TARGET).values()}
+    kinds = {config.kind for _, config in registry.heads_of(registry.DEFAULT_TARGET).values()}
     return [
         method
         for method in known.values()

@@ -88,10 +88,10 @@ class Picker:
     @property
     def first_name(self) -> str:
         """What the pair is called that the page was started with."""
-        from jakiro.zoo import table as zoo
+        from jakiro.loading import registry
 
         target, head = self._given
         return name_of(
             target or target_of(head) or words.PAIR_UNKNOWN_TARGET,
-            head or (zoo.DEFAULT_HEAD if target is None else None),
+            head or (registry.DEFAULT_HEAD if target is None else None),
         )

@@ -13,12 +13,12 @@ from app.serving.runs import Runs, Visitor
 from app.serving.worker import ModelService
 from app.words import page as words
 from app.words.errors import sentence_of
-from jakiro.api.application import Caller, application
-from jakiro.api.arriving import Arriving, Event
-from jakiro.api.refusal import Refusal
-from jakiro.api.request import Wish
 from jakiro.config import AUTOMATIC_TREE
-from jakiro.methods import DEFAULT
+from jakiro.drafters.registry import DEFAULT
+from jakiro.server.application import Caller, application
+from jakiro.server.errors import Refusal
+from jakiro.server.event_queue import Arriving, Event
+from jakiro.server.request import Wish
 
 AT = "/v1"
 # Loading takes some seconds
@@ -26,7 +26,7 @@ _LOADING_SECONDS = 5
 
 
 class PageBackend:
-    """What answers under the page's address, see `jakiro.api.application.Backend`."""
+    """What answers under the page's address, see `jakiro.server.application.Backend`."""
 
     def __init__(self, service: ModelService, runs: Runs) -> None:
         self._service, self._runs, self.most_tokens = service, runs, service.limits.max_new_tokens

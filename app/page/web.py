@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from app.words import page as words
-from jakiro.methods import METHODS, Methods
+from jakiro.drafters.registry import METHODS, Methods
+from jakiro.loading import registry
 from jakiro.trace import Trace
-from jakiro.zoo import table as zoo
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 TRACES = ASSETS / "traces"
@@ -50,7 +50,7 @@ def script(known: Methods = METHODS) -> str:
     given = {
         "words": words.BROWSER,
         "methods": [{name: method.to_dict()[name] for name in SHOWN_OF_METHODS} for method in known.values()],
-        "headMinutes": zoo.minutes_of_heads(),
+        "headMinutes": registry.minutes_of_heads(),
         "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
         "plotlyFile": PLOT_LIBRARY.name,
     }

@@ -19,8 +19,8 @@ from starlette.exceptions import HTTPException
 
 from app.serving.pace import Busy, Pace
 from app.words import page as words
-from jakiro.api.application import PATHS
-from jakiro.api.refusal import Refusal
+from jakiro.server.application import PATHS
+from jakiro.server.errors import Refusal
 
 MOST_NESTED = 32
 # A page or its description takes Gradio 12 to 15 ms of the processor, other requests a tenth; a page is made of some

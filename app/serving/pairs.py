@@ -11,10 +11,10 @@ from pathlib import Path
 from app.serving.weights import size_words
 from app.words import page as words
 from jakiro.heads.config import WEIGHTS_NAMES, named_target
+from jakiro.loading import registry
+from jakiro.loading.embedded import embedded_here, wheel_is_installed
+from jakiro.loading.hub import cached_folder
 from jakiro.system import assets_folder
-from jakiro.zoo import table as zoo
-from jakiro.zoo.embedded import embedded_here, wheel_is_installed
-from jakiro.zoo.hub import cached_folder
 
 HERE, FETCH, UNFIT = "here", "fetch", "unfit"
 # Names of GGUF files, in capitals too
@@ -50,11 +50,11 @@ def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None]
         folder: holds more targets and heads, one a subfolder; targets are those with a tokenizer or a GGUF file.
         given: target and head the page was started with, where these are not of the table.
     """
-    asked = [(name, entry.head) for name, entry in zoo.ENTRIES.items()]
+    asked = [(name, entry.head) for name, entry in registry.ENTRIES.items()]
     named = {head for _, head in asked}
     # Heads of other methods are lanes beside the target's own head, and no pairs
-    usual = [config.kind for _, config in zoo.heads_of(zoo.DEFAULT_TARGET).values()][:1]
-    others = [name for name in zoo.head_names() if zoo.config_of(name).kind in usual]
+    usual = [config.kind for _, config in registry.heads_of(registry.DEFAULT_TARGET).values()][:1]
+    others = [name for name in registry.head_names() if registry.config_of(name).kind in usual]
     asked += [(_target_name(assets_folder() / "heads" / name), name) for name in others if name not in named]
     if given is not None and given not in asked and any(given):
         asked.insert(0, (given[0] or target_of(given[1]), given[1]))
@@ -76,9 +76,9 @@ def name_of(target: str | None, head: str | None) -> str:
 
 def target_of(head: str | None) -> str | None:
     """The target that a head was made for, as far as the table or files on this machine say."""
-    if head in (None, zoo.NO_HEAD):
-        return zoo.DEFAULT_TARGET
-    return zoo.listed_target(head) or _target_name(_head_folder(head))
+    if head in (None, registry.NO_HEAD):
+        return registry.DEFAULT_TARGET
+    return registry.listed_target(head) or _target_name(_head_folder(head))
 
 
 def _in_folder(folder: Path) -> list[tuple[str | None, str]]:
@@ -89,7 +89,7 @@ def _in_folder(folder: Path) -> list[tuple[str | None, str]]:
     for head in (path for path in found if path not in targets):
         named = _target_name(head)
         same = [path for path in targets if named and path.name == Path(named).name]
-        known = same or ([named] if named in zoo.ENTRIES else targets)
+        known = same or ([named] if named in registry.ENTRIES else targets)
         pairs += [(str(target), str(head)) for target in known or [named]]
     paired = {target for target, _ in pairs}
     return pairs + [(str(target), None) for target in targets if str(target) not in paired]
@@ -112,24 +112,24 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
     if misfit:
         return UNFIT, misfit
     reasons = (words.PAIR_READY if head else words.PAIR_NO_HEAD, words.PAIR_ON_HUB)
-    file = zoo.file_of(target)
+    file = registry.file_of(target)
     if file is not None:
         reasons = (
             reasons[0],
             words.PAIR_FILE_ON_HUB.format(size=file.size / 1e6, name=file.name, folder=file.place.parent),
         )
-    elif target in zoo.ENTRIES and not zoo.is_embedded(target):
+    elif target in registry.ENTRIES and not registry.is_embedded(target):
         reasons = tuple(f"{reason} {words.PAIR_NOT_TRIED}" for reason in reasons)
-    target_is_here = _target_folder(target) is not None or (zoo.is_embedded(target) and wheel_is_installed())
+    target_is_here = _target_folder(target) is not None or (registry.is_embedded(target) and wheel_is_installed())
     if target_is_here and (head is None or head_config):
         return HERE, reasons[0]
-    return FETCH, words.PAIR_EMBEDDED if zoo.is_embedded(target) else reasons[1]
+    return FETCH, words.PAIR_EMBEDDED if registry.is_embedded(target) else reasons[1]
 
 
 def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
     """Why these two can never work here, as far as configs and files say; None where nothing speaks against it."""
     folder = _target_folder(target)
-    held = None if zoo.is_embedded(target) else folder
+    held = None if registry.is_embedded(target) else folder
     for path, weights in ((held, ("*.safetensors", "*.bin", _GGUF)), (_head_folder(head), WEIGHTS_NAMES)):
         if path is not None and not any(found for name in weights for found in path.glob(name)):
             return words.PAIR_NO_WEIGHTS.format(folder=path.name)
@@ -138,7 +138,7 @@ def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
     for field, what in _SAME.items():
         if sizes.get(field) and field in target_config and sizes[field] != target_config[field]:
             return words.PAIR_OTHER_SIZE.format(what=what, head=sizes[field], target=target_config[field])
-    entry = zoo.ENTRIES.get(target)
+    entry = registry.ENTRIES.get(target)
     expected, trained_for = entry.target_sha256 if entry else None, head_config.get("target_sha256")
     if expected and trained_for and trained_for != expected:
         return words.PAIR_OTHER_WEIGHTS.format(came=trained_for[:12], expected=expected[:12])
@@ -151,7 +151,7 @@ def _too_large(folder: Path | None) -> str | None:
         return None
     import torch
 
-    from jakiro.zoo.placement import free_memory
+    from jakiro.loading.placement import free_memory
 
     needed = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     free = free_memory(torch.device("cpu"))
@@ -160,19 +160,19 @@ def _too_large(folder: Path | None) -> str | None:
 
 def _target_folder(target: str) -> Path | None:
     """Where a target's files lie on this machine, None where they do not."""
-    if zoo.is_embedded(target):
+    if registry.is_embedded(target):
         return embedded_here()
-    file = zoo.file_of(target)
+    file = registry.file_of(target)
     if file is not None:
         return file.here and file.here.parent
-    entry = zoo.ENTRIES.get(target)
+    entry = registry.ENTRIES.get(target)
     if Path(target).exists():
         return Path(target) if Path(target).is_dir() else Path(target).parent
     return cached_folder(entry.source if entry else target)
 
 
 def _head_folder(head: str | None) -> Path | None:
-    return None if head is None else zoo.head_here(head) or cached_folder(head)
+    return None if head is None else registry.head_here(head) or cached_folder(head)
 
 
 def _is_target(folder: Path) -> bool:

@@ -23,7 +23,7 @@ from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
 from app.words.errors import for_visitors
-from jakiro.starting import most_memory
+from jakiro.progress import most_memory
 from jakiro.system import package_versions, reason_of
 
 ENDING_SECONDS = 3.0

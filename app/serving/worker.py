@@ -21,11 +21,11 @@ from app.serving.packing import Packer
 from app.serving.turns import Turns
 from app.words import page as words
 from app.words.errors import for_visitors, sentence_of
-from jakiro.api.arriving import Arriving
 from jakiro.bench.environment import weights_in_words
-from jakiro.engine.prefix import OwnPrefixes, PrefixStore
-from jakiro.methods import METHODS, Methods
-from jakiro.starting import FETCH, Cancelled, process_seconds
+from jakiro.decode.prefix_cache import OwnPrefixes, PrefixStore
+from jakiro.drafters.registry import METHODS, Methods
+from jakiro.progress import FETCH, Cancelled, process_seconds
+from jakiro.server.event_queue import Arriving
 from jakiro.trace import Trace
 
 WAITING = "waiting"  # another model is loaded when the running answers are done
@@ -57,7 +57,7 @@ class ModelService:
         self.start_id = uuid.uuid4().hex
         self.ready, self.closing = False, False
         self.failure: str | None = None
-        # As `jakiro.starting` tells it: step, share, bytes of the whole
+        # As `jakiro.progress` tells it: step, share, bytes of the whole
         self.stage: tuple[str, float | None, int | None] | None = None
         self._fetch: tuple[float, float] | None = None  # when its first share was told, and that share
         self._cancelled = threading.Event()

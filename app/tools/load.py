@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from jakiro.methods import DEFAULT
+from jakiro.drafters.registry import DEFAULT
 from jakiro.system import errors_as_one_sentence
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from app.page.offered import QUESTIONS
 from app.tools.record_options import load_generator, read_options
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.methods import DEFAULT
+from jakiro.drafters.registry import DEFAULT
 from jakiro.prompts import load_questions
 from jakiro.system import errors_as_one_sentence
 from jakiro.trace import Trace

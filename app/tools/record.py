@@ -18,7 +18,7 @@ from app.page.web import TRACES
 from app.tools.figures import Figures, figures_of
 from app.tools.record_options import load_generator, read_options
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.methods import DEFAULT, PLAIN
+from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.prompts import load_questions
 from jakiro.system import errors_as_one_sentence
 from jakiro.trace import first_difference

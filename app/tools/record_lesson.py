@@ -16,8 +16,8 @@ from app.serving.packing import Packer, to_json
 from app.tools.record_options import load_generator, read_options
 from app.words.lesson import FAMILY
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.costs import Line, time_drafts, time_passes
-from jakiro.methods import DEFAULT, PLAIN
+from jakiro.decode.device_profile import Line, time_drafts, time_passes
+from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.system import errors_as_one_sentence
 from jakiro.trace import Header, Trace
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from jakiro.methods import methods_from
+from jakiro.drafters.registry import methods_from
 
 WARM_UP = "How does a bird fly?"
 

@@ -4,7 +4,7 @@
 """
 
 from app.words import plots, sharing
-from jakiro.zoo.table import HEAD_MINUTES, UNEQUAL_HEADS
+from jakiro.loading.registry import HEAD_MINUTES, UNEQUAL_HEADS
 
 TITLE = "Jakiro"
 TAGLINE = "The same answer, faster: a small network guesses ahead, the model checks."

@@ -5,8 +5,8 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
+from jakiro.loading.registry import short_name
 from jakiro.system import num_cores, package_versions, processor_name
-from jakiro.zoo.table import short_name
 
 _OF_THE_PAIR = (
     "target",

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 from jakiro.config import SamplingParams
+from jakiro.loading import weights
 from jakiro.text import TokenText, encode_messages
-from jakiro.zoo import weights
 
 STOCK = "hf-generate"
 

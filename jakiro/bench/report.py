@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jakiro.bench.runner import PLAIN_FAST, Lane, Run
-from jakiro.methods import PLAIN
+from jakiro.drafters.registry import PLAIN
 
 OVERALL = "overall"
 NUM_RESAMPLES = 2000

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from jakiro.bench.peers import PEERS, STOCK, PeerAnswer, Peers
 from jakiro.config import AUTOMATIC_TREE, About, SamplingParams, TreeConfig, setting
-from jakiro.drafting.base import Method
-from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
+from jakiro.drafters.base import Method
+from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.prompts import Question
 from jakiro.trace import Trace, acceptance_by_depth
 

@@ -10,11 +10,11 @@ from jakiro.bench.runner import BenchSettings, head_names, loadable
 from jakiro.cli import loading, options
 from jakiro.cli.fields import filled, options_from
 from jakiro.config import About, TreeConfig
-from jakiro.methods import METHODS
-from jakiro.methods import methods_from as read_methods
+from jakiro.drafters.registry import METHODS
+from jakiro.drafters.registry import methods_from as read_methods
+from jakiro.loading import registry
+from jakiro.loading.options import LoadOptions
 from jakiro.prompts import load_questions
-from jakiro.zoo import table as zoo
-from jakiro.zoo.options import LoadOptions
 
 
 @options_from(BenchSettings, LoadOptions)
@@ -36,7 +36,7 @@ def bench(
     generator = loading.load(filled(LoadOptions, given, methods=further))
     loading.say_notices(generator)
     settings, left_out = loadable(generator, settings)
-    unequal = zoo.unequal_training(head_names(generator, settings))
+    unequal = registry.unequal_training(head_names(generator, settings))
     for sentence in (*left_out, *([unequal] if unequal else [])):
         loading.say(sentence, "yellow")
     folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"

@@ -14,13 +14,12 @@ from jakiro.cli.finding import Finding
 from jakiro.cli.plan import planned
 from jakiro.cli.verify import verified
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
-from jakiro.kernels.compiled.library import why_not
+from jakiro.loading import placement, registry
+from jakiro.loading.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
+from jakiro.loading.loader import LoadOptions, choose_dtype, described, device_and_dtype
+from jakiro.models.families import num_kv_heads
+from jakiro.ops.compiled.library import why_not
 from jakiro.system import cache_folder, num_cores, write_atomically
-from jakiro.target.families import num_kv_heads
-from jakiro.zoo import placement
-from jakiro.zoo import table as zoo
-from jakiro.zoo.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
-from jakiro.zoo.loading import LoadOptions, choose_dtype, described, device_and_dtype
 
 
 def report(options: LoadOptions, plan: str | None, card: str | None, verify: bool) -> Iterable[Finding]:
@@ -40,7 +39,7 @@ def findings() -> list[Finding]:
         *_devices(),
         _cache(),
         _default_target(),
-        *(Finding(f"head {name}", f"for {zoo.config_of(name).target_name}") for name in zoo.head_names()),
+        *(Finding(f"head {name}", f"for {registry.config_of(name).target_name}") for name in registry.head_names()),
     ]
 
 
@@ -67,7 +66,7 @@ def _devices() -> list[Finding]:
 
 
 def _default_target() -> Finding:
-    what = f"target {zoo.DEFAULT_TARGET}"
+    what = f"target {registry.DEFAULT_TARGET}"
     folder = embedded_here()
     if folder is not None:
         found = damage(folder)
@@ -82,7 +81,7 @@ def examine(options: LoadOptions) -> Iterator[Finding]:
     """Whether a target and a head belong together; stops at the first thing that makes further questions pointless."""
     asking = "names"
     try:
-        pair = zoo.resolve(options.target, options.head)
+        pair = registry.resolve(options.target, options.head)
         yield Finding(asking, f"target {pair.target_name}, head {pair.head_name or 'none'}")
         asking = "target"
         config, _ = described(pair)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from jakiro.starting import reporting_to
+from jakiro.progress import reporting_to
 
 if TYPE_CHECKING:
-    from jakiro.methods import Methods
+    from jakiro.drafters.registry import Methods
 
 notes = Console(stderr=True)
 
@@ -74,7 +74,7 @@ def check_file(file: Path, what: str) -> None:
 
 def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ...]:
     """Those methods that run where the model has no draft head at all, else plain decoding; says which do not."""
-    from jakiro.methods import PLAIN
+    from jakiro.drafters.registry import PLAIN
 
     if generator.status["head"]:
         return tuple(names)

@@ -19,9 +19,9 @@ from jakiro.cli import errors, loading, options
 from jakiro.cli.fields import filled, options_from
 from jakiro.cli.serve import serve
 from jakiro.config import About, SamplingParams
+from jakiro.loading.options import LoadOptions
 from jakiro.system import bound_waiting, comma_list, write_atomically, writing
 from jakiro.trace import Trace
-from jakiro.zoo.options import LoadOptions
 
 # Taken from the line by `main`, wherever it stands
 DEBUG = "--debug"
@@ -139,8 +139,8 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
     """List the drafting methods, and what else the benchmark can run."""
     from jakiro.bench.peers import with_peers_of
     from jakiro.bench.runner import PLAIN_FAST
-    from jakiro.methods import METHODS
-    from jakiro.zoo.table import DEFAULT_TARGET, minutes_by_kind
+    from jakiro.drafters.registry import METHODS
+    from jakiro.loading.registry import DEFAULT_TARGET, minutes_by_kind
 
     minutes = minutes_by_kind(DEFAULT_TARGET)
     table = Table("name", "what it does", "needs", "paper", box=box.SIMPLE_HEAD)
@@ -190,10 +190,10 @@ def export(
 ) -> None:
     """Write a draft head as a folder for the Hub."""
     from jakiro.heads.export import export_head
-    from jakiro.zoo import table as zoo
+    from jakiro.loading import registry
 
     with writing(out):
-        written = export_head(zoo.resolve(head=head).head_path, out, form)
+        written = export_head(registry.resolve(head=head).head_path, out, form)
     for path in written:
         loading.say(f"Written: {path}")
 
@@ -226,7 +226,7 @@ for _name, _sentence in (
 
 def _further(modules: Sequence[str] | None) -> tuple:
     """The methods of `--methods-from`."""
-    from jakiro.methods import methods_from
+    from jakiro.drafters.registry import methods_from
 
     return methods_from(modules or ())
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jakiro.cli.finding import Finding
-from jakiro.zoo import placement, weights
-from jakiro.zoo.shapes import SHAPES, Shape
+from jakiro.loading import placement, weights
+from jakiro.loading.shapes import SHAPES, Shape
 
 CONTEXT, COLUMNS, TREE_ROWS, DRAFT_WIDTH = 960, 1024, 64, 8
 # Share of the data sheet's bandwidth that reading weights reaches, microseconds from one kernel of a graph to the next,

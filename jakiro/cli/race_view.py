@@ -6,9 +6,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from jakiro.methods import METHODS, Methods
+from jakiro.drafters.registry import METHODS, Methods
+from jakiro.loading.registry import unequal_training
 from jakiro.trace import Trace, first_difference
-from jakiro.zoo.table import unequal_training
 
 
 def show_race(race, known: Methods = METHODS) -> None:

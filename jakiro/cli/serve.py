@@ -7,7 +7,7 @@ import typer
 
 from jakiro.cli import loading, options
 from jakiro.cli.fields import filled, options_from
-from jakiro.zoo.options import LoadOptions
+from jakiro.loading.options import LoadOptions
 
 _ENDING_SECONDS = 3
 
@@ -29,9 +29,9 @@ def serve(
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
-    from jakiro.api.application import application, read_keys
-    from jakiro.api.one_generator import OneGenerator
-    from jakiro.methods import methods_from as found
+    from jakiro.drafters.registry import methods_from as found
+    from jakiro.server.application import application, read_keys
+    from jakiro.server.generator_lock import OneGenerator
 
     keys = read_keys(api_key or os.environ.get("JAKIRO_API_KEY"))
     generator = loading.load(filled(LoadOptions, given, methods=found(methods_from or ())))

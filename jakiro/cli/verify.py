@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from jakiro.cli.finding import Finding
 from jakiro.heads.checkpoint import head_sha256
+from jakiro.loading import embedded, registry
+from jakiro.loading.checksums import damaged_since, hashed_folders
 from jakiro.system import assets_folder
-from jakiro.zoo import embedded
-from jakiro.zoo import table as zoo
-from jakiro.zoo.hashes import damaged_since, hashed_folders
 
 GOOD = "as it was written"
 
@@ -22,9 +21,9 @@ def verified() -> Iterator[Finding]:
             damaged = damaged_since(folder)
             changed = "changed on disk although its size and time did not; fetch or copy it again"
             yield Finding(str(folder), changed if damaged else "unchanged since it was first read", ok=not damaged)
-    for name in zoo.head_names():
+    for name in registry.head_names():
         folder = assets_folder() / "heads" / name
-        known = zoo.manifest_of(folder).get("sha256")
+        known = registry.manifest_of(folder).get("sha256")
         if known is not None:
             same = head_sha256(folder) == known
             found = GOOD if same else "not the file that was shipped; install Jakiro again"

@@ -8,7 +8,7 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from jakiro.config import Grammar, cut_short, require
-from jakiro.core.rule import HostRule, allows, forbid
+from jakiro.core.logits_processors import HostRule, allows, forbid
 from jakiro.text import TokenText
 
 _tokenizers: "weakref.WeakKeyDictionary[TokenText, LLTokenizer]" = weakref.WeakKeyDictionary()

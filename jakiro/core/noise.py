@@ -7,7 +7,7 @@ choice and a draft's ranking take it in rows, a position each.
 import torch
 from torch import Tensor
 
-from jakiro.kernels.compiled import sampling as native
+from jakiro.ops.compiled import sampling as native
 
 _SPARE_ROWS = 32
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64

@@ -14,7 +14,7 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, choose, tempered
 from jakiro.core.tree import DraftTree, accepted_node
-from jakiro.kernels.compiled import sampling as native
+from jakiro.ops.compiled import sampling as native
 
 
 @dataclass(frozen=True, slots=True)

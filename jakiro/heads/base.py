@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
-from jakiro.kernels.cache import RowCache
-from jakiro.kernels.compiled.linear import BlockLinear, CompiledInt8Linear
-from jakiro.kernels.linear import Packing, looked_up, native_works, pack_linears, packed_linear, packing_works
-from jakiro.target.model import TargetModel
+from jakiro.models.target import TargetModel
+from jakiro.ops.cache import RowCache
+from jakiro.ops.compiled.linear import BlockLinear, CompiledInt8Linear
+from jakiro.ops.linear import Packing, looked_up, native_works, pack_linears, packed_linear, packing_works
 
 PRECISIONS = ("int8", "full")
 

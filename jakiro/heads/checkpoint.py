@@ -21,8 +21,8 @@ from jakiro.heads.kinds import KINDS, config_from, make_head
 from jakiro.heads.published import from_published
 from jakiro.heads.rounded import restored, rounded_to_int8
 from jakiro.heads.shards import INDEX_ENDING, shards_of
+from jakiro.models.features import check_feature_layers
 from jakiro.system import atomic_file, file_sha256, is_out_of_memory, reason_of, write_atomically
-from jakiro.target.features import check_feature_layers
 
 WEIGHTS_NAME = WEIGHTS_NAMES[0]
 CONFIG_NAME = "config.json"

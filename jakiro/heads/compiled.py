@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.layers import HeadLayer, HeadOutput, fused
-from jakiro.kernels.cache import PassCache, RowCache
-from jakiro.kernels.compiled.library import Draft, Head, HeadPass, Matrix, address, library, num_threads
-from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear
-from jakiro.kernels.linear import Packing
-from jakiro.kernels.rotary import AngleTable
+from jakiro.ops.cache import PassCache, RowCache
+from jakiro.ops.compiled.library import Draft, Head, HeadPass, Matrix, address, library, num_threads
+from jakiro.ops.compiled.linear import BlockLinear, NativeLinear
+from jakiro.ops.linear import Packing
+from jakiro.ops.rotary import AngleTable
 
 # Of a pass; more are a prompt, which kernels for many rows read better
 MOST_ROWS = 64

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from jakiro.config import is_number
 from jakiro.heads.config import DraftConfig, count, differences, need, rope_of
-from jakiro.target.families import num_kv_heads
+from jakiro.models.families import num_kv_heads
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.compiled import MOST_ROWS, NativeHeadLayer
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
-from jakiro.kernels.cache import PassCache, RowCache
-from jakiro.kernels.compiled.linear import BlockLinear, NativeLinear
-from jakiro.kernels.linear import Packing, native_works, packed_linear
-from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
+from jakiro.ops.cache import PassCache, RowCache
+from jakiro.ops.compiled.linear import BlockLinear, NativeLinear
+from jakiro.ops.linear import Packing, native_works, packed_linear
+from jakiro.ops.rotary import AngleTable, changes_with_length, signed
 
 
 class LayerHead(DraftHead):

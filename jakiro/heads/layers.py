@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.heads.layer_config import DecoderConfig, LayerConfig
-from jakiro.kernels.attention import additive_mask, attend_grouped
-from jakiro.kernels.cache import PassCache
-from jakiro.kernels.linear import Packing
-from jakiro.kernels.rotary import apply_rotary
+from jakiro.ops.attention import additive_mask, attend_grouped
+from jakiro.ops.cache import PassCache
+from jakiro.ops.linear import Packing
+from jakiro.ops.rotary import apply_rotary
 
-# Cosines and signed sines, both (batch or 1, tokens, head_dim), see `jakiro.kernels.rotary`
+# Cosines and signed sines, both (batch or 1, tokens, head_dim), see `jakiro.ops.rotary`
 Angles = tuple[Tensor, Tensor]
 
 

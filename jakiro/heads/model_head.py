@@ -9,9 +9,9 @@ from torch import Tensor
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
-from jakiro.kernels.cache import RowCache
-from jakiro.target.families import num_kv_heads
-from jakiro.target.model import PREFILL_CHUNK, TargetModel
+from jakiro.models.families import num_kv_heads
+from jakiro.models.target import PREFILL_CHUNK, TargetModel
+from jakiro.ops.cache import RowCache
 
 # Of two tokenizers' tokens at most this share may be known to one alone, such as padding that a file adds
 UNSHARED = 0.01

@@ -1,6 +1,6 @@
 """Large matrices of a head in 8 bits, for smaller files: a scale for each row, a power of two for each column.
 
-The columns are brought to one size before they are rounded, see `jakiro.kernels.rounding`; a guess need not be exact,
+The columns are brought to one size before they are rounded, see `jakiro.ops.rounding`; a guess need not be exact,
 the target checks every one. The input projection stays in 16 bits, so that training can go on from it.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from jakiro.kernels.rounding import rounded_to_8_bits
+from jakiro.ops.rounding import rounded_to_8_bits
 
 _SCALES, _EXPONENTS = ".scales", ".exponents"
 _SMALLEST = 4096

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from jakiro.heads.base import DraftHead
 from jakiro.heads.layer_config import DecoderConfig
 from jakiro.heads.layers import RMSNorm
-from jakiro.kernels.linear import Packing, pack_linears, packed_linear
+from jakiro.ops.linear import Packing, pack_linears, packed_linear
 
 
 class StatesHead(DraftHead):

@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from jakiro.config import SamplingParams
+from jakiro.models.families import stop_ids
+from jakiro.models.features import features_of
 from jakiro.prompts import Question
-from jakiro.target.families import stop_ids
-from jakiro.target.features import features_of
 from jakiro.text import encode_messages
 from jakiro.training.features import DamagedFeatures, FeatureFile, Text, write_file
 from jakiro.training.replay import Answer

@@ -8,10 +8,10 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jakiro.heads.base import DraftHead
+from jakiro.loading.loader import read_target
 from jakiro.system import cache_folder
 from jakiro.text import read_arguments, tell_template
 from jakiro.training.answers import AnswerFolder
-from jakiro.zoo.loading import read_target
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,12 @@ import torch
 from torch import Tensor
 
 from jakiro.config import About, SamplingParams, TreeConfig, is_count, require, setting
-from jakiro.drafting.heads import HeadDrafter
+from jakiro.drafters.head import HeadDrafter
+from jakiro.drafters.registry import METHODS, Methods, methods_from
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
 from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, weights_file, write_config
-from jakiro.methods import METHODS, Methods, methods_from
+from jakiro.loading.loader import choose_device
 from jakiro.training.bound import BoundHead
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.extract import extract, target_dtype
@@ -37,7 +38,6 @@ from jakiro.training.losses import LossWeights, Objective, draft_index, learnabl
 from jakiro.training.replay import Answer, ReplayedStep, replay
 from jakiro.training.split import held_out_rows, in_order_of_content
 from jakiro.training.validation import HeldOut, branch_features, held_out, log_q
-from jakiro.zoo.loading import choose_device
 
 MAX_DEPTH = 6
 # By temperature, the keys of a and b

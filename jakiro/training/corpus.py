@@ -18,16 +18,16 @@ from functools import partial
 from pathlib import Path
 
 from jakiro.config import About, SamplingParams, is_count, is_number, require, setting
-from jakiro.kernels.linear import pack_linears, packing_works, packs_bfloat16
+from jakiro.loading import registry
+from jakiro.loading.loader import choose_device, choose_dtype, read_target
+from jakiro.models.families import stop_ids
+from jakiro.ops.linear import pack_linears, packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
-from jakiro.target.families import stop_ids
 from jakiro.text import all_arguments, read_arguments, tell_template
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.messages import made_messages
 from jakiro.training.writing import TextRequest, write_texts
-from jakiro.zoo import table as zoo
-from jakiro.zoo.loading import choose_device, choose_dtype, read_target
 
 MANIFEST_NAME = "manifest.json"
 SELF_WRITTEN = "magpie"
@@ -237,7 +237,7 @@ def write_corpus(config: CorpusConfig) -> int:
     if config.prompts is not None:
         prompts = [question.turns[0] for question in load_questions(Path(config.prompts))]
     excluded = evaluation_runs(map(Path, config.exclude))
-    target, device = config.target or zoo.DEFAULT_TARGET, choose_device(config.device)
+    target, device = config.target or registry.DEFAULT_TARGET, choose_device(config.device)
     model, tokenizer, sha256 = read_target(config.target, device, choose_dtype(config.dtype, device))
     ends = stop_ids(model, tokenizer)
     if packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype):

@@ -10,18 +10,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jakiro.config import About, SamplingParams, TreeConfig, is_count, require, setting
-from jakiro.drafting.base import Drafter, Method, Resources, why_not
+from jakiro.drafters.base import Drafter, Method, Resources, why_not
+from jakiro.drafters.registry import METHODS, Methods
+from jakiro.drafters.registry import methods_from as methods_of
 from jakiro.heads.base import known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head
-from jakiro.methods import METHODS, Methods
-from jakiro.methods import methods_from as methods_of
+from jakiro.loading import registry
+from jakiro.loading.loader import choose_device, choose_dtype, further_heads
+from jakiro.models.target import TargetModel
 from jakiro.prompts import load_questions
-from jakiro.target.model import TargetModel
 from jakiro.trace import acceptance_by_depth, pooled_tau
 from jakiro.training.bound import BoundHead
 from jakiro.training.replay import Answer, replay
-from jakiro.zoo import table as zoo
-from jakiro.zoo.loading import choose_device, choose_dtype, further_heads
 
 ALL = "all"
 
@@ -117,7 +117,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     given = {"seed": config.seed, "max_new_tokens": config.max_new_tokens}
     samplings = [SamplingParams(temperature, **given) for temperature in config.temperatures]
     questions = load_questions(config.prompts and Path(config.prompts), config.limit)
-    names = zoo.resolve(config.target, config.head)
+    names = registry.resolve(config.target, config.head)
     bound = _read(config, names, known)
     answers = bound.answers(config.batch_size, config.answers)
     written = [answers.answers(questions, sampling) for sampling in samplings]
@@ -132,14 +132,14 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     settings = {name: getattr(config, name) for name in ("max_new_tokens", "width", "depth", "contrastive", "seed")}
     settings = {"prompts": len(written[0])} | settings | {"dtype": str(bound.model.dtype).removeprefix("torch.")}
     return Evaluation(
-        target={"name": zoo.short_name(names.target_name), "sha256": bound.sha256},
-        head=info | {"name": zoo.short_name(names.head_name)},
+        target={"name": registry.short_name(names.target_name), "sha256": bound.sha256},
+        head=info | {"name": registry.short_name(names.head_name)},
         settings=settings | {"draft_precision": bound.head.precision},
         scores=found,
     )
 
 
-def _read(config: EvaluateConfig, names: zoo.Pair, known: Methods) -> BoundHead:
+def _read(config: EvaluateConfig, names: registry.Pair, known: Methods) -> BoundHead:
     """What is small and can fail comes first."""
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
@@ -148,7 +148,7 @@ def _read(config: EvaluateConfig, names: zoo.Pair, known: Methods) -> BoundHead:
 
 
 def _drafters(
-    config: EvaluateConfig, names: zoo.Pair, bound: BoundHead, info: dict, known: Methods
+    config: EvaluateConfig, names: registry.Pair, bound: BoundHead, info: dict, known: Methods
 ) -> dict[str, Drafter]:
     """By name, those of the methods that the heads at hand suit."""
     bound.head.pack(config.draft_precision)

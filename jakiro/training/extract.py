@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from jakiro.kernels.linear import packs_bfloat16
-from jakiro.target.features import features_of
+from jakiro.loading.loader import gpu_computes_bfloat16
+from jakiro.models.features import features_of
+from jakiro.ops.linear import packs_bfloat16
 from jakiro.training.corpus import Row
 from jakiro.training.features import write_features
-from jakiro.zoo.loading import gpu_computes_bfloat16
 
 log = logging.getLogger("jakiro")
 

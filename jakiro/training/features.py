@@ -22,8 +22,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from jakiro.config import require
 from jakiro.heads.checkpoint import write_tensors
+from jakiro.loading.placement import gigabytes
 from jakiro.system import atomic_file
-from jakiro.zoo.placement import gigabytes
 
 SUFFIX = ".safetensors"
 # Sequences and bytes in one file of a cache, at most; a stopped extraction loses the unfinished file

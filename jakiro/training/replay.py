@@ -1,7 +1,7 @@
 """Replaying a written text: every step's tree is grown again, and the tokens that the text shares with it are accepted.
 
 Decoding is lossless, so a prompt's answer does not depend on the head that drafts. Once the answer and the target's
-features are stored, the target is no longer needed: the steps are those of `jakiro/engine/stream.py`, with the written
+features are stored, the target is no longer needed: the steps are those of `jakiro/decode/loop.py`, with the written
 tokens in place of the target's choices.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, TreeLimits
+from jakiro.drafters.base import Committed, Context, Drafter, DraftSession, TreeLimits
 from jakiro.prompts import Question
 
 

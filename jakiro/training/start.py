@@ -9,7 +9,7 @@ from torch import Tensor
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig, rope_of
 from jakiro.heads.kind import HeadKind
-from jakiro.target.families import num_kv_heads, output_function
+from jakiro.models.families import num_kv_heads, output_function
 
 
 def frequent_token_ids(ids: np.ndarray, vocab_size: int, count: int) -> Tensor:

@@ -13,13 +13,16 @@ from pathlib import Path
 from torch import Tensor
 
 from jakiro.config import About, require, setting
+from jakiro.drafters.registry import DEFAULT, METHODS, Methods
+from jakiro.drafters.registry import methods_from as methods_of
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.kinds import make_head
-from jakiro.methods import DEFAULT, METHODS, Methods
-from jakiro.methods import methods_from as methods_of
+from jakiro.loading import registry
+from jakiro.loading.loader import choose_device, read_target
+from jakiro.loading.weights import load_config
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import Row, read_corpus, read_manifest
 from jakiro.training.extract import extract, target_dtype
@@ -40,9 +43,6 @@ from jakiro.training.start import (
 )
 from jakiro.training.trainer import Trainer
 from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, held_out, report
-from jakiro.zoo import table as zoo
-from jakiro.zoo.loading import choose_device, read_target
-from jakiro.zoo.weights import load_config
 
 # Held-out texts that every checkpoint is judged on
 NUM_CHECKED = 16
@@ -143,11 +143,11 @@ def planned(config: TrainConfig) -> Plan:
         "(--validation-rows).",
     )
     _refuse_short_rows(rows[:num_held_out])
-    fields |= {"target_name": config.target or zoo.DEFAULT_TARGET}
+    fields |= {"target_name": config.target or registry.DEFAULT_TARGET}
     if not config.init:
         head = make_head(head_config(kind, text, config.expert_width, config.draft_vocab, **fields), known.kinds)
         return Plan(config, rows, known, head, None)
-    folder = zoo.resolve(config.target, config.init).head_folder()
+    folder = registry.resolve(config.target, config.init).head_folder()
     refuse_rows_that_were_learned(folder, rows, num_held_out)
     source = load_head(folder, kinds=known.kinds)
     width = config.expert_width or getattr(source.config, "expert_intermediate_size", None)

@@ -15,13 +15,13 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.checkpoint import save_head
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS, kind_named
-from jakiro.kernels.linear import packs_bfloat16
+from jakiro.loading.loader import gpu_computes_bfloat16
+from jakiro.ops.linear import packs_bfloat16
 from jakiro.system import atomic_file, is_out_of_memory
 from jakiro.training.features import Batch, FeatureCache, epoch_batches
 from jakiro.training.losses import Objective, draft_index, objective_for, sample_vocabulary
 from jakiro.training.optimizer import muon_and_adamw
 from jakiro.training.schedule import TrainingOptions, clock_named, learning_rate_at, unroll_steps_at
-from jakiro.zoo.loading import gpu_computes_bfloat16
 
 STATE_NAME = "training_state.pt"
 ROUTER = "mlp_moe.gate.weight"

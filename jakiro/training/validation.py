@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafters.registry import METHODS, Methods
 from jakiro.heads.base import DraftHead
 from jakiro.heads.layer_head import mixture
-from jakiro.methods import METHODS, Methods
 from jakiro.trace import pooled_tau
 from jakiro.training.corpus import Row
 from jakiro.training.features import Batch, FeatureCache, length_buckets

@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers.cache_utils import Cache, DynamicLayer
 
 from jakiro.core.noise import KeyedNoise
-from jakiro.target.families import output_function
+from jakiro.models.families import output_function
 
 # A pass that reads texts waits until this part of a large batch is free, so that it reads several
 _JOINING_SHARE = 16

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from jakiro.bench.runner import Lane
-from jakiro.methods import PLAIN
+from jakiro.drafters.registry import PLAIN
 from lab import raw
 
 

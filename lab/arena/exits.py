@@ -11,12 +11,12 @@ from functools import partial
 from statistics import median
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Method, Resources
+from jakiro.drafters.base import Method, Resources
+from jakiro.drafters.registry import PLAIN
 from jakiro.generator import JakiroGenerator
-from jakiro.methods import PLAIN
+from jakiro.loading.loader import LoadOptions, read_pair, start_pair
 from jakiro.prompts import Question, load_questions
 from jakiro.trace import Step, pooled_tau
-from jakiro.zoo.loading import LoadOptions, read_pair, start_pair
 from lab import KNOWN, METHODS
 from lab.figures import markdown
 from lab.methods.s2d import METHOD, Choose, first_sure, nested_drafter, proposers_of

@@ -16,16 +16,16 @@ import typer
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import Prompts, Target, Threads, argument, option
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Proposal
-from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.heads import HeadDrafter
+from jakiro.drafters.base import Proposal
+from jakiro.drafters.head import HeadDrafter
+from jakiro.drafters.tree_growth import TreeGrower
 from jakiro.heads.checkpoint import load_head
+from jakiro.loading import registry
 from jakiro.prompts import load_questions
 from jakiro.system import errors_as_one_sentence, write_atomically
 from jakiro.training.bound import BoundHead
 from jakiro.training.evaluate import ALL
 from jakiro.training.replay import Answer, replay
-from jakiro.zoo import table as zoo
 from lab import KNOWN
 
 
@@ -65,7 +65,7 @@ def count(
     """Count a head's passes along the answers that it was measured on."""
     set_up(threads)
     found = json.loads(numbers.read_text(encoding="utf-8"))
-    settings, names = found["settings"], zoo.resolve(target, head)
+    settings, names = found["settings"], registry.resolve(target, head)
     dtype = getattr(torch, settings["dtype"])
     draft_head = load_head(names.head_folder(), dtype=dtype, kinds=KNOWN.kinds)
     bound = BoundHead.read(draft_head, names.target_name, torch.device("cpu"), dtype)

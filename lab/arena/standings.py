@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jakiro.bench.report import OVERALL, Group, resampled_interval, speed_ratio, summarise
 from jakiro.bench.runner import Run
-from jakiro.methods import DEFAULT, METHODS
+from jakiro.drafters.registry import DEFAULT, METHODS
 from lab import raw
 from lab.arena import counts
 from lab.arena.counts import Counts

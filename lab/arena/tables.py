@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jakiro.bench.report import OVERALL
-from jakiro.methods import DEFAULT, PLAIN
+from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.system import write_atomically
 from lab import raw
 from lab.arena import counts

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from jakiro.bench.environment import environment
 from jakiro.bench.report import resampled_interval
-from jakiro.engine import costs
+from jakiro.decode import device_profile as costs
+from jakiro.drafters.registry import DEFAULT
 from jakiro.generator import JakiroGenerator
-from jakiro.methods import DEFAULT
 from jakiro.system import write_atomically
 from lab import raw
 from lab.arena.tables import speed_tables

@@ -16,9 +16,9 @@ from jakiro.heads.config import need
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput, row_output
-from jakiro.kernels.cache import RowCache
-from jakiro.kernels.linear import Packing, pack_linears
-from jakiro.target.model import TargetModel
+from jakiro.models.target import TargetModel
+from jakiro.ops.cache import RowCache
+from jakiro.ops.linear import Packing, pack_linears
 from lab.layers.subset import LayerSubset
 
 

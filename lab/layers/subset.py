@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from jakiro.drafting.base import why_no_layers
-from jakiro.kernels.cache import RowCache
-from jakiro.target.compiled import NativeDecoder
-from jakiro.target.model import TargetModel
+from jakiro.drafters.base import why_no_layers
+from jakiro.models.compiled import NativeDecoder
+from jakiro.models.target import TargetModel
+from jakiro.ops.cache import RowCache
 
 # So few rows run in compiled code, where there is any; a prompt is better read by kernels for many rows
 _FEW_ROWS = 64

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jakiro.config import SamplingParams
-from jakiro.engine.prefix import OwnPrefixes, PrefixStore
+from jakiro.decode.prefix_cache import OwnPrefixes, PrefixStore
 
 QUESTIONS = (
     "What is a lighthouse, and why were lighthouses built on rocky coasts?",

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from jakiro.bench.environment import environment
+from jakiro.loading import weights
+from jakiro.loading.gguf_model import read_gguf_model, stock_model
+from jakiro.loading.registry import NO_HEAD, resolve
+from jakiro.models.stored import StoredModel
+from jakiro.models.target import TargetModel
 from jakiro.prompts import load_questions
 from jakiro.system import write_atomically
-from jakiro.target.model import TargetModel
-from jakiro.target.stored import StoredModel
 from jakiro.text import encode_messages
-from jakiro.zoo import weights
-from jakiro.zoo.gguf_model import read_gguf_model, stock_model
-from jakiro.zoo.table import NO_HEAD, resolve
 
 # (tokens,) ids → (tokens, vocabulary) logits
 Lane = Callable[[Tensor], Tensor]

@@ -23,9 +23,9 @@ from app.page import build as page
 from app.serving.limits import Limits
 from jakiro.bench.environment import environment
 from jakiro.config import SamplingParams
+from jakiro.loading.embedded import EMBEDDED_TARGET
 from jakiro.prompts import load_questions
 from jakiro.system import num_cores, write_atomically
-from jakiro.zoo.embedded import EMBEDDED_TARGET
 from lab.measuring.page import Watched, speed
 from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
 

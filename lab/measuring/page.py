@@ -21,7 +21,7 @@ from app.devices.local import LocalDevice
 from app.page import build as page
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.methods import DEFAULT
+from jakiro.drafters.registry import DEFAULT
 from tests.app.conftest import BROWSERS, FLAGS
 
 GOALS = {

@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 
 from jakiro.bench.environment import environment
+from jakiro.loading import weights
+from jakiro.loading.embedded import EMBEDDED_TARGET
+from jakiro.models.target import TargetModel
 from jakiro.prompts import load_questions
 from jakiro.system import assets_folder, comma_list, write_atomically
-from jakiro.target.model import TargetModel
-from jakiro.zoo import weights
-from jakiro.zoo.embedded import EMBEDDED_TARGET
 from lab import raw
 from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
 

@@ -15,7 +15,7 @@ from jakiro import JakiroGenerator
 from jakiro.bench.environment import environment
 from jakiro.bench.report import bootstrap_interval
 from jakiro.config import AUTOMATIC_TREE, Grammar, SamplingParams, TreeConfig
-from jakiro.drafting.heads import HeadSession
+from jakiro.drafters.head import HeadSession
 from jakiro.prompts import load_questions
 from jakiro.system import write_atomically
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from jakiro.methods import DEFAULT
-from jakiro.starting import CAPTURE, STEPS
-from jakiro.zoo.embedded import wheel_path
+from jakiro.drafters.registry import DEFAULT
+from jakiro.loading.embedded import wheel_path
+from jakiro.progress import CAPTURE, STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "Why is the sky blue?"

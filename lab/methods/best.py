@@ -14,9 +14,9 @@ import torch
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import Committed, Context, Drafter, DraftSession, Method, Proposal, Resources, TreeLimits
-from jakiro.drafting.candidates import MAX_CHAIN, Chain, best_tree
-from jakiro.methods import jakiro, prompt_lookup
+from jakiro.drafters import jakiro, prompt_lookup
+from jakiro.drafters.base import Committed, Context, Drafter, DraftSession, Method, Proposal, Resources, TreeLimits
+from jakiro.drafters.candidates import MAX_CHAIN, Chain, best_tree
 from lab.published import aded
 from lab.published.aded import Guess, candidates_of
 

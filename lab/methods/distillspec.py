@@ -6,8 +6,8 @@ that of `exit.py`; `python -m lab.training.exits --method distillspec` teaches i
 
 from functools import partial
 
-from jakiro.drafting.base import Needs, Proposer
-from jakiro.drafting.heads import HeadDrafter, head_method
+from jakiro.drafters.base import Needs, Proposer
+from jakiro.drafters.head import HeadDrafter, head_method
 from jakiro.heads.kind import HeadKind
 from lab.layers.exit_head import DistilledConfig, ExitHead
 from lab.methods import exit

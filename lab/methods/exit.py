@@ -6,8 +6,8 @@ LayerSkip's (arXiv 2309.08168, 2404.16710); there nothing is added but an output
 
 from functools import partial
 
-from jakiro.drafting.base import Needs, Proposer
-from jakiro.drafting.heads import HeadDrafter, head_method
+from jakiro.drafters.base import Needs, Proposer
+from jakiro.drafters.head import HeadDrafter, head_method
 from jakiro.heads.kind import HeadKind
 from lab.layers.exit_head import ExitConfig, ExitHead
 

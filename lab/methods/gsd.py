@@ -13,11 +13,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from jakiro.drafting.base import Proposal, Proposer
-from jakiro.drafting.candidates import Candidates
-from jakiro.drafting.experts import experts_of, proposers_of
-from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.heads import LAYERS, HeadDrafter, head_method
+from jakiro.drafters.base import Proposal, Proposer
+from jakiro.drafters.candidates import Candidates
+from jakiro.drafters.experts import experts_of, proposers_of
+from jakiro.drafters.head import LAYERS, HeadDrafter, head_method
+from jakiro.drafters.tree_growth import TreeGrower
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 

@@ -1,7 +1,7 @@
 """MCSD with a small draft model, as in its paper (arXiv 2401.06706): the early exit of `exit.py` stands in for one."""
 
-from jakiro.drafting.base import Needs
-from jakiro.drafting.heads import head_method
+from jakiro.drafters.base import Needs
+from jakiro.drafters.head import head_method
 from lab.methods import exit
 from lab.published.mcsd import SAMPLES, static_drafter
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.candidates import Candidates
-from jakiro.drafting.growing import Children, Experts, Scores
-from jakiro.drafting.heads import LAYERS, head_method
+from jakiro.drafters.candidates import Candidates
+from jakiro.drafters.head import LAYERS, head_method
+from jakiro.drafters.tree_growth import Children, Experts, Scores
 from lab.published.mcsd import SAMPLES, StaticGrower, static_drafter
 
 # Keys of the noise that splits a time; the answer's own noise has the seed alone

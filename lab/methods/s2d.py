@@ -12,9 +12,9 @@ from functools import partial
 
 import torch
 
-from jakiro.drafting.base import Needs, Proposal, Proposer
-from jakiro.drafting.growing import Children, TreeGrower
-from jakiro.drafting.heads import HeadDrafter, head_method
+from jakiro.drafters.base import Needs, Proposal, Proposer
+from jakiro.drafters.head import HeadDrafter, head_method
+from jakiro.drafters.tree_growth import Children, TreeGrower
 from jakiro.heads.calibration import Calibration
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.layers import row_output

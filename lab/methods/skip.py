@@ -9,14 +9,14 @@ to break-even, see lab/README.md.
 import torch
 from torch import Tensor
 
-from jakiro.drafting.base import Method, Needs, Proposer, Resources
-from jakiro.drafting.heads import HeadDrafter
+from jakiro.drafters.base import Method, Needs, Proposer, Resources
+from jakiro.drafters.head import HeadDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
-from jakiro.kernels.cache import RowCache
-from jakiro.kernels.linear import Packing, looked_up
-from jakiro.target.model import TargetModel
+from jakiro.models.target import TargetModel
+from jakiro.ops.cache import RowCache
+from jakiro.ops.linear import Packing, looked_up
 from lab.layers.plan import LayerPlan, find_plan
 from lab.layers.subset import LayerSubset
 

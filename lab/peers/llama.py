@@ -16,9 +16,9 @@ from pathlib import Path
 
 from jakiro.bench.peers import PeerAnswer
 from jakiro.config import SamplingParams
+from jakiro.loading import weights
+from jakiro.loading.registry import NO_HEAD, resolve
 from jakiro.text import encode_messages
-from jakiro.zoo import weights
-from jakiro.zoo.table import NO_HEAD, resolve
 
 LLAMA_CPP, LLAMA_CPP_LOOKUP = "llama-cpp", "llama-cpp-lookup"
 # By its path: importing our package would set how threads wait

@@ -16,7 +16,7 @@ import torch
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import (
+from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
@@ -28,7 +28,7 @@ from jakiro.drafting.base import (
     Resources,
     TreeLimits,
 )
-from jakiro.drafting.candidates import Candidates
+from jakiro.drafters.candidates import Candidates
 from lab.published.host import best_proposal, gumbel_of
 from lab.published.trigrams import TrigramTable, find_table, fingerprint
 

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
+from jakiro.loading import registry, weights
 from jakiro.system import errors_as_one_sentence
 from jakiro.training.corpus import read_corpus
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from lab.published.trigrams import TrigramTable, fingerprint, table_path
 
 
@@ -27,7 +26,7 @@ def count_trigrams(corpora: Sequence[Path], target: str | None, out: Path | None
     Returns:
         The table, and where it was written.
     """
-    name = target or zoo.DEFAULT_TARGET
+    name = target or registry.DEFAULT_TARGET
     tokenizer = weights.load_tokenizer(target)
     texts = [row.ids for row in read_corpus(corpora)]
     manifest = {"target": name, "texts": len(texts), "tokens": sum(map(len, texts))}

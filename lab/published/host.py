@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from jakiro.drafting.base import Proposal, TreeLimits
-from jakiro.drafting.candidates import Candidates, Evidence, best_tree
+from jakiro.drafters.base import Proposal, TreeLimits
+from jakiro.drafters.candidates import Candidates, Evidence, best_tree
 
 # Of SplitMix64, as in `jakiro.core.noise`
 _GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import Needs, Proposal
-from jakiro.drafting.candidates import Candidates, best_tree
-from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.heads import LAYERS, HeadDrafter, head_method
-from jakiro.drafting.parallel import row_proposers
+from jakiro.drafters.base import Needs, Proposal
+from jakiro.drafters.candidates import Candidates, best_tree
+from jakiro.drafters.head import LAYERS, HeadDrafter, head_method
+from jakiro.drafters.parallel import row_proposers
+from jakiro.drafters.tree_growth import TreeGrower
 from jakiro.heads.model_head import ModelConfig
 
 # How often the target's choice is assumed to be among so many children, to settle a tree's shape

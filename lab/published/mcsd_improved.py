@@ -10,7 +10,7 @@ the others would have changed is counted in lab/README.md.
 import math
 from functools import partial
 
-from jakiro.drafting.heads import LAYERS, head_method
+from jakiro.drafters.head import LAYERS, head_method
 from lab.published.mcsd import SAMPLES, StaticGrower, static_drafter
 
 THRESHOLD = 0.4

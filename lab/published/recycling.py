@@ -17,7 +17,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.core.verify import Outcome
-from jakiro.drafting.base import (
+from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
@@ -28,7 +28,7 @@ from jakiro.drafting.base import (
     Proposer,
     TreeLimits,
 )
-from jakiro.drafting.candidates import Candidates
+from jakiro.drafters.candidates import Candidates
 from lab.published.host import best_proposal
 
 NUM_KEPT = 8

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Resources
+from jakiro.drafters.base import Resources
 from jakiro.generator import JakiroGenerator
-from jakiro.target.model import TargetModel
-from jakiro.zoo import shapes
-from jakiro.zoo.loading import LoadedModels, LoadOptions
-from jakiro.zoo.table import Pair
+from jakiro.loading import shapes
+from jakiro.loading.loader import LoadedModels, LoadOptions
+from jakiro.loading.registry import Pair
+from jakiro.models.target import TargetModel
 from lab import scaling
 from lab.scaling import OFFICIAL, Widener, widen
 from tests.support import HEADS, byte_tokenizer, tiny_head, tiny_model, tiny_target

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from jakiro.target.model import TargetModel
+from jakiro.models.target import TargetModel
 from lab.layers.subset import LayerSubset
 from tests.support import DEVICE, byte_tokenizer, tiny_model, tiny_target
 

@@ -16,9 +16,9 @@ import typer
 
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Prompts, Target, Threads, argument, option
+from jakiro.drafters.eagle2 import METHOD as DENSE
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.layer_head import LayerHead
-from jakiro.methods.eagle2 import METHOD as DENSE
 from jakiro.system import comma_list, errors_as_one_sentence, write_atomically
 from jakiro.training.evaluate import EvaluateConfig, evaluate
 from jakiro.training.losses import LossWeights

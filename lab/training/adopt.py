@@ -26,13 +26,12 @@ from jakiro.heads.layer_config import DecoderConfig, LayerConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layer_learning import start_experts
 from jakiro.heads.learning import randomise, sample_rows
+from jakiro.loading import registry, weights
 from jakiro.system import errors_as_one_sentence, write_atomically
 from jakiro.training.corpus import MANIFEST_NAME, read_manifest
 from jakiro.training.features import FeatureCache
 from jakiro.training.start import head_config
 from jakiro.training.train import START_TEXTS
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from lab import KNOWN
 from lab.published.gumiho.learn import start_further
 from lab.published.gumiho.network import GumihoHead
@@ -97,7 +96,7 @@ def adopt(
 ) -> None:
     """Start a head of another shape from a trained one."""
     set_up(threads)
-    pair, chosen = zoo.resolve(target, source), KNOWN.named(method)
+    pair, chosen = registry.resolve(target, source), KNOWN.named(method)
     kind, folder = KNOWN.kinds[chosen.needs.head[0]], pair.head_folder()
     trained = load_head(folder, kinds=KNOWN.kinds)
     model, _, sha256 = weights.load_target(target, "cpu", "float32")

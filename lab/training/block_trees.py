@@ -18,13 +18,13 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Resources
+from jakiro.drafters.base import Resources
+from jakiro.drafters.dflash import METHOD
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.dflash import DFLASH
 from jakiro.heads.kinds import make_head
 from jakiro.heads.learning import randomise
-from jakiro.methods.dflash import METHOD
-from jakiro.target.model import TargetModel
+from jakiro.models.target import TargetModel
 from jakiro.training.start import head_config
 
 BLOCK, LAYERS, VOCABULARY = 8, (1, 3), 257

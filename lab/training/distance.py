@@ -13,12 +13,11 @@ import typer
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import Target, Threads, argument, option
 from jakiro.heads.checkpoint import load_head
+from jakiro.loading import registry, weights
 from jakiro.system import errors_as_one_sentence
 from jakiro.training.features import FeatureCache
 from jakiro.training.losses import LossWeights, Objective, learnable_positions, objective_for
 from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, branch_features, held_out, log_q
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from lab import KNOWN
 from lab.layers.exit_head import ExitHead
 from lab.training.exits import ExitObjective
@@ -63,7 +62,7 @@ def distance(
     model, _, _ = weights.load_target(target, "cpu", "float32")
     embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     for name in heads:
-        head = load_head(zoo.resolve(target, name).head_folder(), kinds=KNOWN.kinds)
+        head = load_head(registry.resolve(target, name).head_folder(), kinds=KNOWN.kinds)
         head.bind(embedding, output)
         objective = (
             ExitObjective(head) if isinstance(head, ExitHead) else objective_for(head, LossWeights(), KNOWN.kinds)

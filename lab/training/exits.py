@@ -25,8 +25,9 @@ from jakiro.heads.kind import Texts
 from jakiro.heads.kinds import make_head
 from jakiro.heads.layer_learning import layer_whitening, start_from_rows
 from jakiro.heads.learning import Rows, fit, randomise, whitening_matrix
+from jakiro.loading import registry, weights
+from jakiro.models.features import check_feature_layers
 from jakiro.system import errors_as_one_sentence
-from jakiro.target.features import check_feature_layers
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import read_corpus
 from jakiro.training.cross_entropy import SoftCrossEntropy, VocabularySlice
@@ -38,8 +39,6 @@ from jakiro.training.split import in_order_of_content, refuse_rows_that_were_lea
 from jakiro.training.start import continue_weights, frequent_token_ids, head_config
 from jakiro.training.trainer import Trainer
 from jakiro.training.validation import HeldOut, agreement, held_out
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from lab import KNOWN
 from lab.layers.exit_head import ExitHead, NestedHead, scaled
 
@@ -213,12 +212,12 @@ def train_exit(
     rows = in_order_of_content(read_corpus(data), max_tokens)
     trained = None
     if init is not None:
-        folder = zoo.resolve(target, init).head_folder()
+        folder = registry.resolve(target, init).head_folder()
         refuse_rows_that_were_learned(folder, rows, validation_rows)
         trained = load_head(folder, kinds=KNOWN.kinds)
         draft_vocab = draft_vocab or trained.config.draft_vocab_size
     model, _, sha256 = weights.load_target(target, "cpu", "float32")
-    name, shape = target or zoo.DEFAULT_TARGET, KNOWN[method].trains
+    name, shape = target or registry.DEFAULT_TARGET, KNOWN[method].trains
     text = model.config.get_text_config()
     check_feature_layers(shape["exit_layers"], text.num_hidden_layers)
     named = {"target_name": name, "target_sha256": sha256 or ""}

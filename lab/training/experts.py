@@ -13,12 +13,11 @@ from jakiro.cli.loading import set_up
 from jakiro.cli.options import Target, Threads, argument, option
 from jakiro.heads.checkpoint import load_head
 from jakiro.heads.layer_head import LayerHead
+from jakiro.loading import registry, weights
 from jakiro.system import errors_as_one_sentence
 from jakiro.training.features import FeatureCache
 from jakiro.training.losses import LossWeights, Objective, learnable_positions
 from jakiro.training.validation import HeldOut, held_out
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 
 
 @torch.no_grad()
@@ -63,7 +62,7 @@ def experts(
     embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     data = held_out(FeatureCache(features), range(rows), output)
     for name in heads:
-        head = load_head(zoo.resolve(target, name).head_folder())
+        head = load_head(registry.resolve(target, name).head_folder())
         if head.config.num_experts < 2:
             raise ValueError(f"The head {name} has one expert; give heads of two.")
         facts = expert_facts(head.bind(embedding, output), data)

@@ -14,17 +14,16 @@ import typer
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import Target, Threads, option
 from jakiro.config import About, SamplingParams, TreeConfig
-from jakiro.drafting.base import Drafter
+from jakiro.drafters.base import Drafter
 from jakiro.heads.checkpoint import load_head
 from jakiro.heads.layer_head import LayerHead
+from jakiro.loading import registry, weights
+from jakiro.models.target import TargetModel
 from jakiro.prompts import load_questions
 from jakiro.system import cache_folder, errors_as_one_sentence
-from jakiro.target.model import TargetModel
 from jakiro.trace import pooled_tau
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.replay import Answer, replay
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from lab import KNOWN
 from lab.methods.gsd import graph_drafter
 from lab.published.aded import TrigramDrafter
@@ -123,7 +122,7 @@ def family(
     """Print the figures of *Methods* in lab/README.md."""
     set_up(threads)
     _print_rules(chart)
-    names = zoo.resolve(target, head)
+    names = registry.resolve(target, head)
     draft_head = load_head(names.head_folder(), "cpu", kinds=KNOWN.kinds)
     model, tokenizer, sha256 = weights.load_target(names.target_name, "cpu", "float32")
     layers = draft_head.config.feature_layers

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from jakiro.heads.checkpoint import load_head, save_head, weights_file, write_tensors
 from jakiro.heads.layer_head import LayerHead
+from jakiro.loading import registry
 from jakiro.system import errors_as_one_sentence, file_sha256
-from jakiro.zoo import table as zoo
 
 TENSORS_NAME, INDEX_NAME = "masks.safetensors", "masks.json"
 UNIFIED = "unified/"
@@ -187,8 +187,8 @@ def merge(
         if not name or not head or name in names:
             raise ValueError(f"--domain is NAME=HEAD with a name of its own for each head; you gave {text!r}.")
         names[name] = head
-    base_folder = zoo.resolve(head=base).head_folder()
-    heads = {name: load_head(zoo.resolve(head=head).head_folder()) for name, head in names.items()}
+    base_folder = registry.resolve(head=base).head_folder()
+    heads = {name: load_head(registry.resolve(head=head).head_folder()) for name, head in names.items()}
     masks = elect(load_head(base_folder), heads)
     save_masks(masks, out, base_folder)
     count = sum(delta.numel() for delta in masks.unified.values())
@@ -211,7 +211,7 @@ def head(
 ) -> None:
     """Write a domain's head as an ordinary folder, for --head."""
     _check_empty(out)
-    folder = zoo.resolve(head=base).head_folder()
+    folder = registry.resolve(head=base).head_folder()
     save_head(masked_head(load_head(folder), load_masks(masks, folder), domain), out)
 
 

@@ -15,12 +15,11 @@ from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Target, Threads, argument, option
 from jakiro.core.noise import KeyedNoise
 from jakiro.heads.checkpoint import load_head
+from jakiro.loading import registry, weights
+from jakiro.models.target import TargetModel
 from jakiro.system import errors_as_one_sentence
-from jakiro.target.model import TargetModel
 from jakiro.training.corpus import Row, read_corpus, write_part
 from jakiro.training.split import in_order_of_content
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from lab import KNOWN
 from lab.layers.exit_head import ExitHead
 
@@ -58,7 +57,7 @@ def own_text(
 ) -> None:
     """Answer a corpus' messages with a draft alone, to teach it on its own text."""
     set_up(threads)
-    pair = zoo.resolve(target, head)
+    pair = registry.resolve(target, head)
     draft_head = load_head(pair.head_folder(), kinds=KNOWN.kinds)
     if not isinstance(draft_head, ExitHead):
         raise ValueError(f"{head} cannot write alone: it reads the target's last feature; give a head for exit.")

@@ -16,9 +16,9 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree, ancestor_mask
-from jakiro.drafting.base import Drafter, TreeLimits
-from jakiro.target import model as passes
-from jakiro.target.model import TargetModel
+from jakiro.drafters.base import Drafter, TreeLimits
+from jakiro.models import target as passes
+from jakiro.models.target import TargetModel
 from jakiro.training.replay import Answer, accepted_path, begun, children_of, written
 
 

@@ -16,14 +16,13 @@ import typer
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Target, Threads, option
 from jakiro.core.tree import DraftTree
-from jakiro.kernels.linear import packs_bfloat16
+from jakiro.loading import registry, weights
+from jakiro.models.target import TargetModel
+from jakiro.ops.linear import packs_bfloat16
 from jakiro.system import errors_as_one_sentence
-from jakiro.target.model import TargetModel
 from jakiro.training.calibrate import fit_weights
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.split import in_order_of_content
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from lab.charts import share_lines, write_charts
 from lab.layers.plan import LayerPlan, plan_path
 from lab.methods.skip import DRAFT_VOCABULARY, SkippingHead
@@ -46,7 +45,7 @@ def skip_search(
 ) -> None:
     """Search layers to leave out of a target, so that it drafts for itself."""
     set_up(threads)
-    name = target or zoo.DEFAULT_TARGET
+    name = target or registry.DEFAULT_TARGET
     rows = [row for row in in_order_of_content(read_corpus(corpora)) if len(row.ids) >= LENGTH]
     if len(rows) < texts + measured:
         raise ValueError(f"{texts + measured} texts of {LENGTH} tokens are needed, the corpus has {len(rows)}.")

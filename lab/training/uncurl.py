@@ -16,11 +16,10 @@ from torch import Tensor
 
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.layer_head import LayerHead
+from jakiro.loading import registry, weights
 from jakiro.system import errors_as_one_sentence
 from jakiro.training.features import FeatureCache
 from jakiro.training.losses import LossWeights, Objective
-from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 
 RULES = ("aligned", "mean", "first", "second")
 
@@ -90,7 +89,7 @@ def merge(
     """Merge a head's experts: aligned and weighed by use, plainly averaged, or one of them alone."""
     if rule not in RULES:
         raise ValueError(f"Rule must be one of {', '.join(RULES)}; you gave {rule!r}.")
-    pair = zoo.resolve(head=head)
+    pair = registry.resolve(head=head)
     source = load_head(pair.head_folder())
     model, _, _ = weights.load_target(pair.target_name, "cpu", "float32")
     source.bind(model.get_input_embeddings().weight, model.get_output_embeddings().weight)

@@ -15,9 +15,9 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose, tempered
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Committed, TreeLimits
-from jakiro.drafting.heads import HeadDrafter
-from jakiro.target.model import TargetModel
+from jakiro.drafters.base import Committed, TreeLimits
+from jakiro.drafters.head import HeadDrafter
+from jakiro.models.target import TargetModel
 from jakiro.training.replay import Answer, accepted_path, begun, children_of, written
 
 

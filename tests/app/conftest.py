@@ -19,9 +19,9 @@ from app.page import build as app_page
 from app.page import web
 from app.serving.limits import Limits
 from app.serving.worker import ModelService
-from tests.api.served import PATIENCE, any_port, wait_until
 from tests.app.fake import FakeGenerator, default_answer
 from tests.faults import ROOT
+from tests.server.served import PATIENCE, any_port, wait_until
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (

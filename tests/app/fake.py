@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.methods import DEFAULT, METHODS, PLAIN
+from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN
 from jakiro.trace import Header, Node, Plan, Ranked, Scored, Step, Trace
 
 ANSWER = (

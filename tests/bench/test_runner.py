@@ -4,7 +4,7 @@ import pytest
 
 from jakiro.bench.peers import PeerAnswer
 from jakiro.bench.runner import Bench, BenchSettings, Lane, loadable
-from jakiro.methods import METHODS
+from jakiro.drafters.registry import METHODS
 from jakiro.prompts import Question, load_questions
 from tests.bench.scripted import ScriptedGenerator
 from tests.support import tiny_generator

@@ -14,9 +14,8 @@ from transformers import AutoConfig
 from jakiro.cli import plan
 from jakiro.cli.doctor import examine
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME
-from jakiro.zoo import embedded, placement, weights
-from jakiro.zoo import table as zoo
-from jakiro.zoo.loading import LoadOptions
+from jakiro.loading import embedded, placement, registry, weights
+from jakiro.loading.loader import LoadOptions
 from tests.cli.test_main import run
 from tests.support import save_pair
 
@@ -133,7 +132,7 @@ def test_verify_reads_whole_what_a_start_reads_once(pair, capsys, monkeypatch):
     for path in (wheel, default):
         assert f"ok      {path}: as it was written" in out
     assert f"ok      {pair / 'target'}: unchanged since it was first read" in out
-    for name in zoo.head_names():
+    for name in registry.head_names():
         assert f"ok      head {name}: as it was written" in out
     for path in (wheel, default / "model.safetensors", pair / "target" / "model.safetensors"):
         about, data = path.stat(), bytearray(path.read_bytes())

@@ -14,11 +14,11 @@ from jakiro.bench.runner import PLAIN_FAST
 from jakiro.cli import loading
 from jakiro.cli import main as cli
 from jakiro.config import Grammar, SamplingParams
-from jakiro.methods import METHODS
+from jakiro.drafters.registry import METHODS
 from jakiro.trace import Trace
-from tests.api.served import run_apart
 from tests.app.fake import FakeStream
 from tests.bench.scripted import ScriptedGenerator, trace
+from tests.server.served import run_apart
 from tests.support import tiny_generator
 
 ROOT = Path(__file__).resolve().parents[2]

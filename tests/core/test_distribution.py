@@ -14,10 +14,10 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.core.verify import verify
-from jakiro.drafting.base import Resources
-from jakiro.engine.outcome import read_back
+from jakiro.decode.outcome import read_back
+from jakiro.drafters.base import Resources
 from jakiro.generator import JakiroGenerator
-from jakiro.target.model import TargetModel
+from jakiro.models.target import TargetModel
 from tests.support import DEVICE, processors, tiny_head, tiny_model, tree_of, warpers, word_tokenizer
 
 NUM_WORDS = 10

@@ -14,10 +14,10 @@ from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
 from jakiro.core.tree import accepted_node, ancestor_mask
 from jakiro.core.verify import verify
-from jakiro.engine.outcome import read_back
-from jakiro.engine.recorder import nodes_from
-from jakiro.kernels.compiled import sampling as native
-from jakiro.kernels.compiled.library import library
+from jakiro.decode.outcome import read_back
+from jakiro.decode.recorder import nodes_from
+from jakiro.ops.compiled import sampling as native
+from jakiro.ops.compiled.library import library
 from jakiro.trace import Node
 from tests.support import DEVICE, tree_of
 
@@ -26,8 +26,8 @@ from tests.support import DEVICE, tree_of
 def one_way(request, monkeypatch):
     """Verification by torch's operations and one copy, as on a GPU, and by compiled code."""
     if request.param == "torch":
-        monkeypatch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
-        monkeypatch.setattr("jakiro.engine.outcome._on_host", lambda tensor: False)
+        monkeypatch.setattr("jakiro.ops.compiled.sampling.library", lambda: None)
+        monkeypatch.setattr("jakiro.decode.outcome._on_host", lambda tensor: False)
     elif DEVICE.type == "cuda" or library() is None:
         pytest.skip("no compiled functions")
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from jakiro.config import SamplingParams
-from jakiro.drafting.base import Resources
+from jakiro.drafters.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head
 from jakiro.system import file_sha256

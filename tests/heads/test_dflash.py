@@ -14,12 +14,12 @@ from transformers.modeling_outputs import CausalLMOutput
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import TreeLimits
+from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.dflash import block_drafter
 from jakiro.heads.checkpoint import load_head, misfits, save_head
 from jakiro.heads.config import named_target
 from jakiro.heads.dflash.learn import levels
-from jakiro.methods.dflash import block_drafter
-from jakiro.target.model import TargetModel
+from jakiro.models.target import TargetModel
 from tests.heads.test_eagle3 import with_last_state
 from tests.heads.test_foreign import write_folder
 from tests.heads.test_golden import paths

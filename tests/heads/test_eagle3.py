@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file
 
 from jakiro.config import TreeConfig
+from jakiro.drafters.eagle3 import fused_drafter
 from jakiro.heads.checkpoint import load_head
 from jakiro.heads.config import named_target
-from jakiro.methods.eagle3 import fused_drafter
 from tests.heads.test_foreign import write_folder
 from tests.heads.test_golden import assert_grows
 

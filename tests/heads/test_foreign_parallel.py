@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import TreeLimits
+from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.registry import METHODS
 from jakiro.heads.checkpoint import load_head, misfits
-from jakiro.methods import METHODS
 from jakiro.training.losses import LossWeights, objective_for
 from tests.support import HIDDEN_SIZE, TOKENIZER_SIZE, prompt_of, tiny_target
 

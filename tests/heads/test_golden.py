@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import TreeLimits
-from jakiro.drafting.heads import HeadDrafter
+from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.head import HeadDrafter
 from jakiro.heads.layer_head import LayerHead
 from tests.support import committed, prompt_of
 

@@ -11,12 +11,12 @@ from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, save_head, weights_
 from jakiro.heads.export import MANIFEST_NAME
 from jakiro.heads.kinds import KINDS
 from jakiro.heads.rounded import restored, rounded_to_int8
+from jakiro.loading import registry
 from jakiro.system import file_sha256
-from jakiro.zoo import table as zoo
 from tests.support import tiny_head, tiny_target
 
 # The shipped heads of the package's own kinds
-SHIPPED = [name for name in zoo.head_names() if zoo.config_of(name).kind in KINDS]
+SHIPPED = [name for name in registry.head_names() if registry.config_of(name).kind in KINDS]
 
 
 def test_rounding_moves_no_number_further_than_half_a_step_of_its_row_and_column():
@@ -49,11 +49,11 @@ LARGEST = 9_500_000
 @pytest.mark.anywhere
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_head_is_small_and_the_one_that_its_manifest_names(name, tmp_path):
-    folder = zoo.resolve(head=name).head_folder()
+    folder = registry.resolve(head=name).head_folder()
     manifest, head = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8")), load_head(folder)
     assert weights_file(folder).stat().st_size <= LARGEST
     assert manifest["sha256"] == file_sha256(weights_file(folder))
-    assert head.config.target_sha256 == zoo.ENTRIES[head.config.target_name].target_sha256
+    assert head.config.target_sha256 == registry.ENTRIES[head.config.target_name].target_sha256
     card = (folder / CARD_NAME).read_text(encoding="utf-8")
     assert "Apache-2.0" in card and "minutes" in card and "τ" in card
     for bits in (8, 16):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams
-from jakiro.methods import METHODS
+from jakiro.drafters.registry import METHODS
 from jakiro.training.calibrate import BOUNDS, PRIOR, fit_calibration, fit_weights, kept_shares, shares_by_level
 from jakiro.training.losses import LossWeights, Objective
 from jakiro.training.replay import Answer, ReplayedStep

@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.cli.main import app
+from jakiro.drafters.registry import METHODS
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.eagle3 import Eagle3Config
 from jakiro.heads.kinds import make_head
-from jakiro.methods import METHODS
+from jakiro.loading import loader
 from jakiro.system import assets_folder
 from jakiro.training import train as train_module
 from jakiro.training.answers import AnswerFolder
@@ -22,7 +23,6 @@ from jakiro.training.calibrate import CalibrateConfig, calibrate
 from jakiro.training.corpus import Row, read_corpus, read_manifest, write_part
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
-from jakiro.zoo import loading
 from tests.support import byte_tokenizer, save_target, with_own_head
 from tests.training.tiny import byte_target
 
@@ -131,7 +131,7 @@ def test_training_goes_on_from_a_head_of_the_same_shape_with_its_width_and_vocab
 def test_a_head_of_another_shape_is_refused_before_anything_is_computed(
     options, sentence, first, train, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(loading.weights, "load_target", None)
+    monkeypatch.setattr(loader.weights, "load_target", None)
     result = train(*TRAIN[:4], *TRAIN[6:8], "--init", first / "head", *options)
     assert isinstance(result.exception, ValueError) and re.search(sentence, str(result.exception))
     assert not (tmp_path / "work").exists()
@@ -211,7 +211,7 @@ def test_a_corpus_is_written_with_the_template_s_arguments(target_folder, tmp_pa
 
 def test_training_does_not_keep_the_target(train, monkeypatch):
     """It would stay on the GPU."""
-    seen, read = {}, loading.weights.load_target
+    seen, read = {}, loader.weights.load_target
 
     def load_target(*given, **options):
         model, *others = read(*given, **options)
@@ -226,7 +226,7 @@ def test_training_does_not_keep_the_target(train, monkeypatch):
 
     # As on a GPU that computes it
     monkeypatch.setattr(train_module, "target_dtype", lambda device: torch.bfloat16)
-    monkeypatch.setattr(loading.weights, "load_target", load_target)
+    monkeypatch.setattr(loader.weights, "load_target", load_target)
     monkeypatch.setattr(train_module, "Trainer", trainer)
     assert "far enough" in str(train(*TRAIN).exception)
     assert not seen["kept"] and seen["dtype"] == torch.bfloat16 and seen["tables"] == {torch.float32}
@@ -236,7 +236,7 @@ def test_training_does_not_keep_the_target(train, monkeypatch):
 def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(
     command, target_folder, corpus_folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(loading.weights, "load_target", None)
+    monkeypatch.setattr(loader.weights, "load_target", None)
     arguments = {
         "train": [corpus_folder, "--out", tmp_path / "head", "--work", tmp_path / "work", *TRAIN],
         "corpus": [tmp_path / "corpus"],

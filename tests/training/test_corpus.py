@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from jakiro.heads.checkpoint import write_tensors
+from jakiro.models.families import stop_ids
 from jakiro.prompts import load_questions
-from jakiro.target.families import stop_ids
 from jakiro.training import corpus
 from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, read_corpus, write_part
 from jakiro.training.exclusion import evaluation_runs, word_runs

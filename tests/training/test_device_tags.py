@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.loading import loader
 from jakiro.training import bound
 from jakiro.training import calibrate as calibrate_module
 from jakiro.training.calibrate import CalibrateConfig, calibrate
@@ -14,7 +15,6 @@ from jakiro.training.losses import LossWeights, objective_for
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.trainer import Trainer
 from jakiro.training.validation import agreement, held_out
-from jakiro.zoo import loading
 from tests import support
 from tests.device_tags import PRETENDED, DeviceTags
 from tests.support import byte_tokenizer, tiny_model
@@ -111,7 +111,7 @@ def test_device_tag_cards_that_emulate_bfloat16_get_float16(monkeypatch, in_hard
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or in_hardware
     )
-    assert loading.choose_dtype(None, PRETENDED) is dtype
+    assert loader.choose_dtype(None, PRETENDED) is dtype
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

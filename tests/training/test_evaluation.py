@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from jakiro.cli.main import app
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Resources
-from jakiro.drafting.heads import HeadDrafter
+from jakiro.drafters.base import Resources
+from jakiro.drafters.head import HeadDrafter
+from jakiro.drafters.registry import DEFAULT, METHODS
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
-from jakiro.methods import DEFAULT, METHODS
 from jakiro.prompts import Question
 from jakiro.trace import acceptance_by_depth
 from jakiro.training.answers import AnswerFolder

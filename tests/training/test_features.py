@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from jakiro.target.features import features_of as stock_features
+from jakiro.models.features import features_of as stock_features
 from jakiro.training.features import FeatureCache, epoch_batches, length_buckets, write_features
 from tests.training.tiny import HIDDEN, features_of, tiny_cache, tiny_sequences, tiny_target
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jakiro import JakiroGenerator, SamplingParams
-from jakiro.methods import PLAIN, methods_from
+from jakiro.drafters.registry import PLAIN, methods_from
 from tests.support import TREE
 from tests.training.test_commands import TRAIN, corpus_folder, done, invoke, target_folder  # noqa: F401
 

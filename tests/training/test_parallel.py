@@ -9,9 +9,9 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import TreeLimits
+from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.registry import METHODS, Methods
 from jakiro.heads.kinds import KINDS, make_head
-from jakiro.methods import METHODS, Methods
 from jakiro.training.features import Batch
 from jakiro.training.losses import LossWeights, objective_for
 from jakiro.training.schedule import TrainingOptions

@@ -17,6 +17,7 @@ from transformers import (
 from jakiro.heads.checkpoint import misfits
 from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layer_head import LayerHead
+from jakiro.loading.registry import manifest_of
 from jakiro.training.corpus import Row
 from jakiro.training.split import (
     add_minutes,
@@ -27,7 +28,6 @@ from jakiro.training.split import (
     write_manifest,
 )
 from jakiro.training.start import check_output_function, head_config
-from jakiro.zoo.table import manifest_of
 
 SIZES = {
     "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,

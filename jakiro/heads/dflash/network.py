@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from jakiro.heads.dflash.config import DFlashConfig
 from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, RMSNorm, SwiGLUExpert, row_output
 from jakiro.heads.states_head import StatesHead
-from jakiro.kernels.cache import PassCache
-from jakiro.kernels.rotary import apply_rotary, changes_with_length, signed
+from jakiro.ops.cache import PassCache
+from jakiro.ops.rotary import apply_rotary, changes_with_length, signed
 
 
 class BlockAttention(HeadAttention):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from jakiro.heads.eagle3.config import Eagle3Config
 from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, RMSNorm, SwiGLUExpert, row_output
 from jakiro.heads.states_head import StatesHead
-from jakiro.kernels.cache import PassCache
-from jakiro.kernels.rotary import signed
+from jakiro.ops.cache import PassCache
+from jakiro.ops.rotary import signed
 
 
 class Eagle3Layer(nn.Module):

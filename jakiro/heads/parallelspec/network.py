@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.heads.parallelspec.config import ParallelSpecConfig
-from jakiro.kernels.cache import RowCache
+from jakiro.ops.cache import RowCache
 
 
 class MaskedHead(LayerHead):

@@ -9,10 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from jakiro.drafting.base import Needs, Proposal, Proposer
-from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.heads import HeadDrafter, head_method
-from jakiro.drafting.parallel import row_proposers
+from jakiro.drafters.base import Needs, Proposal, Proposer
+from jakiro.drafters.head import HeadDrafter, head_method
+from jakiro.drafters.parallel import row_proposers
+from jakiro.drafters.tree_growth import TreeGrower
 from jakiro.heads.layers import row_output
 from lab.published.gumiho import GUMIHO
 from lab.published.gumiho.network import SERIAL

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.medusa.network import ResidualBlock
-from jakiro.kernels.linear import Packing, pack_linears
+from jakiro.ops.linear import Packing, pack_linears
 from lab.published.gumiho.config import GumihoConfig
 
 # Levels that the layers draft, one after the other

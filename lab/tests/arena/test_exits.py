@@ -3,8 +3,8 @@
 from functools import partial
 
 from jakiro.config import TreeConfig
-from jakiro.drafting.base import Resources
-from jakiro.methods import PLAIN
+from jakiro.drafters.base import Resources
+from jakiro.drafters.registry import PLAIN
 from jakiro.prompts import Question
 from lab import KNOWN
 from lab.arena.exits import answered, rules_for, table

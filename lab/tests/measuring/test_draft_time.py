@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from jakiro.kernels.compiled.library import library
+from jakiro.ops.compiled.library import library
 from lab import draft_time
 from tests.support import DEVICE
 

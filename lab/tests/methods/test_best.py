@@ -3,8 +3,8 @@
 import math
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.costs import DeviceProfile
-from jakiro.methods import PLAIN
+from jakiro.decode.device_profile import DeviceProfile
+from jakiro.drafters.registry import PLAIN
 from lab import KNOWN
 from lab.methods.best import BestDrafter
 from lab.published.aded import TrigramDrafter

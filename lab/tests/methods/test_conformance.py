@@ -1,7 +1,7 @@
 """The lab's methods keep to what every drafting method keeps to."""
 
 import lab
-from tests.methods.test_conformance import *  # noqa: F403
+from tests.drafters.test_conformance import *  # noqa: F403
 
 KNOWN, SUBJECTS = lab.KNOWN, lab.METHODS
 READ_ON_HOST = {"mcsd_improved", "mcsd_replacing", "gsd", "s2d"}

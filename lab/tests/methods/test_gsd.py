@@ -5,8 +5,8 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import TreeLimits
-from jakiro.drafting.heads import HeadDrafter
+from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.head import HeadDrafter
 from lab.methods.gsd import RunGraph, graph_drafter
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 

@@ -5,7 +5,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import TreeLimits
+from jakiro.drafters.base import TreeLimits
 from lab.methods.mcsd_replacing import ReplacingGrower, replacing_drafter, split_times
 from lab.tests.published.test_mcsd import SEEDS, Q, chi_square, drawn, heads, started  # noqa: F401
 from tests.support import HEADS, assert_is_a_tree

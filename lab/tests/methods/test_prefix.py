@@ -2,9 +2,9 @@
 
 import pytest
 
-from jakiro.engine.prefix import PrefixStore
+from jakiro.decode.prefix_cache import PrefixStore
 from lab import KNOWN, METHODS
-from tests.engine import test_prefix as prefix
+from tests.decode import test_prefix_cache as prefix
 from tests.support import tiny_generator
 
 # Drafts on top of the target's first layers read the prompt again

@@ -9,22 +9,22 @@ from torch import nn
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import Resources, TreeLimits
-from jakiro.drafting.heads import HeadDrafter
+from jakiro.drafters.base import Resources, TreeLimits
+from jakiro.drafters.head import HeadDrafter
+from jakiro.drafters.registry import PLAIN
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.layer_head import LayerHead
-from jakiro.kernels.compiled.library import library
-from jakiro.methods import PLAIN
-from jakiro.target.model import TargetModel
-from jakiro.target.stored import StoredModel
+from jakiro.models.stored import StoredModel
+from jakiro.models.target import TargetModel
+from jakiro.ops.compiled.library import library
 from lab import KNOWN, METHODS
 from lab.layers import plan as layer_plan
 from lab.layers.exit_head import scaled
 from lab.layers.plan import LayerPlan
 from lab.methods import s2d
 from lab.methods.skip import SkippingHead
+from tests.models.test_stored import written
 from tests.support import DEVICE, byte_tokenizer, committed, head_fields, prompt_of, tiny_head, tiny_model, tiny_target
-from tests.target.test_stored import written
 
 TEXT = torch.arange(30) * 11 % 250
 GREEDY, CHAIN = SamplingParams(), TreeConfig(width=1, depth=3, nodes=4)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from jakiro.zoo.embedded import find_gguf
+from jakiro.loading.embedded import find_gguf
 from tests.gguf_vocabularies import DATA, KEPT, NAMES, TEXTS, keys_of, small_vocabulary, vocabulary_file
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="needs llama-cpp-python")

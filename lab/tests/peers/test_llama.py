@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from jakiro.config import SamplingParams
+from jakiro.loading.embedded import EMBEDDED_TARGET
 from jakiro.text import encode_messages
-from jakiro.zoo.embedded import EMBEDDED_TARGET
 from lab.peers import llama, llama_worker
 from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
 from tests.support import byte_tokenizer

@@ -7,7 +7,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import Committed, Context, TreeLimits
+from jakiro.drafters.base import Committed, Context, TreeLimits
 from lab import KNOWN
 from lab.published.aded import LIVE, TABLE, TrigramDrafter
 from lab.published.trigrams import TrigramTable, fingerprint

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from jakiro.heads import checkpoint
 from jakiro.heads.checkpoint import misfits, weights_file
+from jakiro.loading import registry
 from jakiro.system import file_sha256
-from jakiro.zoo import table as zoo
 from lab import KNOWN
 from tests.heads.test_foreign_parallel import NUM_MLPS, blocks_at, chain_of, random, silu_block, target  # noqa: F401
 from tests.support import HIDDEN_SIZE, TOKENIZER_SIZE
@@ -154,6 +154,6 @@ def test_without_the_lab_s_method_it_is_refused_by_name(tmp_path):
 
 
 def test_the_shipped_head_is_the_one_that_its_manifest_names():
-    folder = zoo.resolve(head="smollm2-135m-instruct-gumiho").head_folder()
+    folder = registry.resolve(head="smollm2-135m-instruct-gumiho").head_folder()
     assert load_head(folder).config.kind == "gumiho"
-    assert zoo.manifest_of(folder)["sha256"] == file_sha256(weights_file(folder))
+    assert registry.manifest_of(folder)["sha256"] == file_sha256(weights_file(folder))

@@ -8,10 +8,10 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import Resources, TreeLimits
+from jakiro.drafters.base import Resources, TreeLimits
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.model_head import ModelHead
-from jakiro.target.model import TargetModel
+from jakiro.models.target import TargetModel
 from lab import KNOWN
 from lab.published.mcsd import StaticGrower, drafted_mask, shape_for, static_drafter
 from lab.published.mcsd_improved import stopping_drafter

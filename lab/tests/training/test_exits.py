@@ -5,9 +5,9 @@ from importlib import import_module
 import pytest
 import torch
 
-from jakiro.drafting.base import Resources
+from jakiro.drafters.base import Resources
 from jakiro.heads.kinds import make_head
-from jakiro.target.features import features_of
+from jakiro.models.features import features_of
 from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config

@@ -4,9 +4,9 @@ import functools
 
 import pytest
 
-from jakiro.methods import METHODS, PLAIN
+from jakiro.drafters.registry import METHODS, PLAIN
 from tests.app.conftest import show
-from tests.methods.test_conformance import FIXED, QUESTION, SAMPLINGS
+from tests.drafters.test_conformance import FIXED, QUESTION, SAMPLINGS
 from tests.support import heads_of, tiny_generator
 
 pytestmark = pytest.mark.browser

@@ -11,9 +11,9 @@ from unittest import mock
 
 import pytest
 
-from tests.api.served import PATIENCE
 from tests.app.conftest import ask_to_end, served, wait_for_frames
 from tests.app.fake import FakeGenerator
+from tests.server.served import PATIENCE
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 

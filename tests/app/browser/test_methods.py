@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from jakiro.methods import DEFAULT, METHODS, PLAIN
+from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN
 from tests.app.conftest import plotted, set_option, show
 from tests.app.fake import traces_of
 

@@ -13,17 +13,17 @@ from app.page.picker import Picker
 from app.serving.pairs import FETCH, HERE, UNFIT, known_pairs
 from app.serving.worker import ModelService
 from app.words import page as words
-from jakiro import starting
-from jakiro.zoo import table as zoo
-from jakiro.zoo.progress import counted
-from tests.api.served import PATIENCE, wait_until
+from jakiro import progress
+from jakiro.loading import registry
+from jakiro.loading.progress import counted
 from tests.app.asked import asking, begun, events_of
 from tests.app.conftest import ask_to_end, ready_service, served, settled_service
 from tests.app.fake import FakeGenerator, default_answer
+from tests.server.served import PATIENCE, wait_until
 from tests.stand_in_hub import BYTES, FILE, stand_in_hub
 from tests.support import save_pair
 
-DEFAULT = zoo.DEFAULT_TARGET
+DEFAULT = registry.DEFAULT_TARGET
 
 
 Another = partial(FakeGenerator, target="Another-1B")
@@ -80,14 +80,14 @@ def test_pairs_of_one_name_in_two_folders_can_be_told_apart(models):
 
 def test_every_pair_of_the_table_is_offered_with_its_reason_and_what_is_here_comes_first():
     pairs = known_pairs()
-    assert {pair.target for pair in pairs} >= set(zoo.ENTRIES)
+    assert {pair.target for pair in pairs} >= set(registry.ENTRIES)
     assert all(pair.reason for pair in pairs) and len({pair.name for pair in pairs}) == len(pairs)
     order = [(HERE, FETCH, UNFIT).index(pair.state) for pair in pairs]
     assert order == sorted(order)
 
 
 def test_weights_that_are_larger_than_the_free_memory_are_refused_with_both_numbers(models, monkeypatch):
-    monkeypatch.setattr("jakiro.zoo.placement.free_memory", lambda device: 0)
+    monkeypatch.setattr("jakiro.loading.placement.free_memory", lambda device: 0)
     pair = next(pair for pair in known_pairs(models) if pair.name == "small + fits")
     assert pair.state == UNFIT and pair.reason == "Too large: its weights have 0.0 GB, and 0.0 GB of memory are free."
 
@@ -152,7 +152,7 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
 
     def fetch():
         for share in (0.25, 0.5, 0.75):
-            starting.tell(starting.FETCH, share, 491_400_064)
+            progress.tell(progress.FETCH, share, 491_400_064)
             told.append(service.chip())
             clock[0] += 10
             assert share != 0.5 or picker.cancel()
@@ -173,15 +173,15 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
 @pytest.fixture
 def hub(monkeypatch, tmp_path, models):
     """A stand-in Hub, and a pair of which it has the target."""
-    pair = zoo.Entry(source=FILE.repository, head=str(models / "fits"), file=FILE)
-    monkeypatch.setitem(zoo.ENTRIES, "better", pair)
+    pair = registry.Entry(source=FILE.repository, head=str(models / "fits"), file=FILE)
+    monkeypatch.setitem(registry.ENTRIES, "better", pair)
     with stand_in_hub(monkeypatch, tmp_path) as server:
         yield server
 
 
 def fetched(target, head):
     def load():
-        assert zoo.file_of(target).fetched().read_bytes() == BYTES
+        assert registry.file_of(target).fetched().read_bytes() == BYTES
         return Another(default_answer())
 
     return load
@@ -208,7 +208,7 @@ def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_ca
     lay_down()
     looking.join(PATIENCE)
     assert settled(service)["text"].startswith("Another-1B") and not hub.asked
-    assert picker.choose(zoo.DEFAULT_HEAD) == ""
+    assert picker.choose(registry.DEFAULT_HEAD) == ""
     assert settled(service)["text"].startswith("Fake-135M")
 
 
@@ -217,7 +217,7 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
     """A page that shows drafting goes on drafting; and where its weights do not load, the pair before stays."""
     monkeypatch.setattr("app.page.picker.LOOK_SECONDS", 0.05)
     if why == "no head":
-        monkeypatch.setitem(zoo.ENTRIES, "better", replace(zoo.ENTRIES["better"], head=None))
+        monkeypatch.setitem(registry.ENTRIES, "better", replace(registry.ENTRIES["better"], head=None))
     loads, service = [], ready_service(FakeGenerator())
 
     def loader_of(target, head):
@@ -227,7 +227,7 @@ def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monk
     picker = Picker(service, loader_of)
     lay_down()
     if why == "chosen":
-        assert picker.choose(zoo.DEFAULT_HEAD) == ""
+        assert picker.choose(registry.DEFAULT_HEAD) == ""
     looking = prefer(picker)
     looking.join(1 if why == "no head" else PATIENCE)
     assert settled(service)["text"].startswith("Fake-135M")
@@ -247,10 +247,10 @@ def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name,
 
 def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
     target, told = save_pair(tmp_path) / "target", []
-    with starting.reporting_to(lambda step, share, _: told.append((step, share))), counted():
+    with progress.reporting_to(lambda step, share, _: told.append((step, share))), counted():
         LlamaForCausalLM.from_pretrained(target)
     shares = [share for _, share in told]
-    assert {step for step, _ in told} == {starting.READ}
+    assert {step for step, _ in told} == {progress.READ}
     assert len(shares) > 5 and shares == sorted(shares) and shares[0] > 0 and shares[-1] < 1
     LlamaForCausalLM.from_pretrained(target)
     assert len(told) == len(shares)
@@ -268,12 +268,14 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
         ask_to_end(tab, "Why?")
         tab.click("#jk-settings")
         tab.click(".jk-pairs summary")
-        tab.wait_for_selector(f'[data-pair="{zoo.DEFAULT_HEAD}"]:disabled:text-is("{words.BROWSER["pair_loaded"]}")')
+        tab.wait_for_selector(
+            f'[data-pair="{registry.DEFAULT_HEAD}"]:disabled:text-is("{words.BROWSER["pair_loaded"]}")'
+        )
         assert tab.is_disabled('[data-pair="large + anyone"]')
         assert "hidden size 64, the target 128" in tab.inner_text('li:has([data-pair="large + anyone"])')
         tab.click('[data-pair="small + fits"]')
         sure = tab.inner_text(".pair-sure p")
-        assert "for everybody on this page" in sure and zoo.DEFAULT_HEAD in sure
+        assert "for everybody on this page" in sure and registry.DEFAULT_HEAD in sure
         assert not loads, "nothing is loaded before it is confirmed"
         tab.click('[data-confirm="small + fits"]')
         tab.wait_for_selector('#jk-chip:text-matches("Another-1B")')

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from app.words import page as words
-from jakiro.zoo.table import DEFAULT_HEAD, DEFAULT_TARGET
+from jakiro.loading.registry import DEFAULT_HEAD, DEFAULT_TARGET
 from tests.app.conftest import (
     ask,
     ask_to_end,

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from app.words import page as words
-from tests.api.served import PATIENCE
 from tests.app.conftest import DESKTOP, FORM_DRAWN, send, served_slow, wait_until_finished
+from tests.server.served import PATIENCE
 
 pytestmark = pytest.mark.browser
 # What a browser opens to one server by HTTP/1.1

@@ -4,7 +4,7 @@ import pytest
 
 from app.devices.local import LocalDevice
 from app.words import page as words
-from jakiro.zoo.placement import NoRoom
+from jakiro.loading.placement import NoRoom
 
 
 class Generator:

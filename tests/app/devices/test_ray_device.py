@@ -13,12 +13,12 @@ import pytest
 from app.asking import Asking
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.loading.options import LoadOptions
 from jakiro.trace import Trace
-from jakiro.zoo.options import LoadOptions
-from tests.api.served import PATIENCE, any_port, wait_until
 from tests.app.asked import asking
 from tests.app.devices.ray_tiny import STEP_SECONDS
 from tests.faults import ROOT
+from tests.server.served import PATIENCE, any_port, wait_until
 from tests.support import tiny_generator
 
 ray = pytest.importorskip("ray", reason="Ray is not installed; it is the optional extra [serve]")

@@ -6,7 +6,7 @@ import pytest
 
 from app.devices.remote import FAILED, follow, with_failures
 from app.words import page as words
-from tests.api.served import PATIENCE, wait_until
+from tests.server.served import PATIENCE, wait_until
 
 
 def events_then(error: Exception):

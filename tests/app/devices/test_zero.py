@@ -20,8 +20,8 @@ from app.devices.local import LocalDevice
 from app.devices.zero import SECONDS_MOST, ZeroDevice, seconds_for, sentence_for
 from app.words import page as words
 from jakiro.config import TreeConfig
+from jakiro.loading import loader
 from jakiro.trace import Trace
-from jakiro.zoo import loading
 from tests.app.asked import asking
 from tests.support import save_pair
 
@@ -33,8 +33,8 @@ def zero(tmp_path):
     """A loaded device over the tiny pair."""
     threads, folder = torch.get_num_threads(), save_pair(tmp_path)
     pair = (str(folder / "target"), str(folder / "head"))
-    options = loading.LoadOptions(*pair, "cpu", "float32", "exact", graphs=False)
-    device = ZeroDevice(lambda: loading.read_pair(options), spaces.GPU, device="cpu")
+    options = loader.LoadOptions(*pair, "cpu", "float32", "exact", graphs=False)
+    device = ZeroDevice(lambda: loader.read_pair(options), spaces.GPU, device="cpu")
     device.load(lambda *_: None)
     yield device
     torch.set_num_threads(threads)
@@ -118,20 +118,20 @@ def test_the_seconds_asked_for_follow_from_the_request():
 
 def test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers(monkeypatch):
     asked = []
-    monkeypatch.setattr(loading, "read_pair", asked.append)
+    monkeypatch.setattr(loader, "read_pair", asked.append)
     monkeypatch.setattr(zero_device, "is_here", lambda: True)
     monkeypatch.setitem(sys.modules, "spaces", argparse.Namespace(GPU=lambda **_: lambda task: task))
-    device_for(None, loading.LoadOptions(), object).load(lambda *_: None)
+    device_for(None, loader.LoadOptions(), object).load(lambda *_: None)
     (options,) = asked
     assert options.device == "cpu" and options.graphs and not options.capture_at_load
 
 
 def test_the_command_line_and_the_surroundings_choose_the_device(monkeypatch):
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
-    assert isinstance(device_for(None, loading.LoadOptions(), object), LocalDevice)
+    assert isinstance(device_for(None, loader.LoadOptions(), object), LocalDevice)
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
     monkeypatch.setitem(sys.modules, "spaces", argparse.Namespace(GPU=lambda **_: lambda task: task))
     monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: None if name == "ray" else object())
-    assert isinstance(device_for(None, loading.LoadOptions(), object), ZeroDevice)
+    assert isinstance(device_for(None, loader.LoadOptions(), object), ZeroDevice)
     with pytest.raises(ValueError, match=r"needs Ray Serve.*pip install"):
-        device_for("ray://127.0.0.1:1", loading.LoadOptions(), object)
+        device_for("ray://127.0.0.1:1", loader.LoadOptions(), object)

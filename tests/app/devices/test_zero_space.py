@@ -15,10 +15,10 @@ from app.tools.load import Call
 from app.words import page as words
 from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
-from jakiro.zoo import loading
-from tests.api.served import wait_until
+from jakiro.loading import loader
 from tests.app.conftest import served_apart, status
 from tests.app.devices.zero_space import SECONDS_ASKED
+from tests.server.served import wait_until
 from tests.support import save_pair
 
 pytestmark = pytest.mark.rare
@@ -128,7 +128,7 @@ def test_the_start_is_reported_and_an_answer_borrows_a_gpu_in_the_visitors_name(
     lender.wait_until_all_is_back()
     assert kind == "complete" and last["state"] == "done"
     pair = (str(folder / "target"), str(folder / "head"))
-    local = JakiroGenerator.load(loading.LoadOptions(*pair, "cpu", "float32", "exact", graphs=False))
+    local = JakiroGenerator.load(loader.LoadOptions(*pair, "cpu", "float32", "exact", graphs=False))
     own = local.run("Why?", SamplingParams(seed=3, max_new_tokens=24))
     assert last["text"] == own.text and last["num_tokens"] == 24
     (schedule,), release = lender.asked("/schedule")[before:], lender.asked("/release")[-1]

@@ -21,8 +21,8 @@ def main() -> None:
     from app.devices import zero
     from app.page import build as page
     from app.serving.limits import Limits
-    from jakiro.target.model import TargetModel
-    from jakiro.zoo import loading
+    from jakiro.loading import loader
+    from jakiro.models.target import TargetModel
 
     port, folder = int(sys.argv[1]), Path(sys.argv[2])
     zero.seconds_for = lambda *_: SECONDS_ASKED
@@ -33,10 +33,10 @@ def main() -> None:
         return score(*arguments, **options)
 
     TargetModel.score = slow_score
-    options = loading.LoadOptions(
+    options = loader.LoadOptions(
         str(folder / "target"), str(folder / "head"), "cpu", "float32", "exact", graphs=False, capture_at_load=False
     )
-    device = zero.ZeroDevice(lambda: loading.read_pair(options), spaces.GPU, device="cpu")
+    device = zero.ZeroDevice(lambda: loader.read_pair(options), spaces.GPU, device="cpu")
     page.launch(page.build(device, Limits()), host="127.0.0.1", port=port, quiet=True)
 
 

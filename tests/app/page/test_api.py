@@ -6,12 +6,12 @@ import pytest
 from gradio_client.exceptions import AppError
 
 from app.words import page as words
-from jakiro.methods import METHODS
+from jakiro.drafters.registry import METHODS
 from jakiro.trace import Trace
-from tests.api.served import PATIENCE, wait_until
 from tests.app import conftest
 from tests.app.fake import FakeGenerator, default_answer
 from tests.faults import ROOT
+from tests.server.served import PATIENCE, wait_until
 
 DOCUMENT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ from app.words import benchmark as benchmark_words
 from app.words import lesson as lesson_words
 from app.words import page as words
 from jakiro.config import Grammar, TreeConfig
-from jakiro.methods import METHODS
+from jakiro.drafters.registry import METHODS
 
 GOOD = {
     "question": "Why?",

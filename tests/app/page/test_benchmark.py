@@ -16,9 +16,9 @@ from app.serving.runs import Visitor
 from app.words import benchmark as benchmark_words
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Lane, Run
-from tests.api.served import PATIENCE
 from tests.app.conftest import plotted, ready_service, served
 from tests.app.fake import FakeGenerator
+from tests.server.served import PATIENCE
 from tests.support import tiny_generator
 
 VISITOR = Visitor("tab", "127.0.0.1")

@@ -6,7 +6,7 @@ import pytest
 
 from app.page import benchmark, lesson
 from app.words import benchmark as words
-from jakiro.methods import METHODS
+from jakiro.drafters.registry import METHODS
 from lab import raw
 from lab.arena import standings
 from lab.tests.arena.test_standings import bench_of

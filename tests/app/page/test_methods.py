@@ -1,4 +1,4 @@
-"""Every list of methods reads `jakiro.methods`: a new one appears by itself, and no name stands in the page's code."""
+"""Every list of methods reads `jakiro.drafters.registry`: new methods appear without a change to the page's code."""
 
 import json
 from dataclasses import replace
@@ -13,9 +13,10 @@ from app.page.offered import offered_methods, trained_methods
 from app.tools.screenshots import NoModel
 from app.words import benchmark as benchmark_words
 from jakiro.config import SamplingParams
-from jakiro.drafting.base import Needs, Proposer
-from jakiro.methods import DEFAULT, METHODS, PLAIN, prompt_lookup
-from jakiro.zoo import table as zoo
+from jakiro.drafters import prompt_lookup
+from jakiro.drafters.base import Needs, Proposer
+from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN
+from jakiro.loading import registry
 from tests.app.fake import FakeGenerator
 from tests.app.page.test_asking import asking
 
@@ -57,7 +58,7 @@ def test_a_new_method_is_offered_in_the_settings_and_in_the_benchmark(known):
 def test_a_method_with_a_head_of_its_own_is_offered_once_there_is_one(monkeypatch):
     def offered(*kinds):
         heads = {kind: (Path(kind), SimpleNamespace(kind=kind)) for kind in kinds}
-        monkeypatch.setattr(zoo, "heads_of", lambda target: heads)
+        monkeypatch.setattr(registry, "heads_of", lambda target: heads)
         return [method.name for method in offered_methods()]
 
     own = [method for method in METHODS.values() if method.trains is not None and method is not DEFAULT]
@@ -71,7 +72,7 @@ def test_people_read_how_long_a_method_s_own_head_was_trained(tmp_path, monkeypa
     (tmp_path / "manifest.json").write_text(json.dumps({"minutes": 20.04}))
     mixture = {"default": (tmp_path / "untold", SimpleNamespace(kind="jakiro"))}
     heads = mixture | {"dense": (tmp_path, SimpleNamespace(kind="eagle"))}
-    monkeypatch.setattr(zoo, "heads_of", lambda target: heads)
+    monkeypatch.setattr(registry, "heads_of", lambda target: heads)
     # Neither a head whose minutes are not known, nor a method that drafts with another one's head
     assert trained_methods() == {"eagle2": 20.04}
     assert '"minutes":{"eagle2":20.04}' in benchmark.script() and '"eagle2":"EAGLE-2"' in benchmark.script()

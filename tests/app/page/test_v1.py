@@ -16,10 +16,10 @@ from app.devices.local import LocalDevice
 from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.config import SamplingParams
-from tests.api.served import PATIENCE, run_apart, wait_until
 from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 from tests.faults import ROOT
+from tests.server.served import PATIENCE, run_apart, wait_until
 from tests.support import tiny_generator
 
 DOCUMENT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")

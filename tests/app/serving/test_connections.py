@@ -8,7 +8,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.serving import connections
-from tests.api.served import PATIENCE, run_apart
+from tests.server.served import PATIENCE, run_apart
 
 try:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol

@@ -18,9 +18,9 @@ from app.serving import server as serving
 from app.serving.runs import Runs, trace_bytes
 from app.tools.load import Call, ask, crowd
 from app.words import page as words
-from tests.api.served import PATIENCE, wait_until
 from tests.app.conftest import served, status
 from tests.app.fake import FakeGenerator, default_answer
+from tests.server.served import PATIENCE, wait_until
 
 OPEN = {"answers_per_minute": 10_000, "answers_per_minute_address": 10_000}
 QUESTION = b"{question}"

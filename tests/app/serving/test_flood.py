@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.tools.load import Call
-from tests.api.served import PATIENCE
 from tests.app.conftest import come_from, served
 from tests.app.fake import FakeGenerator
+from tests.server.served import PATIENCE
 
 QUESTION = ["Why?", 16, 0, 1, 0, 0, "jakiro", "", None]
 

@@ -11,9 +11,9 @@ from app.serving.guard import Guard, counted_address
 from app.serving.server import frame_ancestors, read_logins
 from app.tools.load import ask
 from app.words import page as words
-from tests.api.served import PATIENCE, run_apart
 from tests.app.conftest import come_from, served
 from tests.app.fake import FakeGenerator
+from tests.server.served import PATIENCE, run_apart
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from app.tools.load import Call
-from tests.api.served import PATIENCE
 from tests.app.conftest import served_apart, status
 from tests.app.serving.test_flood import QUESTION
+from tests.server.served import PATIENCE
 
 # What most systems let a process open, unless it asks for more
 FILES = 1024

@@ -20,10 +20,10 @@ from app.serving.turns import Turns
 from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.cli.fields import filled, options_from
-from tests.api.served import PATIENCE
 from tests.app.asked import asking, begun, events_of
 from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator
+from tests.server.served import PATIENCE
 
 
 def finished(service, length=8) -> AnswerRun:

@@ -9,9 +9,9 @@ import starlette.requests
 from app.page import handlers
 from app.serving.runs import Runs, Visitor
 from jakiro.trace import Header
-from tests.api.served import PATIENCE
 from tests.app.asked import asking, events_of
 from tests.app.conftest import ready_service
+from tests.server.served import PATIENCE
 from tests.support import tiny_generator
 
 ADA, BOB = Visitor("tab of ada", "10.0.0.1"), Visitor("tab of bob", "10.0.0.1")

@@ -8,7 +8,7 @@ import pytest
 
 from app.devices.remote import FAILED
 from app.words import page as words
-from tests.api.served import run_apart
+from tests.server.served import run_apart
 
 HEADER, STEP = ("header", "jakiro", None), ("step", "jakiro", "a step")
 

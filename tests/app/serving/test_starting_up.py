@@ -9,9 +9,9 @@ import pytest
 
 from app import proxies
 from app.serving.server import listening_host
-from tests.api.served import PATIENCE
 from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
+from tests.server.served import PATIENCE
 
 # Nobody answers at the port of discarding
 NOBODY = "http://127.0.0.1:9"

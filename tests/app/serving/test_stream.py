@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from app.serving.compressed import CompressedUpdates
-from tests.api.served import run_apart
+from tests.server.served import run_apart
 
 UPDATES = [b'data: {"index": 0}\n\n', b'data: {"index": 1}\n\n', b""]
 

@@ -14,11 +14,11 @@ from app.serving.limits import Limits
 from app.serving.runs import Runs, Visitor
 from app.serving.worker import RETURN_SECONDS, AnswerRun, ModelService
 from app.words import page as words
-from jakiro import starting
-from tests.api.served import PATIENCE, wait_until
+from jakiro import progress
 from tests.app.asked import asking, begun, events_of
 from tests.app.conftest import ready_service, settled_service
 from tests.app.fake import FakeGenerator, default_answer
+from tests.server.served import PATIENCE, wait_until
 
 LONG = default_answer() * 20  # a race of 256 tokens takes 15 s at pace 1, so that what ends sooner was stopped
 
@@ -72,15 +72,15 @@ def test_every_step_of_a_start_is_a_line_on_the_chip():
     said = []
 
     def load():
-        for name in starting.STEPS:
-            with starting.step(name):
+        for name in progress.STEPS:
+            with progress.step(name):
                 said.append(service.chip()["text"])
         return FakeGenerator()
 
     service = ModelService(LocalDevice(load))
     service.start()
     wait_until(lambda: service.settled)
-    assert said == [words.CHIP_STEPS[name] for name in starting.STEPS]
+    assert said == [words.CHIP_STEPS[name] for name in progress.STEPS]
     assert len(set(said)) == len(said)
 
 

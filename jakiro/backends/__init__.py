@@ -1,0 +1,1 @@
+"""Backends: the passes of a generation on one kind of device."""

@@ -1,0 +1,54 @@
+"""DFlash (arXiv 2602.06036): one pass of mask tokens drafts a block; of its marginals, chains or the best tree.
+
+The published drafter is a chain, which a tree of width 1 is. A tree holds the best nodes of the product of all rows'
+lists (DDTree, arXiv 2604.12989), ranked with the target's noise.
+"""
+
+from functools import partial
+
+import torch
+
+from jakiro.drafters.base import Needs, Proposal, Proposer
+from jakiro.drafters.candidates import Candidates
+from jakiro.drafters.head import HeadDrafter, head_method
+from jakiro.drafters.parallel import ProductGrower, row_proposers
+from jakiro.heads.dflash import DFLASH
+
+BLOCK = 16
+
+
+def proposers_of(count: int) -> tuple[Proposer, ...]:
+    """The rows of a block."""
+    return row_proposers("block", "Block", "Row {number} of a block that is drafted in one pass.", count)
+
+
+class BlockGrower(ProductGrower):
+    """Drafts a block, and grows a tree of its rows."""
+
+    def grow(self) -> Proposal:
+        self.outputs[0] = self.head.block(self.root_token, self.cache)
+        return super().grow()
+
+    def _best(self, level: Candidates) -> torch.Tensor:
+        """As many as the tree has nodes, for no node costs a pass: what is left out could not be in it."""
+        return level.scores.sort(descending=True, stable=True).indices[: self.nodes - 1]
+
+
+block_drafter = partial(
+    HeadDrafter,
+    grower=BlockGrower,
+    proposers=lambda config: proposers_of(config.num_levels),
+    has_evidence=False,
+    captured=True,
+)
+
+METHOD = head_method(
+    block_drafter,
+    Needs(head=(DFLASH.name,)),
+    name="dflash",
+    title="DFlash",
+    sentence="One pass of mask tokens drafts a whole block of tokens; the target checks the best tree of them.",
+    paper="2602.06036",
+    proposers=proposers_of(BLOCK - 1),
+    asks="a published DFlash head made for the target, given with --head",
+)

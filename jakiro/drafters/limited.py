@@ -1,0 +1,50 @@
+"""Drafting within the length that a head was trained for; after it, decoding is plain."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from jakiro.drafters.base import Committed, Context, DraftSession, Proposal, TreeLimits
+
+
+def limited(begin: Callable[[], DraftSession], max_positions: int | None, prompt: Context) -> DraftSession:
+    """The session that `begin` makes, within so many positions; None for no limit."""
+    if max_positions is None:
+        return begin()
+    length = len(prompt.token_ids)
+    return LimitedSession(begin() if length <= max_positions else None, max_positions, length - 1)
+
+
+@dataclass
+class LimitedSession(DraftSession):
+    """One answer's drafting; after the limit every tree is its root alone and a note says why.
+
+    Attributes:
+        root_position: of the last committed token.
+    """
+
+    session: DraftSession | None
+    max_positions: int
+    root_position: int
+
+    def observe(self, committed: Committed) -> None:
+        self.root_position += len(committed.token_ids)
+        if self.session is not None:
+            self.session.observe(committed)
+
+    def propose(self, limits: TreeLimits) -> Proposal:
+        if self.session is None or self.root_position + limits.tree.depth > self.max_positions:
+            # For the rest of the answer: the head's cache lacks all rows that are committed from here on
+            self.session = None
+            trained = f"{self.max_positions:,}"
+            return Proposal(note=f"The draft head was trained for {trained} positions: after them, decoding is plain.")
+        return self.session.propose(limits)
+
+    def head_rows(self) -> Mapping[object, torch.Tensor]:
+        return {} if self.session is None else self.session.head_rows()
+
+    def rewind(self, length: int) -> None:
+        self.root_position = length - 1
+        if self.session is not None:
+            self.session.rewind(length)

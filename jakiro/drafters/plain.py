@@ -1,0 +1,41 @@
+"""Plain decoding: a drafter whose tree is its root. All other methods are compared with it."""
+
+from jakiro.config import SamplingParams
+from jakiro.core.noise import NoiseSource
+from jakiro.drafters.base import Committed, Context, Drafter, DraftSession, Method, Needs, Proposal, TreeLimits
+
+
+class PlainDrafter(Drafter):
+    """Proposes nothing."""
+
+    def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "PlainSession":
+        return PlainSession()
+
+    def capturable_in(self, slot) -> "PlainDrafter":
+        return self
+
+
+class PlainSession(DraftSession):
+    """Remembers nothing."""
+
+    def propose(self, limits: TreeLimits) -> Proposal:
+        return Proposal()
+
+    def observe(self, committed: Committed) -> None:
+        pass
+
+    def rewind(self, length: int) -> None:
+        pass
+
+
+METHOD = Method(
+    name="autoregressive",
+    title="Plain decoding",
+    sentence="One token at a time, each with a pass of the target.",
+    paper=None,
+    proposers=(),
+    needs=Needs(),
+    load=lambda resources: PlainDrafter(),
+    aliases=("plain",),
+    drafts=False,
+)

@@ -1,0 +1,161 @@
+"""The drafting methods, one file each.
+
+To add one, implement `jakiro/drafters/base.py` in a new file here (`plain.py` is the shortest) and register it in
+`METHODS`; every command and the page then know it. A method outside the package, such as `docs/echo.py`, changes
+nothing here: `--methods-from` adds it by `METHODS.with_further`.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+
+from jakiro.drafters import (
+    dflash,
+    eagle2,
+    eagle3,
+    jakiro,
+    medusa,
+    parallelspec,
+    plain,
+    prompt_lookup,
+    small_model,
+)
+from jakiro.drafters.base import Drafter, Method, Resources
+from jakiro.drafters.merged import merged
+from jakiro.heads.base import DraftHead
+from jakiro.heads.kind import HeadKind
+from jakiro.heads.kinds import KINDS
+
+PLAIN, DEFAULT = plain.METHOD, jakiro.METHOD
+WITH_COPIES = merged(
+    DEFAULT,
+    prompt_lookup.METHOD,
+    "Jakiro's trees, with what followed the same words earlier in the text.",
+)
+
+
+class Methods(Mapping[str, Method]):
+    """Drafting methods by name, and the kinds of draft heads that they bring.
+
+    Raises:
+        ValueError: one is no `Method`, or two share a name, an alias, or a kind of head.
+    """
+
+    # Never changed once made, so that it may be the default of a frozen dataclass
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __init__(self, methods: Iterable[Method]) -> None:
+        self._by_name: dict[str, Method] = {}
+        self._by_alias: dict[str, Method] = {}
+        self._by_kind: dict[str, Method] = {}
+        self.kinds: dict[str, HeadKind] = dict(KINDS)
+        for method in methods:
+            self._add(method)
+
+    def _add(self, method: Method) -> None:
+        if not isinstance(method, Method):
+            raise ValueError(f"A method must be a Method, not {type(method).__name__}; see docs/architecture.md.")
+        for name in (method.name, *method.aliases):
+            if name in self._by_alias:
+                raise ValueError(f"Two drafting methods are called {name!r}; give one of them another name.")
+            self._by_alias[name] = method
+        self._by_name[method.name] = method
+        if method.drafter is None:
+            return
+        kind = method.needs.head[0]
+        if method.kind is not None and self.kinds.setdefault(method.kind.name, method.kind) is not method.kind:
+            raise ValueError(f"{method.name} brings heads of the kind {method.kind.name!r}, but that name is taken.")
+        if method.trains is None:
+            # It draws on another method's heads, or on published ones, which nobody trains here
+            self._by_kind.setdefault(kind, method)
+            return
+        if kind in self._by_kind:
+            raise ValueError(
+                f"{method.name} and {self._by_kind[kind].name} both register draft heads of kind {kind!r}."
+            )
+        self._by_kind[kind] = method
+
+    def __getitem__(self, name: str) -> Method:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def with_further(self, further: Iterable[Method]) -> "Methods":
+        """A mapping of these and the further ones. Errors are those of the class."""
+        return Methods((*self.values(), *further))
+
+    def named(self, name: str) -> Method:
+        """The method of this name or alias.
+
+        Raises:
+            ValueError: no method has this name; the sentence lists those there are.
+        """
+        method = self._by_alias.get(name)
+        if method is None:
+            raise ValueError(f"Unknown method {name!r}; choose one of {', '.join(self)}.")
+        return method
+
+    def usual(self, resources: Resources) -> Method:
+        """The method to use where none is named: the default, unless the head at hand is of another kind."""
+        kind = None if resources.head is None else resources.head.config.kind
+        return DEFAULT if kind is None or kind in DEFAULT.needs.head else self.drafting_with(kind)
+
+    def drafting_with(self, kind: str) -> Method:
+        """The method whose heads are of this kind, see `DraftConfig.kind`."""
+        return self._by_kind[kind]
+
+    def drafter_of(self, head: DraftHead) -> Drafter:
+        """The drafter for a head where no method is named."""
+        return self.drafting_with(head.config.kind).drafter(head)
+
+
+METHODS = Methods(
+    (
+        PLAIN,
+        DEFAULT,
+        WITH_COPIES,
+        prompt_lookup.METHOD,
+        eagle2.METHOD,
+        eagle3.METHOD,
+        parallelspec.METHOD,
+        medusa.METHOD,
+        dflash.METHOD,
+        small_model.METHOD,
+    )
+)
+
+
+def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
+    """The methods in `METHODS` of modules outside the package; modules of the working folder are found, too.
+
+    Raises:
+        ValueError: there is no such module, it cannot be imported, or it has no `METHODS`.
+    """
+    found: list[Method] = []
+    if os.getcwd() not in sys.path:
+        # An installed command does not look there by itself
+        sys.path.append(os.getcwd())
+    for name in dict.fromkeys(modules):
+        try:
+            module = import_module(name)
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"--methods-from {name}: {error}; give the module's name without .py, and its folder in PYTHONPATH."
+            ) from error
+        except Exception as error:  # whatever another person's file raises, it is not a fault of ours
+            raise ValueError(
+                f"--methods-from {name}: the module cannot be imported ({type(error).__name__}: {error}); correct it."
+            ) from error
+        try:
+            found += module.METHODS
+        except (AttributeError, TypeError):
+            raise ValueError(
+                f"--methods-from {name}: the module has no METHODS; expected a list of Method, see "
+                "docs/architecture.md."
+            ) from None
+    return tuple(found)

@@ -1,0 +1,50 @@
+"""What is to be loaded, and how, as plain data. Importing this module loads nothing."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jakiro.config import NUMERICS, About, require, setting
+
+if TYPE_CHECKING:
+    from jakiro.drafters.registry import Methods
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What is to be loaded, and how; None leaves a choice to the machine.
+
+    Attributes:
+        draft_precision: see `DraftHead.pack`.
+        side_by_side: answers that run at once, as in a race; on a GPU so many are prepared for.
+        capture_at_load: what answers usually need; False leaves it to answers, which then capture only where they have
+            enough steps: for a process that has its GPU for seconds.
+        methods: further drafting methods beside the package's, each a `Method`.
+    """
+
+    target: str | None = setting(About.TARGET, None)
+    head: str | None = setting("Draft head: a known name, a folder, a Hub id, or “none”.", None)
+    device: str | None = setting(About.DEVICE, None)
+    dtype: str | None = setting("float32, bfloat16, float16, 8bit or 4bit; if not given, what suits the device.", None)
+    numerics: str | None = setting(
+        "exact (plain and drafted passes round alike) or fast; compiled passes on a CPU are exact anyway.", None
+    )
+    draft_precision: str | None = setting("On a CPU: int8 (head in 8 bits: faster, same text) or full.", None)
+    graphs: bool = setting("On a GPU: replay captured passes, or run them kernel by kernel.", True)
+    side_by_side: int = 1
+    capture_at_load: bool = True
+    methods: tuple = ()
+    template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)
+    draft_model: str | None = setting(
+        "A small model of the target's family that drafts: a known name, a folder, a GGUF file or a Hub id.", None
+    )
+
+    def __post_init__(self) -> None:
+        known = self.numerics is None or self.numerics in NUMERICS
+        require(known, f"Numerics must be one of {', '.join(NUMERICS)}; you gave {self.numerics!r}.")
+
+    @property
+    def known_methods(self) -> "Methods":
+        """The package's methods and the further ones."""
+        from jakiro.drafters.registry import METHODS
+
+        return METHODS.with_further(self.methods) if self.methods else METHODS

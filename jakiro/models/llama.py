@@ -1,0 +1,272 @@
+"""A fused pass through decoders whose layers have Llama's shape, built from the stock modules' weights.
+
+Half of a small model's pass through the stock modules is Python and dispatch: 21 to 23 ms for thirty layers, here 13 to
+15. Here projections that read the same input are fused; queries, keys and values are rotated in one operation and lie
+where attention reads them; products are added to the stream in place. One layer is 15 or 16 operations that compute,
+at addresses that do not change, so that a GPU captures the pass as it is. A model qualifies by the modules its layers
+consist of, and only if a trial pass gives what the stock modules give; every other model keeps its stock modules. Where
+there are compiled functions (`jakiro.ops.compiled`), exact passes run all layers in one call of them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jakiro.models.compiled import NativeDecoder
+from jakiro.ops.attention import additive_mask, attend_exactly, attend_grouped
+from jakiro.ops.cache import PassCache, RowCache
+from jakiro.ops.compiled.linear import BlockLinear
+from jakiro.ops.linear import Packing, looked_up
+from jakiro.ops.rotary import AngleTable, changes_with_length, signed
+
+_LINEARS = {f"self_attn.{part}_proj" for part in "qkvo"} | {f"mlp.{part}_proj" for part in ("gate", "up", "down")}
+_OTHERS = {"", "self_attn", "mlp", "mlp.act_fn", "input_layernorm", "post_attention_layernorm"}
+_TRIAL_TOKENS = 12
+
+
+def _fused(linears: list[nn.Linear], packing: Packing | None) -> Callable[[Tensor], Tensor]:
+    """Linear layers over the same input as one matrix product.
+
+    Where nothing is packed, they become views of the fused matrix: a large model is never held twice.
+    """
+    weights = [linear.weight.detach() for linear in linears]
+    weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+    bias = None
+    if any(linear.bias is not None for linear in linears):
+        zeros = [linear.weight.new_zeros(linear.out_features) for linear in linears]
+        bias = torch.cat(
+            [z if each.bias is None else each.bias.detach() for each, z in zip(linears, zeros, strict=True)]
+        )
+    if packing is not None:
+        return packing(weight, bias)
+    for linear, part in zip(linears, weight.split([len(each) for each in weights]), strict=True):
+        linear.weight = nn.Parameter(part, requires_grad=False)
+    return partial(functional.linear, weight=weight, bias=bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer of Llama's shape; matrix products are functions, norms are weights with their epsilons."""
+
+    query_key_value: Callable[[Tensor], Tensor]
+    output: Callable[[Tensor], Tensor]
+    gate_up: Callable[[Tensor], Tensor]
+    down: Callable[[Tensor], Tensor]
+    input_norm: Tensor
+    input_eps: float
+    middle_norm: Tensor
+    middle_eps: float
+    inner_size: int
+
+    @classmethod
+    def of(cls, stock: nn.Module, packing: Packing | None) -> "Layer":
+        attention, mlp = stock.self_attn, stock.mlp
+        before, middle = stock.input_layernorm, stock.post_attention_layernorm
+        return cls(
+            _fused([attention.q_proj, attention.k_proj, attention.v_proj], packing),
+            _fused([attention.o_proj], packing),
+            _fused([mlp.gate_proj, mlp.up_proj], packing),
+            _fused([mlp.down_proj], packing),
+            before.weight.detach(),
+            before.variance_epsilon,
+            middle.weight.detach(),
+            middle.variance_epsilon,
+            mlp.gate_proj.out_features,
+        )
+
+
+class FusedLlama:
+    """The decoder stack without its output function; `build` makes it of a stock model.
+
+    Args:
+        embedding: (vocab_size, hidden_size), a tensor or rows that are looked up by number.
+        rotary: transformers' rotary embedding.
+        norm, eps: of the last norm.
+        heads: query heads, key/value heads, and numbers of a head. scaling: of attention's scores.
+    """
+
+    def __init__(
+        self,
+        embedding: Tensor | BlockLinear,
+        rotary: nn.Module,
+        norm: Tensor,
+        eps: float,
+        layers: Sequence[Layer],
+        heads: tuple[int, int, int],
+        scaling: float,
+    ) -> None:
+        self.embedding, self.rotary, self.angles = embedding, rotary, AngleTable(rotary)
+        self.norm, self.eps, self.layers = norm, eps, layers
+        (self.num_heads, self.num_kv_heads, self.head_dim), self.scaling = heads, scaling
+        self.native: NativeDecoder | None = None
+        if self.is_static and NativeDecoder.fits(layers):
+            self.native = NativeDecoder(layers, *heads, scaling)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether a pass never looks at values on the host; rotary embeddings that change with the length do."""
+        return not changes_with_length(self.rotary)
+
+    @property
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Layers, key/value heads and head_dim of what a cache keeps."""
+        return len(self.layers), self.num_kv_heads, self.head_dim
+
+    @classmethod
+    @torch.inference_mode()
+    def build(cls, model: nn.Module, packing: Packing | None) -> "FusedLlama | None":
+        """The fused layers of the model's weights, or None where the model has another shape.
+
+        Args:
+            model: a stock causal language model.
+            packing: packs matrices for passes over few tokens, see `jakiro.ops.linear`; None fuses them alone.
+        """
+        base, config = model.base_model, model.config.get_text_config()
+        if not _has_llama_shape(base, config):
+            return None
+        fused = cls.of(model, packing)
+        # Ordinary tokens: after special ones some models' states are so large that 16 bits give another pass.
+        start = config.vocab_size // 2
+        token_ids = (start + torch.arange(_TRIAL_TOKENS, device=fused.embedding.device)) % config.vocab_size
+        stock = base(input_ids=token_ids[None], use_cache=False).last_hidden_state[0].float()
+        tolerance = (1e-3 if fused.embedding.dtype == torch.float32 else 5e-2) * stock.abs().amax()
+
+        def gives_the_same(rows: Tensor, expected: Tensor) -> bool:
+            return bool((rows.float() - expected).abs().amax() <= tolerance)
+
+        cache = RowCache(config.num_hidden_layers, _TRIAL_TOKENS)
+        visible = torch.ones((_TRIAL_TOKENS, _TRIAL_TOKENS), dtype=torch.bool, device=token_ids.device).tril()
+        positions = torch.arange(_TRIAL_TOKENS, device=token_ids.device)
+        if not gives_the_same(fused(token_ids, positions, visible, cache, exact=False), stock):
+            return None
+        if fused.native is not None:
+            half = _TRIAL_TOKENS // 2
+            cache.keep(half, [])
+            rows = fused(token_ids[half:], positions[half:], visible[half:], cache, exact=True)
+            if not gives_the_same(rows, stock[half:]):
+                fused.native = None
+        return fused
+
+    @classmethod
+    def of(cls, model: nn.Module, packing: Packing | None) -> "FusedLlama":
+        """The fused layers of a model that has Llama's shape, its passes not tried; arguments as in `build`."""
+        base, config = model.base_model, model.config.get_text_config()
+        attention, norm = base.layers[0].self_attn, base.norm
+        heads = config.num_attention_heads, config.num_key_value_heads, attention.head_dim
+        layers = [Layer.of(layer, packing) for layer in base.layers]
+        last = norm.weight.detach(), norm.variance_epsilon
+        return cls(base.embed_tokens.weight.detach(), base.rotary_emb, *last, layers, heads, attention.scaling)
+
+    def __call__(self, token_ids: Tensor, *rows, **options) -> Tensor:
+        """Runs tokens, (tokens,) int64, that follow the cached ones; the other arguments are `run`'s.
+
+        Returns:
+            (tokens, (1 + feature_layers) · hidden_size) features, those after the final norm first.
+        """
+        hidden, deeper = self.run(looked_up(self.embedding, token_ids), *rows, **options)
+        last = self.normed(hidden)
+        return torch.cat([last, *deeper], dim=-1) if deeper else last
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """The output function's input, from the last layer's output."""
+        return functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
+
+    def run(
+        self,
+        hidden: Tensor,
+        positions: Tensor,
+        visible: Tensor,
+        cache: PassCache,
+        exact: bool,
+        feature_layers: tuple[int, ...] = (),
+        live: int | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Runs tokens that follow the cached ones.
+
+        Args:
+            hidden: (tokens, hidden_size), embeddings or what layers below gave; overwritten.
+            positions: (tokens,) int64.
+            visible: (tokens, columns) bool, the columns being what the cache gives back after an update.
+            cache: extended in place by these tokens.
+            exact: order-independent attention instead of the stock one.
+            feature_layers: see `jakiro.models.features`.
+            live: how many of the first tokens are no pads; None where all are.
+
+        Returns:
+            (tokens, hidden_size) before the final norm, and the outputs of `feature_layers`.
+        """
+        if exact and self.native is not None and self.native.runs_on(cache):
+            cos, sin = self.angles.at(positions, cache.end_after(len(positions)))
+            return hidden, self.native(hidden, cos, sin, visible, cache, feature_layers)
+        count, heads, kv_heads = len(hidden), self.num_heads, self.num_kv_heads
+        # Pads are there for matrix products, which round by their number of rows; exact attention leaves them out
+        seen = (live or count) if exact else count
+        wide = torch.float64 if exact else hidden.dtype
+        cos, sin = self._angles(hidden, positions, cache, wide)
+        mask = additive_mask(visible[:seen], wide, heads // kv_heads)
+        rotated = torch.empty((heads + 2 * kv_heads, count, self.head_dim), dtype=wide, device=hidden.device)
+        attended = (hidden.new_empty if seen == count else hidden.new_zeros)((count, heads, self.head_dim))
+        deeper = []
+        for number, layer in enumerate(self.layers):
+            normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
+            rows = layer.query_key_value(normed).view(count, -1, self.head_dim)
+            # Values turn by an angle of zero, so that they are written where the cache takes them from
+            torch.addcmul(rows * cos, rows.roll(self.head_dim // 2, -1), sin, out=rotated.transpose(0, 1))
+            keys, values = cache.update_both(rotated[heads:], number)
+            queries = rotated[:heads, :seen]
+            if exact:
+                found = attend_exactly(queries, keys, values, mask, self.scaling)
+            else:
+                found = attend_grouped(queries, keys[None], values[None], mask, self.scaling)
+            attended[:seen].copy_(found.transpose(0, 1))
+            _add_product(hidden, attended.view(count, -1), layer.output)
+            normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.middle_norm, layer.middle_eps)
+            gate, up = layer.gate_up(normed).tensor_split([layer.inner_size], dim=1)
+            _add_product(hidden, functional.silu(gate).mul_(up), layer.down)
+            if number + 1 in feature_layers:
+                deeper.append(hidden.clone())
+        return hidden, deeper
+
+    def _angles(self, hidden: Tensor, positions: Tensor, cache: PassCache, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines by head, (tokens, heads + 2 · kv_heads, head_dim): 1 and 0 for the values."""
+        if self.is_static:
+            cos, sin = self.angles.at(positions, cache.end_after(len(positions)))
+        else:
+            cos, sin = (part[0] for part in self.rotary(hidden, positions[None]))
+            sin = signed(sin)
+        shape = (len(positions), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
+        num_rotated = self.num_heads + self.num_kv_heads
+        all_cos, all_sin = cos.new_ones(shape, dtype=dtype), cos.new_zeros(shape, dtype=dtype)
+        all_cos[:, :num_rotated] = cos[:, None]
+        all_sin[:, :num_rotated] = sin[:, None]
+        return all_cos, all_sin
+
+
+def _add_product(hidden: Tensor, rows: Tensor, linear: Callable[[Tensor], Tensor]) -> None:
+    """Adds a linear layer's product to the stream, in place; of a layer that is not packed in one operation."""
+    weight = linear.keywords["weight"] if isinstance(linear, partial) else None
+    if weight is None or linear.keywords["bias"] is not None:
+        hidden.add_(linear(rows))
+    else:
+        hidden.addmm_(rows, weight.T)
+
+
+def _has_llama_shape(base: nn.Module, config) -> bool:
+    """Whether embeddings, layers and norms are exactly the modules that `FusedLlama` computes."""
+    if {name for name, _ in base.named_children()} != {"embed_tokens", "layers", "norm", "rotary_emb"}:
+        return False
+    if getattr(config, "layer_types", None) and len(set(config.layer_types)) > 1:
+        return False
+    for layer in base.layers:
+        modules = dict(layer.named_modules())
+        if modules.keys() != _LINEARS | _OTHERS or any(type(modules[name]) is not nn.Linear for name in _LINEARS):
+            return False
+        if not isinstance(layer.mlp.act_fn, nn.SiLU) and type(layer.mlp.act_fn).__name__ != "SiLUActivation":
+            return False
+        if not hasattr(layer.input_layernorm, "variance_epsilon"):
+            return False
+    return True

@@ -1,0 +1,104 @@
+"""A target of Llama's shape out of the weights of a file, in the file's own bits: no transformers model lies beside it.
+
+Matrices are read one by one into panels of 8 bits, whose products compiled code computes, see `csrc/dots.h`.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from jakiro.models.llama import FusedLlama, Layer
+from jakiro.ops.compiled.linear import BLOCKS, BlockLinear, NativeLinear, StoredBlocks
+
+# What transformers calls models of the layers that compiled code runs
+SHAPES = ("llama", "qwen2")
+
+
+class StoredModel:
+    """What `TargetModel` takes instead of a transformers model.
+
+    Args:
+        config: transformers', of one of `SHAPES`.
+        weights: by transformers' names, each with its `tensor` in the file, the `order` in which its rows stand there
+            (None where it is the same) and all its `numbers`, see `jakiro.loading`.
+
+    Attributes:
+        embedding, output_weight: (vocab_size, hidden_size), a tensor, or blocks whose rows are looked up by number.
+        file_bits: of a weight in the file, in the mean.
+
+    Raises:
+        ValueError: the file was cut meanwhile, or holds scales that are no finite numbers.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, config, weights: Mapping) -> None:
+        # Late: a list of methods imports this file, and this import takes seconds
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+        self.config, self._weights = config, weights
+        tensors = [weight.tensor for weight in weights.values()]
+        self.file_bits = 8 * sum(each.num_bytes for each in tensors) / sum(prod(each.shape) for each in tensors)
+        self.embedding = self._table("model.embed_tokens")
+        self.output_weight = output = self.embedding if config.tie_word_embeddings else self._table("lm_head")
+        self.output = NativeLinear(output, None) if isinstance(output, Tensor) else output
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+        self.fused = FusedLlama(
+            self.embedding,
+            LlamaRotaryEmbedding(config),
+            self._vector("model.norm.weight"),
+            config.rms_norm_eps,
+            [self._layer(f"model.layers.{number}", config) for number in range(config.num_hidden_layers)],
+            (heads, kv_heads, head_dim),
+            head_dim**-0.5,
+        )
+
+    def _layer(self, name: str, config) -> Layer:
+        attention, mlp = f"{name}.self_attn", f"{name}.mlp"
+        return Layer(
+            self._matrix(*(f"{attention}.{part}_proj" for part in "qkv")),
+            self._matrix(f"{attention}.o_proj"),
+            self._matrix(f"{mlp}.gate_proj", f"{mlp}.up_proj"),
+            self._matrix(f"{mlp}.down_proj"),
+            self._vector(f"{name}.input_layernorm.weight"),
+            config.rms_norm_eps,
+            self._vector(f"{name}.post_attention_layernorm.weight"),
+            config.rms_norm_eps,
+            config.intermediate_size,
+        )
+
+    def _vector(self, name: str) -> Tensor:
+        return torch.from_numpy(np.array(self._weights[name].numbers(), dtype=np.float32))
+
+    def _matrix(self, *names: str) -> NativeLinear:
+        """Matrices over the same inputs, side by side."""
+        stored = [self._weights[f"{name}.weight"] for name in names]
+        sizes = [weight.tensor.shape[0] for weight in stored]
+        bias = None
+        if any(f"{name}.bias" in self._weights for name in names):
+            biases = [f"{name}.bias" in self._weights and self._vector(f"{name}.bias") for name in names]
+            bias = torch.cat([torch.zeros(size) if b is False else b for size, b in zip(sizes, biases, strict=True)])
+        if all(weight.tensor.kind in BLOCKS for weight in stored):
+            return _blocks(stored, bias)
+        return NativeLinear(torch.cat([torch.from_numpy(weight.numbers()) for weight in stored]), bias)
+
+    def _table(self, name: str) -> Tensor | BlockLinear:
+        weight = self._weights[f"{name}.weight"]
+        return _blocks([weight], None) if weight.tensor.kind in BLOCKS else torch.from_numpy(weight.numbers())
+
+
+def bytes_kept(weights: Mapping) -> int:
+    """About how much memory a `StoredModel` of these weights takes: a byte a weight with its scales, or a float."""
+    tensors = [weight.tensor for weight in weights.values()]
+    return sum(int((1.1 if tensor.kind in BLOCKS else 4) * prod(tensor.shape)) for tensor in tensors)
+
+
+def _blocks(stored: Sequence, bias: Tensor | None) -> BlockLinear:
+    parts = [StoredBlocks(weight.tensor.kind, weight.tensor.blocks(), weight.order) for weight in stored]
+    try:
+        return BlockLinear(parts, stored[0].tensor.shape[1], bias)
+    except ValueError as error:
+        raise ValueError(f"{stored[0].tensor.path}: {stored[0].tensor.name} cannot be used, {error}.") from error

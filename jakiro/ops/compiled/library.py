@@ -1,0 +1,260 @@
+"""Loads the C functions of `csrc/`, which `building.py` builds, and says how they are called.
+
+The system's C compiler makes them once, in a second or two. Where there is none, or anything about it does not work,
+passes run on torch's own kernels, in full precision and slower; `why_not` says why, and a compiler that is there and
+failed is a warning. JAKIRO_NATIVE=0 asks for that.
+"""
+
+import ctypes
+import enum
+import functools
+import logging
+import os
+import platform
+import subprocess
+import threading
+from pathlib import Path
+
+import torch
+
+from jakiro import progress
+from jakiro.ops.compiled.building import built, compilers
+from jakiro.system import usable_threads
+
+_OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+
+_Pointer, _Long, _Float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+
+
+class _Numbers(_Pointer):
+    """As an argument of a function: a tensor, or the address of numbers; None for none."""
+
+    @classmethod
+    def from_param(cls, given: torch.Tensor | int | None) -> _Pointer:
+        return _Pointer(address(given) if isinstance(given, torch.Tensor) else given)
+
+
+def _fields(*groups: tuple[type, str]) -> list[tuple[str, type]]:
+    """The fields of a structure in their order, from a type and the names of those that have it."""
+    return [(name, kind) for kind, names in groups for name in names.split()]
+
+
+_BUILDING = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A process forked while another thread builds would never get the lock; the fork waits the second or two instead
+    os.register_at_fork(before=_BUILDING.acquire, after_in_parent=_BUILDING.release, after_in_child=_BUILDING.release)
+log = logging.getLogger(__name__)
+
+
+class Kind(enum.IntEnum):
+    """Of a matrix' weights, as in products.h."""
+
+    BLOCKS, PAIRS, FLOAT32 = range(3)
+
+
+class Matrix(ctypes.Structure):
+    """As `Matrix` in products.h."""
+
+    _fields_ = _fields(
+        (_Pointer, "weights bias"),
+        (_Long, "outputs inputs kind block blocks minima scale_bytes"),
+        (_Pointer, "factors"),
+    )
+
+
+class Layer(ctypes.Structure):
+    """As `Layer` in decoder.c."""
+
+    _fields_ = _fields(
+        (Matrix, "query_key_value output gate_up down"),
+        (_Pointer, "input_norm middle_norm"),
+        (_Float, "input_eps middle_eps"),
+    )
+
+
+class Decoder(ctypes.Structure):
+    """As `Decoder` in decoder.c."""
+
+    _fields_ = _fields(
+        (ctypes.POINTER(Layer), "layers"),
+        (_Long, "num_layers hidden inner heads kv_heads head_dim"),
+        (_Float, "scaling"),
+    )
+
+
+class Pass(ctypes.Structure):
+    """As `Pass` in decoder.c."""
+
+    _fields_ = _fields(
+        (ctypes.POINTER(Decoder), "decoder"),
+        (_Long, "rows length capacity"),
+        (_Pointer, "hidden cos sin visible cache joint attended gated memory"),
+        (ctypes.POINTER(_Pointer), "kept"),
+    )
+
+
+class Head(ctypes.Structure):
+    """As `Head` in head.c."""
+
+    _fields_ = _fields(
+        (Matrix, "projection query_key_value output router"),
+        (ctypes.POINTER(Matrix), "read write"),
+        (_Pointer, "norm"),
+        (_Float, "eps scaling"),
+        (_Long, "hidden inner experts heads kv_heads head_dim summed contrastive"),
+    )
+
+
+class HeadPass(ctypes.Structure):
+    """As `HeadPass` in head.c."""
+
+    _fields_ = _fields(
+        (ctypes.POINTER(Head), "head"),
+        (_Long, "rows length capacity"),
+        (_Pointer, "input cos sin visible keys values"),
+        (_Pointer, "stream joint attended activity outputs router features contrast memory"),
+        (_Long, "apart"),
+    )
+
+
+class Draft(ctypes.Structure):
+    """As `Draft` in draft.c."""
+
+    _fields_ = _fields(
+        (ctypes.POINTER(Head), "head"),
+        (ctypes.POINTER(Matrix), "output"),
+        (_Pointer, "embedding"),
+        (ctypes.POINTER(Matrix), "table"),
+        (_Pointer, "token_ids directions mean angles"),
+        (_Long, "positions"),
+        (_Pointer, "rows"),
+        (_Long, "start capacity"),
+        (_Pointer, "ids features"),
+        (_Long, "committed width passes explored contrastive kept"),
+        (_Float, "temperature"),
+        (_Pointer, "weights noise int_columns float_columns"),
+    )
+
+
+class Filters(ctypes.Structure):
+    """As `Filters` in sampling.c."""
+
+    _fields_ = _fields(
+        (_Long, "top_k"), (ctypes.c_double, "top_p"), (_Float, "log_min_p"), (ctypes.c_uint64, "seed"), (_Long, "first")
+    )
+
+
+# Logits, their rows and vocabulary, a temperature or weight, and noise
+_LOGITS = (_Numbers, _Long, _Long, _Float, _Numbers)
+# What each function returns and takes, as in its C file
+_FUNCTIONS = {
+    "panel": (_Long,),
+    "linear_floats": (_Long, ctypes.POINTER(Matrix), _Long),
+    "linear": (None, ctypes.POINTER(Matrix), *[_Numbers] * 3, _Long, _Long),
+    "rows": (None, ctypes.POINTER(Matrix), _Numbers, _Long, _Numbers),
+    "unpack": (_Long, ctypes.POINTER(Matrix), _Long, _Long, _Numbers, _Numbers, _Long, _Long),
+    "weigh": (ctypes.c_double, _Numbers, _Long),
+    "noise": (None, ctypes.c_uint64, _Long, _Long, _Numbers, _Long, _Numbers, _Long),
+    "verify_bytes": (_Long, *[_Long] * 3),
+    "verify": (_Long, *_LOGITS, ctypes.POINTER(Filters), *[_Numbers] * 8, _Long),
+    "most_candidates": (_Long,),
+    "best": (None, *_LOGITS, _Float, _Long, *[_Numbers] * 3, _Long),
+    "best_of_mixture": (None, _Numbers, _Numbers, _Long, *_LOGITS[1:], _Float, _Long, *[_Numbers] * 6, _Long),
+    "decoder_floats": (_Long, ctypes.POINTER(Decoder), _Long, _Long),
+    "decode": (None, ctypes.POINTER(Pass), _Long),
+    "head_floats": (_Long, ctypes.POINTER(Head), _Long, _Long),
+    "draft": (None, ctypes.POINTER(HeadPass), _Long),
+    "grow_bytes": (_Long, ctypes.POINTER(Draft), _Long),
+    "grow": (_Long, ctypes.POINTER(Draft), _Numbers, _Long),
+}
+
+
+def num_threads() -> int:
+    """Threads of a call: torch's number, or fewer where a container allows less processor time."""
+    return usable_threads(torch.get_num_threads())
+
+
+def address(tensor: torch.Tensor | None) -> int | None:
+    """Where a tensor's numbers lie; None for none."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+def library() -> ctypes.CDLL | None:
+    """The compiled functions, None where there are none; built by the first call."""
+    return _found()[0]
+
+
+def why_not() -> str | None:
+    """Why nothing was compiled, as the end of a sentence; None where it was."""
+    return _found()[1]
+
+
+def begin_building() -> None:
+    """Builds the functions in a thread of its own, where that is still to be done, while the caller does other work."""
+    threading.Thread(target=library, name="compile", daemon=True).start()
+
+
+@functools.cache
+def _found() -> tuple[ctypes.CDLL | None, str | None]:
+    if not _BUILDING.acquire(blocking=False):
+        # Another thread builds already; how long this one waits for it is a step of the start
+        with progress.step(progress.COMPILE):
+            _BUILDING.acquire()
+    try:
+        return _found_once()
+    finally:
+        _BUILDING.release()
+
+
+@functools.cache
+def _found_once() -> tuple[ctypes.CDLL | None, str | None]:
+    if os.environ.get("JAKIRO_NATIVE") == "0":
+        return None, "JAKIRO_NATIVE is 0"
+    if platform.system() != "Linux":
+        return None, f"only Linux is supported, this is {platform.system()}"
+    found = list(compilers())
+    if not found:
+        return None, "no C compiler was found; install gcc, or name one in CC"
+    failure = ""
+    for compiler in found:
+        try:
+            return _loaded(built(compiler)), None
+        except (OSError, AttributeError, subprocess.SubprocessError) as error:
+            detail = getattr(error, "stderr", None) or str(error)
+            # Of a compiler that took too long, what it wrote comes as bytes
+            detail = detail.decode(errors="replace") if isinstance(detail, bytes) else detail
+            failure = f"{' '.join(compiler)} did not build it ({' '.join(detail.split())[:300]})"
+    log.warning("Decoding without compiled code, about 40 %% slower: %s.", failure)
+    return None, failure
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    """The library, with torch's OpenMP as its threads.
+
+    Raises:
+        AttributeError: torch computes with another kind of threads.
+    """
+    library = ctypes.CDLL(str(path))
+    give_threads(library)
+    for name, (returned, *taken) in _FUNCTIONS.items():
+        function = getattr(library, f"jakiro_{name}")
+        function.restype, function.argtypes = returned, taken
+    return library
+
+
+def give_threads(library: ctypes.CDLL) -> None:
+    """Has functions of `threads.c` run in torch's OpenMP threads.
+
+    Raises:
+        AttributeError: torch computes with another kind of threads.
+    """
+    library.jakiro_threads(*(ctypes.cast(getattr(_openmp(), name), _Pointer) for name in _OPENMP))
+
+
+@functools.cache
+def _openmp() -> ctypes.CDLL:
+    """The OpenMP that torch brings, whatever its wheel calls the file; it is loaded already."""
+    package = Path(torch.__file__).parent
+    folders = (package / "lib", package.parent / "torch.libs")
+    path = next((str(path) for folder in folders for path in sorted(folder.glob("libgomp*"))), None)
+    return ctypes.CDLL(path)

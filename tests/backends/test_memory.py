@@ -1,0 +1,148 @@
+"""Slots and graphs in the memory there is: what is captured when, what makes room, and what a refusal leaves behind."""
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+
+from jakiro import progress, system
+from jakiro.backends.cuda_graphs import pool
+from jakiro.backends.cuda_graphs.slot import Slot
+from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.drafters.registry import DEFAULT, PLAIN
+from jakiro.ops.rotary import AngleTable
+from tests.backends.fake_graphs import GRAPH_BYTES
+from tests.backends.static import bucketed_target, shape_of, static_generator, usual_drafters
+from tests.support import TREE, tiny_generator, tiny_head
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
+
+SHORT = SamplingParams(max_new_tokens=6)
+SAMPLED = SamplingParams(0.8, seed=3, max_new_tokens=6)
+
+
+def test_the_page_s_first_answer_captures_nothing_more(cuda):
+    """It races plain decoding and the default method, by automatic trees, at any temperature."""
+    generator, done = static_generator(numerics="fast", graphs=True, measured=True, tokens=40), []
+    with progress.reporting_to(lambda name, share, total_bytes: done.append((name, share))):
+        generator.slots.prepare(usual_drafters(generator), side_by_side=2)
+    assert done == [(progress.CAPTURE, pytest.approx(count / len(done))) for count in range(1, len(done) + 1)]
+    status, captured = generator.status["graphs"], generator.slots.graphs.num_captured
+    assert status["graphs"] and status["captured"] == captured and status["failure"] is None
+    assert status["graph_bytes"] == captured * GRAPH_BYTES < status["bytes"]
+    for sampling in (SHORT, SAMPLED):
+        race = generator.race("Why?", sampling, (PLAIN.name, DEFAULT.name), AUTOMATIC_TREE)
+        for _ in race:
+            pass
+        plain = tiny_generator(numerics="fast").run("Why?", sampling, PLAIN.name)
+        assert all(trace.token_ids == plain.token_ids for trace in race.traces.values())
+    assert generator.status["graphs"]["captured"] == captured and not cuda.eager
+    assert generator.status["graphs"]["slots"] == 2
+
+
+def test_one_slot_is_prepared_where_memory_has_no_room_for_two(cuda, monkeypatch):
+    generator = static_generator(graphs=True, tokens=40)
+    monkeypatch.setattr(pool.Slots, "_fits_another", lambda slots, made: not made)
+    generator.slots.prepare(usual_drafters(generator), side_by_side=2)
+    assert generator.status["graphs"]["slots"] == 1
+    assert generator.run("Why?", SHORT, tree=AUTOMATIC_TREE).steps and not cuda.eager
+
+
+def test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget(cuda):
+    """And those of another slot, in the middle of an answer, stay whole."""
+    generator, sliced = static_generator(graphs=True), tiny_generator()
+    graphs = generator.slots.graphs
+    generator.run("Why?", SHORT, tree=TREE)
+    beside = generator.stream("Why?", SAMPLED, tree=TREE)
+    first = next(beside)
+    one = len(cuda.graphs)
+    generator.run("Why?", SHORT, "autoregressive")
+    graphs.budget = (one + 1) * GRAPH_BYTES
+    cuda.log.clear()
+    for nodes in range(6, 12):
+        tree = TreeConfig(width=4, depth=3, nodes=nodes)
+        assert shape_of(generator.run("Why?", SHORT, tree=tree)) == shape_of(sliced.run("Why?", SHORT, tree=tree))
+    assert cuda.log.count("reset") >= one and not cuda.eager
+    assert cuda.log.index("synchronize") < cuda.log.index("reset"), "no graph is dropped while the device may run it"
+    status = generator.status["graphs"]
+    assert status["graph_bytes"] == GRAPH_BYTES * len(cuda.graphs)
+    list(beside)
+    assert first.nodes and beside.trace.text == sliced.run("Why?", SAMPLED, tree=TREE).text
+
+
+def test_a_dropped_slot_is_freed_without_the_garbage_collector(cuda, monkeypatch):
+    generator = static_generator(graphs=True, tokens=40)
+    generator.run("Why?", SHORT, tree=TREE)
+    generator.slots._retired, generator.slots._free = generator.slots._free, []
+    (slot,) = generator.slots._retired
+    buffers = weakref.ref(slot.cache.store.untyped_storage())
+    gone = weakref.ref(slot)
+    del slot
+    monkeypatch.setattr(gc, "collect", lambda: None)
+    gc.disable()
+    try:
+        generator.run("Why?", SHORT, tree=TREE)
+        assert gone() is None and buffers() is None
+    finally:
+        gc.enable()
+    assert GRAPH_BYTES * len(cuda.graphs) == generator.status["graphs"]["graph_bytes"]
+
+
+def test_angles_that_captured_passes_read_stay_where_they_are_when_texts_get_longer():
+    table, positions = AngleTable(tiny_head(bucketed_target()).rotary), torch.arange(4)
+    before = [part.clone() for part in table.at(positions, 8)]
+    read = table._tables[-1]
+    assert all(map(torch.equal, before, table.at(positions, 5000)))
+    assert any(each is read for each in table._tables) and table._tables[-1] is not read
+
+
+@pytest.mark.parametrize("method", ["__init__", "open"])
+def test_no_slot_is_lost_where_making_or_opening_one_fails(method, cuda, monkeypatch):
+    generator = static_generator(graphs=True, tokens=40)
+    run_out_of_memory_in(method, generator, monkeypatch)
+    assert generator.run("Why?", SHORT, tree=TREE).steps
+    assert generator.status["graphs"]["slots"] == 1
+
+
+def run_out_of_memory_in(method, generator, monkeypatch):
+    """An answer whose slot's method finds no memory."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Slot, method, out_of_memory)
+        with pytest.raises(torch.OutOfMemoryError):
+            generator.run("Why?", SHORT, tree=TREE)
+
+
+def out_of_memory(*_, **__):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def test_memory_that_runs_out_in_a_capture_is_said_to_be_memory(cuda):
+    generator = static_generator(graphs=True)
+    cuda.fail = out_of_memory
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+        generator.run("Why?", SHORT, tree=TREE)
+    cuda.fail = lambda: None
+    assert cuda.stream == "current" and generator.slots.graphs.enabled
+    assert generator.run("Why?", SHORT, tree=TREE).steps and not cuda.eager
+
+
+@pytest.mark.parametrize(("version", "gives_back"), [("2.12.1+cu130", False), ("2.13.0+cu130", True)])
+def test_after_a_refused_capture_old_torch_is_not_asked_for_memory_again(version, gives_back, cuda, monkeypatch):
+    monkeypatch.setattr(system, "version", lambda package: version)
+    monkeypatch.setattr(system, "_keeps_memory", threading.Event())
+    asked, empty_cache = [], torch.cuda.empty_cache
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: (asked.append(1), empty_cache()))
+    generator, cuda.asserts = static_generator(graphs=True, tokens=40), not gives_back
+
+    def refuse():
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    cuda.fail = refuse
+    generator.run("Why?", SHORT, tree=TREE)
+    asked.clear()
+    run_out_of_memory_in("open", generator, monkeypatch)
+    system.free_memory()
+    assert generator.run("Why?", SHORT, tree=TREE).steps
+    assert bool(asked) == gives_back

@@ -1,0 +1,185 @@
+"""Passes at fixed addresses give what sliced ones give, node for node, and stay where they are."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from jakiro.backends.cuda_graphs.cache import columns_for
+from jakiro.backends.cuda_graphs.slot import MOST_DRAFT_ROWS, MOST_NODES
+from jakiro.config import Grammar, SamplingParams, TreeConfig
+from jakiro.drafters.base import Proposal
+from jakiro.drafters.head import HeadSession
+from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN
+from tests.backends.static import (
+    SMALL_COLUMNS,
+    shape_of,
+    static_generator,
+    static_scripted_generator,
+)
+from tests.support import HEADS, SAMPLINGS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
+
+pytestmark = pytest.mark.usefixtures("without_compiled_functions")
+
+SAMPLED = SamplingParams(1.0, seed=3, max_new_tokens=24)
+
+
+# How the text is chosen does not meet what a head is made of
+CASES = [(head, sampling) for head in ("summed", "dflash") for sampling in SAMPLINGS]
+CASES += [(head, "sampled") for head in HEADS if head != "summed"]
+
+
+@pytest.mark.parametrize(("head", "sampling"), CASES)
+def test_a_head_s_trees_and_text_are_those_of_sliced_passes(head, sampling):
+    method = head if head in METHODS else None
+    expected = tiny_generator(head).run("Tell me.", SAMPLINGS[sampling], method, TREE)
+    trace = static_generator(head).run("Tell me.", SAMPLINGS[sampling], method, TREE)
+    assert shape_of(trace) == shape_of(expected)
+    for step, other in zip(trace.steps, expected.steps, strict=True):
+        for node, twin in zip(step.nodes, other.nodes, strict=True):
+            assert node.score == pytest.approx(twin.score, abs=1e-4)
+            assert node.evidence.keys() == twin.evidence.keys()
+            for name, numbers in node.evidence.items():
+                assert numbers == pytest.approx(twin.evidence[name], abs=1e-4, nan_ok=True)
+            assert node.margin == pytest.approx(twin.margin, abs=1e-3)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+def test_accepted_paths_are_kept_as_in_a_sliced_cache(numerics, sampling):
+    expected = scripted_generator(numerics=numerics).run("Tell me.", sampling, tree=TREE)
+    trace = static_scripted_generator(numerics=numerics).run("Tell me.", sampling, tree=TREE)
+    assert shape_of(trace) == shape_of(expected)
+    assert_drafting_took_part(trace.steps)
+
+
+def test_a_text_that_crosses_column_steps_and_fills_the_context_is_that_of_sliced_passes():
+    sampling, prompt = SamplingParams(1.0, seed=5, max_new_tokens=400), "Go on. " * 12
+    trace = static_generator().run(prompt, sampling, tree=TREE)
+    assert shape_of(trace) == shape_of(tiny_generator().run(prompt, sampling, tree=TREE))
+    assert trace.end_reason == "context"
+    columns = {columns_for(trace.header.num_prompt_tokens + count, SMALL_COLUMNS) for count in range(150)}
+    assert len(columns) > 1 and len(trace.token_ids) >= 120
+    assert max(len(step.accepted_path) for step in trace.steps) > 1
+
+
+RULES = {
+    "counted": {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.3, "logit_bias": {7: 3.0}},
+    "filtered": {"min_p": 0.05, "suppress_tokens": tuple(range(0, 200, 3)), "top_k": 90},
+    "host": {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3},
+    "grammar": {"grammar": Grammar("regex", "[a-z ]{6,20}[.!]"), "suppress_tokens": (100,)},
+}
+
+
+@pytest.mark.parametrize("temperature", [0, 0.8])
+@pytest.mark.parametrize("rule", RULES)
+def test_every_setting_gives_the_trees_and_text_of_sliced_passes(
+    rule, temperature, static, generator, monkeypatch
+):  # fmt: skip
+    """One after another in one slot: nothing of one answer's counts is left for the next.
+
+    Captured drafts are ranked without the rule, so here the others are, too.
+    """
+    monkeypatch.setattr(HeadSession, "_with_rule", lambda session, noise, *rest: noise)
+    sampling = SamplingParams(temperature, seed=3, max_new_tokens=16, **RULES[rule])
+    for method in ("jakiro", "autoregressive"):
+        expected = generator.run("Tell me.", sampling, method, TREE)
+        trace = static.run("Tell me.", sampling, method, TREE)
+        assert shape_of(trace) == shape_of(expected)
+        forbidden = [[node.forbidden_by for node in step.nodes] for step in trace.steps]
+        assert forbidden == [[node.forbidden_by for node in step.nodes] for step in expected.steps]
+        assert (
+            trace.token_ids
+            != generator.run("Tell me.", SamplingParams(temperature, seed=3, max_new_tokens=16)).token_ids
+        )
+
+
+@pytest.fixture(scope="module")
+def static():
+    return static_generator()
+
+
+def test_a_reread_step_is_that_of_sliced_passes():
+    sampling = SamplingParams(2.0, top_p=0.99, max_new_tokens=6)
+    trace = static_scripted_generator(vocab_size=1500).run("Tell me.", sampling, tree=TREE)
+    assert any(step.plan.reread for step in trace.steps)
+    assert shape_of(trace) == shape_of(scripted_generator(vocab_size=1500).run("Tell me.", sampling, tree=TREE))
+
+
+def test_a_stream_that_is_stopped_or_forgotten_gives_its_slot_back():
+    generator = static_generator()
+    stopped = generator.stream("Why?", SAMPLED, tree=TREE)
+    next(stopped)
+    assert not generator.slots._free
+    stopped.close()
+    assert len(generator.slots._free) == 1
+    forgotten = generator.stream("Why?", SAMPLED, tree=TREE)
+    assert not generator.slots._free
+    del forgotten
+    assert len(generator.slots._free) == 1
+
+
+def test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_stays_the_same():
+    generator = static_generator(tokens=60)
+    short, long, wide = SamplingParams(max_new_tokens=4), SamplingParams(max_new_tokens=90), TreeConfig(8, 8, nodes=100)
+    for sampling, tree, slots in ((short, TREE, 1), (long, TREE, 1), (short, wide, 1), (short, TREE, 1)):
+        expected = tiny_generator().run("Why?", sampling, tree=tree)
+        assert shape_of(generator.run("Why?", sampling, tree=tree)) == shape_of(expected)
+        assert generator.status["graphs"]["slots"] == slots
+    assert generator.slots.turned_away == 2
+    assert any("up to 60 tokens" in notice for notice in generator.status["notices"])
+    told = static_generator(tokens=60)
+    told.with_numerics("fast").run("Why?", long, tree=TREE)
+    assert told.status["notices"] == generator.status["notices"], "whatever numerics an answer asked for"
+
+
+def test_steps_left_pending_over_many_plain_steps_reach_the_head():
+    """More root-only steps than one pass takes in, then a tree: it is the one of a head that read along."""
+    generator = static_generator()
+    plain = generator.stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)
+    sliced = tiny_generator().stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)
+    for stream in (plain, sliced):
+        propose = stream._propose
+        stream._propose = lambda *_, stream=stream: Proposal(stream._runner.root_tree())
+        for _ in range(40):
+            next(stream)
+        stream._propose = propose
+    step, expected = next(plain), next(sliced)
+    assert len(step.nodes) == TREE.nodes
+    assert [node.token_id for node in step.nodes] == [node.token_id for node in expected.nodes]
+
+
+def test_the_widest_tree_fits_a_slot_and_one_with_more_rows_does_not():
+    generator = static_generator()
+    slots, drafter = generator.slots, generator.drafter(DEFAULT)
+    widest = TreeConfig(width=MOST_DRAFT_ROWS // 16, depth=16, nodes=MOST_NODES)
+    _, give_back = slots.borrow(drafter, SamplingParams(), widest, 4, slots.tokens)
+    give_back()
+    for tree in (replace(widest, nodes=MOST_NODES + 1), replace(widest, width=widest.width + 1)):
+        assert slots.borrow(drafter, SamplingParams(), tree, 4, 8) is None
+    assert slots.turned_away == 2
+
+
+def test_a_slot_is_given_back_once_and_goes_to_who_has_used_it():
+    generator = static_generator()
+    slots, (plain, drafter) = generator.slots, map(generator.drafter, (PLAIN, DEFAULT))
+    given = [slots.borrow(each, SamplingParams(), TREE, 4, 8) for each in (plain, drafter)]
+    for _, give_back in (*given, *given):
+        give_back()
+    assert len(slots._free) == 2
+    for each, (slot, _) in zip((plain, drafter), given, strict=True):
+        again, give_back = slots.borrow(each, SamplingParams(), TREE, 4, 8)
+        assert again is slot
+        give_back()
+    other = threading.Thread(target=slots._give_back, args=(slots._take(),))
+    with slots._lock:
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+    other.join(180)
+    assert len(slots._free) == 2
+
+
+def test_a_slot_has_room_for_a_text_whose_last_token_nobody_reads():
+    generator = static_generator(tokens=10**6)
+    assert generator.slots.tokens == generator.max_prompt_tokens + 1

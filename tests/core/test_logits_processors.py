@@ -1,0 +1,167 @@
+"""Token rules: every node's logits are those that transformers' processors make of the node's own prefix."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jakiro.config import Grammar, SamplingParams
+from jakiro.core.grammar import GrammarRule, check
+from jakiro.core.logits_processors import TokenRule, allows, drafted_path, rule_for
+from jakiro.core.tree import ancestor_mask
+from jakiro.text import TokenText
+from tests.support import DEVICE, TOKENIZER_SIZE, byte_tokenizer, processors, tree_of
+
+VOCAB_SIZE = 12
+TOKENS, PARENTS = [3, 1, 2, 3, 4, 5, 4, 3], [-1, 0, 0, 0, 1, 1, 2, 5]
+SETTINGS = st.fixed_dictionaries({
+    "repetition_penalty": st.sampled_from([1, 1.1, 2, 0.5]),
+    "presence_penalty": st.sampled_from([0, 1.5, -0.5]),
+    "frequency_penalty": st.sampled_from([0, 0.7, -2]),
+    "no_repeat_ngram_size": st.sampled_from([0, 1, 2, 3, 4]),
+    "logit_bias": st.sampled_from([(), {5: 4.0, 11: -3.0}]),
+    "suppress_tokens": st.sampled_from([(), (0, 4, 11)]),
+})  # fmt: skip
+IDS = st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=9)
+
+
+def rule_of(sampling: SamplingParams) -> TokenRule | None:
+    return rule_for(sampling, VOCAB_SIZE, DEVICE, None)
+
+
+def root_alone(prompt):
+    """The tree and the mask that the first token is chosen after."""
+    return tree_of(prompt[-1:], [-1]), torch.ones((1, 1), dtype=torch.bool, device=DEVICE)
+
+
+def expected_row(row, sampling, prompt, answer):
+    """By transformers, and by OpenAI's formula for the answer's own tokens."""
+    row = processors(sampling)(torch.tensor([[*prompt, *answer]], device=DEVICE), row[None].clone())[0]
+    for token_id, count in Counter(answer).items():
+        row[token_id] -= sampling.frequency_penalty * count + sampling.presence_penalty
+    return row
+
+
+def path_to(node):
+    return [] if node <= 0 else [*path_to(PARENTS[node]), TOKENS[node]]
+
+
+@settings(max_examples=150)
+@given(SETTINGS, IDS, IDS, st.integers(0, 2**32))
+def test_each_node_s_logits_are_those_of_transformers_processors_on_its_own_prefix(values, before, answer, seed):
+    sampling, random = SamplingParams(**values), torch.Generator().manual_seed(seed)
+    rule, prompt = rule_of(sampling), [6, *before]
+    logits = torch.randn((len(TOKENS), VOCAB_SIZE), generator=random).mul(3).to(DEVICE)
+    if rule is None:
+        assert sampling == SamplingParams()
+        return
+    rule.start(prompt)
+    first = rule.adjust(logits[:1], *root_alone(prompt))
+    torch.testing.assert_close(first[0], expected_row(logits[0], sampling, prompt, []), rtol=0, atol=0)
+    answer = [*answer, TOKENS[0]]
+    for ids in (answer[:2], answer[2:]):
+        rule.advance(ids, torch.tensor(ids, dtype=torch.int64, device=DEVICE))
+    kept, tree = logits.clone(), tree_of(TOKENS, PARENTS)
+    mask = ancestor_mask(tree.parents, tree.max_depth)
+    for _ in range(2):
+        adjusted = rule.adjust(logits, tree, mask)
+        for node in range(len(TOKENS)):
+            own = expected_row(logits[node], sampling, prompt, [*answer, *path_to(node)])
+            torch.testing.assert_close(adjusted[node], own, rtol=1e-6, atol=1e-6)
+    assert torch.equal(logits, kept), "the target's own logits stay"
+    if rule.counted is not None:
+        at_all = rule.counted.adjusted(logits, tree.token_ids, drafted_path(mask))
+        at_seen = rule._counted(logits, tree, mask)
+        assert torch.equal(at_all, at_seen), "captured passes look at all tokens, others at those that came"
+    forbidden = rule.forbidden(TOKENS)
+    for node in range(1, len(TOKENS)):
+        assert (forbidden[node] is not None) == bool(adjusted[PARENTS[node], TOKENS[node]] == -torch.inf)
+
+
+@pytest.mark.parametrize("values", [{"logit_bias": {12: 1}}, {"suppress_tokens": (3, 12)}])
+def test_a_token_that_the_model_does_not_know_is_refused(values):
+    (name,) = values
+    with pytest.raises(ValueError, match=f"{name} names token 12; this model knows 12 tokens, from 0 on."):
+        rule_of(SamplingParams(**values))
+
+
+TEXT = TokenText(byte_tokenizer())
+END = byte_tokenizer().eos_token_id
+
+
+def ids_of(text: str) -> list[int]:
+    return TEXT.encode(text)
+
+
+def grammar_rule(kind, source="", stop_ids=(END,)) -> GrammarRule:
+    rule = GrammarRule(Grammar(kind, source), TEXT, TOKENIZER_SIZE, stop_ids)
+    rule.start([])
+    return rule
+
+
+def allowed_by(rule, token_ids=(-1,), parents=(-1,)):
+    """The tokens that may follow each node, as texts."""
+    rows = np.full((len(token_ids), (TOKENIZER_SIZE + 31) // 32), 0xFFFFFFFF, dtype=np.uint32)
+    rule.forbid(token_ids, parents, rows)
+    return [
+        {TEXT.piece(token).decode("latin1") for token in range(TOKENIZER_SIZE) if allows(row, token)} for row in rows
+    ]
+
+
+SCHEMA = '{"type": "object", "properties": {"a": {"enum": [1, 22]}}, "required": ["a"], "additionalProperties": false}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "texts"),
+    [
+        ("choice", ["yes", "yet", "no"], ["yes", "yet", "no"]),
+        ("regex", "[a-c]{2}x?", ["ab", "ccx"]),
+        ("lark", 'start: "a" b+\nb: "b" | "c"', ["ab", "acbc"]),
+        ("json_schema", SCHEMA, ['{"a":22}', '{"a": 1}']),
+        ("json", "", ["[1,{}]", '"x"', "true"]),
+    ],
+)
+def test_each_form_allows_its_texts_token_by_token_and_then_the_end(kind, source, texts):
+    for text in texts:
+        rule = grammar_rule(kind, source)
+        for character in text:
+            assert character in allowed_by(rule)[0], (text, character)
+            rule.advance(ids_of(character))
+        assert "<|im_end|>" in allowed_by(rule)[0]
+        assert "<|im_start|>" not in allowed_by(rule)[0]
+        rule.advance([END])
+
+
+def test_where_other_settings_leave_nothing_of_the_grammar_the_grammar_counts():
+    sampling = SamplingParams(suppress_tokens=tuple(ids_of("yn")), grammar=Grammar("choice", ["yes", "no"]))
+    rule = rule_for(sampling, TOKENIZER_SIZE, DEVICE, grammar_rule("choice", ["yes", "no"]))
+    rule.start([1])
+    logits = rule.adjust(torch.zeros((1, TOKENIZER_SIZE), device=DEVICE), *root_alone([1]))
+    assert set(torch.isfinite(logits[0]).nonzero()[:, 0].tolist()) == set(ids_of("yn"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "says"),
+    [
+        ("regex", "a(", "unclosed group"),
+        ("lark", "start: x", "unknown name"),
+        ("json_schema", "{x", "A JSON schema must be JSON"),
+        ("json_schema", '{"type": "nope"}', "nope"),
+        ("json_schema", '{"not": {}}', "not"),
+        ("json_schema", "3", "schema must be"),
+    ],
+)
+def test_a_grammar_that_cannot_be_compiled_is_refused_in_a_sentence(kind, source, says):
+    for refused in (lambda: check(Grammar(kind, source)), lambda: grammar_rule(kind, source)):
+        with pytest.raises(ValueError, match=says) as caught:
+            refused()
+        assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
+
+
+def test_a_grammar_needs_a_token_that_ends_the_answer():
+    with pytest.raises(ValueError, match="needs a token that ends the answer"):
+        grammar_rule("json", stop_ids=())
+    check(Grammar("json"))

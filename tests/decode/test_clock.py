@@ -1,0 +1,139 @@
+"""The clock that every speedup rests on: own time is the time that passed, and each part holds what belongs to it.
+
+Time here is a number that the stand-ins advance; nothing waits and nothing is measured.
+"""
+
+import pytest
+import torch
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.decode import clock
+from jakiro.decode import loop as stream
+from jakiro.decode.clock import StepClock
+from jakiro.decode.device_profile import DeviceProfile
+from jakiro.decode.runner import SlicedRunner
+from jakiro.decode.tree_budget import TreeBudget
+from tests.support import ScriptedDrafter, ScriptedSession, scripted_generator
+
+COSTS = {
+    "start": 5.0,
+    "choose": 2.0,
+    "propose": 12.0,
+    "score": 60.0,
+    "verify": 7.0,
+    "observe": 8.0,
+    "record": 1.0,
+    "learn": 3.0,
+}
+
+
+class FakeTime:
+    """Stands in for the module `time` where clocks are read."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+
+    def perf_counter(self) -> float:
+        return self.ms / 1000
+
+    def after(self, cost, function):
+        """The same function, which now takes a known time."""
+
+        def timed(*args, **kwargs):
+            self.ms += COSTS[cost]
+            return function(*args, **kwargs)
+
+        return timed
+
+
+@pytest.fixture
+def time(monkeypatch):
+    fake = FakeTime()
+    monkeypatch.setattr(clock, "time", fake)
+    return fake
+
+
+@pytest.fixture
+def generator(time, monkeypatch):
+    """A generator all of whose parts take known times."""
+    for place, name, cost in (
+        (ScriptedDrafter, "start", "start"),
+        (TreeBudget, "choose", "choose"),
+        (ScriptedSession, "propose", "propose"),
+        (SlicedRunner, "score", "score"),
+        (SlicedRunner, "verify", "verify"),
+        (ScriptedSession, "observe", "observe"),
+        (stream, "nodes_from", "record"),
+        (TreeBudget, "observe", "learn"),
+    ):
+        monkeypatch.setattr(place, name, time.after(cost, getattr(place, name)))
+    generator = scripted_generator()
+    generator.profile = DeviceProfile(((1, 50.0), (64, 51.0)), ((1, 0.1), (8, 0.2)))
+    return generator
+
+
+def parts(*names):
+    return pytest.approx(sum(COSTS[name] for name in names))
+
+
+@pytest.mark.parametrize("policy", ["fixed", "auto"])
+def test_own_time_is_the_time_that_passed_and_drafting_pays_for_all_that_only_drafting_does(generator, time, policy):
+    tree = TreeConfig(width=1, depth=3, nodes=4, policy=policy)
+    before = time.ms
+    answer = generator.stream("Why?", SamplingParams(max_new_tokens=40), tree=tree)
+    steps = [next(answer) for _ in range(4)]
+    assert all(len(step.nodes) > 1 for step in steps)
+    planned = ("choose", "learn") if policy == "auto" else ()
+    assert steps[0].draft_ms == parts("start", "propose", "observe", *planned)
+    for step in steps[1:]:
+        assert step.draft_ms == parts("propose", "observe", *planned)
+    for step in steps:
+        assert step.verify_ms == parts("score")
+        assert step.other_ms == parts("verify", "record")
+    assert answer.trace.header.prefill_ms == 0
+    assert sum(step.total_ms for step in steps) == pytest.approx(time.ms - before)
+
+
+def test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_its_time(time, monkeypatch):
+    """The device drafts for 10 ms, the host is away for 4 or for 30 of them, a target's pass follows for 20."""
+
+    class Event:
+        """Happens when the device has come that far."""
+
+        device_ms = 0.0
+
+        def __init__(self, enable_timing) -> None:
+            pass
+
+        def record(self, stream) -> None:
+            Event.device_ms = self.ms = max(Event.device_ms, time.ms)
+
+        def elapsed_time(self, after) -> float:
+            return after.ms - self.ms
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    for away in (4.0, 30.0):
+        Event.device_ms = time.ms
+        step = StepClock(torch.device("cuda", 0))
+        Event.device_ms += 10
+        step.end("draft")
+        step.pause()
+        time.ms += away
+        step.resume()
+        Event.device_ms = max(Event.device_ms, time.ms) + 20
+        step.end("verify")
+        time.ms = Event.device_ms + 1
+        step.end("other")
+        assert step.ms == pytest.approx({"draft": 10, "verify": 20, "other": 1})
+
+
+def test_a_clock_that_pauses_counts_nothing_meanwhile(time):
+    step = StepClock(torch.device("cpu"))
+    time.ms += 2
+    step.pause()
+    time.ms += 50
+    step.resume()
+    time.ms += 3
+    step.end("other")
+    assert step.ms["other"] == pytest.approx(5)

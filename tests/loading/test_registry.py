@@ -1,0 +1,174 @@
+"""Names to pairs: the embedded default, folders, Hub ids, and one clear sentence where a name is unknown."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from app.serving import pairs
+from app.serving.pairs import known_pairs
+from jakiro.config import SamplingParams
+from jakiro.drafters.base import Resources
+from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.checkpoint import save_head
+from jakiro.loading import registry
+from jakiro.loading.loader import further_heads
+from tests.support import HEADS, head_fields, tiny_head, tiny_target, with_own_head
+
+
+@pytest.fixture
+def heads(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "assets_folder", lambda: tmp_path / "assets")
+
+    def add(name, **config):
+        folder = tmp_path / "assets" / "heads" / name
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"kind": "jakiro"} | config))
+        save_file({"weight": torch.zeros(1)}, folder / "model.safetensors")
+        return folder
+
+    return add
+
+
+def test_the_default_pair_is_the_embedded_target(heads):
+    assert registry.resolve().head_path is None
+    folder = heads(registry.DEFAULT_HEAD, target_name=registry.DEFAULT_TARGET)
+    pair = registry.resolve()
+    assert (pair.target_name, pair.head_name, pair.head_path) == (
+        registry.DEFAULT_TARGET,
+        registry.DEFAULT_HEAD,
+        folder,
+    )
+    assert registry.resolve(head="none").head_path is None
+
+
+def test_a_target_folder_finds_the_shipped_head_that_names_it(heads, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    assert registry.resolve(str(mine)).head_name is None
+    heads("other", target_name="other/model")
+    folder = heads("fitting", target_name=str(mine))
+    assert registry.resolve(str(mine)).head_path == folder
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working folder with runs/head and runs/old; nothing may be asked of the Hub."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("head", "old"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    monkeypatch.setattr(registry, "fetch_head", lambda hub_id: pytest.fail("the Hub was asked"))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("runs/hed", "There is no folder runs/hed with a {what}; runs holds head, old."),
+        ("../nowhere/hed", "There is no folder ../nowhere/hed with a {what}; correct the path."),
+        ("~/no/such", "There is no folder ~/no/such with a {what}; correct the path."),
+        ("runs/hed.bin", "The {what} runs/hed.bin is a file; give the folder that holds config.json and weights."),
+    ],
+)
+def test_what_looks_like_a_path_is_not_looked_for_on_the_hub(name, words, here):
+    if name.endswith(".bin"):
+        open(name, "w").close()
+    for call, what in (
+        (lambda: registry.resolve(head=name), "draft head"),
+        (lambda: registry.resolve(name), "target model"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            call()
+        assert str(caught.value) == words.format(what=what)
+
+
+def test_a_head_for_other_weights_gets_a_notice():
+    assert registry.head_warning("h", "a" * 64, "t", "a" * 64) is None
+    assert registry.head_warning("h", "", "t", "a" * 64) is None
+    assert registry.head_warning("h", "a" * 64, "t", None) is None
+    warning = registry.head_warning("h", "a" * 64, "t", "b" * 64)
+    assert "a" * 12 in warning and "b" * 12 in warning
+
+
+def test_heads_that_were_not_trained_equally_long_are_named_with_their_minutes(heads):
+    for name, minutes in (("long", 203.0), ("short", 20.0), ("as short", 20.04), ("untold", None)):
+        folder = heads(name, target_name=registry.DEFAULT_TARGET)
+        (folder / "manifest.json").write_text(json.dumps({} if minutes is None else {"minutes": minutes}))
+    assert registry.minutes_of_heads() == {"long": 203.0, "short": 20.0, "as short": 20.04}
+    found = registry.unequal_training({"Plain": None, "A": "long", "B": "short", "C": "untold", "D": "unknown"})
+    assert found.startswith(
+        "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not say which "
+    )
+    for equal in ({"A": "long", "B": "long", "C": "untold", "Plain": None}, {"B": "short", "E": "as short"}):
+        assert registry.unequal_training(equal) is None
+
+
+def test_the_makers_settings_of_a_known_file_stand_in_its_row():
+    name, entry = next((name, entry) for name, entry in registry.ENTRIES.items() if entry.makers_settings)
+    for target in (name, f"folder/{entry.file.name}"):
+        asked = SamplingParams().with_makers(registry.makers_settings_of(target))
+        assert asked == SamplingParams(0.7, 0.8, 20, repetition_penalty=1.1)
+    assert registry.makers_settings_of(registry.DEFAULT_TARGET) == registry.makers_settings_of("some/model") == {}
+
+
+OWN = [DEFAULT, *with_own_head()]
+MLPS = METHODS["medusa"]
+
+
+@pytest.fixture
+def assets(tmp_path, monkeypatch):
+    """An assets folder with a head of each kind for the default target, in 8 bits, and one of another target."""
+    for module in (registry, pairs):
+        monkeypatch.setattr(module, "assets_folder", lambda: tmp_path)
+    target = tiny_target()
+    for number, method in enumerate(OWN):
+        head = tiny_head(target, **head_fields(method))
+        head.config = replace(head.config, target_name=registry.DEFAULT_TARGET)
+        save_head(head, tmp_path / "heads" / f"{number}-of-its-own", bits=8)
+    save_head(tiny_head(target, **head_fields(MLPS)), tmp_path / "heads" / "0-of-another-target")
+    return tmp_path
+
+
+@pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
+def test_an_unnamed_method_drafts_with_the_head_that_was_given_even_if_the_default_has_one_here(method):
+    target = tiny_target()
+    further = {DEFAULT.needs.head[0]: lambda: (tiny_head(target), {})}
+    resources = Resources(target, tiny_head(target, **head_fields(method)), further=further)
+    assert resources.kind_for(METHODS.usual(resources).needs) == resources.head.config.kind
+
+
+def test_every_method_finds_its_head_among_those_of_its_target(assets):
+    found = registry.heads_of(registry.DEFAULT_TARGET)
+    assert [config.kind for _, config in found.values()] == [method.needs.head[0] for method in OWN]
+    target = tiny_target()
+    readers = further_heads(registry.resolve(head="0-of-its-own"), target, "int8")
+    generator = JakiroGenerator(Resources(target, further=readers))
+    sampling = SamplingParams(1.0, seed=3, max_new_tokens=12)
+    expected = generator.run("Why?", sampling, PLAIN.name).token_ids
+    for number, method in enumerate(OWN):
+        trace = generator.run("Why?", sampling, method.name)
+        assert trace.token_ids == expected
+        assert trace.header.drafter["name"] == f"{number}-of-its-own" and len(trace.header.drafter["sha256"]) == 64
+    assert readers[OWN[0].needs.head[0]]()[0] is readers[OWN[0].needs.head[0]]()[0]
+
+
+def test_a_method_whose_head_is_missing_says_what_to_do():
+    target = tiny_target()
+    generator = JakiroGenerator(Resources(target, tiny_head(target, **HEADS["decoupled"])))
+    own = [method for method in OWN if method is not DEFAULT]
+    assert not {method.name for method in generator.methods} & {method.name for method in own}
+    for method in own:
+        with pytest.raises(ValueError) as refusal:
+            generator.stream("Why?", method=method.name)
+        assert str(refusal.value).startswith(
+            f"{method.title} needs a draft head of its own, and there is none for tiny: train one with "
+            f"`python -m jakiro train --method {method.name}` and give it with --head; choose one of {PLAIN.name}, "
+        )
+
+
+def test_only_heads_of_the_default_method_make_a_pair(assets):
+    save_head(tiny_head(tiny_target(), num_experts=2), assets / "heads" / "3-another-mixture")
+    shipped = {pair.head for pair in known_pairs()} & set(registry.head_names())
+    assert {registry.config_of(name).kind for name in shipped} == {"jakiro"} and "3-another-mixture" in shipped

@@ -1,0 +1,69 @@
+"""One pair under both numerics: made once, measured apart, and named in every trace."""
+
+import pytest
+
+from jakiro.backends.cuda_graphs.slot import Slot
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafters.registry import DEFAULT, PLAIN
+from jakiro.models.target import TargetModel
+from tests.backends.static import static_generator
+from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_model
+
+SAMPLING = SamplingParams(max_new_tokens=12)
+
+
+def test_a_pair_switches_its_numerics_without_new_weights(without_compiled_functions):
+    generator = tiny_generator("summed")
+    fast = generator.with_numerics("fast")
+    assert fast is generator.with_numerics("fast") and fast.with_numerics("exact") is generator
+    assert fast.target.embedding is generator.target.embedding
+    assert fast.drafter(DEFAULT) is generator.drafter(DEFAULT)
+    assert [pair.run("Why?", SAMPLING, tree=TREE).header.numerics for pair in (generator, fast)] == ["exact", "fast"]
+    assert [pair.status["numerics"] for pair in (generator, fast)] == ["exact", "fast"]
+
+
+def test_compiled_passes_are_exact_whatever_is_asked():
+    generator = tiny_generator("summed", numerics="fast")
+    if not generator.target.compiled:
+        pytest.skip("there is no compiler here")
+    assert generator.status["numerics"] == "exact" and generator.target.bit_identical
+    assert generator.with_numerics("fast") is generator.with_numerics("exact") is generator
+    with pytest.raises(ValueError, match="you gave 'quick'"):
+        generator.with_numerics("quick")
+
+
+def test_a_tree_of_more_rows_than_plain_decoding_s_is_not_said_to_round_alike():
+    """On a GPU 64 nodes are one pass with as many rows as a single token's; 65 are another."""
+    generator = static_generator()
+    generator.target.bit_identical = True
+    sampling = SamplingParams(max_new_tokens=2)
+    for nodes, alike in ((64, True), (65, False)):
+        trace = generator.run("Why?", sampling, tree=TreeConfig(width=12, depth=6, nodes=nodes))
+        assert trace.header.bit_identical is alike
+
+
+def test_quantized_weights_are_not_said_to_round_alike():
+    """8 bits look for outliers across the rows of a pass."""
+    model = tiny_model()
+    model.quantization_method = "bitsandbytes"
+    target = TargetModel(model, byte_tokenizer())
+    assert target.numerics == "exact" and not target.bit_identical
+    assert any("quantized" in notice for notice in target.notices)
+
+
+def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decoding_s(monkeypatch):
+    """The target's own probe looks at a sliced cache, answers run in slots."""
+    generator = static_generator(graphs=False)
+    plain = generator.drafter(PLAIN)
+    generator.slots.target.bit_identical = True
+    assert generator.slots.settle(plain).bit_identical and len(generator.slots._free) == 1
+    score = Slot.score_rows
+
+    def score_rows(slot, rows, live, *more):
+        score(slot, rows, live, *more)
+        if live > 40:
+            slot.scored[40, 7] += 1e-3
+
+    monkeypatch.setattr(Slot, "score_rows", score_rows)
+    generator.slots._free.clear()
+    assert not generator.slots.settle(plain).bit_identical and generator.target.bit_identical

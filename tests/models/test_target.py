@@ -1,0 +1,87 @@
+"""The target: what its passes give against stock modules, bit equality where it is claimed, families, refusals."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from jakiro.config import SamplingParams
+from jakiro.models import target as target_module
+from jakiro.models.target import TargetModel
+from tests.support import (
+    DEVICE,
+    TREE,
+    PassRecorder,
+    assert_drafting_took_part,
+    byte_tokenizer,
+    scripted_generator,
+    tiny_model,
+    tiny_target,
+)
+
+PROMPT = torch.arange(40, device=DEVICE) * 7 % 250
+
+
+def test_a_prompt_longer_than_a_chunk_gives_the_features_of_one_pass(monkeypatch):
+    target = tiny_target()
+    whole_cache, chunk_cache = target.new_cache(60 + target.row_bucket(1)), target.new_cache(60 + target.row_bucket(1))
+    whole, logits = target.prefill(PROMPT, whole_cache)
+    monkeypatch.setattr(target_module, "PREFILL_CHUNK", 13)
+    chunked, chunk_logits = target.prefill(PROMPT, chunk_cache)
+    assert chunk_cache.length == whole_cache.length == 40
+    torch.testing.assert_close(chunked, whole, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(chunk_logits, logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_where_the_probe_says_bit_identical_ids_and_logits_of_accepted_paths_are_equal(dtype, monkeypatch):
+    generator = scripted_generator(0.3, dtype=dtype)
+    recorder, drafted = PassRecorder(monkeypatch, generator.target), []
+    for sampling in (SamplingParams(), SamplingParams(0.7, top_p=0.9, seed=1), SamplingParams(1.0, seed=2)):
+        ids, logits, flags = [], [], set()
+        for method in ("jakiro", "autoregressive"):
+            trace = generator.run("Why is the sky blue?", replace(sampling, max_new_tokens=48), method, TREE)
+            ids.append(trace.token_ids)
+            logits.append(recorder.on_paths(trace.steps))
+            flags.add(trace.header.bit_identical)
+            drafted += trace.steps if method == "jakiro" else []
+        assert flags == {generator.target.bit_identical}
+        if generator.target.bit_identical:
+            count = min(len(rows) for rows in logits)
+            assert ids[0] == ids[1]
+            assert count >= 47 and torch.equal(logits[0][:count], logits[1][:count])
+        elif dtype == torch.float32:
+            assert ids[0] == ids[1]
+    assert_drafting_took_part(drafted)
+
+
+@pytest.mark.parametrize("sizes", [(1,), range(2, 65), (7,), (31,), (64,)], ids=str)
+def test_the_probe_notices_a_pass_that_rounds_by_its_number_of_rows(sizes, monkeypatch):
+    target = tiny_target()
+    score = target.score
+
+    def rounding_by_rows(tree, cache):
+        scores = score(tree, cache)
+        if tree.num_nodes in sizes:
+            scores.logits[-1].add_(1e-5)
+        return scores
+
+    monkeypatch.setattr(target, "score", rounding_by_rows)
+    assert not target.probe_bit_identity()
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_plain_passes_run_with_as_few_rows_as_round_like_many(monkeypatch, rows):
+    target = tiny_target()
+    target.bucketed = False
+    monkeypatch.setattr(TargetModel, "probe_bit_identity", lambda self: self.row_bucket(1) == rows)
+    exact = target.with_numerics("exact")
+    assert exact.bit_identical and exact.row_bucket(1) == rows and exact.row_bucket(5) == 5
+
+
+def test_stop_ids_come_from_generation_config_model_config_and_tokenizer():
+    model = tiny_model()
+    model.generation_config.eos_token_id = [11, 12]
+    model.config.eos_token_id = 13
+    eos = byte_tokenizer().eos_token_id
+    assert TargetModel(model, byte_tokenizer()).stop_ids == {11, 12, 13, eos}

@@ -1,0 +1,223 @@
+"""Real clients ask a tiny model: what they read is what the library decodes."""
+
+import http.client
+import json
+import math
+from typing import Literal
+from urllib.parse import urlsplit
+
+import httpx
+import openai
+import pytest
+from pydantic import BaseModel
+
+from jakiro.config import SamplingParams
+from jakiro.server.generator_lock import OneGenerator
+from tests.server.served import ASKED, PATIENCE, Gated, served, wait_until
+from tests.support import tiny_generator
+
+PROMPT = ASKED["messages"][0]["content"]
+CHOSEN = {"temperature": 0.8, "top_p": 0.9, "seed": 7}
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return tiny_generator()
+
+
+@pytest.fixture(scope="module")
+def address(generator):
+    with served(generator) as (address, _):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(address):
+    with openai.OpenAI(base_url=address, api_key="any", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def trace(generator):
+    """What the library decodes."""
+    return generator.run(PROMPT, SamplingParams(0.8, top_p=0.9, seed=7, max_new_tokens=20, logprobs=3))
+
+
+def test_the_same_seed_gives_the_librarys_text_tokens_and_logprobs(client, trace):
+    answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, logprobs=True, top_logprobs=3)
+    choice, header = answer.choices[0], trace.header
+    assert choice.message.content == trace.text and choice.message.role == "assistant"
+    assert (answer.object, answer.model, choice.finish_reason) == ("chat.completion", "tiny", "length")
+    expected = [header.first_logprobs, *(each for step in trace.steps for each in step.logprobs)]
+    for token, (chosen, *likeliest) in zip(choice.logprobs.content, expected, strict=True):
+        assert (bytes(token.bytes), token.logprob) == (chosen.piece, pytest.approx(chosen.logprob, abs=1e-6))
+        assert [bytes(each.bytes) for each in token.top_logprobs] == [each.piece for each in likeliest]
+        assert sum(math.exp(each.logprob) for each in token.top_logprobs) <= 1 + 1e-5
+
+
+def test_usage_counts_drafted_tokens_and_vllms_figures_follow(client, trace):
+    extra = {"jakiro": {"provenance": True}}
+    answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, extra_body=extra)
+    nodes = [len(step.nodes) - 1 for step in trace.steps]
+    accepted = [len(step.accepted_path) for step in trace.steps]
+    kept = sum(min(len(step.accepted_path), len(step.committed_ids)) for step in trace.steps)
+    usage = answer.usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (trace.header.num_prompt_tokens, 20)
+    assert usage.total_tokens == usage.prompt_tokens + 20 and kept > 0
+    assert usage.completion_tokens_details.accepted_prediction_tokens == kept
+    assert usage.completion_tokens_details.rejected_prediction_tokens == sum(nodes) - kept
+    figures = answer.metrics["speculative_decoding"]
+    assert figures["mean_acceptance_length"] == pytest.approx(trace.tau)
+    assert figures["draft_acceptance_rate"] == pytest.approx(sum(accepted) / sum(nodes))
+    assert figures["acceptance_histogram"] == [accepted.count(length) for length in range(max(accepted) + 1)]
+    assert (figures["num_spec_steps"], figures["num_draft_tokens"]) == (len(trace.steps), sum(nodes))
+    told = answer.jakiro
+    assert (told["method"], told["seed"]) == ("jakiro", 7)
+    proposers = [each["proposer"] for each in told["provenance"]]
+    assert len(proposers) == 20 and proposers[0] == "target"
+    assert sum(one != "target" for one in proposers) == kept
+    assert {one["id"] for one in trace.header.proposers} >= set(proposers) - {"target"}
+
+
+def test_an_answer_goes_on_from_one_of_its_alternatives(client, trace):
+    own = {"jakiro": {"alternatives": True}}
+    answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, extra_body=own)
+    places = answer.jakiro["alternatives"]
+    assert [bytes(each["bytes"]) for each in places] == [
+        trace.header.first_piece,
+        *(
+            piece
+            for step in trace.steps
+            for piece in [*(step.nodes[i].piece for i in step.accepted_path), step.bonus_piece][
+                : len(step.committed_ids)
+            ]
+        ),
+    ]
+    assert places[4]["rank"] >= 1 and len(places[4]["alternatives"]) == 5
+    fork = [*trace.token_ids[:4], places[4]["alternatives"][1]["id"]]
+    own["jakiro"]["answer_prefix_ids"] = fork
+    options = {"extra_body": own, "stream": True, "stream_options": {"include_usage": True}}
+    *chunks, last = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, **options)
+    told = [each for chunk in chunks for each in chunk.model_extra.get("jakiro", {}).get("alternatives", ())]
+    assert last.usage.completion_tokens == 15 == len(told)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text[:3] == trace.text[:3] and text != trace.text
+    with pytest.raises(openai.BadRequestError, match=r"The beginning of the answer ends it \(length\)"):
+        client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=5, extra_body=own)
+
+
+def test_a_stream_has_the_same_text_ends_once_and_counts_last(client, trace):
+    options = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True}
+    *chunks, last = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, **options)
+    assert last.choices == [] and last.usage.completion_tokens == 20
+    choices = [choice for chunk in chunks for choice in chunk.choices]
+    assert "".join(choice.delta.content or "" for choice in choices) == trace.text
+    assert [choice.finish_reason for choice in choices] == [None] * (len(chunks) - 1) + ["length"]
+    assert choices[0].delta.role == "assistant" and len({chunk.id for chunk in chunks}) == 1
+    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+    assert all(chunk.usage is None for chunk in chunks)
+    tokens = [token for choice in choices if choice.logprobs for token in choice.logprobs.content]
+    assert b"".join(bytes(token.bytes) for token in tokens).decode(errors="replace") == trace.text
+
+
+def test_what_is_sent_has_no_usage_that_is_null_and_ends_with_done(address):
+    body = ASKED | {"stream": True, "max_tokens": 3, "seed": 1}
+    with httpx.stream("POST", f"{address}/chat/completions", json=body) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    assert all("usage" not in json.loads(line.removeprefix("data: ")) for line in lines[:-1])
+
+
+def test_a_text_is_continued(client, generator):
+    settings = SamplingParams(0, max_new_tokens=12, logprobs=2)
+    trace = generator.run("abcabc", settings, raw=True)
+    asked = {"model": "tiny", "prompt": "abcabc", "max_tokens": 12, "temperature": 0}
+    answer = client.completions.create(**asked, logprobs=2)
+    assert answer.choices[0].text == trace.text and answer.object == "text_completion"
+    found, first = answer.choices[0].logprobs, trace.header.first_logprobs
+    assert found.token_logprobs[0] == pytest.approx(first[0].logprob, abs=1e-6) and len(found.tokens) == 12
+    assert found.text_offset[:2] == [0, len(found.tokens[0])]
+    assert (
+        found.top_logprobs[0].items()
+        >= {first[1].piece.decode(errors="replace"): pytest.approx(first[1].logprob)}.items()
+    )
+    assert client.completions.create(**asked | {"prompt": ["abcabc"]}, echo=False).choices[0].text == trace.text
+    chunks = client.completions.create(**asked, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == trace.text
+
+
+def test_a_stop_text_ends_an_answer_and_is_no_part_of_it(client, trace):
+    stop = next(letter for letter in map(chr, range(33, 127)) if letter in trace.text[3:])
+    answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, stop=stop)
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.choices[0].message.content == trace.text[: trace.text.index(stop)]
+
+
+def test_content_may_be_parts_and_a_developer_is_the_system(client):
+    texts = set()
+    for role, content in (("developer", [{"type": "text", "text": PROMPT}]), ("system", PROMPT)):
+        asked = [{"role": role, "content": "Be brief."}, {"role": "user", "content": content}]
+        answer = client.chat.completions.create(model="tiny", messages=asked, max_tokens=8, temperature=0)
+        texts.add(answer.choices[0].message.content)
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_hangs_up_ends_the_answer(generator, stream, monkeypatch):
+    gated, halts, work = Gated(generator), [], OneGenerator._work
+    monkeypatch.setattr(OneGenerator, "_work", lambda *given: (halts.append(given[-1]), work(*given)))
+    gated.gate.clear()
+    with served(gated) as (address, backend):
+        body = json.dumps(ASKED | {"max_tokens": 40, "stream": stream, "temperature": 0})
+        client = http.client.HTTPConnection(urlsplit(address).netloc, timeout=PATIENCE)
+        client.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        wait_until(lambda: halts)
+        client.close()
+        assert halts[0].wait(PATIENCE)
+        gated.gate.set()
+        wait_until(lambda: not backend.is_answering)
+    assert gated.closed == ["stopped"]
+
+
+def test_the_chat_template_is_told_what_a_request_says(client, generator, monkeypatch):
+    told = []
+    stream = type(generator).stream
+    monkeypatch.setattr(
+        type(generator), "stream", lambda *asked, **options: told.append(options) or stream(*asked, **options)
+    )
+    extra = {"chat_template_kwargs": {"enable_thinking": False}}
+    assert client.chat.completions.create(**ASKED, max_tokens=1, extra_body=extra)
+    assert told[0]["template_arguments"] == {"enable_thinking": False}
+
+
+class Answer(BaseModel):
+    colour: Literal["red", "blue"]
+    warm: bool
+
+
+@pytest.mark.parametrize("method", ["autoregressive", "jakiro"])
+def test_structured_output_is_parsed_by_the_client(client, method):
+    extra = {"jakiro": {"method": method}}
+    for temperature in (0, 1):
+        asked = ASKED | {"temperature": temperature, "seed": 3, "max_tokens": 150}
+        answer = client.chat.completions.parse(**asked, response_format=Answer, extra_body=extra)
+        assert isinstance(answer.choices[0].message.parsed, Answer) and answer.choices[0].finish_reason == "stop"
+        with client.chat.completions.stream(**asked, response_format=Answer, extra_body=extra) as stream:
+            assert stream.get_final_completion().choices[0].message == answer.choices[0].message
+    choice = {"jakiro": {"method": method, "grammar": {"kind": "choice", "source": ["left", "right"]}}}
+    answer = client.chat.completions.create(**ASKED, max_tokens=20, extra_body=choice)
+    assert answer.choices[0].message.content in ("left", "right")
+    asked = ASKED | {"max_tokens": 4, "response_format": {"type": "json_object"}}
+    answer = client.chat.completions.create(**asked, temperature=0)
+    assert answer.choices[0].message.content.lstrip()[:1] == "{"
+
+
+def test_settings_of_the_library_have_their_own_names_here(client, generator):
+    settings = {"min_p": 0.1, "repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.5, "top_k": 40}
+    sampling = SamplingParams(1, seed=2, max_new_tokens=16, logit_bias={65: 4.0}, **settings)
+    extra = {name: settings.pop(name) for name in ("min_p", "repetition_penalty", "top_k")}
+    answer = client.chat.completions.create(
+        **ASKED, **settings, temperature=1, seed=2, max_tokens=16, logit_bias={"65": 4.0}, extra_body=extra
+    )
+    assert answer.choices[0].message.content == generator.run(PROMPT, sampling).text

@@ -1,0 +1,59 @@
+"""Two more clients that people have, each as its documents say: the command `llm`, and litellm."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jakiro.config import SamplingParams
+from tests.server.served import ASKED, served
+from tests.support import tiny_generator
+
+PROMPT = ASKED["messages"][0]["content"]
+LITELLM = """
+import sys, litellm
+asked = {"model": "openai/tiny", "api_base": sys.argv[1], "api_key": "any", "temperature": 0, "max_tokens": 20,
+         "messages": [{"role": "user", "content": sys.argv[2]}]}
+answer = litellm.completion(**asked)
+assert answer.usage.completion_tokens == 20 and answer.choices[0].finish_reason == "length"
+chunks = litellm.completion(**asked, stream=True)
+streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+assert streamed == answer.choices[0].message.content
+sys.stdout.buffer.write(streamed.encode())
+"""
+
+pytestmark = pytest.mark.rare
+
+
+@pytest.fixture(scope="module")
+def served_text():
+    """The address, and the text that the library decodes."""
+    generator = tiny_generator()
+    with served(generator) as (address, _):
+        yield address, generator.run(PROMPT, SamplingParams(0, max_new_tokens=20)).text
+
+
+def run(*command: str, **variables: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], env=os.environ | variables, capture_output=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_llm_asks_with_its_file_of_models(served_text, tmp_path, streamed):
+    address, text = served_text
+    entry = f"- model_id: here\n  model_name: tiny\n  api_base: {address}\n"
+    (tmp_path / "extra-openai-models.yaml").write_text(entry, encoding="utf-8")
+    options = ["--no-log", "--key", "any", "-o", "temperature", "0", "-o", "max_tokens", "20"]
+    options += [] if streamed else ["--no-stream"]
+    # Its own files are there, and no others of the user's
+    said = run("-m", "llm", "-m", "here", *options, PROMPT, LLM_USER_PATH=str(tmp_path))
+    assert said.strip() == text.strip()
+
+
+def test_litellm_asks_as_of_any_server_of_this_kind(served_text):
+    address, text = served_text
+    assert run("-c", LITELLM, address, PROMPT, LITELLM_LOCAL_MODEL_COST_MAP="True") == text

@@ -1,0 +1,223 @@
+"""What the interface refuses, and how: one sentence in OpenAI's form, with a status that clients know."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import openai
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jakiro.server.application import read_keys
+from jakiro.server.errors import Refusal
+from jakiro.server.request import SAMPLED, ChatBody, TextBody, read_chat, read_text
+from tests.server.served import ASKED, PATIENCE, Gated, served, wait_until
+from tests.support import tiny_generator
+
+NAMES = sorted({*SAMPLED, *ChatBody.model_fields, *TextBody.model_fields, "role", "content", "tools", "schema", "kind"})
+
+
+@pytest.fixture(scope="module")
+def gated():
+    return Gated(tiny_generator())
+
+
+@pytest.fixture(scope="module")
+def address(gated):
+    with served(gated) as (address, _):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def locked(gated):
+    with served(gated, keys=("sesame", "other")) as (address, _):
+        yield address
+
+
+def post(address: str, body: dict, path: str = "chat/completions", **headers: str) -> httpx.Response:
+    return httpx.post(f"{address}/{path}", json=body, headers=headers, timeout=PATIENCE)
+
+
+def error_of(answer: httpx.Response) -> dict:
+    assert answer.json().keys() == {"error"}
+    error = answer.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"} and "\n" not in error["message"]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("given", "param", "sentence"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools", "“tools” is not supported by this server; leave it out."),
+        ({"n": 2}, "n", "n should be 1; you gave 2."),
+        ({"stream": "yes"}, "stream", "stream should be a valid boolean; you gave 'yes'."),
+        ({"stream_options": {"speed": 1}}, "stream_options.speed", "“stream_options.speed” is not supported"),
+        ({"top_logprobs": 2}, "top_logprobs", "top_logprobs needs logprobs: true."),
+        ({"temperature": 10**400}, None, "Temperature must be between 0 and 2; you gave 1000"),
+        ({"max_tokens": "9"}, "max_tokens", "max_tokens should be a valid integer; you gave '9'."),
+        ({"logit_bias": {"a": 1}}, None, "Logit bias must give"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "response_format.type should be"),
+        ({"response_format": {"type": "json_schema"}}, None, "response_format of type json_schema needs json_schema"),
+        ({"jakiro": {"method": "magic"}}, None, "Unknown method 'magic'; choose one of"),
+        ({"messages": [{"role": "tool", "content": "1"}]}, None, "A message needs a role (system, user, assistant)"),
+        ({"messages": [{"role": "user", "content": "?", "name": "Ada"}]}, "messages[0].name", "“messages[0].name” is"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None, "A content's parts must be texts"),
+        ({"messages": []}, "messages", "“messages” is missing"),
+        ({"messages": "Why?"}, "messages", "messages should be a valid list; you gave 'Why?'."),
+        ({"messages": [{"role": "user", "content": "many words " * 200}]}, None, "Your prompt has"),
+    ],
+)
+def test_what_does_not_fit_is_named(address, given, param, sentence):
+    answer = post(address, ASKED | given)
+    error = error_of(answer)
+    assert answer.status_code == 400 and error["message"].startswith(sentence)
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"prompt": ["a", "b"]}, "prompt should be a valid string"),
+        ({"suffix": "end"}, "“suffix” is not supported"),
+        ({"echo": True}, "echo should be False; you gave True."),
+    ],
+)
+def test_what_does_not_fit_a_completion_is_named(address, given, sentence):
+    answer = post(address, {"model": "tiny", "prompt": "abc"} | given, "completions")
+    assert answer.status_code == 400 and error_of(answer)["message"].startswith(sentence)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(10**400)
+    | st.floats()
+    | st.text(max_size=3)
+    | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.sampled_from(NAMES), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=6), st.sampled_from([read_chat, read_text]))
+def test_whatever_comes_is_a_wish_or_a_refusal_that_can_be_sent(given, read):
+    try:
+        read({"model": "tiny", "messages": ASKED["messages"], "prompt": "?"} | given, 100)
+    except Refusal as refusal:
+        assert refusal.response().body
+
+
+def test_what_means_nothing_here_is_ignored(address):
+    neutral = {
+        "user": "ada",
+        "metadata": {"a": "b"},
+        "n": 1,
+        "tools": [],
+        "logit_bias": {},
+        "stop": None,
+        "store": False,
+    }
+    assert post(address, ASKED | neutral | {"max_tokens": 2}).status_code == 200
+
+
+def test_other_paths_and_methods_are_not_there(address):
+    assert error_of(httpx.get(f"{address}/embeddings"))["message"].startswith(
+        "GET /v1/embeddings is not served; /v1 has"
+    )
+    assert error_of(answer := httpx.get(f"{address}/completions")) and answer.status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status", "sentence"),
+    [
+        (b"{}", "text/plain", 415, "Content-Type must be application/json; you gave text/plain."),
+        (b"model=tiny", "application/x-www-form-urlencoded", 415, "Content-Type must be application/json"),
+        (b"{", "application/json", 400, "The body is not JSON"),
+        (b"\xff\xfe\xff", "application/json", 400, "The body is not JSON"),
+        (b"[1]", "application/json; charset=utf-8", 400, "The body must be an object; you gave a list."),
+        (b" " * 600_000, "application/json", 413, "The request is too large: at most 512 KB are read here."),
+    ],
+)
+def test_only_an_object_of_json_is_read(address, content, kind, status, sentence):
+    answer = httpx.post(f"{address}/chat/completions", content=content, headers={"content-type": kind})
+    assert answer.status_code == status and error_of(answer)["message"].startswith(sentence)
+
+
+def test_no_website_asks_a_machine_at_home(address, locked):
+    for host in ("evil.example", "evil.example:8000", "localhost.evil.example", "[", "a@evil.example"):
+        answer = httpx.get(f"{address}/models", headers={"host": host})
+        assert answer.status_code == 403 and "ask for localhost" in error_of(answer)["message"]
+    for host in ("localhost", "127.0.0.1:8000", "[::1]:8000", "desk", "desk.local", "host.docker.internal"):
+        assert httpx.get(f"{address}/models", headers={"host": host}).status_code == 200
+    for place, key in ((address, {}), (locked, {"authorization": "Bearer sesame"})):
+        for origin in ("https://evil.example", "null"):
+            answer = httpx.get(f"{place}/models", headers={"origin": origin} | key)
+            assert answer.status_code == 403 and "Websites such as" in error_of(answer)["message"]
+    assert httpx.get(f"{address}/models", headers={"origin": address.removesuffix("/v1")}).status_code == 200
+
+
+def test_a_key_opens_the_interface_in_either_header_and_under_any_name(locked):
+    for headers in ({}, {"authorization": "Bearer open"}, {"authorization": "Basic sesame"}, {"api-key": "open"}):
+        answer = httpx.get(f"{locked}/models", headers=headers)
+        assert answer.status_code == 401 and error_of(answer)["code"] == "invalid_api_key"
+        assert "Bearer KEY" in error_of(answer)["message"] and "open" not in error_of(answer)["message"]
+    right = ({"authorization": "Bearer sesame"}, {"authorization": "bearer other"}, {"api-key": "sesame"})
+    for headers in right:
+        assert httpx.get(f"{locked}/models", headers=headers | {"host": "llm.example.org"}).status_code == 200
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=locked, api_key="open", max_retries=0).models.list()
+
+
+def test_keys_are_given_or_stand_in_a_file_whose_name_is_no_key(tmp_path):
+    assert read_keys(None) == () and read_keys("AbC/d+e=") == ("AbC/d+e=",)
+    file = tmp_path / "keys"
+    file.write_text("\ufeffone\ntwo\n", encoding="utf-8")
+    assert read_keys(str(file)) == ("one", "two")
+    for missing in (tmp_path / "keyz", "./keys", "keyz.txt"):
+        with pytest.raises(ValueError, match=r"^There is no file \S+ with API keys; correct its path\.$"):
+            read_keys(str(missing))
+    file.write_text("\n")
+    with pytest.raises(ValueError, match=r"holds no API key; write one on each line\.$"):
+        read_keys(str(file))
+
+
+def test_prompt_caches_belong_to_a_key_and_its_name_for_them(address, locked, gated):
+    gated.owners.clear()
+    post(address, ASKED | {"max_tokens": 1, "prompt_cache_key": "mine"}, authorization="Bearer any")
+    assert gated.owners == [None]
+    for key, name in (("sesame", None), ("sesame", "mine"), ("other", "mine"), ("sesame", "mine")):
+        body = ASKED | {"max_tokens": 1, "prompt_cache_key": name}
+        assert post(locked, body, authorization=f"Bearer {key}").status_code == 200
+    none, first, second, third, again = gated.owners
+    assert again == second and len({none, first, second, third}) == 4
+    assert "sesame" not in str(gated.owners)
+
+
+def test_a_full_queue_says_when_to_ask_again(gated):
+    asked = ASKED | {"max_tokens": 3, "temperature": 0}
+    gated.gate.clear()
+    with served(gated, queue_length=1) as (address, backend), ThreadPoolExecutor(2) as threads:
+        running = threads.submit(post, address, asked)
+        wait_until(lambda: backend.is_answering)
+        waiting = threads.submit(post, address, asked)
+        wait_until(lambda: backend.num_waiting == 1)
+        refused = post(address, asked)
+        gated.gate.set()
+        assert running.result().status_code == waiting.result().status_code == 200
+    assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
+    error = error_of(refused)
+    assert (error["type"], error["message"]) == ("rate_limit_error", "The queue is full; ask again later.")
+
+
+def test_an_error_inside_an_answer_is_told_as_openai_tells_it_and_the_next_one_is_answered(address, gated, capfd):
+    client = openai.OpenAI(base_url=address, api_key="any", max_retries=0)
+    gated.failing = RuntimeError("/secret/path")
+    with pytest.raises(openai.APIError, match=r"^Something went wrong while answering \(RuntimeError\); ask again\.$"):
+        list(client.chat.completions.create(**ASKED, temperature=0, max_tokens=20, stream=True))
+    gated.failing = RuntimeError("/secret/path")
+    with pytest.raises(openai.InternalServerError, match="RuntimeError") as caught:
+        client.chat.completions.create(**ASKED, temperature=0, max_tokens=20)
+    assert "/secret/path" not in str(caught.value) and "/secret/path" in capfd.readouterr().err
+    assert client.chat.completions.create(**ASKED, temperature=0, max_tokens=4).usage.completion_tokens == 4

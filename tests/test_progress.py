@@ -1,0 +1,98 @@
+"""A start's steps: told as they begin, timed each for itself; what a list of methods must not import."""
+
+import gc
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jakiro import progress
+from jakiro.progress import CHECK, COMPILE, CONVERT, FETCH, READ, reporting_to, step, timed
+from jakiro.system import one_process_at_a_time
+
+
+def test_steps_are_told_as_they_begin_and_when_one_within_them_ends():
+    told = []
+    with reporting_to(lambda step, share, _: told.append((step, share))):
+        with timed(), step(READ):
+            with step(CONVERT), step(FETCH):
+                progress.tell(FETCH, 0.5)
+            progress.tell(READ, 0.25)
+        with step(CHECK):
+            pass
+    with step(COMPILE):
+        pass
+    steps = [(READ, None), (CONVERT, None), (FETCH, None), (FETCH, 0.5), (CONVERT, None), (READ, None), (READ, 0.25)]
+    assert told == [*steps, (CHECK, None)]
+
+
+def test_a_step_s_seconds_leave_out_those_of_a_step_within_it(monkeypatch):
+    times = iter([1.0, 3.0, 7.0, 15.0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(times))
+    with timed() as seconds, step(READ), step(CONVERT):
+        pass
+    assert seconds == {READ: 2.0 + 8.0, CONVERT: 4.0}
+
+
+def test_what_was_made_during_imports_is_never_looked_through_for_garbage():
+    before = gc.get_freeze_count()
+    try:
+        with progress.importing():
+            assert not gc.isenabled()
+            made = [[] for _ in range(1000)]
+        assert gc.isenabled() and gc.get_freeze_count() >= before + len(made)
+        with pytest.raises(ImportError), progress.importing():
+            raise ImportError
+        assert gc.isenabled()
+        gc.disable()
+        with progress.importing():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+WORK = """
+import sys, time
+from pathlib import Path
+from jakiro.system import one_process_at_a_time
+log = Path(sys.argv[1])
+with one_process_at_a_time("work"):
+    with log.open("a") as file:
+        file.write("in ")
+        file.flush()
+        time.sleep(0.2)
+        file.write("out ")
+"""
+
+
+def test_two_processes_work_one_after_the_other_and_a_killed_one_lets_the_next_go_on(own_cache, tmp_path):
+    log = tmp_path / "log"
+    both = [subprocess.Popen([sys.executable, "-c", WORK, str(log)]) for _ in range(2)]
+    assert [process.wait(600) for process in both] == [0, 0]
+    assert log.read_text() == "in out in out "
+    killed = subprocess.Popen([sys.executable, "-c", WORK.replace("0.2", "60"), str(log)])
+    while log.read_text() == "in out in out ":
+        time.sleep(0.02)
+    killed.kill()
+    killed.wait()
+    with one_process_at_a_time("work"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("module", "slow"),
+    [
+        ("jakiro.cli.main", {"torch", "transformers"}),
+        ("jakiro.trace", {"torch", "transformers"}),
+        pytest.param(
+            "app.page.build", {"transformers.modeling_utils", "torch._dynamo", "sympy"}, marks=pytest.mark.rare
+        ),
+    ],
+)
+def test_what_starts_often_is_imported_without_what_takes_seconds(module, slow):
+    code = f"import sys, {module}; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert module in modules and not slow & {*modules}
