@@ -22,7 +22,7 @@ TRACES = ASSETS / "traces"
 WEB = ASSETS / "web"
 # Folders that come to the browser by themselves, after the page's own
 APART = ("lesson", "benchmark")
-_IMPORT = re.compile(r'^import \{ ([^}]*) \} from "([^"]+)";$', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{\s*([^}]*?),?\s*\} from "([^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (\w+))", re.MULTILINE)
 _EXPORTS = re.compile(r"export ?\{([^}]*)\};?\s*$")
 # What the browser gets of a method

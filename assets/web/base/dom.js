@@ -19,50 +19,100 @@ function fill(node, attributes, children) {
   return node;
 }
 
-export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
-export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+export const h = (tag, attributes, ...children) =>
+  fill(document.createElement(tag), attributes, children);
+export const s = (tag, attributes, ...children) =>
+  fill(document.createElementNS(SVG, tag), attributes, children);
 
 // A menu that closes when focus or press go elsewhere, and with Escape
 export function popMenu(kind, summary, ...content) {
   const leave = (target) => target && !menu.contains(target) && (menu.open = false);
-  const menu = h("details", { class: `menu ${kind}`, onfocusout: ({ relatedTarget }) => leave(relatedTarget), onkeydown: ({ key }) => {
-    if (key !== "Escape" || !menu.open) return;
-    menu.open = false;
-    summary.focus();
-  } }, summary, h("div", { class: "menu-list" }, content));
+  const menu = h(
+    "details",
+    {
+      class: `menu ${kind}`,
+      onfocusout: ({ relatedTarget }) => leave(relatedTarget),
+      onkeydown: ({ key }) => {
+        if (key !== "Escape" || !menu.open) return;
+        menu.open = false;
+        summary.focus();
+      },
+    },
+    summary,
+    h("div", { class: "menu-list" }, content),
+  );
   document.addEventListener("pointerdown", ({ target }) => leave(target));
   return menu;
 }
 
 // A button that looks like a link
-export const linkButton = (key, onclick, words = say(key)) => h("button", { class: "link-button", "data-action": key, onclick }, words);
+export const linkButton = (key, onclick, words = say(key)) =>
+  h("button", { class: "link-button", "data-action": key, onclick }, words);
 
 // One of a few, as {element, mark(value)}; `choices` are [value, content], and `pick` is told the value
 export function radios(kind, name, choices, pick) {
-  const all = choices.map(([value, ...content]) => h("label", { class: kind, [`data-${kind}`]: value },
-    h("input", { type: "radio", name: kind, onchange: () => pick(value) }), content));
-  return { element: h("div", { class: `${kind}s`, role: "radiogroup", "aria-label": name }, all),
-    mark: (chosen) => all.forEach((one, i) => (one.firstChild.checked = choices[i][0] === chosen)) };
+  const all = choices.map(([value, ...content]) =>
+    h(
+      "label",
+      { class: kind, [`data-${kind}`]: value },
+      h("input", { type: "radio", name: kind, onchange: () => pick(value) }),
+      content,
+    ),
+  );
+  return {
+    element: h("div", { class: `${kind}s`, role: "radiogroup", "aria-label": name }, all),
+    mark: (chosen) => all.forEach((one, i) => (one.firstChild.checked = choices[i][0] === chosen)),
+  };
 }
 
 // A horizontal bar filled to a share of its room
 export const filledBar = (kind, share) =>
-  h("span", { class: "bar-room" }, h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }));
+  h(
+    "span",
+    { class: "bar-room" },
+    h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }),
+  );
 
 // Facts for reading, and for screen readers
 export function table(caption, heads, rows) {
-  return h("table", { class: "plain-table" }, caption ? h("caption", { class: "muted" }, caption) : null,
-    h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col" }, head)))),
-    h("tbody", null, rows.map((row) => h("tr", null, row.map((cell, i) => h(i ? "td" : "th", i ? null : { scope: "row" },
-      h("bdi", null, cell)))))));
+  return h(
+    "table",
+    { class: "plain-table" },
+    caption ? h("caption", { class: "muted" }, caption) : null,
+    h(
+      "thead",
+      null,
+      h(
+        "tr",
+        null,
+        heads.map((head) => h("th", { scope: "col" }, head)),
+      ),
+    ),
+    h(
+      "tbody",
+      null,
+      rows.map((row) =>
+        h(
+          "tr",
+          null,
+          row.map((cell, i) =>
+            h(i ? "td" : "th", i ? null : { scope: "row" }, h("bdi", null, cell)),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
-export const setText = (element, text) => element.textContent !== text && (element.textContent = text);
+export const setText = (element, text) =>
+  element.textContent !== text && (element.textContent = text);
 
 export function say(key, values) {
   const sentence = given.words[key];
   if (sentence === undefined) throw new Error(`no words for ${key}`);
-  return sentence.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
+  return sentence.replace(/\{(\w+)\}/g, (whole, name) =>
+    values && name in values ? String(values[name]) : whole,
+  );
 }
 
 // An error whose message is a sentence for people
@@ -71,11 +121,18 @@ export const refuse = (key, values) => {
   throw new Trouble(say(key, values));
 };
 
-const formats = [0, 1, 2].map((digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const formats = [0, 1, 2].map(
+  (digits) =>
+    new Intl.NumberFormat("en-US", {
+      minimumFractionDigits: digits,
+      maximumFractionDigits: digits,
+    }),
+);
 export const number = (value, digits) => formats[digits].format(value);
 
 // "1 level", "5 levels": the words `one_<name>` and `many_<name>`
-export const counted = (name, n) => say(n === 1 ? `one_${name}` : `many_${name}s`, { n: number(n, 0) });
+export const counted = (name, n) =>
+  say(n === 1 ? `one_${name}` : `many_${name}s`, { n: number(n, 0) });
 
 // 41.2 %, in one line; under a tenth of a per cent "<0.1 %"; unknown is a dash, never zero
 export function percent(value) {
@@ -88,10 +145,14 @@ export const wholePercent = (value) => `${Math.round(value * 100)}\u00a0%`;
 
 export const rate = (value) => (value === null ? "–" : number(value, value >= 100 ? 0 : 1));
 
-export const milliseconds = (value) => (value === null || value === undefined ? "–" : number(value, value < 10 ? 1 : 0));
+export const milliseconds = (value) =>
+  value === null || value === undefined ? "–" : number(value, value < 10 ? 1 : 0);
 
 // How far apart two clocks are: "1.4 s", under a tenth of a second "38 ms"
-export const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)}\u00a0ms` : `${number(Math.abs(seconds), 1)}\u00a0s`);
+export const apart = (seconds) =>
+  Math.abs(seconds) < 0.1
+    ? `${number(Math.abs(seconds) * 1000, 0)}\u00a0ms`
+    : `${number(Math.abs(seconds), 1)}\u00a0s`;
 
 // A clock: tenths of a second, and hundredths where there are too few tenths to compare
 export const clockOf = (seconds) => number(seconds, seconds && seconds < 0.3 ? 2 : 1);
@@ -106,18 +167,29 @@ export function attempt(work, otherwise) {
 }
 
 // What a visit remembers; a page in a frame may be refused its storage, or ask for too much
-export const memory = { get: (name) => attempt(() => sessionStorage.getItem(name), null),
-  set: (name, value) => attempt(() => sessionStorage.setItem(name, value) ?? true, false) };
+export const memory = {
+  get: (name) => attempt(() => sessionStorage.getItem(name), null),
+  set: (name, value) => attempt(() => sessionStorage.setItem(name, value) ?? true, false),
+};
 
 // The address of one of the server's own files, below where the page lies and signed as the page was, as a private Space asks
 export function addressOf(file) {
-  const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(/\/$/, "");
+  const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(
+    /\/$/,
+    "",
+  );
   const signature = /__sign=[^&]+/.exec(location.search);
   return `${root}/${file}${signature ? `?${signature}` : ""}`;
 }
 
 // Whether a text came into the clipboard: not without permission, nor from a page without https
-export const copied = async (text) => Boolean(await navigator.clipboard?.writeText(text).then(() => true, () => false));
+export const copied = async (text) =>
+  Boolean(
+    await navigator.clipboard?.writeText(text).then(
+      () => true,
+      () => false,
+    ),
+  );
 
 // Draws what somebody may be using: what is drawn anew in place of the focused control, by its data, has the focus then
 export function keepingFocus(root, draw) {
@@ -125,7 +197,9 @@ export function keepingFocus(root, draw) {
   draw();
   const data = ({ dataset }) => JSON.stringify(dataset);
   if (before && !before.isConnected && data(before) !== "{}") {
-    [...root.querySelectorAll(before.tagName)].find((one) => data(one) === data(before))?.focus({ preventScroll: true });
+    [...root.querySelectorAll(before.tagName)]
+      .find((one) => data(one) === data(before))
+      ?.focus({ preventScroll: true });
   }
 }
 

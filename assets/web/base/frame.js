@@ -7,12 +7,13 @@ let around;
 const SHORT = 690; // pixels below which the plot makes room for the tree
 
 const { classList, style } = document.documentElement;
-const listen = () => window.parentIFrame?.getPageInfo((told) => {
-  around = told;
-  const height = told.clientHeight - told.offsetTop;
-  style.setProperty("--window", `${height}px`);
-  classList.toggle("short", height <= SHORT);
-});
+const listen = () =>
+  window.parentIFrame?.getPageInfo((told) => {
+    around = told;
+    const height = told.clientHeight - told.offsetTop;
+    style.setProperty("--window", `${height}px`);
+    classList.toggle("short", height <= SHORT);
+  });
 addEventListener("gradio:iframe-resizer-ready", listen);
 listen();
 classList.toggle("framed", self !== top);
@@ -28,7 +29,11 @@ const GAP = 6; // pixels between a card and what it tells of
 
 // Puts a card below a spot, or over it where there is no room on the screen; all in pixels of the window, but for the card's own
 // place, which counts from `origin`. `under`: where the card stands below something larger
-export function placeCard(card, spot, { under = spot.bottom, right = innerWidth, end = Infinity, origin = { left: 0, top: 0 } } = {}) {
+export function placeCard(
+  card,
+  spot,
+  { under = spot.bottom, right = innerWidth, end = Infinity, origin = { left: 0, top: 0 } } = {},
+) {
   const { top, height } = onScreen();
   const over = under + GAP + card.offsetHeight > Math.min(end, top + height);
   const y = over ? spot.top - card.offsetHeight - GAP : under + GAP;

@@ -5,10 +5,15 @@ import { attempt } from "./dom.js";
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const segmenter = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 
-export const fromHex = (hex) => Uint8Array.from(hex.match(/../g) || [], (pair) => parseInt(pair, 16));
-export const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+export const fromHex = (hex) =>
+  Uint8Array.from(hex.match(/../g) || [], (pair) => parseInt(pair, 16));
+export const toHex = (bytes) =>
+  Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 export const fromText = (text) => new TextEncoder().encode(text);
-export const spacedHex = (bytes) => toHex(bytes).toUpperCase().replace(/..(?=.)/g, "$& ");
+export const spacedHex = (bytes) =>
+  toHex(bytes)
+    .toUpperCase()
+    .replace(/..(?=.)/g, "$& ");
 
 const BAD = "\ufffd";
 
@@ -28,7 +33,9 @@ function codePoints(bytes) {
   return Array.from(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes), (text) => {
     const start = end;
     const whole = text !== BAD || toHex(bytes.subarray(start, start + 3)) === "efbfbd";
-    const [size, state] = whole ? [sizeOf(text.codePointAt(0)), "ok"] : brokenBytes(bytes.subarray(start));
+    const [size, state] = whole
+      ? [sizeOf(text.codePointAt(0)), "ok"]
+      : brokenBytes(bytes.subarray(start));
     end += size;
     return { text, start, end, state };
   });
@@ -45,7 +52,11 @@ export function units(tokens) {
     const state = own.findLast((one) => one.state !== "ok")?.state ?? "ok";
     const [first, last] = [owners[own[0].start], owners[own.at(-1).end - 1]];
     const before = found.at(-1);
-    const joins = before && [before.first, before.last, last].every((token) => token === first) && before.state === "ok" && state === "ok";
+    const joins =
+      before &&
+      [before.first, before.last, last].every((token) => token === first) &&
+      before.state === "ok" &&
+      state === "ok";
     if (joins) before.text += segment;
     else found.push({ text: segment, first, last, state });
   }
@@ -53,9 +64,11 @@ export function units(tokens) {
 }
 
 // The same of tokens as lanes hold them; special ones have no characters
-export const unitsOf = (tokens) => units(tokens.map((token) => (token.special ? new Uint8Array() : token.bytes)));
+export const unitsOf = (tokens) =>
+  units(tokens.map((token) => (token.special ? new Uint8Array() : token.bytes)));
 
-const invisible = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]/g;
+const invisible =
+  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]/g;
 
 const run = (count, sign) => (count > 1 ? `${sign}×${count}` : sign);
 
@@ -64,12 +77,16 @@ export function label(bytes) {
   if (!bytes.length) return "‹empty›";
   const text = attempt(() => strict.decode(bytes), null);
   if (text === null) return `‹${spacedHex(bytes)}›`;
-  return text.replace(/^ +/, (spaces) => run(spaces.length, "␣"))
+  return text
+    .replace(/^ +/, (spaces) => run(spaces.length, "␣"))
     .replace(/(\r\n|\n|\r)+/g, (breaks) => run(breaks.replace(/\r\n/g, "\n").length, "↵"))
     .replace(/\t/g, "⇥")
     .replace(/ +$/, (tail) => run(tail.length, "␣"))
     .replace(/(\p{M}{3})\p{M}+/gu, "$1") // a name stays in its line
-    .replace(invisible, (sign) => `‹U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›`);
+    .replace(
+      invisible,
+      (sign) => `‹U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›`,
+    );
 }
 
 // Cut to `most` graphemes with an ellipsis

@@ -4,10 +4,18 @@ import { Trouble, addressOf, h, linkButton, refuse, say } from "./dom.js";
 
 // The server's functions; Gradio's own give undefined where a call failed
 export function served(server) {
-  return server && Object.fromEntries(Object.entries(server).map(([name, call]) => [name, async (...values) => {
-    const value = await call(...values);
-    return value === undefined ? refuse("server_silent") : value;
-  }]));
+  return (
+    server &&
+    Object.fromEntries(
+      Object.entries(server).map(([name, call]) => [
+        name,
+        async (...values) => {
+          const value = await call(...values);
+          return value === undefined ? refuse("server_silent") : value;
+        },
+      ]),
+    )
+  );
 }
 
 // Does what needs the server, or says that it failed, with a button that tries again
@@ -38,9 +46,15 @@ export function notify(kind, text, again) {
   notice.hidden = !kind;
   notice.className = `notice ${kind || ""}`;
   if (!kind) return notice.replaceChildren();
-  const retry = again && linkButton("retry", () => {
-    notify(null);
-    again();
-  });
-  return notice.replaceChildren(h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")), ` ${text} `, retry || "");
+  const retry =
+    again &&
+    linkButton("retry", () => {
+      notify(null);
+      again();
+    });
+  return notice.replaceChildren(
+    h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")),
+    ` ${text} `,
+    retry || "",
+  );
 }

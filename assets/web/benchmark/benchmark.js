@@ -5,7 +5,18 @@ import { counted, given, h, keepingFocus, number, say } from "../base/dom.js";
 import { oneAtATime, orRetry } from "../base/server.js";
 import { Leaderboard } from "./leaderboard.js";
 import { BenchmarkPlot } from "./plot.js";
-import { OVERALL, benchmarkTable, categoryWords, intervalOf, laneWords, rowsOf, shareWords, temperaturesOf, times, unequalRows } from "./table.js";
+import {
+  OVERALL,
+  benchmarkTable,
+  categoryWords,
+  intervalOf,
+  laneWords,
+  rowsOf,
+  shareWords,
+  temperaturesOf,
+  times,
+  unequalRows,
+} from "./table.js";
 import { trainedWords } from "../data/methods.js";
 import { button, choice, primary } from "../lesson/controls.js";
 import { onTab } from "../page/machine.js";
@@ -15,26 +26,65 @@ const SPOKEN_EVERY_MS = 10000;
 let request = () => ({});
 
 const deviceOf = ({ device, gpu, cpu, cores }) =>
-  String(device).startsWith("cuda") && gpu ? gpu : `${cpu}, ${say(cores === 1 ? "bench_core" : "bench_cores", { n: cores })}`;
+  String(device).startsWith("cuda") && gpu
+    ? gpu
+    : `${cpu}, ${say(cores === 1 ? "bench_core" : "bench_cores", { n: cores })}`;
 
 // When and on what it was measured
 const setupOf = ({ environment: where, settings }, which) => [
-  h("span", { class: "badge" }, say(which === "here" ? "bench_badge_here" : "bench_badge_recorded",
-    { device: deviceOf(where), date: where.date.slice(0, 10) })),
-  h("p", { class: "muted small bench-setup" }, say("bench_setup", { ...where, head: where.head || say("bench_no_head"), tokens: settings.max_new_tokens }))];
+  h(
+    "span",
+    { class: "badge" },
+    say(which === "here" ? "bench_badge_here" : "bench_badge_recorded", {
+      device: deviceOf(where),
+      date: where.date.slice(0, 10),
+    }),
+  ),
+  h(
+    "p",
+    { class: "muted small bench-setup" },
+    say("bench_setup", {
+      ...where,
+      head: where.head || say("bench_no_head"),
+      tokens: settings.max_new_tokens,
+    }),
+  ),
+];
 
 const COUNTS = [8, 16, 40];
 
 // Boxes of which one, or several, may be ticked; those from `few` on are folded away
 function boxes(type, name, label, options, chosen, few = options.length) {
-  const all = options.map(([value, words]) => h("label", { title: trainedWords(given.benchmarkForm.minutes[value]) },
-    h("input", { type, name, value, checked: chosen.includes(value) }), words));
-  return h("fieldset", { class: "bench-field" }, h("legend", null, label), all.slice(0, few),
-    few < all.length && h("details", null, h("summary", null, say("bench_more_methods")), all.slice(few)));
+  const all = options.map(([value, words]) =>
+    h(
+      "label",
+      { title: trainedWords(given.benchmarkForm.minutes[value]) },
+      h("input", { type, name, value, checked: chosen.includes(value) }),
+      words,
+    ),
+  );
+  return h(
+    "fieldset",
+    { class: "bench-field" },
+    h("legend", null, label),
+    all.slice(0, few),
+    few < all.length &&
+      h("details", null, h("summary", null, say("bench_more_methods")), all.slice(few)),
+  );
 }
 
 function buildForm(on) {
-  const { count, most, known_temperatures: known, temperatures, known_methods: names, methods, titles, categories, tokens } = given.benchmarkForm;
+  const {
+    count,
+    most,
+    known_temperatures: known,
+    temperatures,
+    known_methods: names,
+    methods,
+    titles,
+    categories,
+    tokens,
+  } = given.benchmarkForm;
   const counts = [...new Set([...COUNTS.filter((n) => n <= most), count])].sort((a, b) => a - b);
   const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
   const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
@@ -42,23 +92,59 @@ function buildForm(on) {
   const run = primary(button("bench-run", say("bench_run"), on.run));
   const stop = button("bench-stop", say("bench_stop"), on.stop);
   stop.disabled = true;
-  const form = h("form", { onsubmit: (event) => event.preventDefault() },
+  const form = h(
+    "form",
+    { onsubmit: (event) => event.preventDefault() },
     h("p", { class: "muted small" }, say("bench_set", { categories, tokens })),
-    boxes("radio", "bench-count", say("bench_count"), counts.map((n) => [n, String(n)]), [count]),
-    boxes("checkbox", "bench-temperature", say("bench_temperatures"), known.map((value) => [value, String(value)]), temperatures),
-    boxes("checkbox", "bench-method", say("bench_methods"), names.map((name) => [name, titles[name]]), methods, 1), problem,
-    h("div", { class: "lesson-buttons" }, run, stop), bar, progress, h("p", { class: "muted small" }, say("bench_turns")));
-  const element = h("details", { class: "question-line bench-form" }, h("summary", null, say("bench_form")), form);
+    boxes(
+      "radio",
+      "bench-count",
+      say("bench_count"),
+      counts.map((n) => [n, String(n)]),
+      [count],
+    ),
+    boxes(
+      "checkbox",
+      "bench-temperature",
+      say("bench_temperatures"),
+      known.map((value) => [value, String(value)]),
+      temperatures,
+    ),
+    boxes(
+      "checkbox",
+      "bench-method",
+      say("bench_methods"),
+      names.map((name) => [name, titles[name]]),
+      methods,
+      1,
+    ),
+    problem,
+    h("div", { class: "lesson-buttons" }, run, stop),
+    bar,
+    progress,
+    h("p", { class: "muted small" }, say("bench_turns")),
+  );
+  const element = h(
+    "details",
+    { class: "question-line bench-form" },
+    h("summary", null, say("bench_form")),
+    form,
+  );
   return {
     element,
     values() {
       const chosen = new FormData(form);
-      return { count: Number(chosen.get("bench-count")), temperatures: chosen.getAll("bench-temperature").map(Number),
-        methods: chosen.getAll("bench-method") };
+      return {
+        count: Number(chosen.get("bench-count")),
+        temperatures: chosen.getAll("bench-temperature").map(Number),
+        methods: chosen.getAll("bench-method"),
+      };
     },
     problem(words) {
       problem.hidden = !words;
-      problem.replaceChildren(...(words ? [h("b", null, `⚠ ${say("error_word")}`), ` ${words}`] : []));
+      problem.replaceChildren(
+        ...(words ? [h("b", null, `⚠ ${say("error_word")}`), ` ${words}`] : []),
+      );
     },
     // What runs now, or how it ended
     running(on, words, part) {
@@ -73,14 +159,23 @@ function buildForm(on) {
 
 function progressWords({ state, waiting, number, total, done, category }) {
   if (state === "waiting") return waiting;
-  if (state === "running") return `${say("bench_progress", { n: number, total })} · ${categoryWords(category)}`;
+  if (state === "running")
+    return `${say("bench_progress", { n: number, total })} · ${categoryWords(category)}`;
   if (!done) return say("bench_nothing");
   return say(state === "finished" ? "bench_finished" : "bench_stopped", { n: done, total });
 }
 
 export function mountBenchmark(element, props, watch, server, here) {
   const root = element.querySelector(".jk-benchmark");
-  const state = { recorded: null, here: null, which: "recorded", temperature: null, spokenAt: 0, running: false, loaded: false };
+  const state = {
+    recorded: null,
+    here: null,
+    which: "recorded",
+    temperature: null,
+    spokenAt: 0,
+    running: false,
+    loaded: false,
+  };
   const voice = h("div", { class: "voice", role: "status" });
   const head = h("div", { class: "bench-head" });
   const body = h("div", { class: "bench-body" });
@@ -93,7 +188,12 @@ export function mountBenchmark(element, props, watch, server, here) {
     run() {
       form.problem(null);
       form.running(true, say("bench_starting"), 0);
-      Object.assign(state, { running: true, which: "here", here: null, spokenAt: performance.now() });
+      Object.assign(state, {
+        running: true,
+        which: "here",
+        here: null,
+        spokenAt: performance.now(),
+      });
       voice.textContent = say("bench_starting");
       draw();
       here.run();
@@ -109,13 +209,26 @@ export function mountBenchmark(element, props, watch, server, here) {
     if (left) body.querySelector(".bench-scroll").scrollLeft = left;
   }
 
-  const pick = (name, label, options, value, set) => choice({ name, label, options, value, onPick: (chosen) => {
-    set(chosen);
-    draw();
-  } }).element;
+  const pick = (name, label, options, value, set) =>
+    choice({
+      name,
+      label,
+      options,
+      value,
+      onPick: (chosen) => {
+        set(chosen);
+        draw();
+      },
+    }).element;
   // Of whole numbers as keys an object would change the order
-  const pickTemperature = (name, known, now, set) => pick(name, say("bench_temperature"),
-    Object.fromEntries(known.map((value) => [`T ${value}`, String(value)])), `T ${now}`, (key) => set(Number(key.slice(2))));
+  const pickTemperature = (name, known, now, set) =>
+    pick(
+      name,
+      say("bench_temperature"),
+      Object.fromEntries(known.map((value) => [`T ${value}`, String(value)])),
+      `T ${now}`,
+      (key) => set(Number(key.slice(2))),
+    );
   const board = new Leaderboard({ redraw: draw, pickTemperature });
 
   function receive(value) {
@@ -131,15 +244,21 @@ export function mountBenchmark(element, props, watch, server, here) {
     const words = progressWords(value);
     form.running(state.running, words, value.done / value.total);
     if (!state.running || performance.now() - state.spokenAt > SPOKEN_EVERY_MS) {
-      voice.textContent = state.running ? say("bench_spoken", { n: value.done, total: value.total }) : words;
+      voice.textContent = state.running
+        ? say("bench_spoken", { n: value.done, total: value.total })
+        : words;
       state.spokenAt = performance.now();
     }
     if (state.which !== "board") draw();
   }
 
   async function save() {
-    const text = state.which === "board" ? JSON.stringify(board.results)
-      : state.which === "recorded" ? state.text : await server.benchmark_saved(state.here.run);
+    const text =
+      state.which === "board"
+        ? JSON.stringify(board.results)
+        : state.which === "recorded"
+          ? state.text
+          : await server.benchmark_saved(state.here.run);
     if (!text) return form.problem(say("bench_gone"));
     const { date } = JSON.parse(text).environment;
     const name = state.which === "board" ? "leaderboard" : "benchmark";
@@ -157,26 +276,55 @@ export function mountBenchmark(element, props, watch, server, here) {
     if (!total || total.group.speedup === null) return say("bench_results");
     const { group } = total;
     const interval = intervalOf(group);
-    return [say("bench_headline", { method: laneWords(total.lane),
-      times: times(group.speedup), prompts: counted("bench_prompt", group.num_runs) }),
-      interval && say("bench_headline_interval", { low: number(interval[0], 2), high: number(interval[1], 2) }),
-      group.identical === 1 ? say("bench_headline_all_same")
-        : say("bench_headline_same", { share: shareWords(group.identical) })].filter(Boolean).join(", ");
+    return [
+      say("bench_headline", {
+        method: laneWords(total.lane),
+        times: times(group.speedup),
+        prompts: counted("bench_prompt", group.num_runs),
+      }),
+      interval &&
+        say("bench_headline_interval", {
+          low: number(interval[0], 2),
+          high: number(interval[1], 2),
+        }),
+      group.identical === 1
+        ? say("bench_headline_all_same")
+        : say("bench_headline_same", { share: shareWords(group.identical) }),
+    ]
+      .filter(Boolean)
+      .join(", ");
   }
 
   function drawHead(results) {
     const shown = state.which === "board" ? null : results; // the board has a verdict of its own
-    const sources = { recorded: say("bench_recorded"), ...((state.here || state.running) && { here: say("bench_here") }),
-      board: say("board") };
+    const sources = {
+      recorded: say("bench_recorded"),
+      ...((state.here || state.running) && { here: say("bench_here") }),
+      board: say("board"),
+    };
     const which = pick("bench-which", say("bench_which"), sources, state.which, (value) => {
       state.which = value;
       if (value === "board" && !board.loaded) orRetry(loadBoard);
     });
     const known = shown ? temperaturesOf(shown) : [];
-    head.replaceChildren(h("h2", { class: "bench-headline" }, shown ? headlineOf(shown) : say("bench_results")),
-      ...(results ? setupOf(results, state.which) : []), h("div", { class: "lesson-buttons" }, which, results && !shown && board.choices(),
-        known.length > 1 && pickTemperature("bench-shown", known, state.temperature, (value) => (state.temperature = value)),
-        results && button("bench-save", say("bench_save"), () => orRetry(save))));
+    head.replaceChildren(
+      h("h2", { class: "bench-headline" }, shown ? headlineOf(shown) : say("bench_results")),
+      ...(results ? setupOf(results, state.which) : []),
+      h(
+        "div",
+        { class: "lesson-buttons" },
+        which,
+        results && !shown && board.choices(),
+        known.length > 1 &&
+          pickTemperature(
+            "bench-shown",
+            known,
+            state.temperature,
+            (value) => (state.temperature = value),
+          ),
+        results && button("bench-save", say("bench_save"), () => orRetry(save)),
+      ),
+    );
   }
 
   function drawResults() {
@@ -192,15 +340,30 @@ export function mountBenchmark(element, props, watch, server, here) {
     if (!known.includes(state.temperature)) state.temperature = known[0] ?? null;
     drawHead(results);
     if (!known.length) {
-      const words = state.which === "here" ? "bench_waiting" : state.loaded ? "bench_missing" : null;
+      const words =
+        state.which === "here" ? "bench_waiting" : state.loaded ? "bench_missing" : null;
       body.replaceChildren(...(words ? [h("p", { class: "muted empty" }, say(words))] : []));
       return;
     }
     if (!body.contains(plotHost)) body.replaceChildren(plotHost, below);
     plotHost.hidden = !plot.draw(results, state.temperature);
-    numbers.replaceChildren(h("summary", null, say("ask_numbers")), h("div", { class: "bench-scroll", tabindex: 0, role: "region",
-      "aria-label": say("bench_results") }, benchmarkTable(results, state.temperature)), h("p", { class: "muted" }, say("bench_definitions")));
-    below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))));
+    numbers.replaceChildren(
+      h("summary", null, say("ask_numbers")),
+      h(
+        "div",
+        { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("bench_results") },
+        benchmarkTable(results, state.temperature),
+      ),
+      h("p", { class: "muted" }, say("bench_definitions")),
+    );
+    below.replaceChildren(
+      numbers,
+      h(
+        "p",
+        { class: "unequal-heads" },
+        unequalRows(results.groups.map((group) => group.lane.split(" · ")[0])),
+      ),
+    );
   }
 
   const load = oneAtATime(async () => {
@@ -215,7 +378,11 @@ export function mountBenchmark(element, props, watch, server, here) {
     draw();
   }
 
-  root.append(h("section", { class: "bench-results", "aria-label": say("bench_results") }, head, body), form.element, voice);
+  root.append(
+    h("section", { class: "bench-results", "aria-label": say("bench_results") }, head, body),
+    form.element,
+    voice,
+  );
   onTab.push(tabChanged);
   if (watch) watch("value", () => receive(props.value));
   tabChanged();

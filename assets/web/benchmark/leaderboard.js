@@ -1,7 +1,16 @@
 // The leaderboard: all methods on the recorded prompts, each with trees of its own best size, by temperature and category, in any order.
 
 import { h, milliseconds, number, rate, say } from "../base/dom.js";
-import { OVERALL, categoryWords, cell, ratio, shareWords, spread, tableOf, unequalRows } from "./table.js";
+import {
+  OVERALL,
+  categoryWords,
+  cell,
+  ratio,
+  shareWords,
+  spread,
+  tableOf,
+  unequalRows,
+} from "./table.js";
 import { methodTitle, usualMethod } from "../data/methods.js";
 
 const two = (value) => number(value, 2);
@@ -12,7 +21,10 @@ const methodOf = (row) => methodTitle(row.method);
 const COLUMNS = {
   speed: [say("board_speed"), (row) => [rate(row.speed)]],
   speedup: [say("board_plain"), (row) => ratio(row.speedup, row.speedup_interval)],
-  against: [say("board_against", { method: usualMethod.title }), (row) => ratio(row.against, row.against_interval)],
+  against: [
+    say("board_against", { method: usualMethod.title }),
+    (row) => ratio(row.against, row.against_interval),
+  ],
   tau: [say("bench_tau"), (row) => [two(row.tau), between(row.tau_interval)]],
   draft_ms: [say("board_draft"), (row) => [milliseconds(row.draft_ms)]],
   verify_ms: [say("board_verify"), (row) => [milliseconds(row.verify_ms)]],
@@ -35,28 +47,60 @@ export class Leaderboard {
   rows() {
     const { order, down, temperature, category } = this;
     const value = order === "method" ? methodOf : (row) => row[order];
-    return this.results.rows.filter((row) => row.temperature === temperature && row.category === category).sort((a, b) => {
-      const [left, right] = [value(a), value(b)];
-      if (left === null || right === null) return (left === null) - (right === null);
-      return (down ? -1 : 1) * (typeof left === "string" ? left.localeCompare(right) : left - right);
-    });
+    return this.results.rows
+      .filter((row) => row.temperature === temperature && row.category === category)
+      .sort((a, b) => {
+        const [left, right] = [value(a), value(b)];
+        if (left === null || right === null) return (left === null) - (right === null);
+        return (
+          (down ? -1 : 1) * (typeof left === "string" ? left.localeCompare(right) : left - right)
+        );
+      });
   }
 
   // Buttons for the head of the results
   choices() {
-    const [temperatures, categories] = ["temperature", "category"].map((field) => [...new Set(this.results.rows.map((row) => row[field]))]);
-    const select = h("select", { "data-control": "board-category", "aria-label": say("bench_category"), onchange: (event) => {
-      this.category = event.target.value;
-      this.on.redraw();
-    } }, categories.map((category) => h("option", { value: category, selected: category === this.category }, categoryWords(category))));
-    return [this.on.pickTemperature("board-temperature", temperatures, this.temperature, (value) => (this.temperature = value)), select];
+    const [temperatures, categories] = ["temperature", "category"].map((field) => [
+      ...new Set(this.results.rows.map((row) => row[field])),
+    ]);
+    const select = h(
+      "select",
+      {
+        "data-control": "board-category",
+        "aria-label": say("bench_category"),
+        onchange: (event) => {
+          this.category = event.target.value;
+          this.on.redraw();
+        },
+      },
+      categories.map((category) =>
+        h(
+          "option",
+          { value: category, selected: category === this.category },
+          categoryWords(category),
+        ),
+      ),
+    );
+    return [
+      this.on.pickTemperature(
+        "board-temperature",
+        temperatures,
+        this.temperature,
+        (value) => (this.temperature = value),
+      ),
+      select,
+    ];
   }
 
   body() {
     const rows = this.rows();
     return [
       h("p", { class: "board-verdict", "data-result": "verdict" }, this.verdict()),
-      h("div", { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("board") }, this.table(rows)),
+      h(
+        "div",
+        { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("board") },
+        this.table(rows),
+      ),
       h("p", { class: "muted small" }, say("board_about", { method: usualMethod.title })),
       h("p", { class: "unequal-heads" }, unequalRows(rows.map((row) => row.method))),
     ];
@@ -67,22 +111,58 @@ export class Leaderboard {
     const { temperature } = this;
     const lead = this.results.leads.find((each) => each.temperature === temperature);
     if (!lead) return "";
-    const [others, key] = lead.level.length ? [lead.level, "board_level"] : [[lead.against], "board_ahead"];
-    return say(key, { temperature, method: methodOf(lead), others: others.map(methodTitle).join(", "),
-      times: two(lead.times), against: methodTitle(lead.against), interval: between(lead.interval) || "–" });
+    const [others, key] = lead.level.length
+      ? [lead.level, "board_level"]
+      : [[lead.against], "board_ahead"];
+    return say(key, {
+      temperature,
+      method: methodOf(lead),
+      others: others.map(methodTitle).join(", "),
+      times: two(lead.times),
+      against: methodTitle(lead.against),
+      interval: between(lead.interval) || "–",
+    });
   }
 
   table(rows) {
-    const titles = { method: say("bench_method"), ...Object.fromEntries(Object.entries(COLUMNS).map(([id, [title]]) => [id, title])) };
+    const titles = {
+      method: say("bench_method"),
+      ...Object.fromEntries(Object.entries(COLUMNS).map(([id, [title]]) => [id, title])),
+    };
     const heads = Object.entries(titles).map(([id, title]) => {
       const way = this.order !== id ? "none" : this.down ? "descending" : "ascending";
-      return h("th", { scope: "col", "data-column": id, "aria-sort": way },
-        h("button", { type: "button", class: "board-sort", "data-sort": id, onclick: () => this.sort(id) }, title,
-          h("span", { "aria-hidden": "true" }, { none: "", descending: " ↓", ascending: " ↑" }[way])));
+      return h(
+        "th",
+        { scope: "col", "data-column": id, "aria-sort": way },
+        h(
+          "button",
+          { type: "button", class: "board-sort", "data-sort": id, onclick: () => this.sort(id) },
+          title,
+          h(
+            "span",
+            { "aria-hidden": "true" },
+            { none: "", descending: " ↓", ascending: " ↑" }[way],
+          ),
+        ),
+      );
     });
-    const caption = say("board_table", { temperature: this.temperature, category: categoryWords(this.category) });
-    return tableOf("board-table", caption, heads, rows.map((row) => h("tr", { "data-method": row.method },
-      h("th", { scope: "row" }, methodOf(row)), Object.entries(COLUMNS).map(([id, [, words]]) => cell(id, words(row))))));
+    const caption = say("board_table", {
+      temperature: this.temperature,
+      category: categoryWords(this.category),
+    });
+    return tableOf(
+      "board-table",
+      caption,
+      heads,
+      rows.map((row) =>
+        h(
+          "tr",
+          { "data-method": row.method },
+          h("th", { scope: "row" }, methodOf(row)),
+          Object.entries(COLUMNS).map(([id, [, words]]) => cell(id, words(row))),
+        ),
+      ),
+    );
   }
 
   sort(id) {

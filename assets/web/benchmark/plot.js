@@ -14,15 +14,29 @@ const ROLES = ["main", "other-0", "other-1", "other-2"];
 
 // From the lowest to the highest value that is drawn, the line at 1× included, in quarters
 function rangeOf(rows) {
-  const values = rows.flatMap(({ group }) => [group.speedup, ...(intervalOf(group) || []), ...group.prompt_speedups || []]);
-  return [Math.floor(Math.min(0.85, ...values) * 4 - 0.1) / 4, Math.ceil(Math.max(1.5, ...values) * 4 + 0.1) / 4];
+  const values = rows.flatMap(({ group }) => [
+    group.speedup,
+    ...(intervalOf(group) || []),
+    ...(group.prompt_speedups || []),
+  ]);
+  return [
+    Math.floor(Math.min(0.85, ...values) * 4 - 0.1) / 4,
+    Math.ceil(Math.max(1.5, ...values) * 4 + 0.1) / 4,
+  ];
 }
 
 // One category by one method
 function wordsOf({ category, lane, group }) {
   const interval = intervalOf(group);
-  return [categoryWords(category), laneWords(lane), times(group.speedup),
-    interval && `(${spread(interval)})`, counted("bench_prompt", group.num_runs)].filter(Boolean).join(" · ");
+  return [
+    categoryWords(category),
+    laneWords(lane),
+    times(group.speedup),
+    interval && `(${spread(interval)})`,
+    counted("bench_prompt", group.num_runs),
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 export class BenchmarkPlot {
@@ -35,26 +49,48 @@ export class BenchmarkPlot {
     const rows = rowsOf(results, temperature).filter((row) => row.group.speedup !== null);
     const lanes = [...new Set(rows.map((row) => row.lane))];
     // All prompts first, then by how much the first method gains
-    const gain = (category) => (category === OVERALL ? Infinity : rows.find((row) => row.category === category).group.speedup);
-    const categories = [...new Set(rows.map((row) => row.category))].sort((a, b) => gain(b) - gain(a));
+    const gain = (category) =>
+      category === OVERALL ? Infinity : rows.find((row) => row.category === category).group.speedup;
+    const categories = [...new Set(rows.map((row) => row.category))].sort(
+      (a, b) => gain(b) - gain(a),
+    );
     if (!rows.length) return false;
     const scale = pageScale();
     const wide = this.figure.host.clientWidth;
     const high = TOP + Math.max(ROW, LANE * lanes.length + 12) * categories.length + BOTTOM;
     this.figure.room.style.height = `${high * scale}px`;
-    const placeOf = (row) => categories.indexOf(row.category) + ((lanes.indexOf(row.lane) - (lanes.length - 1) / 2) * LANE)
-      / Math.max(ROW, LANE * lanes.length + 12);
+    const placeOf = (row) =>
+      categories.indexOf(row.category) +
+      ((lanes.indexOf(row.lane) - (lanes.length - 1) / 2) * LANE) /
+        Math.max(ROW, LANE * lanes.length + 12);
     this.figure.draw({
-      id: temperature, name: `jakiro-benchmark-t${temperature}`,
-      sentence: say("bench_plot", { temperature }), saved: { height: 150 + high },
+      id: temperature,
+      name: `jakiro-benchmark-t${temperature}`,
+      sentence: say("bench_plot", { temperature }),
+      saved: { height: 150 + high },
       rows: () => this.rows(rows, temperature),
-      series: lanes.map((lane, place) => this.series(lane, ROLES[place % ROLES.length], rows, placeOf)),
+      series: lanes.map((lane, place) =>
+        this.series(lane, ROLES[place % ROLES.length], rows, placeOf),
+      ),
       margin: { left: Math.min(140, (wide / scale) * 0.3), right: 60, top: TOP, bottom: BOTTOM },
-      x: { title: say("bench_axis"), full: rangeOf(rows), ticks: { ticksuffix: "×", nticks: Math.max(4, Math.round(wide / 80)) } },
-      y: { full: [categories.length - 0.5, -0.5], ticks: { tickvals: categories.map((_, i) => i), showgrid: false,
-        ticktext: categories.map((category, i) => (i ? plotText(categoryWords(category))
-          : `<b>${plotText(categoryWords(category))}</b>`)), tickfont: { color: plotStyle.template().colours.ink } } },
-      hover: "closest", ...this.marks(rows, placeOf),
+      x: {
+        title: say("bench_axis"),
+        full: rangeOf(rows),
+        ticks: { ticksuffix: "×", nticks: Math.max(4, Math.round(wide / 80)) },
+      },
+      y: {
+        full: [categories.length - 0.5, -0.5],
+        ticks: {
+          tickvals: categories.map((_, i) => i),
+          showgrid: false,
+          ticktext: categories.map((category, i) =>
+            i ? plotText(categoryWords(category)) : `<b>${plotText(categoryWords(category))}</b>`,
+          ),
+          tickfont: { color: plotStyle.template().colours.ink },
+        },
+      },
+      hover: "closest",
+      ...this.marks(rows, placeOf),
     });
     return true;
   }
@@ -62,33 +98,102 @@ export class BenchmarkPlot {
   series(lane, role, rows, placeOf) {
     const own = rows.filter((row) => row.lane === lane);
     const { colours, scale } = plotStyle.template();
-    const single = own.flatMap((row) => (row.group.prompt_speedups || []).map((value) => [value, placeOf(row)]));
+    const single = own.flatMap((row) =>
+      (row.group.prompt_speedups || []).map((value) => [value, placeOf(row)]),
+    );
     const ends = own.map(({ group }) => intervalOf(group) || [group.speedup, group.speedup]);
-    return { name: laneWords(lane), traces: [
-      { x: single.map(([x]) => x), y: single.map(([, y]) => y), mode: "markers", showlegend: false, hoverinfo: "skip", cliponaxis: false,
-        marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } } },
-      { x: own.map(({ group }) => group.speedup), y: own.map(placeOf), mode: "markers", cliponaxis: false, marker: markerOf(role, 11),
-        text: own.map((row) => plotText(wordsOf(row))), hovertemplate: "%{text}<extra></extra>",
-        error_x: { type: "data", symmetric: false, color: colours.control, thickness: 2 * scale, width: 4 * scale,
-          array: own.map(({ group }, i) => ends[i][1] - group.speedup), arrayminus: own.map(({ group }, i) => group.speedup - ends[i][0]) } },
-    ] };
+    return {
+      name: laneWords(lane),
+      traces: [
+        {
+          x: single.map(([x]) => x),
+          y: single.map(([, y]) => y),
+          mode: "markers",
+          showlegend: false,
+          hoverinfo: "skip",
+          cliponaxis: false,
+          marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } },
+        },
+        {
+          x: own.map(({ group }) => group.speedup),
+          y: own.map(placeOf),
+          mode: "markers",
+          cliponaxis: false,
+          marker: markerOf(role, 11),
+          text: own.map((row) => plotText(wordsOf(row))),
+          hovertemplate: "%{text}<extra></extra>",
+          error_x: {
+            type: "data",
+            symmetric: false,
+            color: colours.control,
+            thickness: 2 * scale,
+            width: 4 * scale,
+            array: own.map(({ group }, i) => ends[i][1] - group.speedup),
+            arrayminus: own.map(({ group }, i) => group.speedup - ends[i][0]),
+          },
+        },
+      ],
+    };
   }
 
   // The line where both are equally fast, and each speedup in figures at the right edge
   marks(rows, placeOf) {
     const { colours, scale } = plotStyle.template();
-    const words = (text, more) => ({ text: plotText(text), showarrow: false, font: { color: colours.ink, size: 12 * scale }, ...more });
-    const values = rows.map((row) => words(times(row.group.speedup),
-      { x: 1, xref: "paper", xanchor: "left", xshift: 12, y: placeOf(row), yref: "y" }));
+    const words = (text, more) => ({
+      text: plotText(text),
+      showarrow: false,
+      font: { color: colours.ink, size: 12 * scale },
+      ...more,
+    });
+    const values = rows.map((row) =>
+      words(times(row.group.speedup), {
+        x: 1,
+        xref: "paper",
+        xanchor: "left",
+        xshift: 12,
+        y: placeOf(row),
+        yref: "y",
+      }),
+    );
     return {
-      notes: [...values, words(say("bench_even"), { x: 1, xref: "x", y: 1, yref: "paper", yanchor: "bottom" })],
-      shapes: [{ type: "line", x0: 1, x1: 1, y0: 0, y1: 1, yref: "paper", line: { color: colours.ink, width: 2, dash: "6px,4px" } }],
+      notes: [
+        ...values,
+        words(say("bench_even"), { x: 1, xref: "x", y: 1, yref: "paper", yanchor: "bottom" }),
+      ],
+      shapes: [
+        {
+          type: "line",
+          x0: 1,
+          x1: 1,
+          y0: 0,
+          y1: 1,
+          yref: "paper",
+          line: { color: colours.ink, width: 2, dash: "6px,4px" },
+        },
+      ],
     };
   }
 
   rows(rows, temperature) {
-    const heads = ["temperature", "category", "method", "speedup", "interval_low", "interval_high", "speedups_of_prompts"];
-    return [heads, ...rows.map(({ category, lane, group }) => [temperature, category, lane,
-      group.speedup, ...(intervalOf(group) || ["", ""]), (group.prompt_speedups || []).join(" ")])];
+    const heads = [
+      "temperature",
+      "category",
+      "method",
+      "speedup",
+      "interval_low",
+      "interval_high",
+      "speedups_of_prompts",
+    ];
+    return [
+      heads,
+      ...rows.map(({ category, lane, group }) => [
+        temperature,
+        category,
+        lane,
+        group.speedup,
+        ...(intervalOf(group) || ["", ""]),
+        (group.prompt_speedups || []).join(" "),
+      ]),
+    ];
   }
 }

@@ -15,33 +15,49 @@ export function laneWords(lane) {
 }
 
 // As for a race, of the methods with heads of their own among these
-export const unequalRows = (methods) => unequalHeads([...new Set(methods)].map((method) =>
-  [methodTitle(method), given.benchmarkForm.minutes[method]]));
+export const unequalRows = (methods) =>
+  unequalHeads(
+    [...new Set(methods)].map((method) => [
+      methodTitle(method),
+      given.benchmarkForm.minutes[method],
+    ]),
+  );
 
-export const categoryWords = (category) => (category === OVERALL ? say("bench_overall") : category.replaceAll("_", " "));
-export const temperaturesOf = (results) => [...new Set(results.groups.map((group) => group.temperature))];
+export const categoryWords = (category) =>
+  category === OVERALL ? say("bench_overall") : category.replaceAll("_", " ");
+export const temperaturesOf = (results) => [
+  ...new Set(results.groups.map((group) => group.temperature)),
+];
 
 // What is shown for one temperature, as {category, lane, plain, group}: all prompts first, then each category
 export function rowsOf(results, temperature) {
   const here = results.groups.filter((group) => group.temperature === temperature);
-  const plainOf = ({ baseline, category }) => here.find((other) => other.lane === baseline && other.category === category) || null;
-  return here.filter((group) => group.lane !== group.baseline).map((group) => ({ category: group.category, lane: group.lane, group,
-    plain: plainOf(group) }));
+  const plainOf = ({ baseline, category }) =>
+    here.find((other) => other.lane === baseline && other.category === category) || null;
+  return here
+    .filter((group) => group.lane !== group.baseline)
+    .map((group) => ({ category: group.category, lane: group.lane, group, plain: plainOf(group) }));
 }
 
 export const times = (value) => say("bench_times", { n: number(value, 2) });
-export const spread = ([low, high], words = (value) => number(value, 2)) => say("bench_spread", { low: words(low), high: words(high) });
+export const spread = ([low, high], words = (value) => number(value, 2)) =>
+  say("bench_spread", { low: words(low), high: words(high) });
 
 function speedCell(group) {
   const speeds = group && group.tokens_per_second;
   if (!speeds) return ["–"];
-  return [rate(group.speed), group.num_runs < FEWEST_ANSWERS ? null : spread([speeds[0], speeds[2]], rate)];
+  return [
+    rate(group.speed),
+    group.num_runs < FEWEST_ANSWERS ? null : spread([speeds[0], speeds[2]], rate),
+  ];
 }
 
 // Files of older versions hold such intervals
-export const intervalOf = (group) => (group.num_runs >= FEWEST_ANSWERS ? group.speedup_interval : null);
+export const intervalOf = (group) =>
+  group.num_runs >= FEWEST_ANSWERS ? group.speedup_interval : null;
 
-export const ratio = (value, interval) => (value === null ? ["–"] : [times(value), interval && spread(interval)]);
+export const ratio = (value, interval) =>
+  value === null ? ["–"] : [times(value), interval && spread(interval)];
 
 // Rounded down, so that a single difference never reads 100 %
 export const shareWords = (share) =>
@@ -58,16 +74,34 @@ const COLUMNS = {
   same: ({ group }) => [shareWords(group.identical)],
 };
 
-export const cell = (column, [words, small]) => h("td", { "data-column": column }, h("span", { class: "bench-value" }, words),
-  small && h("span", { class: "bench-spread" }, small));
+export const cell = (column, [words, small]) =>
+  h(
+    "td",
+    { "data-column": column },
+    h("span", { class: "bench-value" }, words),
+    small && h("span", { class: "bench-spread" }, small),
+  );
 
-export const tableOf = (kind, caption, heads, rows) => h("table", { class: `bench-table ${kind} tabular` }, h("caption", null, caption),
-  h("thead", null, h("tr", null, heads)), h("tbody", null, rows));
+export const tableOf = (kind, caption, heads, rows) =>
+  h(
+    "table",
+    { class: `bench-table ${kind} tabular` },
+    h("caption", null, caption),
+    h("thead", null, h("tr", null, heads)),
+    h("tbody", null, rows),
+  );
 
 export function benchmarkTable(results, temperature) {
   const heads = ["category", ...Object.keys(COLUMNS)].map((column) =>
-    h("th", { scope: "col", "data-column": column }, say(`bench_${column}`)));
-  const rows = rowsOf(results, temperature).map((row) => h("tr", { "data-category": row.category, "data-lane": row.lane },
-    h("th", { scope: "row" }, categoryWords(row.category)), Object.entries(COLUMNS).map(([column, of]) => cell(column, of(row)))));
+    h("th", { scope: "col", "data-column": column }, say(`bench_${column}`)),
+  );
+  const rows = rowsOf(results, temperature).map((row) =>
+    h(
+      "tr",
+      { "data-category": row.category, "data-lane": row.lane },
+      h("th", { scope: "row" }, categoryWords(row.category)),
+      Object.entries(COLUMNS).map(([column, of]) => cell(column, of(row))),
+    ),
+  );
   return tableOf("", say("bench_table", { temperature }), heads, rows);
 }

@@ -7,7 +7,16 @@ import { fill, questionBox } from "./box.js";
 import { textOf } from "../data/history.js";
 import { chip, offline, refuseOffline } from "../page/chip.js";
 import { byName, formReady } from "../page/form.js";
-import { begin, endWriting, inProjector, lose, redraw, screen, setTab, state } from "../page/machine.js";
+import {
+  begin,
+  endWriting,
+  inProjector,
+  lose,
+  redraw,
+  screen,
+  setTab,
+  state,
+} from "../page/machine.js";
 
 // Turns that go along with the next question: those before the one that it takes the place of
 export function sentTurns({ turns, from }) {
@@ -15,10 +24,11 @@ export function sentTurns({ turns, from }) {
   return turns.slice(0, at < 0 ? undefined : at).filter((run) => run.main && run.finished);
 }
 
-export const conversation = (state) => sentTurns(state).flatMap((run) => [
-  { role: "user", content: run.question },
-  { role: "assistant", content: textOf(run.main, run.main.tokens.length) },
-]);
+export const conversation = (state) =>
+  sentTurns(state).flatMap((run) => [
+    { role: "user", content: run.question },
+    { role: "assistant", content: textOf(run.main, run.main.tokens.length) },
+  ]);
 
 let instead = null; // what is asked in place of what the box holds: {from: the turn whose place it takes, changes to the form, joins}
 
@@ -45,7 +55,8 @@ function send(names, values, from, changes, joins) {
 }
 
 export const beforeAsk = (names, values) => send(names, values, state.from, null);
-export const beforeAskInstead = (names, values) => send(names, values, instead.from, instead.changes, instead.joins);
+export const beforeAskInstead = (names, values) =>
+  send(names, values, instead.from, instead.changes, instead.joins);
 
 // Asks in place of a turn and of those after it; the old ones come back if no answer begins
 function askInstead(run, changes, joins) {
@@ -63,18 +74,31 @@ document.addEventListener("click", ({ target }) => {
 // At temperature 0 the same text would come again
 export const OTHER_TEMPERATURE = 0.8;
 export const isFixed = (run) => run.main.header.sampling.temperature === 0;
-export const askAgain = (run) => askInstead(run, { seed: run.main.header.sampling.seed + 1, ...(isFixed(run) ? { temperature: OTHER_TEMPERATURE } : {}) });
+export const askAgain = (run) =>
+  askInstead(run, {
+    seed: run.main.header.sampling.seed + 1,
+    ...(isFixed(run) ? { temperature: OTHER_TEMPERATURE } : {}),
+  });
 // The same text to twice the length: what is drawn at a position does not depend on where the answer ends
-export const goOn = (run) => askInstead(run, { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens }, "within");
+export const goOn = (run) =>
+  askInstead(
+    run,
+    { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens },
+    "within",
+  );
 // The same answer up to a place, a token there that somebody chose, and what the model writes after it
 export function goOnFrom(run, index, id) {
   const { tokens, header } = run.main;
   const places = (header.forced || []).map(([place]) => place).filter((place) => place < index);
-  const prefix = [[...tokens.slice(0, index).map((token) => token.id), id], [...places, index]];
+  const prefix = [
+    [...tokens.slice(0, index).map((token) => token.id), id],
+    [...places, index],
+  ];
   askInstead(run, { ...run.form, question: run.question, "answer-prefix": prefix }, "beside");
 }
 // The same question and seed once more with a large tree, which shows more and takes longer
-export const bigTree = () => askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
+export const bigTree = () =>
+  askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
 
 export function edit(run) {
   state.from = run;

@@ -27,11 +27,25 @@ function placeForLine() {
 function drawLine() {
   const line = document.querySelector("#jk-chat") || placeForLine();
   const count = sentTurns(state).length;
-  const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), linkButton("chat_go_on", () => startFrom(null))]
-    : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), linkButton("new_chat", () => document.querySelector("#clear").click())]
-      : state.putAway ? [say("chat_put_away"), linkButton("chat_undo", undo)]
-        : chip.value?.target ? [h("span", { title: chip.value.size || null }, say("answers_here", { target: chip.value.target })),
-          chip.value.choosable && linkButton("other_model", openPairs)] : [];
+  const said = state.from
+    ? [say(count ? "chat_instead" : "chat_fresh"), linkButton("chat_go_on", () => startFrom(null))]
+    : count
+      ? [
+          say("chat_next", { turns: counted("earlier_turn", count) }),
+          linkButton("new_chat", () => document.querySelector("#clear").click()),
+        ]
+      : state.putAway
+        ? [say("chat_put_away"), linkButton("chat_undo", undo)]
+        : chip.value?.target
+          ? [
+              h(
+                "span",
+                { title: chip.value.size || null },
+                say("answers_here", { target: chip.value.target }),
+              ),
+              chip.value.choosable && linkButton("other_model", openPairs),
+            ]
+          : [];
   line.replaceChildren(...said.filter(Boolean));
 }
 
@@ -41,7 +55,9 @@ const startFrom = (from) => change({ from });
 // Puts the chat away; until the next question it can be brought back
 export function clear() {
   state.turns.forEach((run) => run.stop());
-  const putAway = state.turns.length ? { turns: state.turns, run: state.run, index: state.index } : state.putAway;
+  const putAway = state.turns.length
+    ? { turns: state.turns, run: state.run, index: state.index }
+    : state.putAway;
   Object.assign(state, { turns: [], waiting: null, from: null, putAway });
   notify(null);
   show(null);
@@ -56,25 +72,52 @@ function undo() {
 // What can be done with a finished turn
 function actions(run) {
   const cut = run.main.endReason === "length";
-  const again = isFixed(run) ? say("other_wording", { temperature: OTHER_TEMPERATURE }) : say("ask_again");
-  return h("div", { class: "turn-buttons" }, cut ? linkButton("go_on", () => goOn(run)) : null,
-    linkButton("ask_again", () => askAgain(run), again), linkButton("edit", () => edit(run)));
+  const again = isFixed(run)
+    ? say("other_wording", { temperature: OTHER_TEMPERATURE })
+    : say("ask_again");
+  return h(
+    "div",
+    { class: "turn-buttons" },
+    cut ? linkButton("go_on", () => goOn(run)) : null,
+    linkButton("ask_again", () => askAgain(run), again),
+    linkButton("edit", () => edit(run)),
+  );
 }
 
 // An earlier turn, whose answer is drawn with its marks when somebody opens it
 function turnOf(turn) {
   const answer = h("div", { class: "turn-text" });
-  const open = () => answer.childNodes.length
-    || new AnswerView(answer).draw(turn.main, turn.main.tokens.length, { live: false, formatted: state.formatted });
-  return h("details", { class: "turn", ontoggle: open }, h("summary", { dir: "auto", onclick: open }, turn.question), answer,
-    h("div", { class: "turn-buttons" }, linkButton("show_turn", () => show(turn)), turn.finished ? actions(turn) : null));
+  const open = () =>
+    answer.childNodes.length ||
+    new AnswerView(answer).draw(turn.main, turn.main.tokens.length, {
+      live: false,
+      formatted: state.formatted,
+    });
+  return h(
+    "details",
+    { class: "turn", ontoggle: open },
+    h("summary", { dir: "auto", onclick: open }, turn.question),
+    answer,
+    h(
+      "div",
+      { class: "turn-buttons" },
+      linkButton("show_turn", () => show(turn)),
+      turn.finished ? actions(turn) : null,
+    ),
+  );
 }
 
 // Earlier turns stand above the answer, oldest first, a line each; under it what can be done with it
 let drawn = "";
 export function drawChat(parts, { run, turns, from, putAway }) {
   const at = turns.indexOf(run);
-  const key = JSON.stringify([turns.map((turn) => [turn.id, Boolean(turn.main), turn.finished]), run?.id, from?.id, Boolean(putAway), chip.value?.target]);
+  const key = JSON.stringify([
+    turns.map((turn) => [turn.id, Boolean(turn.main), turn.finished]),
+    run?.id,
+    from?.id,
+    Boolean(putAway),
+    chip.value?.target,
+  ]);
   if (key === drawn && document.querySelector("#jk-chat")) return;
   drawn = key;
   document.body.dataset.asked = turns.length || (run && run.source !== "recording") ? "1" : "";

@@ -12,10 +12,12 @@ const OTHER_LOOKS = 3;
 export const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
 
 // Branches of a step's tree
-export const leavesOf = ({ nodes }) => nodes.length - new Set(nodes.map((node) => node.parent)).size + 1;
+export const leavesOf = ({ nodes }) =>
+  nodes.length - new Set(nodes.map((node) => node.parent)).size + 1;
 
 // Passes of the draft that made its tree
-export const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
+export const passesOf = (step) =>
+  step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
 
 // The nodes from the root's child to node `i`; none for the root
 export const pathTo = (nodes, i) => (i > 0 ? [...pathTo(nodes, nodes[i].parent), i] : []);
@@ -28,24 +30,51 @@ export const deliveredPath = (step) => step.accepted_path.slice(0, step.committe
 export const bonusDelivered = (step) => step.committed_ids.length > step.accepted_path.length;
 
 // What people asked in a conversation, the last question last
-export const questionsOf = (header) => header.messages.filter((message) => message.role === "user").map((message) => message.content);
+export const questionsOf = (header) =>
+  header.messages.filter((message) => message.role === "user").map((message) => message.content);
 
 export class Lane {
   // `name` is what the lane was asked for by; the header says which method that is
   constructor(header, name) {
     const { method } = header;
-    Object.assign(this, { header, name, method, title: methodTitle(method), isPlain: isPlain(method), steps: [], tokens: [], endReason: null,
-      proposers: new Proposers(header.proposers), reader: new StepReader(header) });
+    Object.assign(this, {
+      header,
+      name,
+      method,
+      title: methodTitle(method),
+      isPlain: isPlain(method),
+      steps: [],
+      tokens: [],
+      endReason: null,
+      proposers: new Proposers(header.proposers),
+      reader: new StepReader(header),
+    });
     this.seconds = []; // own clock at the end of each step
     this.deepest = 0; // levels of the deepest tree so far
     this.widest = 1; // rows that the widest one takes, the target's own token included
     this.counts = []; // tokens in the answer after each step, the first one included
     const forced = new Set((header.forced || []).map(([place]) => place));
-    (header.prefix_ids || []).forEach((id, i) => this.addToken({ id, piece: header.prefix_pieces[i], step: -1, level: 0, node: -1,
-      proposer: TARGET, given: true, forced: forced.has(i) }));
+    (header.prefix_ids || []).forEach((id, i) =>
+      this.addToken({
+        id,
+        piece: header.prefix_pieces[i],
+        step: -1,
+        level: 0,
+        node: -1,
+        proposer: TARGET,
+        given: true,
+        forced: forced.has(i),
+      }),
+    );
     this.lead = this.tokens.length + 1; // tokens before the first step
-    this.addToken({ id: header.first_token_id, piece: header.first_piece, step: -1, level: 0, node: -1,
-      proposer: TARGET });
+    this.addToken({
+      id: header.first_token_id,
+      piece: header.first_piece,
+      step: -1,
+      level: 0,
+      node: -1,
+      proposer: TARGET,
+    });
   }
 
   // Minutes that the lane's head was trained; undefined for heads that did not ship and for lanes without one
@@ -66,8 +95,14 @@ export class Lane {
     step.committed_ids.forEach((id, i) => {
       const node = i < path.length ? path[i] : -1;
       const from = node < 0 ? null : step.nodes[node];
-      this.addToken({ id, piece: from ? from.piece : step.bonus_piece, step: step.index, level: i + 1, node,
-        proposer: from ? this.proposers.of(from) : TARGET });
+      this.addToken({
+        id,
+        piece: from ? from.piece : step.bonus_piece,
+        step: step.index,
+        level: i + 1,
+        node,
+        proposer: from ? this.proposers.of(from) : TARGET,
+      });
     });
     this.seconds.push(this.clock + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
     this.counts.push(this.tokens.length);
@@ -78,7 +113,11 @@ export class Lane {
   // What could have come in a token's place, as {rank, tokens: [[id, piece, logprob], …]}, the one that came first; null if unknown
   alternativesAt(index) {
     const { step, level, given: begun } = this.tokens[index];
-    const found = begun ? null : step < 0 ? this.header.first_alternatives?.[0] : this.steps[step].alternatives?.[level - 1];
+    const found = begun
+      ? null
+      : step < 0
+        ? this.header.first_alternatives?.[0]
+        : this.steps[step].alternatives?.[level - 1];
     return found ? { rank: found[0], tokens: found[1] } : null;
   }
 
@@ -139,13 +178,21 @@ export class Run {
   // The same of a token of this answer or of one that begins like it: what came before was the same
   alternativesAt(index) {
     const { tokens } = this.main;
-    const alike = ({ main }) => main && tokens.slice(0, index).every(({ id }, i) => main.tokens[i]?.id === id) && index < main.tokens.length;
-    return [this, ...this.branches].filter(alike).map(({ main }) => main.alternativesAt(index)).find(Boolean) || null;
+    const alike = ({ main }) =>
+      main &&
+      tokens.slice(0, index).every(({ id }, i) => main.tokens[i]?.id === id) &&
+      index < main.tokens.length;
+    return (
+      [this, ...this.branches]
+        .filter(alike)
+        .map(({ main }) => main.alternativesAt(index))
+        .find(Boolean) || null
+    );
   }
 
   get question() {
     const header = this.main?.header;
-    return header ? questionsOf(header).at(-1) ?? header.raw_prompt ?? "" : "";
+    return header ? (questionsOf(header).at(-1) ?? header.raw_prompt ?? "") : "";
   }
 
   // Nothing more comes of it; lanes that were not done are stopped
@@ -183,11 +230,18 @@ export function runFromTraces(id, source, traces, title) {
 }
 
 // The first `count` tokens as text
-export const textOf = (lane, count) => unitsOf(lane.tokens.slice(0, count))
-  .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
+export const textOf = (lane, count) =>
+  unitsOf(lane.tokens.slice(0, count))
+    .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text))
+    .join("");
 
-export const tracesOf = (run) => Object.fromEntries(Object.entries(run.lanes).map(([name, { header, steps, endReason }]) =>
-  [name, { header, steps, end_reason: endReason }]));
+export const tracesOf = (run) =>
+  Object.fromEntries(
+    Object.entries(run.lanes).map(([name, { header, steps, endReason }]) => [
+      name,
+      { header, steps, end_reason: endReason },
+    ]),
+  );
 
 const labels = new Map(); // by a token's bytes, as hex
 
@@ -205,7 +259,8 @@ export function nameIn(lane, index, i) {
   return i ? nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece) : rootName(lane, index);
 }
 
-export const proposerIn = (lane, index, i) => (i === "bonus" ? TARGET : lane.proposers.of(lane.steps[index].nodes[i]));
+export const proposerIn = (lane, index, i) =>
+  i === "bonus" ? TARGET : lane.proposers.of(lane.steps[index].nodes[i]);
 
 // A name as a tree shows it: the space before a word is a gap
 export const shown = (name) => name.replace(/^␣(?!×)/, " ");
@@ -213,5 +268,8 @@ export const shown = (name) => name.replace(/^␣(?!×)/, " ");
 // The root's name: the last kept tokens before a step
 export function rootName(lane, index, count = 1) {
   const before = lane.countAfter(index - 1);
-  return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.piece)).join("");
+  return lane.tokens
+    .slice(Math.max(0, before - count), before)
+    .map((token) => nameOf(lane, token.id, token.piece))
+    .join("");
 }

@@ -5,28 +5,58 @@ import { given, say } from "../base/dom.js";
 const SHAPES = ["circle", "square", "diamond", "triangle"];
 const [plainMethod, ...drafting] = given.methods;
 
-const methodNamed = (name) => given.methods.find((one) => one.name === name || one.aliases.includes(name));
+const methodNamed = (name) =>
+  given.methods.find((one) => one.name === name || one.aliases.includes(name));
 export const isPlain = (name) => methodNamed(name) === plainMethod;
 // What people read; a method that this page has never heard of keeps its own name
 export const methodTitle = (name) => (methodNamed(name) || { title: name }).title;
 
 // One sentence where heads that stand side by side were not trained equally long, else nothing; from [title, minutes]
 export function unequalHeads(pairs) {
-  const known = pairs.filter(([, minutes]) => minutes !== undefined).map(([title, minutes]) => [title, Math.round(minutes)]);
+  const known = pairs
+    .filter(([, minutes]) => minutes !== undefined)
+    .map(([title, minutes]) => [title, Math.round(minutes)]);
   if (new Set(known.map(([, minutes]) => minutes)).size < 2) return "";
-  return say("unequal_heads", { heads: known.map(([title, minutes]) => say("head_minutes", { title, minutes })).join(", ") });
+  return say("unequal_heads", {
+    heads: known.map(([title, minutes]) => say("head_minutes", { title, minutes })).join(", "),
+  });
 }
 
 // What a tooltip says of a head's training; null where it is not known
-export const trainedWords = (minutes) => (minutes === undefined ? null : say("trained", { minutes: Math.round(minutes) }));
+export const trainedWords = (minutes) =>
+  minutes === undefined ? null : say("trained", { minutes: Math.round(minutes) });
 
-const marked = (id, label, sentence, hue, shape, place, number) => ({ id, label, sentence, shape, place, number,
-  hue: String(hue), classes: `hue-${hue} by-${place}` });
+const marked = (id, label, sentence, hue, shape, place, number) => ({
+  id,
+  label,
+  sentence,
+  shape,
+  place,
+  number,
+  hue: String(hue),
+  classes: `hue-${hue} by-${place}`,
+});
 // After the last hue the first one comes again, with a number beside the shape
-const proposerAt = (place, { id, label, sentence }) => marked(id, label, sentence, place % SHAPES.length,
-  SHAPES[place % SHAPES.length], place, place < SHAPES.length ? "" : String(place + 1));
+const proposerAt = (place, { id, label, sentence }) =>
+  marked(
+    id,
+    label,
+    sentence,
+    place % SHAPES.length,
+    SHAPES[place % SHAPES.length],
+    place,
+    place < SHAPES.length ? "" : String(place + 1),
+  );
 
-export const TARGET = marked(null, say("target"), say("target_sentence"), "target", "star", "target", "");
+export const TARGET = marked(
+  null,
+  say("target"),
+  say("target_sentence"),
+  "target",
+  "star",
+  "target",
+  "",
+);
 const ROOT = marked(null, say("root"), "", "root", "circle", "root", "");
 
 // A lane's proposers in the header's order; a name that the header lacks comes after them
@@ -54,7 +84,9 @@ export class Proposers {
 
   // Whose part stands at a place of a router's weights
   at(place) {
-    return this.all[place] || proposerAt(place, { id: null, label: String(place + 1), sentence: "" });
+    return (
+      this.all[place] || proposerAt(place, { id: null, label: String(place + 1), sentence: "" })
+    );
   }
 }
 

@@ -5,7 +5,8 @@ import { deliveredPath } from "./history.js";
 const FEWEST_TOKENS = 8;
 const WINDOW_SECONDS = 2;
 
-const mean = (steps, of) => (steps.length ? steps.reduce((sum, step) => sum + of(step), 0) / steps.length : null);
+const mean = (steps, of) =>
+  steps.length ? steps.reduce((sum, step) => sum + of(step), 0) / steps.length : null;
 
 // Tokens that came into the answer, per step
 const tau = (steps) => mean(steps, (step) => step.committed_ids.length);
@@ -14,17 +15,26 @@ const tauDrafted = (steps) => mean(steps, (step) => step.accepted_path.length + 
 
 function testedDepth(step) {
   const kept = new Set([0, ...step.accepted_path]);
-  return step.nodes.reduce((most, node, i) => (i && kept.has(node.parent) ? Math.max(most, node.depth) : most), 0);
+  return step.nodes.reduce(
+    (most, node, i) => (i && kept.has(node.parent) ? Math.max(most, node.depth) : most),
+    0,
+  );
 }
 
 // Kept levels over those that were tested
 function acceptance(steps) {
-  const [kept, tested] = [({ accepted_path: path }) => path.length, testedDepth].map((of) => steps.reduce((sum, step) => sum + of(step), 0));
+  const [kept, tested] = [({ accepted_path: path }) => path.length, testedDepth].map((of) =>
+    steps.reduce((sum, step) => sum + of(step), 0),
+  );
   return tested ? kept / tested : null;
 }
 
 // The candidates that came into the answer, by who proposed them
-const acceptedByProposer = (steps) => Map.groupBy(steps.flatMap((step) => deliveredPath(step).map((i) => step.nodes[i])), (node) => node.proposer);
+const acceptedByProposer = (steps) =>
+  Map.groupBy(
+    steps.flatMap((step) => deliveredPath(step).map((i) => step.nodes[i])),
+    (node) => node.proposer,
+  );
 
 // Tokens after the first over own decode seconds
 function speed(lane, count = lane.steps.length) {
@@ -41,7 +51,9 @@ function smoothSpeed(lane, step) {
 
 // Where two answers part: index of the first differing token among those both have, null if none does
 function firstDifference(left, right) {
-  const at = left.tokens.findIndex(({ id }, i) => i < right.tokens.length && id !== right.tokens[i].id);
+  const at = left.tokens.findIndex(
+    ({ id }, i) => i < right.tokens.length && id !== right.tokens[i].id,
+  );
   return at < 0 ? null : at;
 }
 
@@ -50,12 +62,18 @@ function partsAt({ main, plain }) {
   const different = firstDifference(main, plain);
   const lengths = [main.tokens.length, plain.tokens.length];
   const whole = [main, plain].every((lane) => lane.endReason && lane.endReason !== "stopped");
-  return different === null && whole && lengths[0] !== lengths[1] ? Math.min(...lengths) : different;
+  return different === null && whole && lengths[0] !== lengths[1]
+    ? Math.min(...lengths)
+    : different;
 }
 
 // Tokens both lanes have and agree on, as far as the first lane was after so many steps
-const commonTokens = (lane, plain, steps = lane.steps.length) => Math.min(lane.countAfter(steps - 1), plain.tokens.length,
-  firstDifference(lane, plain) ?? Infinity);
+const commonTokens = (lane, plain, steps = lane.steps.length) =>
+  Math.min(
+    lane.countAfter(steps - 1),
+    plain.tokens.length,
+    firstDifference(lane, plain) ?? Infinity,
+  );
 
 // Plain seconds over the drafting lane's to the same token; null until both have eight
 function speedup(lane, plain, steps) {
@@ -75,5 +93,16 @@ function marginAt(lane, index) {
   return step.nodes[before] ? step.nodes[before].margin : null;
 }
 
-export const metrics = { mean, tau, tauDrafted, acceptance, acceptedByProposer, speed, smoothSpeed,
-    partsAt, speedup, marginAt, FEWEST_TOKENS };
+export const metrics = {
+  mean,
+  tau,
+  tauDrafted,
+  acceptance,
+  acceptedByProposer,
+  speed,
+  smoothSpeed,
+  partsAt,
+  speedup,
+  marginAt,
+  FEWEST_TOKENS,
+};

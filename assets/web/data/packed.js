@@ -17,21 +17,58 @@ export class StepReader {
     packed.new_tokens.forEach((id, i) => this.pieces.set(id, hexOf(packed.pieces[i])));
     this.plan = { ...this.plan, ...packed.plan };
     const nodes = this.nodesOf(packed);
-    const { index, text, accepted_path, ms: [draft_ms, verify_ms, other_ms], alternatives } = packed;
-    const { bonus_token_id = nodes[accepted_path.at(-1) ?? 0].target_choice, committed = accepted_path.length + 1 } = packed;
-    const ranked = alternatives?.map(([rank, tokens]) => [rank, tokens.map(([id, logprob]) => [id, this.pieces.get(id), logprob])]);
-    return { index, nodes, accepted_path, bonus_token_id, bonus_piece: this.pieces.get(bonus_token_id),
-      committed_ids: [...accepted_path.map((i) => nodes[i].token_id), bonus_token_id].slice(0, committed), text, draft_ms, verify_ms, other_ms,
-      plan: this.plan, ...(ranked && { alternatives: ranked }) };
+    const {
+      index,
+      text,
+      accepted_path,
+      ms: [draft_ms, verify_ms, other_ms],
+      alternatives,
+    } = packed;
+    const {
+      bonus_token_id = nodes[accepted_path.at(-1) ?? 0].target_choice,
+      committed = accepted_path.length + 1,
+    } = packed;
+    const ranked = alternatives?.map(([rank, tokens]) => [
+      rank,
+      tokens.map(([id, logprob]) => [id, this.pieces.get(id), logprob]),
+    ]);
+    return {
+      index,
+      nodes,
+      accepted_path,
+      bonus_token_id,
+      bonus_piece: this.pieces.get(bonus_token_id),
+      committed_ids: [...accepted_path.map((i) => nodes[i].token_id), bonus_token_id].slice(
+        0,
+        committed,
+      ),
+      text,
+      draft_ms,
+      verify_ms,
+      other_ms,
+      plan: this.plan,
+      ...(ranked && { alternatives: ranked }),
+    };
   }
 
   // One record for each node from one list for each field
-  nodesOf({ nodes: { draft_percent, target_percent, ...columns }, evidence, also_proposed_by: also = {}, forbidden_by: forbidden = {} }) {
-    const named = (proposer) => (typeof proposer === "number" ? this.proposers[proposer] : proposer);
+  nodesOf({
+    nodes: { draft_percent, target_percent, ...columns },
+    evidence,
+    also_proposed_by: also = {},
+    forbidden_by: forbidden = {},
+  }) {
+    const named = (proposer) =>
+      typeof proposer === "number" ? this.proposers[proposer] : proposer;
     const nodes = [];
     columns.token_id.forEach((id, i) => {
-      const node = { piece: this.pieces.get(id), draft_prob: chance(draft_percent[i]), target_prob: chance(target_percent[i]),
-        also_proposed_by: (also[i] || []).map(named), evidence: {} };
+      const node = {
+        piece: this.pieces.get(id),
+        draft_prob: chance(draft_percent[i]),
+        target_prob: chance(target_percent[i]),
+        also_proposed_by: (also[i] || []).map(named),
+        evidence: {},
+      };
       for (const [name, column] of Object.entries(columns)) node[name] = column[i];
       node.proposer = named(node.proposer);
       node.depth = i ? nodes[node.parent].depth + 1 : 0;

@@ -18,12 +18,27 @@ export class RecordingsView {
   constructor() {
     this.loaded = new Map();
     this.cards = h("div", { class: "recording-cards" });
-    this.input = h("input", { type: "file", accept: ".json,application/json", id: "jk-open", class: "file-input",
-      onchange: () => this.open(this.input.files[0]) });
-    const drop = h("div", { class: "drop" }, h("label", { class: "plain-button", for: "jk-open" }, say("open_trace")), this.input,
-      h("span", { class: "muted" }, say("drop_hint")));
-    this.element = h("div", { class: "recordings recordings-only" }, h("p", { class: "muted" }, say("recordings_hint")),
-      this.cards, drop);
+    this.input = h("input", {
+      type: "file",
+      accept: ".json,application/json",
+      id: "jk-open",
+      class: "file-input",
+      onchange: () => this.open(this.input.files[0]),
+    });
+    const drop = h(
+      "div",
+      { class: "drop" },
+      h("label", { class: "plain-button", for: "jk-open" }, say("open_trace")),
+      this.input,
+      h("span", { class: "muted" }, say("drop_hint")),
+    );
+    this.element = h(
+      "div",
+      { class: "recordings recordings-only" },
+      h("p", { class: "muted" }, say("recordings_hint")),
+      this.cards,
+      drop,
+    );
   }
 
   async names() {
@@ -70,7 +85,11 @@ export class RecordingsView {
       const text = await file.text();
       const found = readTraceFile(text);
       notify(null);
-      this.play(`opened-${file.name}-${file.lastModified}`, { ...found, title: found.title || file.name, text }, "opened");
+      this.play(
+        `opened-${file.name}-${file.lastModified}`,
+        { ...found, title: found.title || file.name, text },
+        "opened",
+      );
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
       notify("error", error.message);
@@ -86,22 +105,55 @@ export class RecordingsView {
 
   card(id, recording) {
     const run = runFromTraces(id, "recording", recording.traces, recording.title);
-    const [times, tau] = [speedupWords(metrics.speedup(run.main, run.plain)), metrics.tau(run.main.steps)];
-    return h("section", { class: "pane recording-card" }, h("h2", { dir: "auto" }, recording.title),
-      h("p", { class: "tabular" }, times && [h("b", null, times), ` ${say("fact_speedup")} · `], tau && `${number(tau, 1)} ${say("fact_tau")}`),
-      h("p", { dir: "auto" }, recording.why || run.question), h("p", { class: "muted" }, badgeOf(run)),
-      h("div", { class: "recording-actions" },
-        h("button", { class: "plain-button primary", onclick: () => this.play(id, recording) }, say("play")),
-        h("button", { class: "plain-button", "data-action": "handout",
-          onclick: () => saveReplay(run, recording.text) }, say("save_handout"))));
+    const [times, tau] = [
+      speedupWords(metrics.speedup(run.main, run.plain)),
+      metrics.tau(run.main.steps),
+    ];
+    return h(
+      "section",
+      { class: "pane recording-card" },
+      h("h2", { dir: "auto" }, recording.title),
+      h(
+        "p",
+        { class: "tabular" },
+        times && [h("b", null, times), ` ${say("fact_speedup")} · `],
+        tau && `${number(tau, 1)} ${say("fact_tau")}`,
+      ),
+      h("p", { dir: "auto" }, recording.why || run.question),
+      h("p", { class: "muted" }, badgeOf(run)),
+      h(
+        "div",
+        { class: "recording-actions" },
+        h(
+          "button",
+          { class: "plain-button primary", onclick: () => this.play(id, recording) },
+          say("play"),
+        ),
+        h(
+          "button",
+          {
+            class: "plain-button",
+            "data-action": "handout",
+            onclick: () => saveReplay(run, recording.text),
+          },
+          say("save_handout"),
+        ),
+      ),
+    );
   }
 
   draw() {
     return orRetry(async () => {
       const names = await this.names();
       const shipped = await Promise.all(names.map((name) => this.load(name)));
-      const cards = shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording));
-      this.cards.replaceChildren(...(cards.length ? cards.filter(Boolean) : [h("p", { class: "muted" }, say("recordings_none"))]));
+      const cards = shipped.map(
+        (recording, i) => recording && this.card(`recording-${names[i]}`, recording),
+      );
+      this.cards.replaceChildren(
+        ...(cards.length
+          ? cards.filter(Boolean)
+          : [h("p", { class: "muted" }, say("recordings_none"))]),
+      );
     });
   }
 }

@@ -17,27 +17,84 @@ const isName = (value) => isText(value) && value.length > 0 && value.length <= M
 const isHex = (value) => isText(value) && HEX.test(value);
 const orNull = (test) => (value) => value === null || test(value);
 const ifThere = (rule) => (value) => value === undefined || misfit(value, rule, "it") === null;
-const mapOf = (rule) => (value) => isObject(value) && misfit(Object.values(value), [rule], "it") === null;
+const mapOf = (rule) => (value) =>
+  isObject(value) && misfit(Object.values(value), [rule], "it") === null;
 
 // Of what else could have come: [id, piece, log of the chance], and such a list with the rank of what came
-const isChoice = (value) => Array.isArray(value) && isNumber(value[0]) && isHex(value[1]) && isNumber(value[2]);
-const isRanked = (value) => Array.isArray(value) && isNumber(value[0]) && value[1]?.length > 0
-  && misfit(value[1], [isChoice], "it") === null;
+const isChoice = (value) =>
+  Array.isArray(value) && isNumber(value[0]) && isHex(value[1]) && isNumber(value[2]);
+const isRanked = (value) =>
+  Array.isArray(value) &&
+  isNumber(value[0]) &&
+  value[1]?.length > 0 &&
+  misfit(value[1], [isChoice], "it") === null;
 
-const HEADER = { schema_version: isNumber, method: isName, created: isText, messages: [{ role: isText, content: isText }],
-  num_prompt_tokens: isNumber, target: isObject, drafter: orNull(isObject), device: isText, dtype: isText,
+const HEADER = {
+  schema_version: isNumber,
+  method: isName,
+  created: isText,
+  messages: [{ role: isText, content: isText }],
+  num_prompt_tokens: isNumber,
+  target: isObject,
+  drafter: orNull(isObject),
+  device: isText,
+  dtype: isText,
   proposers: [{ id: isName, label: isText, sentence: isText }, MOST.proposers],
-  numerics: isText, device_profile: isObject, versions: isObject, sampling: isObject, tree: isObject, first_token_id: isNumber,
-  first_piece: isHex, prefill_ms: isTime, special_tokens: mapOf(isText), num_reused_tokens: isNumber, queue_ms: orNull(isTime),
-  first_alternatives: ifThere([isRanked]), prefix_ids: ifThere([Number.isInteger]), prefix_pieces: ifThere([isHex]),
-  forced: ifThere([[Number.isInteger]]) };
-const NODE = { token_id: isNumber, piece: isHex, parent: isNumber, depth: isNumber, draft_pass: isNumber, score: isNumber,
-  proposer: isName, also_proposed_by: [isText], evidence: mapOf([isNumber]), target_choice: isNumber, target_choice_piece: isHex,
-  margin: isNumber, draft_prob: orNull(isNumber), target_prob: orNull(isNumber) };
-const STEP = { index: isNumber, nodes: [NODE, MOST.nodes], accepted_path: [isNumber], bonus_token_id: isNumber, bonus_piece: isHex,
-  committed_ids: [isNumber], draft_ms: isTime, verify_ms: isTime, other_ms: isTime, alternatives: ifThere([isRanked]),
-  plan: { levels: isNumber, nodes: isNumber, why: isText, curve: [(point) => misfit(point, [isNumber], "it") === null && point.length === 2] } };
-const TRACE = { steps: [STEP], header: HEADER, end_reason: (value) => value === null || value === undefined || REASONS.includes(value) };
+  numerics: isText,
+  device_profile: isObject,
+  versions: isObject,
+  sampling: isObject,
+  tree: isObject,
+  first_token_id: isNumber,
+  first_piece: isHex,
+  prefill_ms: isTime,
+  special_tokens: mapOf(isText),
+  num_reused_tokens: isNumber,
+  queue_ms: orNull(isTime),
+  first_alternatives: ifThere([isRanked]),
+  prefix_ids: ifThere([Number.isInteger]),
+  prefix_pieces: ifThere([isHex]),
+  forced: ifThere([[Number.isInteger]]),
+};
+const NODE = {
+  token_id: isNumber,
+  piece: isHex,
+  parent: isNumber,
+  depth: isNumber,
+  draft_pass: isNumber,
+  score: isNumber,
+  proposer: isName,
+  also_proposed_by: [isText],
+  evidence: mapOf([isNumber]),
+  target_choice: isNumber,
+  target_choice_piece: isHex,
+  margin: isNumber,
+  draft_prob: orNull(isNumber),
+  target_prob: orNull(isNumber),
+};
+const STEP = {
+  index: isNumber,
+  nodes: [NODE, MOST.nodes],
+  accepted_path: [isNumber],
+  bonus_token_id: isNumber,
+  bonus_piece: isHex,
+  committed_ids: [isNumber],
+  draft_ms: isTime,
+  verify_ms: isTime,
+  other_ms: isTime,
+  alternatives: ifThere([isRanked]),
+  plan: {
+    levels: isNumber,
+    nodes: isNumber,
+    why: isText,
+    curve: [(point) => misfit(point, [isNumber], "it") === null && point.length === 2],
+  },
+};
+const TRACE = {
+  steps: [STEP],
+  header: HEADER,
+  end_reason: (value) => value === null || value === undefined || REASONS.includes(value),
+};
 
 // Where a value breaks a rule; null where it keeps it
 function misfit(value, rule, where) {
@@ -53,13 +110,24 @@ function misfit(value, rule, where) {
 
 // What in a step contradicts the rest of it: each node stands below its parent, and what the step adds is its accepted path and the
 // target's token, which only the end of the answer may cut short
-function contradiction({ index, nodes, accepted_path: path, bonus_token_id: bonus, committed_ids: committed }, place, { length }) {
-  const stands = ({ parent, depth }, i) => depth <= MOST.levels && (i ? parent < i && depth === nodes[parent]?.depth + 1 : parent === -1 && !depth);
+function contradiction(
+  { index, nodes, accepted_path: path, bonus_token_id: bonus, committed_ids: committed },
+  place,
+  { length },
+) {
+  const stands = ({ parent, depth }, i) =>
+    depth <= MOST.levels &&
+    (i ? parent < i && depth === nodes[parent]?.depth + 1 : parent === -1 && !depth);
   if (index !== place) return "index";
-  if (!nodes.length || !nodes.every(stands)) return `nodes.${nodes.findIndex((node, i) => !stands(node, i))}.parent`;
-  if (!path.every((i, at) => i > 0 && nodes[i]?.parent === (at ? path[at - 1] : 0))) return "accepted_path";
+  if (!nodes.length || !nodes.every(stands))
+    return `nodes.${nodes.findIndex((node, i) => !stands(node, i))}.parent`;
+  if (!path.every((i, at) => i > 0 && nodes[i]?.parent === (at ? path[at - 1] : 0)))
+    return "accepted_path";
   const whole = [...path.map((i) => nodes[i].token_id), bonus];
-  const fits = committed.length && committed.every((id, i) => id === whole[i]) && (committed.length === whole.length || place === length - 1);
+  const fits =
+    committed.length &&
+    committed.every((id, i) => id === whole[i]) &&
+    (committed.length === whole.length || place === length - 1);
   return fits ? null : "committed_ids";
 }
 
@@ -85,7 +153,12 @@ export function readTraceFile(text) {
     refuse("not_trace_json");
   }
   const { branches = [], shown = 0 } = value || {};
-  if (!Array.isArray(branches) || branches.length > MOST.traces || (branches.length && !branches[shown])) unfit("branches");
+  if (
+    !Array.isArray(branches) ||
+    branches.length > MOST.traces ||
+    (branches.length && !branches[shown])
+  )
+    unfit("branches");
   return { ...recordingIn(value), branches: branches.map((one) => recordingIn(one).traces), shown };
 }
 
@@ -93,7 +166,13 @@ function recordingIn(value) {
   if (!isObject(value)) unfit("traces");
   const { traces } = value;
   const named = isObject(traces) && Object.keys(traces).length > 0;
-  if (named && (Object.keys(traces).length > MOST.traces || !Object.values(traces).every(isObject))) unfit("traces");
-  const checked = (named ? Object.entries(traces) : [[value.header?.method, value]]).map(([name, trace]) => [name, checkedTrace(trace)]);
-  return { title: named && isText(value.title) ? value.title : null, traces: Object.fromEntries(checked) };
+  if (named && (Object.keys(traces).length > MOST.traces || !Object.values(traces).every(isObject)))
+    unfit("traces");
+  const checked = (named ? Object.entries(traces) : [[value.header?.method, value]]).map(
+    ([name, trace]) => [name, checkedTrace(trace)],
+  );
+  return {
+    title: named && isText(value.title) ? value.title : null,
+    traces: Object.fromEntries(checked),
+  };
 }

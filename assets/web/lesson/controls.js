@@ -8,24 +8,46 @@ import { interpolate } from "./data.js";
 import { Figure } from "../plots/figure.js";
 import { plotStyle } from "../plots/template.js";
 
-export const elementsOf = (pieces) => pieces.flat(3).filter(Boolean).map((piece) => piece.element || piece);
+export const elementsOf = (pieces) =>
+  pieces
+    .flat(3)
+    .filter(Boolean)
+    .map((piece) => piece.element || piece);
 export const drawAll = (pieces) => pieces.flat(3).forEach((piece) => piece?.draw?.());
 
-export const group = (kind) => (...pieces) => ({ element: h("div", { class: kind }, elementsOf(pieces)), draw: () => drawAll(pieces) });
+export const group =
+  (kind) =>
+  (...pieces) => ({
+    element: h("div", { class: kind }, elementsOf(pieces)),
+    draw: () => drawAll(pieces),
+  });
 export const row = group("lesson-controls");
 export const buttons = group("lesson-buttons");
 
 // An element whose content follows from what the controls of its stop hold
-export const filled = (element, content) => ({ element, draw: () => element.replaceChildren(...[content()].flat()) });
+export const filled = (element, content) => ({
+  element,
+  draw: () => element.replaceChildren(...[content()].flat()),
+});
 export const bars = (content) => filled(h("div", { class: "pass-bars" }), content);
-export const line = (name, words, kind = "") => filled(h("p", { class: kind, "data-result": name }), words);
+export const line = (name, words, kind = "") =>
+  filled(h("p", { class: kind, "data-result": name }), words);
 // The sentence that says what a control has done
-export const result = (name, words, kind = "") => filled(h("p", { class: `result ${kind}`, role: "status", "data-result": name }), words);
+export const result = (name, words, kind = "") =>
+  filled(h("p", { class: `result ${kind}`, role: "status", "data-result": name }), words);
 
 // A slider that says its value in words; `move` is a hand's, `set` goes unheard
 export function slider({ name, label, min, max, step = 1, value, format }) {
   const output = h("output", { class: "tabular" });
-  const input = h("input", { type: "range", min, max, step, value, "data-control": name, "aria-label": label });
+  const input = h("input", {
+    type: "range",
+    min,
+    max,
+    step,
+    value,
+    "data-control": name,
+    "aria-label": label,
+  });
   const show = () => {
     const words = format(Number(input.value));
     output.textContent = words;
@@ -51,11 +73,27 @@ export function slider({ name, label, min, max, step = 1, value, format }) {
 
 // One of a few: {value: words}
 export function choice({ name, label, options, value, onPick }) {
-  const inputs = Object.keys(options).map((key) => h("input", { type: "radio", name: `lesson-${name}`, "data-control": name, "data-value": key,
-    checked: key === String(value), oninput: () => onPick?.(key) }));
+  const inputs = Object.keys(options).map((key) =>
+    h("input", {
+      type: "radio",
+      name: `lesson-${name}`,
+      "data-control": name,
+      "data-value": key,
+      checked: key === String(value),
+      oninput: () => onPick?.(key),
+    }),
+  );
   return {
-    element: h("div", { class: "lesson-choice", role: "radiogroup", "aria-label": label }, h("span", null, label),
-      h("span", { class: "segments" }, Object.values(options).map((words, i) => h("label", { class: "choice" }, inputs[i], words)))),
+    element: h(
+      "div",
+      { class: "lesson-choice", role: "radiogroup", "aria-label": label },
+      h("span", null, label),
+      h(
+        "span",
+        { class: "segments" },
+        Object.values(options).map((words, i) => h("label", { class: "choice" }, inputs[i], words)),
+      ),
+    ),
     get value() {
       return inputs.find((one) => one.checked).dataset.value;
     },
@@ -63,7 +101,8 @@ export function choice({ name, label, options, value, onPick }) {
   };
 }
 
-export const onOff = (name, label) => choice({ name, label, options: { on: say("on"), off: say("off") }, value: "on" });
+export const onOff = (name, label) =>
+  choice({ name, label, options: { on: say("on"), off: say("off") }, value: "on" });
 
 export const primary = (element) => {
   element.classList.add("primary");
@@ -72,13 +111,23 @@ export const primary = (element) => {
 
 // `off()` says when it cannot be pressed
 export function button(name, words, onclick, off) {
-  const element = h("button", { type: "button", class: "lesson-button", "data-control": name, onclick }, words);
-  return off ? { element, draw: () => (element.disabled = off()), click: () => element.click() } : element;
+  const element = h(
+    "button",
+    { type: "button", class: "lesson-button", "data-control": name, onclick },
+    words,
+  );
+  return off
+    ? { element, draw: () => (element.disabled = off()), click: () => element.click() }
+    : element;
 }
 
 // A number with its name above and its definition below
-export const figure = (name, title, value, note = () => "") => group("figure")(h("div", { class: "figure-name" }, title),
-  filled(h("div", { class: "figure-value tabular", "data-figure": name }), value), filled(h("div", { class: "figure-note" }), note));
+export const figure = (name, title, value, note = () => "") =>
+  group("figure")(
+    h("div", { class: "figure-name" }, title),
+    filled(h("div", { class: "figure-value tabular", "data-figure": name }), value),
+    filled(h("div", { class: "figure-note" }), note),
+  );
 
 // A line through [x, y] points and one marked point, as `of()` gives them; `onPick` gets the whole number on the x axis that was clicked
 export function chart(name, kind, of, onPick) {
@@ -91,18 +140,53 @@ export function chart(name, kind, of, onPick) {
     const highest = top || Math.max(...points.map(([, y]) => y)) * 1.08;
     const words = (value) => number(value, value < 10 ? 2 : 1);
     const xs = Array.from({ length: full[1] - full[0] + 1 }, (_, i) => full[0] + i);
-    const curve = { name: yName, traces: [{ x: points.map(([x]) => x), y: points.map(([, y]) => y), mode: "lines",
-      text: points.map(([, y]) => words(y)), hovertemplate: "%{text}<extra></extra>", line: plotStyle.lineOf("main") }] };
-    const dot = { name: "", traces: [{ x: [mark[0]], y: [mark[1]], mode: "markers",
-      marker: plotStyle.markerOf("main", 11) }] };
+    const curve = {
+      name: yName,
+      traces: [
+        {
+          x: points.map(([x]) => x),
+          y: points.map(([, y]) => y),
+          mode: "lines",
+          text: points.map(([, y]) => words(y)),
+          hovertemplate: "%{text}<extra></extra>",
+          line: plotStyle.lineOf("main"),
+        },
+      ],
+    };
+    const dot = {
+      name: "",
+      traces: [
+        { x: [mark[0]], y: [mark[1]], mode: "markers", marker: plotStyle.markerOf("main", 11) },
+      ],
+    };
     shown.draw({
-      id: name, name: `jakiro-${name}`, sentence: `${label}. ${say("chart_at", { x: mark[0], name: xName })}: ${words(mark[1])}`,
+      id: name,
+      name: `jakiro-${name}`,
+      sentence: `${label}. ${say("chart_at", { x: mark[0], name: xName })}: ${words(mark[1])}`,
       rows: () => [[xName, yName], ...xs.map((x) => [x, interpolate(points, x)])],
-      series: [curve, dot], margin: { left: 44 },
-      x: { title: xName, full, ticks: { tickvals: xTicks, unifiedhovertitle: { text: plotStyle.plotText(say("chart_at", { x: "%{x}", name: xName })) } } },
+      series: [curve, dot],
+      margin: { left: 44 },
+      x: {
+        title: xName,
+        full,
+        ticks: {
+          tickvals: xTicks,
+          unifiedhovertitle: {
+            text: plotStyle.plotText(say("chart_at", { x: "%{x}", name: xName })),
+          },
+        },
+      },
       y: { title: yName, full: [0, highest] },
-      shapes: [{ type: "line", x0: mark[0], x1: mark[0], y0: 0, y1: mark[1],
-        line: { color: plotStyle.template().colours.control, width: 1, dash: "3px,3px" } }],
+      shapes: [
+        {
+          type: "line",
+          x0: mark[0],
+          x1: mark[0],
+          y0: 0,
+          y1: mark[1],
+          line: { color: plotStyle.template().colours.control, width: 1, dash: "3px,3px" },
+        },
+      ],
       pick: onPick,
     });
   }
@@ -110,13 +194,35 @@ export function chart(name, kind, of, onPick) {
 }
 
 // Leads from the lesson to a question of one's own
-export const raceButton = () => primary(button("race", say("lesson_race"), () => {
-  armQuestion();
-  questionBox()?.focus();
-}));
+export const raceButton = () =>
+  primary(
+    button("race", say("lesson_race"), () => {
+      armQuestion();
+      questionBox()?.focus();
+    }),
+  );
 
 // One question: each answer opens on its reason, one at a time
-export const question = (stop, text) => h("section", { class: "lesson-question", "data-question": stop + 1 },
-  h("p", null, h("b", null, say("lesson_check_title")), " ", text.question), text.options.map(([words, reason], i) =>
-    h("details", { name: `lesson-question-${stop}`, class: i === text.right ? "right" : "wrong", "data-option": i }, h("summary", null, words),
-      h("p", { class: "feedback" }, h("b", null, i === text.right ? `✓ ${say("lesson_right")}` : `✗ ${say("lesson_wrong")}`), ` ${reason}`))));
+export const question = (stop, text) =>
+  h(
+    "section",
+    { class: "lesson-question", "data-question": stop + 1 },
+    h("p", null, h("b", null, say("lesson_check_title")), " ", text.question),
+    text.options.map(([words, reason], i) =>
+      h(
+        "details",
+        {
+          name: `lesson-question-${stop}`,
+          class: i === text.right ? "right" : "wrong",
+          "data-option": i,
+        },
+        h("summary", null, words),
+        h(
+          "p",
+          { class: "feedback" },
+          h("b", null, i === text.right ? `✓ ${say("lesson_right")}` : `✗ ${say("lesson_wrong")}`),
+          ` ${reason}`,
+        ),
+      ),
+    ),
+  );

@@ -9,17 +9,21 @@ const MOST_RANKED = 5;
 // {device, pairs: {name: {plain, drafted, lanes}}} from the text of the shipped file
 export function readLesson(text) {
   const { device, recordings } = JSON.parse(text);
-  const pairs = Object.fromEntries(Object.entries(recordings).map(([name, events]) => {
-    const run = new Run(name, "recording");
-    events.forEach((event) => run.take(event));
-    return [name, { plain: run.plain, drafted: run.main, lanes: Object.values(run.lanes) }];
-  }));
+  const pairs = Object.fromEntries(
+    Object.entries(recordings).map(([name, events]) => {
+      const run = new Run(name, "recording");
+      events.forEach((event) => run.take(event));
+      return [name, { plain: run.plain, drafted: run.main, lanes: Object.values(run.lanes) }];
+    }),
+  );
   return { device, pairs };
 }
 
 // The path along which each node is the target's own choice after the one before
 function judge(nodes, at = 0) {
-  const next = nodes.findIndex((node) => node.parent === at && node.token_id === nodes[at].target_choice);
+  const next = nodes.findIndex(
+    (node) => node.parent === at && node.token_id === nodes[at].target_choice,
+  );
   return next < 0 ? [] : [next, ...judge(nodes, next)];
 }
 
@@ -27,23 +31,41 @@ function judge(nodes, at = 0) {
 export function stepWith(step, keep) {
   const order = [...keep].sort((a, b) => a - b);
   const place = new Map(order.map((i, at) => [i, at]));
-  const nodes = order.map((i) => ({ ...step.nodes[i], parent: i ? place.get(step.nodes[i].parent) : -1, source: i }));
+  const nodes = order.map((i) => ({
+    ...step.nodes[i],
+    parent: i ? place.get(step.nodes[i].parent) : -1,
+    source: i,
+  }));
   const path = judge(nodes);
   const end = nodes[path.at(-1) ?? 0];
-  return { ...step, nodes, accepted_path: path, bonus_token_id: end.target_choice, bonus_piece: end.target_choice_piece,
-    committed_ids: [...path.map((i) => nodes[i].token_id), end.target_choice] };
+  return {
+    ...step,
+    nodes,
+    accepted_path: path,
+    bonus_token_id: end.target_choice,
+    bonus_piece: end.target_choice_piece,
+    committed_ids: [...path.map((i) => nodes[i].token_id), end.target_choice],
+  };
 }
 
 // Candidates from the likeliest path on: by score, smaller depth first among equals, as the tree itself is chosen
 export function byScore(step) {
   const { nodes } = step;
-  return nodes.map((_, i) => i).slice(1)
+  return nodes
+    .map((_, i) => i)
+    .slice(1)
     .sort((a, b) => nodes[b].score - nodes[a].score || nodes[a].depth - nodes[b].depth || a - b);
 }
 
-export const pruned = (step, candidates) => stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
-export const withoutContrastive = (step) => stepWith(step, step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])));
-export const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
+export const pruned = (step, candidates) =>
+  stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
+export const withoutContrastive = (step) =>
+  stepWith(
+    step,
+    step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])),
+  );
+export const expectedTokens = (step) =>
+  1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
 
 // A lane that shows `step` in place of its own at `index`
 export function laneWith(lane, index, step) {
@@ -55,35 +77,56 @@ export function laneWith(lane, index, step) {
 
 export const drafted = (lane) => lane.steps.filter((step) => step.nodes.length > 1);
 // The steps to show: all but one that the end of the answer cut
-export const whole = (lane) => drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
+export const whole = (lane) =>
+  drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
 
 // Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
-export const tokensAt = (lane, candidates) => metrics.mean(drafted(lane), (step) => pruned(step, candidates).accepted_path.length + 1);
+export const tokensAt = (lane, candidates) =>
+  metrics.mean(drafted(lane), (step) => pruned(step, candidates).accepted_path.length + 1);
 
 // The draft's favourite continuation: the best child again and again
 export function favourite({ nodes }, at = 0) {
-  const best = pick([...nodes.keys()].filter((i) => nodes[i].parent === at), (i) => nodes[i].score);
+  const best = pick(
+    [...nodes.keys()].filter((i) => nodes[i].parent === at),
+    (i) => nodes[i].score,
+  );
   return best === null ? [] : [best, ...favourite({ nodes }, best)];
 }
 
-export const edgeChance = (step, i) => Math.exp(step.nodes[i].score - step.nodes[step.nodes[i].parent].score);
+export const edgeChance = (step, i) =>
+  Math.exp(step.nodes[i].score - step.nodes[step.nodes[i].parent].score);
 
 // A candidate's score if the router had given expert 2 the weight `second`: linear, so recorded parts are enough
 function mixScore(node, second) {
   const mix = [1 - second, second];
-  const { residual_contribution: [residual], expert_contributions: parts } = node.evidence;
+  const {
+    residual_contribution: [residual],
+    expert_contributions: parts,
+  } = node.evidence;
   const weights = weightsOf(node);
-  return parts.reduce((sum, part, e) => sum + (mix[e] * part) / Math.max(weights[e], 1e-6), residual);
+  return parts.reduce(
+    (sum, part, e) => sum + (mix[e] * part) / Math.max(weights[e], 1e-6),
+    residual,
+  );
 }
 
 // The likeliest candidates of the first level
-const isMixed = (node) => node.depth === 1 && node.evidence.expert_contributions && node.evidence.residual_contribution
-  && weightsOf(node)?.length === 2;
-export const firstLevel = (step) => step.nodes.map((_, i) => i).filter((i) => isMixed(step.nodes[i]))
-  .sort((a, b) => step.nodes[b].score - step.nodes[a].score || a - b).slice(0, MOST_RANKED);
+const isMixed = (node) =>
+  node.depth === 1 &&
+  node.evidence.expert_contributions &&
+  node.evidence.residual_contribution &&
+  weightsOf(node)?.length === 2;
+export const firstLevel = (step) =>
+  step.nodes
+    .map((_, i) => i)
+    .filter((i) => isMixed(step.nodes[i]))
+    .sort((a, b) => step.nodes[b].score - step.nodes[a].score || a - b)
+    .slice(0, MOST_RANKED);
 
-export const ranked = (step, second) => firstLevel(step).map((i) => [i, mixScore(step.nodes[i], second)])
-  .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+export const ranked = (step, second) =>
+  firstLevel(step)
+    .map((i) => [i, mixScore(step.nodes[i], second)])
+    .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
 
 // Pairs of candidates that the two experts alone would put in opposite order, as a share of all pairs
 export function disagreement(step) {
@@ -97,7 +140,10 @@ export function disagreement(step) {
 export function moved(step) {
   const places = (second) => ranked(step, second).map(([i]) => i);
   const own = places(ownWeight(step));
-  return [0, 1].reduce((sum, second) => sum + places(second).filter((i, at) => own[at] !== i).length, 0);
+  return [0, 1].reduce(
+    (sum, second) => sum + places(second).filter((i, at) => own[at] !== i).length,
+    0,
+  );
 }
 
 export const ownWeight = (step) => step.nodes[firstLevel(step)[0]].evidence.router_weights[1];
@@ -117,11 +163,23 @@ export const draftMs = (profile, levels) => (levels ? interpolate(profile.draft_
 // Means over the recorded steps: plain pass, draft, check, the rest, and both ways to the speedup
 export function measured(pair) {
   const steps = drafted(pair.drafted);
-  const [draft, check, other] = ["draft_ms", "verify_ms", "other_ms"].map((name) => metrics.mean(steps, (step) => step[name]));
-  return { steps: steps.length, tau: metrics.tau(steps), plain: metrics.mean(pair.plain.steps, (step) => step.verify_ms), draft, check, other,
-    speedup: metrics.speedup(pair.drafted, pair.plain) };
+  const [draft, check, other] = ["draft_ms", "verify_ms", "other_ms"].map((name) =>
+    metrics.mean(steps, (step) => step[name]),
+  );
+  return {
+    steps: steps.length,
+    tau: metrics.tau(steps),
+    plain: metrics.mean(pair.plain.steps, (step) => step.verify_ms),
+    draft,
+    check,
+    other,
+    speedup: metrics.speedup(pair.drafted, pair.plain),
+  };
 }
 
 // The item worth most
 export const pick = (items, worth) =>
-  items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
+  items.reduce(
+    (found, item) => (found === null || worth(item) > worth(found) ? item : found),
+    null,
+  );

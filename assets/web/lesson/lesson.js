@@ -31,14 +31,24 @@ const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are 
 // A draft tree with card, arrow keys and list. `of()` gives {lane, step, phase, mark: where the keys stand}; `onPick` replaces the pin
 function treeBox(of, onPick) {
   const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
-  const box = h("div", { class: "tree-pane lesson-tree-pane" }, h("div", { class: "tree-room" }, host));
+  const box = h(
+    "div",
+    { class: "tree-pane lesson-tree-pane" },
+    h("div", { class: "tree-room" }, host),
+  );
   const card = new Card(box);
   if (onPick) card.pin = (id) => onPick(id);
   const view = new TreeView(host, card);
   const listHost = h("div");
-  const list = h("details", { class: "lesson-table", ontoggle: () => drawList() }, h("summary", null, say("read_as_list")), listHost);
+  const list = h(
+    "details",
+    { class: "lesson-table", ontoggle: () => drawList() },
+    h("summary", null, say("read_as_list")),
+    listHost,
+  );
   let shown = null;
-  const drawList = () => shown && listHost.replaceChildren(...(list.open ? [treeList(...shown)] : []));
+  const drawList = () =>
+    shown && listHost.replaceChildren(...(list.open ? [treeList(...shown)] : []));
 
   host.addEventListener("keydown", (event) => {
     if (event.key === "Escape") card.close();
@@ -52,7 +62,13 @@ function treeBox(of, onPick) {
     shown = [own, index, phase];
     card.about(own, index, phase);
     card.close();
-    view.draw({ lane: own, index, phase, showAll: false, sentence: stepSentence(own, index, phase) });
+    view.draw({
+      lane: own,
+      index,
+      phase,
+      showAll: false,
+      sentence: stepSentence(own, index, phase),
+    });
     if (mark !== null) view.focus(mark);
     drawList();
   }
@@ -62,48 +78,113 @@ function treeBox(of, onPick) {
 // What a stop gets to work with
 function lessonOf({ device, pairs }) {
   return {
-    device, pairs, greedy: pairs.greedy, tree: treeBox,
-    stepLine: (lane, step) => h("p", { class: "muted small" },
-        say("lesson_step_from", { step: step.index + 1, question: questionsOf(lane.header).at(-1) ?? "" })),
-    sourceLine: () => h("p", { class: "muted small source" }, say("lesson_source_recorded", { device: device.name, date: device.date })),
+    device,
+    pairs,
+    greedy: pairs.greedy,
+    tree: treeBox,
+    stepLine: (lane, step) =>
+      h(
+        "p",
+        { class: "muted small" },
+        say("lesson_step_from", {
+          step: step.index + 1,
+          question: questionsOf(lane.header).at(-1) ?? "",
+        }),
+      ),
+    sourceLine: () =>
+      h(
+        "p",
+        { class: "muted small source" },
+        say("lesson_source_recorded", { device: device.name, date: device.date }),
+      ),
   };
 }
 
 // A formula of ours, not of a model: the one markup that comes as text
-const drawnFormula = (mathml) => new DOMParser().parseFromString(`<math display="block">${mathml}</math>`, "text/html").body.firstChild;
+const drawnFormula = (mathml) =>
+  new DOMParser().parseFromString(`<math display="block">${mathml}</math>`, "text/html").body
+    .firstChild;
 
 function textColumn(n) {
   const text = given.lessonTexts[n];
-  const line = (key) => h("p", { class: `lesson-${key}` }, h("b", null, say(`lesson_${key}`)), " ", text[key]);
-  return h("div", { class: "stop-text" },
+  const line = (key) =>
+    h("p", { class: `lesson-${key}` }, h("b", null, say(`lesson_${key}`)), " ", text[key]);
+  return h(
+    "div",
+    { class: "stop-text" },
     h("h2", { tabindex: -1 }, text.title),
-    h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
-    h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), drawnFormula(text.formula),
-      text.letters && h("p", { class: "muted small" }, text.letters)),
+    h(
+      "div",
+      { class: "stop-words" },
+      h("p", null, text.idea),
+      line("try"),
+      line("notice"),
+      line("belief"),
+    ),
+    h(
+      "details",
+      { class: "lesson-table" },
+      h("summary", null, say("lesson_formula")),
+      drawnFormula(text.formula),
+      text.letters && h("p", { class: "muted small" }, text.letters),
+    ),
     text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
-    question(n, text));
+    question(n, text),
+  );
 }
 
 const stopNow = () => linkedStop(location);
-const STOPS = [passesStop, chainStop, expertsStop, contrastiveStop, treesStop, maskStop, verdictStop, diceStop, speedStop, familyStop];
+const STOPS = [
+  passesStop,
+  chainStop,
+  expertsStop,
+  contrastiveStop,
+  treesStop,
+  maskStop,
+  verdictStop,
+  diceStop,
+  speedStop,
+  familyStop,
+];
 
 export function mountLesson(element, server) {
   const root = element.querySelector(".jk-lesson");
   const texts = given.lessonTexts;
-  const body = h("div", { class: "stop-body" }, h("p", { class: "muted empty" }, say("lesson_loading")));
-  const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1,
-    onclick: () => go(n) }, `${n + 1} ${text.title}`));
-  const strip = h("div", { class: "stop-titles" }, CORE.map((n) => titles[n]));
+  const body = h(
+    "div",
+    { class: "stop-body" },
+    h("p", { class: "muted empty" }, say("lesson_loading")),
+  );
+  const titles = texts.map((text, n) =>
+    h(
+      "button",
+      { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) },
+      `${n + 1} ${text.title}`,
+    ),
+  );
+  const strip = h(
+    "div",
+    { class: "stop-titles" },
+    CORE.map((n) => titles[n]),
+  );
   const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
-  const more = popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
+  const more = popMenu(
+    "more-stops",
+    h("summary", { class: "plain-button" }, say("lesson_more")),
+    others.map((n) => titles[n]),
+  );
   const back = button("back", say("lesson_back"), () => go(beside(-1)));
   const next = primary(button("next", say("lesson_next"), () => forward()));
-  root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
-    h("div", { class: "lesson-turn" }, back, next));
+  root.append(
+    h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more),
+    body,
+    h("div", { class: "lesson-turn" }, back, next),
+  );
 
   // The stop before or after this one, among those of its kind, in a hall among those of the plan; undefined at the ends
   function beside(by) {
-    const kind = inProjector() && PLAN.includes(current) ? PLAN : CORE.includes(current) ? CORE : others;
+    const kind =
+      inProjector() && PLAN.includes(current) ? PLAN : CORE.includes(current) ? CORE : others;
     return kind[kind.indexOf(current) + by];
   }
 
@@ -127,17 +208,42 @@ export function mountLesson(element, server) {
     if (!lesson) return;
     if (!built.has(current)) {
       const { screen, demo = [] } = STOPS[current](lesson);
-      const used = (event) => event.target.closest(event.type === "click" ? "button[data-control]" : "[data-control]") && redraw();
-      built.set(current, { draw: () => drawAll(screen), demo, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
-        h("section", { class: "pane stop-pane", "aria-label": texts[current].title, oninput: used, onclick: used },
-          h("div", { class: "stop-screen" }, elementsOf(screen)))) });
+      const used = (event) =>
+        event.target.closest(event.type === "click" ? "button[data-control]" : "[data-control]") &&
+        redraw();
+      built.set(current, {
+        draw: () => drawAll(screen),
+        demo,
+        page: h(
+          "div",
+          { class: "stop", "data-stop": current + 1 },
+          textColumn(current),
+          h(
+            "section",
+            {
+              class: "pane stop-pane",
+              "aria-label": texts[current].title,
+              oninput: used,
+              onclick: used,
+            },
+            h("div", { class: "stop-screen" }, elementsOf(screen)),
+          ),
+        ),
+      });
     }
     const { page } = built.get(current);
     body.replaceChildren(page);
-    titles.forEach((title, n) => (n === current ? title.setAttribute("aria-current", "step") : title.removeAttribute("aria-current")));
+    titles.forEach((title, n) =>
+      n === current
+        ? title.setAttribute("aria-current", "step")
+        : title.removeAttribute("aria-current"),
+    );
     strip.scrollLeft = titles[current].offsetLeft - strip.offsetLeft - strip.clientWidth / 4;
     back.disabled = beside(-1) === undefined;
-    next.textContent = beside(1) === undefined ? say("lesson_race") : `${say("lesson_next")}: ${texts[beside(1)].title}`;
+    next.textContent =
+      beside(1) === undefined
+        ? say("lesson_race")
+        : `${say("lesson_next")}: ${texts[beside(1)].title}`;
     redraw();
     fit(page);
   }
@@ -149,7 +255,11 @@ export function mountLesson(element, server) {
   function fit(page) {
     page.style.zoom = "";
     if (!inProjector()) return;
-    for (let zoom = 1; zoom >= SMALLEST && page.getBoundingClientRect().bottom > onScreen().height - 4; zoom -= 0.05) {
+    for (
+      let zoom = 1;
+      zoom >= SMALLEST && page.getBoundingClientRect().bottom > onScreen().height - 4;
+      zoom -= 0.05
+    ) {
       page.style.zoom = zoom;
       built.get(current).draw();
     }

@@ -11,7 +11,11 @@ const SLOWER = 1.3;
 
 class Chip {
   constructor() {
-    this.element = h("span", { class: "chip loading", role: "status", id: "jk-chip" }, say("loading"));
+    this.element = h(
+      "span",
+      { class: "chip loading", role: "status", id: "jk-chip" },
+      say("loading"),
+    );
     this.told = "";
     this.ready = new Promise((tell) => (this.tellReady = tell)); // of {target, dtype}
   }
@@ -31,7 +35,11 @@ class Chip {
     }
     const text = this.element.textContent;
     const settled = !this.lost && this.value?.state !== "loading";
-    this.pause = settled ? IDLE_LOOK_MS : text === this.before ? Math.min(IDLE_LOOK_MS, this.pause * SLOWER) : LOADING_LOOK_MS;
+    this.pause = settled
+      ? IDLE_LOOK_MS
+      : text === this.before
+        ? Math.min(IDLE_LOOK_MS, this.pause * SLOWER)
+        : LOADING_LOOK_MS;
     this.before = text;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.look(), this.pause);
@@ -48,8 +56,14 @@ class Chip {
     this.element.className = `chip ${value.state}`;
     const text = asksFast() && value.fast ? value.fast : value.text;
     setText(this.element, text);
-    this.element.title = value.pair ? say("chip_about", { title: value.title, size: value.size || "" }) : value.title || "";
-    const told = JSON.stringify([value.state === "failed" && value.title, value.trouble, value.notice]);
+    this.element.title = value.pair
+      ? say("chip_about", { title: value.title, size: value.size || "" })
+      : value.title || "";
+    const told = JSON.stringify([
+      value.state === "failed" && value.title,
+      value.trouble,
+      value.notice,
+    ]);
     if (told === this.told) return;
     this.told = told;
     if (value.state === "failed" || value.trouble) notify("error", value.trouble || value.title);
@@ -78,8 +92,10 @@ export function refuseOffline() {
 // A question that cannot be sent stays in its box, and the page says so before anything is sent
 export function guardAsking() {
   const refuse = (event) => {
-    const asks = event.type === "click" ? event.target.closest?.("#ask")
-      : event.key === "Enter" && !event.shiftKey && event.target.closest?.("#question");
+    const asks =
+      event.type === "click"
+        ? event.target.closest?.("#ask")
+        : event.key === "Enter" && !event.shiftKey && event.target.closest?.("#question");
     if (!asks || !refuseOffline()) return;
     event.preventDefault();
     event.stopImmediatePropagation();

@@ -9,7 +9,8 @@ let tellReady = null;
 export const formReady = new Promise((tell) => (tellReady = tell)); // once the form has said what it holds
 const chosen = new Set(); // fields that somebody, or a link, has set
 
-export const byName = (names, values) => Object.fromEntries(names.map((name, i) => [name, values[i]]));
+export const byName = (names, values) =>
+  Object.fromEntries(names.map((name, i) => [name, values[i]]));
 export const formNow = () => current;
 export const formDefaults = () => defaults;
 export const fieldsChosen = (names) => names.forEach((name) => chosen.add(name));
@@ -28,7 +29,9 @@ export function formStartsWith(values) {
 // The form opens with what suits the device: the numerics that the model was loaded with, and a length that it writes soon
 export function openWith(values) {
   for (const [name, value] of Object.entries(values)) {
-    const field = document.querySelector(name === "numerics" ? `#numerics input[value="${value}"]` : `#${name} input`);
+    const field = document.querySelector(
+      name === "numerics" ? `#numerics input[value="${value}"]` : `#${name} input`,
+    );
     if (!field || !value) continue;
     if (defaults) defaults[name] = value;
     if (chosen.has(name)) continue;
@@ -39,8 +42,12 @@ export function openWith(values) {
 }
 
 for (const kind of ["change", "input"]) {
-  document.addEventListener(kind, (event) => {
-    const field = event.isTrusted && event.target.closest("#numerics, #length");
-    if (field) chosen.add(field.id);
-  }, true);
+  document.addEventListener(
+    kind,
+    (event) => {
+      const field = event.isTrusted && event.target.closest("#numerics, #length");
+      if (field) chosen.add(field.id);
+    },
+    true,
+  );
 }

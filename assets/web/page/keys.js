@@ -4,12 +4,15 @@ import { isWalking } from "../base/dom.js";
 import { toQuestion } from "../chat/box.js";
 import { inProjector, moves, pages, state } from "./machine.js";
 
-const isTextField = ({ tagName, type, isContentEditable }) => tagName === "TEXTAREA" || isContentEditable
-  || (tagName === "INPUT" && !["range", "checkbox", "radio", "button", "file"].includes(type));
+const isTextField = ({ tagName, type, isContentEditable }) =>
+  tagName === "TEXTAREA" ||
+  isContentEditable ||
+  (tagName === "INPUT" && !["range", "checkbox", "radio", "button", "file"].includes(type));
 // Where keys have a meaning of their own: a slider's arrows, a list of choices, tabs that are walked through
-const hasOwnKeys = ({ tagName, type, role, id }, key) => tagName === "SELECT"
-  || (tagName === "INPUT" && type === "range" && id !== "jk-step" && !key.startsWith("Page"))
-  || ((role === "tab" || type === "radio") && isWalking() && key.startsWith("Arrow"));
+const hasOwnKeys = ({ tagName, type, role, id }, key) =>
+  tagName === "SELECT" ||
+  (tagName === "INPUT" && type === "range" && id !== "jk-step" && !key.startsWith("Page")) ||
+  ((role === "tab" || type === "radio") && isWalking() && key.startsWith("Arrow"));
 
 export function onKey(event, parts) {
   const { seek, follow, setPhase, guessFirst, advance, ahead, back } = moves;
@@ -20,15 +23,32 @@ export function onKey(event, parts) {
   if (key === "Escape") return parts.card.close();
   if (!inProjector() && !target.closest?.(".jk-view")) return;
   if (target === parts.treeHost && parts.tree.onKey(event)) return event.preventDefault();
-  if (key === " " && isWalking() && ["BUTTON", "SUMMARY", "A", "INPUT"].includes(target.tagName)) return;
+  if (key === " " && isWalking() && ["BUTTON", "SUMMARY", "A", "INPUT"].includes(target.tagName))
+    return;
   if (key.length === 1 && key !== " " && event.repeat) return;
   const far = event.shiftKey ? 10 : 1;
-  const turned = { ArrowRight: pages.next, PageDown: pages.next, " ": pages.next, ArrowLeft: pages.back, PageUp: pages.back };
+  const turned = {
+    ArrowRight: pages.next,
+    PageDown: pages.next,
+    " ": pages.next,
+    ArrowLeft: pages.back,
+    PageUp: pages.back,
+  };
   const shown = {
-    ArrowLeft: () => seek(state.index - far), ArrowRight: () => seek(state.index + far), PageUp: back, PageDown: ahead,
-    Home: () => seek(0), End: () => seek(Infinity), " ": advance,
-    1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow,
-    a: () => parts.alternatives.openStep(state), q: toQuestion,
+    ArrowLeft: () => seek(state.index - far),
+    ArrowRight: () => seek(state.index + far),
+    PageUp: back,
+    PageDown: ahead,
+    Home: () => seek(0),
+    End: () => seek(Infinity),
+    " ": advance,
+    1: () => setPhase(1),
+    2: () => setPhase(2),
+    3: () => setPhase(3),
+    g: () => guessFirst(!state.guess),
+    l: follow,
+    a: () => parts.alternatives.openStep(state),
+    q: toQuestion,
   };
   // The stops of the lesson are turned like pages
   const byKey = { watch: shown, race: shown, lesson: turned }[state.tab] || {};

@@ -20,9 +20,31 @@ const FIRST_PLAY_MS = 800;
 const MOST_UNKNOWN = 10; // how often the server may not know a question that was sent
 
 export const state = {
-  tab: "watch", run: null, waiting: null, index: 0, follow: true, phase: 3, guess: false, playing: false, replay: false, time: null,
-  sought: false, pace: "slow", showAll: false, list: false, spaces: false, formatted: true,
-  plotMode: "tokens", turns: [], from: null, putAway: null, armed: false, lost: null, starting: false, seen: new Set(), linked: null,
+  tab: "watch",
+  run: null,
+  waiting: null,
+  index: 0,
+  follow: true,
+  phase: 3,
+  guess: false,
+  playing: false,
+  replay: false,
+  time: null,
+  sought: false,
+  pace: "slow",
+  showAll: false,
+  list: false,
+  spaces: false,
+  formatted: true,
+  plotMode: "tokens",
+  turns: [],
+  from: null,
+  putAway: null,
+  armed: false,
+  lost: null,
+  starting: false,
+  seen: new Set(),
+  linked: null,
 };
 
 // The panes, once they are built; the server's functions, and what the form is told to do, null in saved pages
@@ -37,7 +59,8 @@ const lastStep = (main) => Math.max(0, main.steps.length - 1);
 // Steps of the main lane that may be shown now: all, those up to the playing time, or up to the step that is gone through
 function stepsShown(main) {
   if (!main) return 0;
-  if (state.guess || state.replay) return Math.min(main.steps.length, state.index + (state.phase < 3 ? 0 : 1));
+  if (state.guess || state.replay)
+    return Math.min(main.steps.length, state.index + (state.phase < 3 ? 0 : 1));
   return state.time === null ? main.steps.length : main.stepsAt(state.time);
 }
 
@@ -49,20 +72,36 @@ function secondsShown(main, steps) {
   if (state.guess || state.replay) return main.seconds[steps - 1] || 0;
   const running = Object.values(state.run.lanes).filter((one) => !one.endReason);
   if (!live() || !running.length) return Infinity;
-  return state.tab === "watch" && !main.endReason ? main.clock : Math.min(...running.map((one) => one.clock));
+  return state.tab === "watch" && !main.endReason
+    ? main.clock
+    : Math.min(...running.map((one) => one.clock));
 }
 
 // What one draw shows
 export function moment() {
   const main = lane();
   const steps = stepsShown(main);
-  return { ...state, main, steps, live: live(), following: live() && state.follow, hidden: guessing(), step: main?.steps[state.index] || null,
-    count: main ? main.countAfter(steps - 1) : 0, whole: Boolean(main) && steps === main.steps.length, seconds: secondsShown(main, steps) };
+  return {
+    ...state,
+    main,
+    steps,
+    live: live(),
+    following: live() && state.follow,
+    hidden: guessing(),
+    step: main?.steps[state.index] || null,
+    count: main ? main.countAfter(steps - 1) : 0,
+    whole: Boolean(main) && steps === main.steps.length,
+    seconds: secondsShown(main, steps),
+  };
 }
 
 // The race time on screen: a step that somebody chose has its own
 export function raceTime({ main, seconds, sought, index, live: running, follow }) {
-  const chosen = main && main.steps.length && seconds === Infinity && (running ? !follow : sought && index < main.steps.length - 1);
+  const chosen =
+    main &&
+    main.steps.length &&
+    seconds === Infinity &&
+    (running ? !follow : sought && index < main.steps.length - 1);
   return chosen ? main.seconds[index] : seconds;
 }
 
@@ -89,7 +128,9 @@ export function redraw() {
   if (asked !== null) return;
   clearTimeout(alarm);
   const unhurried = ((live() && state.follow) || state.playing) && state.run === drawnRun;
-  const wait = unhurried ? last + Math.max(EVERY_MS, SPARE * Math.min(...costs)) - performance.now() : 0;
+  const wait = unhurried
+    ? last + Math.max(EVERY_MS, SPARE * Math.min(...costs)) - performance.now()
+    : 0;
   const ask = () => {
     asked = performance.now();
     requestAnimationFrame(frame);
@@ -115,7 +156,9 @@ export const inProjector = () => document.documentElement.classList.contains("pr
 export function projector(on) {
   document.documentElement.classList.toggle("projector", on);
   memory.set("jakiro-projector", on ? "1" : "");
-  document.querySelectorAll('[data-action="projector"]').forEach((button) => button.setAttribute("aria-pressed", String(on)));
+  document
+    .querySelectorAll('[data-action="projector"]')
+    .forEach((button) => button.setAttribute("aria-pressed", String(on)));
   redrawNow();
 }
 
@@ -128,18 +171,35 @@ export function highlight(main) {
   const worth = (step) => {
     const kept = deliveredPath(step);
     const tokens = main.tokens.slice(main.countAfter(step.index - 1), main.countAfter(step.index));
-    const telling = kept.length && step.nodes.length - 1 > step.accepted_path.length && tokens.every(isWord);
-    return (telling ? 100 : 0) + kept.length + new Set(kept.map((i) => step.nodes[i].proposer)).size / 10;
+    const telling =
+      kept.length && step.nodes.length - 1 > step.accepted_path.length && tokens.every(isWord);
+    return (
+      (telling ? 100 : 0) + kept.length + new Set(kept.map((i) => step.nodes[i].proposer)).size / 10
+    );
   };
-  return main.steps.slice(0, Math.max(1, main.steps.length - 1)).reduce((best, step, i, all) => (worth(step) > worth(all[best]) ? i : best), 0);
+  return main.steps
+    .slice(0, Math.max(1, main.steps.length - 1))
+    .reduce((best, step, i, all) => (worth(step) > worth(all[best]) ? i : best), 0);
 }
 
 // Without an index, the step that tells most
 export function show(run, index) {
   const guess = state.guess && Boolean(run && !run.finished);
   const rest = run && run.main && run.finished ? highlight(run.main) : 0;
-  change({ run, playing: false, replay: false, time: null, sought: false, follow: !run || !run.finished, guess, phase: guess ? 1 : 3,
-    index: index === undefined || !run?.main ? rest : Math.max(0, Math.min(lastStep(run.main), Math.trunc(index))) });
+  change({
+    run,
+    playing: false,
+    replay: false,
+    time: null,
+    sought: false,
+    follow: !run || !run.finished,
+    guess,
+    phase: guess ? 1 : 3,
+    index:
+      index === undefined || !run?.main
+        ? rest
+        : Math.max(0, Math.min(lastStep(run.main), Math.trunc(index))),
+  });
 }
 
 // A live update from the server, which makes a run grow
@@ -148,7 +208,11 @@ export function receive(value) {
   if (value.ticks) grow(value);
   if (value.error) notify("error", value.error);
   const run = state.turns.find((turn) => turn.id === value.run);
-  if (run && value.gone) notify("error", say("visit_cut", { n: (run.main || run.replaced[0]?.main)?.tokens.length || 0 }));
+  if (run && value.gone)
+    notify(
+      "error",
+      say("visit_cut", { n: (run.main || run.replaced[0]?.main)?.tokens.length || 0 }),
+    );
   if (run && (value.error || value.gone)) {
     run.stop();
     if (!run.main) fail(run);
@@ -189,7 +253,17 @@ export function endWriting() {
 export function begin(id, { from, typed, form, joins } = {}) {
   const run = new Run(id, "live");
   const at = state.turns.indexOf(from);
-  Object.assign(run, { ticks: 0, newest: -1, unknown: 0, heard: performance.now(), from, form, typed, joins, replaced: at < 0 ? [] : state.turns.splice(at) });
+  Object.assign(run, {
+    ticks: 0,
+    newest: -1,
+    unknown: 0,
+    heard: performance.now(),
+    from,
+    form,
+    typed,
+    joins,
+    replaced: at < 0 ? [] : state.turns.splice(at),
+  });
   state.seen.add(id);
   state.turns.push(run);
   if (state.tab === "recordings") setTab("watch");
@@ -224,7 +298,8 @@ function grow(value) {
   run = run || begin(value.run);
   run.heard = performance.now();
   run.newest = Math.max(run.newest, ...Object.keys(value.ticks));
-  for (; value.ticks[run.ticks]; run.ticks += 1) JSON.parse(value.ticks[run.ticks]).forEach((event) => run.take(event));
+  for (; value.ticks[run.ticks]; run.ticks += 1)
+    JSON.parse(value.ticks[run.ticks]).forEach((event) => run.take(event));
   if (run.ticks <= run.newest) fetchMissed(run);
   if (run === state.waiting && run.main) {
     state.waiting = null;
@@ -247,7 +322,8 @@ export async function fetchMissed(run) {
   const { ticks: first, newest } = run;
   const missed = await screen.server.missed({ run: run.id, first }).catch(() => []);
   run.fetching = false;
-  if (missed?.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
+  if (missed?.length)
+    grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
   if (missed || run.newest > newest) return; // what has come since says that the server knows it
   // Before its first word the question may be on its way: browsers hold it back while all their connections are in use
   run.unknown += 1;
@@ -257,12 +333,21 @@ export async function fetchMissed(run) {
 export function showRecording(id, recording, { playNow, source = "recording", step } = {}) {
   const run = runFromTraces(id, source, recording.traces, recording.title);
   const { branches = [], shown } = recording;
-  run.branches = branches.length ? branches.map((traces, i) => (i === shown ? run : runFromTraces(`${id}-${i}`, source, traces, recording.title)))
+  run.branches = branches.length
+    ? branches.map((traces, i) =>
+        i === shown ? run : runFromTraces(`${id}-${i}`, source, traces, recording.title),
+      )
     : [run];
-  run.branches.forEach((one) => Object.assign(one, { text: recording.text, branches: run.branches }));
+  run.branches.forEach((one) =>
+    Object.assign(one, { text: recording.text, branches: run.branches }),
+  );
   const quiet = reducedMotion() || !playNow;
   show(run, step ?? (quiet ? undefined : 0));
-  if (!quiet) setTimeout(() => state.run === run && !state.playing && !state.sought && play(true), FIRST_PLAY_MS);
+  if (!quiet)
+    setTimeout(
+      () => state.run === run && !state.playing && !state.sought && play(true),
+      FIRST_PLAY_MS,
+    );
   return run;
 }
 
@@ -278,8 +363,10 @@ export function setTab(tab, step) {
   document.body.dataset.jakiroTab = tab;
   const { run } = state;
   const waits = run?.source === "recording" && !run.played && run.plain; // in the race, at its start
-  if (tab === "race" && waits) Object.assign(state, { playing: false, replay: false, phase: 3, time: 0, index: 0 });
-  else if (tab !== "race" && state.time === 0 && !state.playing) Object.assign(state, { time: null, index: highlight(lane()) });
+  if (tab === "race" && waits)
+    Object.assign(state, { playing: false, replay: false, phase: 3, time: 0, index: 0 });
+  else if (tab !== "race" && state.time === 0 && !state.playing)
+    Object.assign(state, { time: null, index: highlight(lane()) });
   onTab.forEach((told) => told(tab, chosen));
   redrawNow();
 }
@@ -290,8 +377,15 @@ function seek(index) {
   const main = lane();
   if (!main || !main.steps.length || Number.isNaN(index)) return;
   const at = Math.max(0, Math.min(lastStep(main), index));
-  change({ index: at, follow: live() && !state.guess && at === lastStep(main), playing: false, replay: false, time: null, sought: true,
-    phase: state.guess ? 1 : state.replay ? 3 : state.phase });
+  change({
+    index: at,
+    follow: live() && !state.guess && at === lastStep(main),
+    playing: false,
+    replay: false,
+    time: null,
+    sought: true,
+    phase: state.guess ? 1 : state.replay ? 3 : state.phase,
+  });
 }
 
 function follow() {
@@ -301,7 +395,15 @@ function follow() {
 
 const setPhase = (phase) => change({ phase, playing: false });
 
-const guessFirst = (on) => change({ guess: on, phase: on ? 1 : 3, follow: !on && live() && state.follow, playing: false, replay: false, time: null });
+const guessFirst = (on) =>
+  change({
+    guess: on,
+    phase: on ? 1 : 3,
+    follow: !on && live() && state.follow,
+    playing: false,
+    replay: false,
+    time: null,
+  });
 
 // In the race there is nothing to go through: it runs
 export const racing = () => state.tab === "race" && Boolean(state.run) && !live();
@@ -339,12 +441,27 @@ function play(fromStart) {
     const atEnd = state.time === null || state.time >= lastClock(run);
     const again = fromStart || (atEnd && (state.tab === "race" || state.index >= lastStep(main)));
     run.played = true;
-    change({ time: again ? 0 : state.time ?? main.seconds[state.index], guess: false, replay: false, phase: 3, playing: true, sought: false });
+    change({
+      time: again ? 0 : (state.time ?? main.seconds[state.index]),
+      guess: false,
+      replay: false,
+      phase: 3,
+      playing: true,
+      sought: false,
+    });
     playSeconds(performance.now());
   } else {
     const again = fromStart || !(state.replay || state.sought) || state.index >= lastStep(main);
     const on = state.replay && !fromStart;
-    change({ index: again ? 0 : state.index, phase: on ? state.phase : 1, time: null, guess: false, replay: true, playing: true, sought: false });
+    change({
+      index: again ? 0 : state.index,
+      phase: on ? state.phase : 1,
+      time: null,
+      guess: false,
+      replay: true,
+      playing: true,
+      sought: false,
+    });
     playSteps({ left: state.pace === "slow" ? SLOW_STEPS : 0 });
   }
 }
@@ -392,8 +509,23 @@ function playSeconds(before) {
 
 function setPace(pace) {
   const playing = state.playing || state.replay;
-  change({ pace, playing: false, ...(state.time !== null && pace !== "real" ? { time: null, sought: true } : {}) });
+  change({
+    pace,
+    playing: false,
+    ...(state.time !== null && pace !== "real" ? { time: null, sought: true } : {}),
+  });
   if (playing) play();
 }
 
-export const moves = { seek, follow, play, setPace, setPhase, guessFirst, advance, ahead, back, state };
+export const moves = {
+  seek,
+  follow,
+  play,
+  setPace,
+  setPhase,
+  guessFirst,
+  advance,
+  ahead,
+  back,
+  state,
+};

@@ -9,19 +9,55 @@ import { linkTo } from "../share/link.js";
 const KEYS = ["step", "play", "phase", "guess", "live", "alternatives"];
 
 // A switch in the menu; `set` is told whether it is on
-const option = (key, set) => h("label", { class: "option" },
-  h("input", { type: "checkbox", "data-toggle": key, onchange: ({ target }) => set(target.checked) }), say(key));
+const option = (key, set) =>
+  h(
+    "label",
+    { class: "option" },
+    h("input", {
+      type: "checkbox",
+      "data-toggle": key,
+      onchange: ({ target }) => set(target.checked),
+    }),
+    say(key),
+  );
 
 export function pageMenu() {
   const set = (name) => (value) => change({ [name]: value });
-  const hall = h("button", { class: "plain-button", "data-action": "projector", "aria-pressed": "false",
-    onclick: () => projector(!inProjector()) }, say("projector"));
+  const hall = h(
+    "button",
+    {
+      class: "plain-button",
+      "data-action": "projector",
+      "aria-pressed": "false",
+      onclick: () => projector(!inProjector()),
+    },
+    say("projector"),
+  );
   if (memory.get("jakiro-projector")) requestAnimationFrame(() => projector(true));
-  const list = [hall, screen.server ? copyButton(() => linkTo(state)) : null, saveMenu(),
-    h("fieldset", { class: "view-options" }, h("legend", { class: "muted" }, say("view_options")),
-      option("guess_first", moves.guessFirst), option("show_spaces", set("spaces")), option("as_written", (on) => set("formatted")(!on)),
-      option("show_all", set("showAll")), option("read_as_list", set("list"))),
-    h("dl", { class: "keys" }, h("dt", { class: "muted" }, say("keys")),
-      [...KEYS, ...(screen.server ? ["ask"] : [])].map((key) => h("dd", null, say(`key_${key}`))))];
-  return popMenu("page-menu", h("summary", { class: "plain-button", "aria-label": say("menu") }, "⋯"), list);
+  const list = [
+    hall,
+    screen.server ? copyButton(() => linkTo(state)) : null,
+    saveMenu(),
+    h(
+      "fieldset",
+      { class: "view-options" },
+      h("legend", { class: "muted" }, say("view_options")),
+      option("guess_first", moves.guessFirst),
+      option("show_spaces", set("spaces")),
+      option("as_written", (on) => set("formatted")(!on)),
+      option("show_all", set("showAll")),
+      option("read_as_list", set("list")),
+    ),
+    h(
+      "dl",
+      { class: "keys" },
+      h("dt", { class: "muted" }, say("keys")),
+      [...KEYS, ...(screen.server ? ["ask"] : [])].map((key) => h("dd", null, say(`key_${key}`))),
+    ),
+  ];
+  return popMenu(
+    "page-menu",
+    h("summary", { class: "plain-button", "aria-label": say("menu") }, "⋯"),
+    list,
+  );
 }

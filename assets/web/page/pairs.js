@@ -22,7 +22,13 @@ class PairList {
     this.list = h("ul");
     this.hint = h("p", { class: "muted small" });
     this.progress = h("span", { class: "muted" }); // of the pair that is on its way
-    this.element = h("details", { ontoggle: () => this.follow() }, h("summary", null, say("pairs")), this.hint, this.list);
+    this.element = h(
+      "details",
+      { ontoggle: () => this.follow() },
+      h("summary", null, say("pairs")),
+      this.hint,
+      this.list,
+    );
   }
 
   // While it is open it keeps up with what the server says
@@ -50,33 +56,89 @@ class PairList {
     const { value } = chip;
     const loaded = Boolean(value && value.pair === pair.name);
     const busy = !value || value.state === "loading";
-    const button = h("button", { class: "plain-button", "data-pair": pair.name, onclick: ({ target }) => this.confirm(pair, target.closest("li")),
-      disabled: locked || busy || !pair.fits || loaded }, say(loaded ? "pair_loaded" : "pair_load"));
-    return h("li", { class: loaded ? "loaded" : "", "data-state": pair.state }, h("div", { class: "pair-head" },
-      h("b", null, pair.name), button),
-    pair.fusion ? h("span", { class: "muted" }, say("pair_fusion", { fusion: pair.fusion })) : null,
-    h("div", { class: "muted" }, pair.reason), value?.coming === pair.name ? this.coming(locked) : null,
-    pair.size ? h("div", { class: "muted" }, pair.size) : null);
+    const button = h(
+      "button",
+      {
+        class: "plain-button",
+        "data-pair": pair.name,
+        onclick: ({ target }) => this.confirm(pair, target.closest("li")),
+        disabled: locked || busy || !pair.fits || loaded,
+      },
+      say(loaded ? "pair_loaded" : "pair_load"),
+    );
+    return h(
+      "li",
+      { class: loaded ? "loaded" : "", "data-state": pair.state },
+      h("div", { class: "pair-head" }, h("b", null, pair.name), button),
+      pair.fusion
+        ? h("span", { class: "muted" }, say("pair_fusion", { fusion: pair.fusion }))
+        : null,
+      h("div", { class: "muted" }, pair.reason),
+      value?.coming === pair.name ? this.coming(locked) : null,
+      pair.size ? h("div", { class: "muted" }, pair.size) : null,
+    );
   }
 
   // How far a pair has come, and a way to end its download
   coming(locked) {
-    const cancel = h("button", { class: "plain-button", "data-action": "cancel_fetch", onclick: async () => {
-      cancel.disabled = true;
-      await orRetry(() => this.server.cancel());
-      await chip.look();
-    } }, say("pair_cancel_fetch"));
-    return h("div", { class: "pair-head" }, this.progress, chip.value.cancellable && !locked ? cancel : null);
+    const cancel = h(
+      "button",
+      {
+        class: "plain-button",
+        "data-action": "cancel_fetch",
+        onclick: async () => {
+          cancel.disabled = true;
+          await orRetry(() => this.server.cancel());
+          await chip.look();
+        },
+      },
+      say("pair_cancel_fetch"),
+    );
+    return h(
+      "div",
+      { class: "pair-head" },
+      this.progress,
+      chip.value.cancellable && !locked ? cancel : null,
+    );
   }
 
   // Before anything is loaded: what that costs, and whom it concerns
   confirm(pair, line) {
-    const sure = h("button", { class: "plain-button", autofocus: true, "data-confirm": pair.name, onclick: () => this.choose(pair.name, sure) },
-      say("pair_confirm"));
-    const box = h("div", { class: "pair-sure", popover: "auto", role: "alertdialog", "aria-label": say("pair_confirm"),
-      ontoggle: ({ newState }) => newState === "closed" && box.remove() },
-    h("p", null, say("pair_sure", { size: pair.size, loaded: chip.value?.pair || say("pair_nothing") })),
-    h("div", { class: "pair-head" }, sure, h("button", { class: "plain-button", onclick: () => box.hidePopover() }, say("pair_cancel"))));
+    const sure = h(
+      "button",
+      {
+        class: "plain-button",
+        autofocus: true,
+        "data-confirm": pair.name,
+        onclick: () => this.choose(pair.name, sure),
+      },
+      say("pair_confirm"),
+    );
+    const box = h(
+      "div",
+      {
+        class: "pair-sure",
+        popover: "auto",
+        role: "alertdialog",
+        "aria-label": say("pair_confirm"),
+        ontoggle: ({ newState }) => newState === "closed" && box.remove(),
+      },
+      h(
+        "p",
+        null,
+        say("pair_sure", { size: pair.size, loaded: chip.value?.pair || say("pair_nothing") }),
+      ),
+      h(
+        "div",
+        { class: "pair-head" },
+        sure,
+        h(
+          "button",
+          { class: "plain-button", onclick: () => box.hidePopover() },
+          say("pair_cancel"),
+        ),
+      ),
+    );
     line.append(box);
     box.showPopover();
   }

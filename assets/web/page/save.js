@@ -20,7 +20,10 @@ export function download(name, content, type) {
 
 // jakiro-<first three words>-seed7-<date>
 export function fileName(run, ending) {
-  const words = run.question.slice(0, 1000).toLowerCase().match(/[\p{L}\p{N}]+/gu) || ["answer"];
+  const words = run.question
+    .slice(0, 1000)
+    .toLowerCase()
+    .match(/[\p{L}\p{N}]+/gu) || ["answer"];
   const { header } = run.main;
   const start = Array.from(words.slice(0, 3).join("-")).slice(0, MOST_NAME).join("");
   return `jakiro-${start}-seed${header.sampling.seed}-${String(header.created).slice(0, 10)}.${ending}`;
@@ -48,8 +51,24 @@ function cell(value) {
   return /[",;\t\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
 }
 
-const COLUMNS = ["method", "step", "node", "parent", "depth", "pass", "token_id", "token", "proposer", "score", "draft_prob",
-  "target_prob", "state", "target_choice", "place", "rank"];
+const COLUMNS = [
+  "method",
+  "step",
+  "node",
+  "parent",
+  "depth",
+  "pass",
+  "token_id",
+  "token",
+  "proposer",
+  "score",
+  "draft_prob",
+  "target_prob",
+  "state",
+  "target_choice",
+  "place",
+  "rank",
+];
 
 // Spreadsheets read UTF-8 only behind a byte order mark
 export const csvOf = (rows) => "\uFEFF" + rows.map((row) => row.map(cell).join(",")).join("\r\n");
@@ -58,14 +77,50 @@ export function asCsv(run) {
   const rows = [COLUMNS];
   for (const lane of Object.values(run.lanes)) {
     for (const step of lane.steps) {
-      step.nodes.forEach((node, i) => i && rows.push([lane.method, step.index, i, node.parent, node.depth, node.draft_pass,
-        node.token_id, nameOf(lane, node.token_id, node.piece), node.proposer, node.score, node.draft_prob, node.target_prob,
-        stateOf(step, i), node.target_choice, null, null]));
+      step.nodes.forEach(
+        (node, i) =>
+          i &&
+          rows.push([
+            lane.method,
+            step.index,
+            i,
+            node.parent,
+            node.depth,
+            node.draft_pass,
+            node.token_id,
+            nameOf(lane, node.token_id, node.piece),
+            node.proposer,
+            node.score,
+            node.draft_prob,
+            node.target_prob,
+            stateOf(step, i),
+            node.target_choice,
+            null,
+            null,
+          ]),
+      );
     }
     lane.tokens.forEach(({ id: came, step }, place) => {
       const { tokens = [] } = lane.alternativesAt(place) || {};
-      tokens.slice(1).forEach(([id, piece, logprob], i) => rows.push([lane.method, step < 0 ? null : step, ...Array(4).fill(null), id,
-        nameOf(lane, id, piece), null, null, null, Math.exp(logprob), id === came ? "came" : "alternative", null, place, i + 1]));
+      tokens
+        .slice(1)
+        .forEach(([id, piece, logprob], i) =>
+          rows.push([
+            lane.method,
+            step < 0 ? null : step,
+            ...Array(4).fill(null),
+            id,
+            nameOf(lane, id, piece),
+            null,
+            null,
+            null,
+            Math.exp(logprob),
+            id === came ? "came" : "alternative",
+            null,
+            place,
+            i + 1,
+          ]),
+        );
     });
   }
   return csvOf(rows);
@@ -75,24 +130,48 @@ export function asCsv(run) {
 export async function asReplay(json, title) {
   const code = document.getElementById("jakiro-code").textContent;
   const style = document.getElementById("jakiro-style").textContent;
-  const data = json.replace(/</g, "\\u003c").replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`);
+  const data = json
+    .replace(/</g, "\\u003c")
+    .replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`);
   const dark = document.body.classList.contains("dark") ? ' class="dark"' : "";
-  const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:";
+  const policy =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:";
   const shown = h("title", null, `${cut(title, 80)} · ${say("title")}`).outerHTML;
-  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">`
-    + `<meta http-equiv="Content-Security-Policy" content="${policy}">${shown}`
-    + `<style id="jakiro-style">${style}</style></head><body${dark}><div id="replay"><div class="jk-top"></div>`
-    + `<div class="jk-view"></div></div>`
-    + `<script type="application/json" id="jakiro-recording">${data}</scr` + `ipt>${await plotly.asElement()}<script id="jakiro-code">${code}</scr`
-    + `ipt><script>Jakiro.openReplay();</scr` + `ipt></body></html>`;
+  return (
+    `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">` +
+    `<meta http-equiv="Content-Security-Policy" content="${policy}">${shown}` +
+    `<style id="jakiro-style">${style}</style></head><body${dark}><div id="replay"><div class="jk-top"></div>` +
+    `<div class="jk-view"></div></div>` +
+    `<script type="application/json" id="jakiro-recording">${data}</scr` +
+    `ipt>${await plotly.asElement()}<script id="jakiro-code">${code}</scr` +
+    `ipt><script>Jakiro.openReplay();</scr` +
+    `ipt></body></html>`
+  );
 }
 
-export const saveReplay = async (run, json) => download(fileName(run, "html"), await asReplay(json, run.title || run.question), "text/html");
+export const saveReplay = async (run, json) =>
+  download(fileName(run, "html"), await asReplay(json, run.title || run.question), "text/html");
 
 // The picture's styles are those of the page
-const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "paint-order",
-  "opacity", "font-family", "font-size", "font-weight", "font-style", "text-anchor", "text-decoration-line", "white-space",
-  "direction", "unicode-bidi"];
+const STYLES = [
+  "fill",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "stroke-linecap",
+  "stroke-linejoin",
+  "paint-order",
+  "opacity",
+  "font-family",
+  "font-size",
+  "font-weight",
+  "font-style",
+  "text-anchor",
+  "text-decoration-line",
+  "white-space",
+  "direction",
+  "unicode-bidi",
+];
 // No xml file may hold these, and a picture with them would not open
 const UNFIT = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Cs}/gu;
 
@@ -116,7 +195,11 @@ const SAVERS = {
   save_json: async (run) => download(fileName(run, "json"), await asJson(run), "application/json"),
   save_csv: async (run) => {
     const { traces, title } = readTraceFile(await asJson(run));
-    download(fileName(run, "csv"), asCsv(runFromTraces(run.id, run.source, traces, title)), "text/csv");
+    download(
+      fileName(run, "csv"),
+      asCsv(runFromTraces(run.id, run.source, traces, title)),
+      "text/csv",
+    );
   },
   save_html: async (run) => saveReplay(run, await asJson(run)),
   save_svg: (run) => {
@@ -126,10 +209,28 @@ const SAVERS = {
 };
 
 export function saveMenu() {
-  return h("details", { class: "save-menu" }, h("summary", { class: "plain-button" }, say("save")),
-    h("div", { class: "save-list" }, h("p", { class: "muted" }, say("save_warning")),
-      Object.entries(SAVERS).map(([key, save]) => h("button", { class: "plain-button", "data-save": key, onclick: ({ target }) => {
-        target.closest("details").open = false;
-        if (state.run?.main) save(state.run);
-      } }, say(key)))));
+  return h(
+    "details",
+    { class: "save-menu" },
+    h("summary", { class: "plain-button" }, say("save")),
+    h(
+      "div",
+      { class: "save-list" },
+      h("p", { class: "muted" }, say("save_warning")),
+      Object.entries(SAVERS).map(([key, save]) =>
+        h(
+          "button",
+          {
+            class: "plain-button",
+            "data-save": key,
+            onclick: ({ target }) => {
+              target.closest("details").open = false;
+              if (state.run?.main) save(state.run);
+            },
+          },
+          say(key),
+        ),
+      ),
+    ),
+  );
 }

@@ -6,13 +6,31 @@ import { chip, guardAsking } from "./chip.js";
 import { onTab, setTab } from "./machine.js";
 
 // Each tab with its drawing, for screens on which five words have no room
-const TABS = { watch: "M1 8q7-9 14 0q-7 9-14 0zM6 8a2 2 0 1 0 4 0a2 2 0 1 0-4 0", race: "M1 4h9M1 12h14M10 1l3 3l-3 3",
+const TABS = {
+  watch: "M1 8q7-9 14 0q-7 9-14 0zM6 8a2 2 0 1 0 4 0a2 2 0 1 0-4 0",
+  race: "M1 4h9M1 12h14M10 1l3 3l-3 3",
   lesson: "M8 4q-3-2-7-1v10q4-1 7 1q3-2 7-1v-10q-4-1-7 1zv10",
-  recordings: "M2 8a6 6 0 1 0 12 0a6 6 0 1 0-12 0M7 6l3 2l-3 2z", benchmark: "M2 14v-6M8 14v-12M14 14v-8" };
+  recordings: "M2 8a6 6 0 1 0 12 0a6 6 0 1 0-12 0M7 6l3 2l-3 2z",
+  benchmark: "M2 14v-6M8 14v-12M14 14v-8",
+};
 function tabStrip(tabs) {
-  const buttons = tabs.map((tab) => h("button", { role: "tab", "data-tab": tab, "aria-selected": String(tab === "watch"),
-    onclick: () => setTab(tab, true) }, s("svg", { class: "tab-icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: TABS[tab] })),
-  h("span", { class: "tab-word" }, say(`tab_${tab}`))));
+  const buttons = tabs.map((tab) =>
+    h(
+      "button",
+      {
+        role: "tab",
+        "data-tab": tab,
+        "aria-selected": String(tab === "watch"),
+        onclick: () => setTab(tab, true),
+      },
+      s(
+        "svg",
+        { class: "tab-icon", viewBox: "0 0 16 16", "aria-hidden": "true" },
+        s("path", { d: TABS[tab] }),
+      ),
+      h("span", { class: "tab-word" }, say(`tab_${tab}`)),
+    ),
+  );
   const strip = h("div", { class: "tabs", role: "tablist" }, buttons);
   strip.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -22,15 +40,27 @@ function tabStrip(tabs) {
     next.focus();
     next.click();
   });
-  onTab.push((now) => buttons.forEach((button) => button.setAttribute("aria-selected", String(button.dataset.tab === now))));
+  onTab.push((now) =>
+    buttons.forEach((button) =>
+      button.setAttribute("aria-selected", String(button.dataset.tab === now)),
+    ),
+  );
   return strip;
 }
 
-const header = (...more) => h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),
-  h("span", { class: "gap" }), more);
+const header = (...more) =>
+  h(
+    "header",
+    { class: "jk-header" },
+    h("h1", null, say("title")),
+    h("p", { class: "muted" }, say("tagline")),
+    h("span", { class: "gap" }),
+    more,
+  );
 
 // The top of a saved replay page: no model, no settings
-export const mountReplayTop = (element, tabs) => element.querySelector(".jk-top").append(header(), tabStrip(tabs));
+export const mountReplayTop = (element, tabs) =>
+  element.querySelector(".jk-top").append(header(), tabStrip(tabs));
 
 // The drawer of settings is a popover, once the form is there
 export const toggleSettings = (open) => document.querySelector("#settings").togglePopover(open);
@@ -42,9 +72,19 @@ export function openSetting(field) {
 }
 
 export function mountTop(element) {
-  const settings = h("button", { class: "plain-button", id: "jk-settings", popovertarget: "settings" }, say("settings"));
-  element.querySelector(".jk-top").append(h("a", { class: "skip", href: "#jk-answer" }, say("skip")), header(chip.element, settings),
-    tabStrip(Object.keys(TABS)), notice);
+  const settings = h(
+    "button",
+    { class: "plain-button", id: "jk-settings", popovertarget: "settings" },
+    say("settings"),
+  );
+  element
+    .querySelector(".jk-top")
+    .append(
+      h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
+      header(chip.element, settings),
+      tabStrip(Object.keys(TABS)),
+      notice,
+    );
   chip.look();
   guardAsking();
 }

@@ -8,7 +8,17 @@ import { TARGET } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { chip } from "./chip.js";
 import { watchConnection } from "./connection.js";
-import { drawWith, onTab, raceTime, racing, receive, redraw, screen, showRecording, state } from "./machine.js";
+import {
+  drawWith,
+  onTab,
+  raceTime,
+  racing,
+  receive,
+  redraw,
+  screen,
+  showRecording,
+  state,
+} from "./machine.js";
 import { buildParts } from "./parts.js";
 import { mountReplayTop } from "./top.js";
 import { readTraceFile } from "../data/trace_file.js";
@@ -33,9 +43,13 @@ function draw(now) {
   const { root } = parts;
   const { run } = now;
   root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`); // read before anything is written
-  Object.assign(root.dataset, { run: run ? run.id : "", finished: String(Boolean(run?.finished)),
-    starting: now.starting && !run ? "1" : "", waiting: now.waiting ? "1" : "",
-    drawn: Number(root.dataset.drawn || 0) + 1 });
+  Object.assign(root.dataset, {
+    run: run ? run.id : "",
+    finished: String(Boolean(run?.finished)),
+    starting: now.starting && !run ? "1" : "",
+    waiting: now.waiting ? "1" : "",
+    drawn: Number(root.dataset.drawn || 0) + 1,
+  });
   document.body.dataset.answering = now.waiting || now.live ? "1" : "";
   root.classList.toggle("spaces", now.spaces);
   parts.waiting.forEach((box) => box.draw(now.waiting));
@@ -57,13 +71,28 @@ function draw(now) {
   speak(parts, now);
   land(parts);
   // What a played step has kept flies into the answer
-  if (now.tab === "watch" && now.replay && now.phase === 3 && before.phase === 2 && before.index === now.index) fly(parts, now);
+  if (
+    now.tab === "watch" &&
+    now.replay &&
+    now.phase === 3 &&
+    before.phase === 2 &&
+    before.index === now.index
+  )
+    fly(parts, now);
   before = now;
 }
 
 // What the keys do now
-const keysNow = (now) => (now.armed ? "keys_ask" : racing() ? "keys_race" : !now.guess ? "keys_hint"
-  : now.hidden ? "keys_reveal" : "keys_next");
+const keysNow = (now) =>
+  now.armed
+    ? "keys_ask"
+    : racing()
+      ? "keys_race"
+      : !now.guess
+        ? "keys_hint"
+        : now.hidden
+          ? "keys_reveal"
+          : "keys_next";
 
 function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, formatted }) {
   parts.empty.hidden = Boolean(main) || Boolean(waiting);
@@ -73,7 +102,12 @@ function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, for
   parts.branches.draw(run);
   parts.legend.draw(main, main ? main.steps.slice(0, steps) : []);
   if (!main) return;
-  parts.answer.draw(main, count, { live: !whole || !main.endReason, selected: index, tail: whole ? endWords(main) : "", formatted });
+  parts.answer.draw(main, count, {
+    live: !whole || !main.endReason,
+    selected: index,
+    tail: whole ? endWords(main) : "",
+    formatted,
+  });
   parts.turns.hidden = !whole;
 }
 
@@ -81,31 +115,49 @@ function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, for
 // answer has ended that too, but for the step on screen, which comes first; whoever scrolls then is left alone.
 let broughtTo = null; // the step that was brought into sight
 let stuck = null; // how far the text was scrolled for that
-function scrollAnswer({ answerScroll: box, answerText }, { run, main, following, playing, replay, whole, index, sought }) {
+function scrollAnswer(
+  { answerScroll: box, answerText },
+  { run, main, following, playing, replay, whole, index, sought },
+) {
   if (!main) return;
   const wanted = `${run.id}/${index}`;
   const growing = following || playing || replay;
   // What stands around it may have grown
   if (!growing && wanted === broughtTo && Math.abs(box.scrollTop - stuck) >= 2) return;
   const toEnd = growing || (whole && index === main.steps.length - 1);
-  const chosen = !toEnd && [...answerText.querySelectorAll(".selected")].find((token) => token.getClientRects().length); // signs have none
+  const chosen =
+    !toEnd &&
+    [...answerText.querySelectorAll(".selected")].find((token) => token.getClientRects().length); // signs have none
   if (toEnd) box.scrollTop = box.scrollHeight;
   else if (chosen) {
     const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
-    if (!sought) box.scrollTop = Math.min(box.scrollHeight, box.scrollTop + spot.top - around.top - 2 * spot.height);
-    else if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) box.scrollTop += spot.top - around.top - around.height / 2;
+    if (!sought)
+      box.scrollTop = Math.min(
+        box.scrollHeight,
+        box.scrollTop + spot.top - around.top - 2 * spot.height,
+      );
+    else if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8)
+      box.scrollTop += spot.top - around.top - around.height / 2;
   }
   stuck = box.scrollTop;
   broughtTo = growing ? null : wanted;
 }
 
 function drawPlot(plot, { run, main, steps, whole, following, seconds, index, time, plotMode }) {
-  screen.parts.root.querySelectorAll("[data-plot-mode]").forEach((button) => button.setAttribute("aria-pressed",
-    String(button.dataset.plotMode === plotMode)));
+  screen.parts.root
+    .querySelectorAll("[data-plot-mode]")
+    .forEach((button) =>
+      button.setAttribute("aria-pressed", String(button.dataset.plotMode === plotMode)),
+    );
   if (following && !plot.seen) return;
   const marked = main && main.steps.length && whole && !following;
-  plot.draw(run, { growing: following, mode: plotMode, time: seconds === Infinity ? null : seconds,
-    playhead: time ?? (marked ? main.seconds[index] : steps && !following ? main.seconds[steps - 1] : null) });
+  plot.draw(run, {
+    growing: following,
+    mode: plotMode,
+    time: seconds === Infinity ? null : seconds,
+    playhead:
+      time ?? (marked ? main.seconds[index] : steps && !following ? main.seconds[steps - 1] : null),
+  });
 }
 
 function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }) {
@@ -116,7 +168,12 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   parts.ladderHost.hidden = !step || list || !narrow;
   parts.wholeTree.hidden = parts.ladderHost.hidden;
   parts.phases.mark(phase);
-  parts.smallTrees.hidden = !(main && run.source === "live" && run.finished && drewSmallTrees(main));
+  parts.smallTrees.hidden = !(
+    main &&
+    run.source === "live" &&
+    run.finished &&
+    drewSmallTrees(main)
+  );
   parts.guess.checked = guess;
   parts.treeLine.textContent = step ? stepWords(step, phase) : "";
   drawKey(parts.key, step && main, phase);
@@ -125,8 +182,15 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   if (list) parts.listHost.replaceChildren(treeList(main, index, phase));
   else if (narrow) parts.ladderHost.replaceChildren(ladder(main, index, phase, parts.card));
   else {
-    parts.tree.draw({ lane: main, index, phase, showAll: look.showAll, spaces: look.spaces, played: look.replay,
-      sentence: stepSentence(main, index, phase) });
+    parts.tree.draw({
+      lane: main,
+      index,
+      phase,
+      showAll: look.showAll,
+      spaces: look.spaces,
+      played: look.replay,
+      sentence: stepSentence(main, index, phase),
+    });
   }
   if (opened(parts.mask)) drawMask(parts.mask, main, index);
   if (opened(parts.router)) drawRouter(parts.router, main, index);
@@ -134,8 +198,12 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
 }
 
 // Whether a lane's trees were small because larger ones do not pay here
-const drewSmallTrees = ({ header, isPlain, steps }) => header.tree.policy === "auto" && !isPlain && header.device.startsWith("cpu")
-  && steps.length > 0 && metrics.mean(steps, (step) => step.nodes.length - 1) < SMALL;
+const drewSmallTrees = ({ header, isPlain, steps }) =>
+  header.tree.policy === "auto" &&
+  !isPlain &&
+  header.device.startsWith("cpu") &&
+  steps.length > 0 &&
+  metrics.mean(steps, (step) => step.nodes.length - 1) < SMALL;
 
 // What the signs in the tree mean in a phase, for a lane's proposers
 let keyOf = null;
@@ -143,19 +211,36 @@ function drawKey(host, lane, phase) {
   host.hidden = !lane || lane.isPlain;
   if (!lane || (lane === keyOf?.lane && phase === keyOf.phase)) return;
   keyOf = { lane, phase };
-  const { all, all: [first] } = lane.proposers;
+  const {
+    all,
+    all: [first],
+  } = lane.proposers;
   const sign = (words, ...signs) => h("span", null, signs, say(words));
-  const ofPhase = [[sign("sign_sure")], [sign("sign_right"), sign("sign_wrong")],
-    [sign("sign_kept", markerSample(first)), sign("sign_refused", markerSample(first, true)), sign("sign_own", markerSample(TARGET))]];
-  host.replaceChildren(sign("sign_guessed", ...all.map((one) => markerSample(one))), ...ofPhase[phase - 1]);
+  const ofPhase = [
+    [sign("sign_sure")],
+    [sign("sign_right"), sign("sign_wrong")],
+    [
+      sign("sign_kept", markerSample(first)),
+      sign("sign_refused", markerSample(first, true)),
+      sign("sign_own", markerSample(TARGET)),
+    ],
+  ];
+  host.replaceChildren(
+    sign("sign_guessed", ...all.map((one) => markerSample(one))),
+    ...ofPhase[phase - 1],
+  );
 }
 
 // The step in a few words; nothing of the verdict in phase 1
 function stepWords(step, phase) {
   if (step.nodes.length < 2) return say("no_draft");
   const kept = deliveredPath(step).length;
-  const values = { candidates: counted("candidate", step.nodes.length - 1), tokens: counted("token", depthOf(step)),
-    right: kept ? counted("right", kept) : say("none_right"), cut: step.accepted_path.length + 1 - step.committed_ids.length };
+  const values = {
+    candidates: counted("candidate", step.nodes.length - 1),
+    tokens: counted("token", depthOf(step)),
+    right: kept ? counted("right", kept) : say("none_right"),
+    cut: step.accepted_path.length + 1 - step.committed_ids.length,
+  };
   return say(phase === 1 ? "tree_line_hidden" : values.cut ? "tree_line_cut" : "tree_line", values);
 }
 
@@ -164,11 +249,22 @@ let spoken = { run: null, at: 0, end: false };
 function speak(parts, { run, main }) {
   if (!main || run.source !== "live") return;
   const begun = spoken.run === run.id;
-  if (begun && run.finished === spoken.end && (spoken.end || performance.now() - spoken.at <= SPEAK_MS)) return;
+  if (
+    begun &&
+    run.finished === spoken.end &&
+    (spoken.end || performance.now() - spoken.at <= SPEAK_MS)
+  )
+    return;
   const value = metrics.speedup(main, run.plain);
-  const values = { tokens: main.tokens.length, speedup: value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) }) };
-  parts.voice.textContent = !begun ? say("spoken_start") : state.lost === run ? say("connection_lost", { n: main.tokens.length })
-    : say(run.finished ? "spoken_end" : "spoken_progress", values);
+  const values = {
+    tokens: main.tokens.length,
+    speedup: value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) }),
+  };
+  parts.voice.textContent = !begun
+    ? say("spoken_start")
+    : state.lost === run
+      ? say("connection_lost", { n: main.tokens.length })
+      : say(run.finished ? "spoken_end" : "spoken_progress", values);
   spoken = { run: run.id, at: performance.now(), end: begun && run.finished };
 }
 
@@ -186,7 +282,9 @@ export function mountView(element, props, watch, server, form) {
   onTab.push(tabChanged);
   document.body.dataset.jakiroTab = parts.root.dataset.tab = state.tab;
   const sizes = new ResizeObserver(() => redraw());
-  document.querySelectorAll(".gradio-container, .jk-view, .jk-top, #question-row").forEach((one) => sizes.observe(one));
+  document
+    .querySelectorAll(".gradio-container, .jk-view, .jk-top, #question-row")
+    .forEach((one) => sizes.observe(one));
   new MutationObserver(() => redraw()).observe(document.body, { attributeFilter: ["class"] });
   if (watch) watch("value", () => receive(props.value));
   if (server) {

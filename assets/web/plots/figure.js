@@ -30,14 +30,23 @@ export class Figure {
     // While somebody drags, nothing is drawn anew
     this.plot.addEventListener("pointerdown", () => (this.pressed = !coarse()), true);
     for (const ended of ["pointerup", "pointercancel"]) {
-      addEventListener(ended, () => {
-        this.pressed = false;
-        if (this.stale) this.redraw();
-      }, true);
+      addEventListener(
+        ended,
+        () => {
+          this.pressed = false;
+          if (this.stale) this.redraw();
+        },
+        true,
+      );
     }
     new ResizeObserver(() => {
       const { clientWidth, clientHeight } = this.room;
-      if (this.view && clientWidth && !(this.box?.[0] === clientWidth && this.box[1] === clientHeight)) this.redraw();
+      if (
+        this.view &&
+        clientWidth &&
+        !(this.box?.[0] === clientWidth && this.box[1] === clientHeight)
+      )
+        this.redraw();
     }).observe(this.room);
   }
 
@@ -55,12 +64,25 @@ export class Figure {
     this.room.hidden = asTable;
     this.table.hidden = !asTable;
     this.host.classList.toggle("as-table", asTable);
-    if (asTable) return this.table.replaceChildren(plotly.failed() ? h("p", { class: "muted small" }, say("plot_failed")) : "", this.asTable());
+    if (asTable)
+      return this.table.replaceChildren(
+        plotly.failed() ? h("p", { class: "muted small" }, say("plot_failed")) : "",
+        this.asTable(),
+      );
     this.stale = Boolean(this.pressed);
     if (!drawn || this.stale || !this.room.clientWidth) return;
     this.box = [this.room.clientWidth, this.room.clientHeight];
     const first = !this.plot.data;
-    const around = view.growing && JSON.stringify([view.id, this.box, view.x, view.y, view.series.map(({ name }) => name), template().key]);
+    const around =
+      view.growing &&
+      JSON.stringify([
+        view.id,
+        this.box,
+        view.x,
+        view.y,
+        view.series.map(({ name }) => name),
+        template().key,
+      ]);
     if (around && around === this.around && !this.touched()) this.grow();
     else {
       window.Plotly.react(this.plot, this.data(), this.layout(), this.config());
@@ -75,8 +97,13 @@ export class Figure {
   asTable() {
     const [heads, ...rows] = this.view.rows();
     const every = Math.ceil(rows.length / MOST_ROWS);
-    const words = (value) => (typeof value === "number" && !Number.isInteger(value) ? number(value, 2) : String(value));
-    return table(this.view.sentence, heads, rows.filter((_, i) => i % every === 0 || i === rows.length - 1).map((row) => row.map(words)));
+    const words = (value) =>
+      typeof value === "number" && !Number.isInteger(value) ? number(value, 2) : String(value);
+    return table(
+      this.view.sentence,
+      heads,
+      rows.filter((_, i) => i % every === 0 || i === rows.length - 1).map((row) => row.map(words)),
+    );
   }
 
   get named() {
@@ -84,53 +111,113 @@ export class Figure {
   }
 
   data() {
-    return this.view.series.flatMap((one) => one.traces.map((trace) => ({ showlegend: this.named && Boolean(one.name),
-      ...(one.name ? {} : { hoverinfo: "skip" }), name: plotText(one.name), ...trace })));
+    return this.view.series.flatMap((one) =>
+      one.traces.map((trace) => ({
+        showlegend: this.named && Boolean(one.name),
+        ...(one.name ? {} : { hoverinfo: "skip" }),
+        name: plotText(one.name),
+        ...trace,
+      })),
+    );
   }
 
   // Whether somebody points at it, has zoomed in or hidden a line
   touched() {
     const { plot, view } = this;
-    return plot.matches(":hover") || plot.layout.xaxis.range[1] !== view.x.full[1] || plot.data.some(({ visible }) => visible === "legendonly");
+    return (
+      plot.matches(":hover") ||
+      plot.layout.xaxis.range[1] !== view.x.full[1] ||
+      plot.data.some(({ visible }) => visible === "legendonly")
+    );
   }
 
   // While lines grow over axes that stay, they are drawn over those that Plotly drew, which are their beginnings: to draw its
   // axes anew Plotly takes half of the time that all else on the page takes
   grow() {
-    const { view, box: [width, height] } = this;
+    const {
+      view,
+      box: [width, height],
+    } = this;
     const { l, r, t, b } = this.margins();
-    const at = (x, y) => [l + (x / view.x.full[1]) * (width - l - r), height - b - (y / view.y.full[1]) * (height - t - b)];
-    this.grown.replaceChildren(...this.data().map(({ name, x, y, line }) => {
-      const path = x.map((value, i) => {
-        const [across, up] = at(value, y[i]).map((pixels) => pixels.toFixed(1));
-        return !i ? `M${across},${up}` : line.shape === "hv" ? `H${across}V${up}` : `L${across},${up}`;
-      }).join("");
-      return s("path", { d: path, fill: "none", stroke: line.color, "stroke-width": line.width, "data-name": name, "data-to": y.at(-1),
-        "stroke-dasharray": line.dash === "solid" ? null : line.dash.replaceAll("px", "") });
-    }));
+    const at = (x, y) => [
+      l + (x / view.x.full[1]) * (width - l - r),
+      height - b - (y / view.y.full[1]) * (height - t - b),
+    ];
+    this.grown.replaceChildren(
+      ...this.data().map(({ name, x, y, line }) => {
+        const path = x
+          .map((value, i) => {
+            const [across, up] = at(value, y[i]).map((pixels) => pixels.toFixed(1));
+            return !i
+              ? `M${across},${up}`
+              : line.shape === "hv"
+                ? `H${across}V${up}`
+                : `L${across},${up}`;
+          })
+          .join("");
+        return s("path", {
+          d: path,
+          fill: "none",
+          stroke: line.color,
+          "stroke-width": line.width,
+          "data-name": name,
+          "data-to": y.at(-1),
+          "stroke-dasharray": line.dash === "solid" ? null : line.dash.replaceAll("px", ""),
+        });
+      }),
+    );
   }
 
   margins() {
     const { left, right = 14, top = 20, bottom = 36 } = this.view.margin;
-    const [l, r, t, b] = [left, right, top + (this.named ? LEGEND : 0), bottom].map((value) => value * pageScale());
+    const [l, r, t, b] = [left, right, top + (this.named ? LEGEND : 0), bottom].map(
+      (value) => value * pageScale(),
+    );
     return { l, r, t, b };
   }
 
   layout() {
-    const { view, box: [width, height] } = this;
+    const {
+      view,
+      box: [width, height],
+    } = this;
     const { layout, colours } = template();
     const { l, r, t, b } = this.margins();
-    const name = view.y.title && { text: plotText(view.y.title), showarrow: false, xref: "paper", yref: "paper", x: 0, xanchor: "left",
-      xshift: 4 - l, y: 1, yanchor: "bottom", yshift: 4 };
+    const name = view.y.title && {
+      text: plotText(view.y.title),
+      showarrow: false,
+      xref: "paper",
+      yref: "paper",
+      x: 0,
+      xanchor: "left",
+      xshift: 4 - l,
+      y: 1,
+      yanchor: "bottom",
+      yshift: 4,
+    };
     return {
-      template: { layout }, width, height: Math.max(80, height), uirevision: view.id, margin: { l, r, t, b, pad: 0, autoexpand: false },
-      paper_bgcolor: colours.page, plot_bgcolor: colours.page,
-      hovermode: view.hover || "x unified", hoverdistance: -1, dragmode: coarse() ? false : "zoom",
-      xaxis: { range: view.x.full, title: { text: plotText(view.x.title) }, nticks: 8, ...TICKS, ...view.x.ticks },
+      template: { layout },
+      width,
+      height: Math.max(80, height),
+      uirevision: view.id,
+      margin: { l, r, t, b, pad: 0, autoexpand: false },
+      paper_bgcolor: colours.page,
+      plot_bgcolor: colours.page,
+      hovermode: view.hover || "x unified",
+      hoverdistance: -1,
+      dragmode: coarse() ? false : "zoom",
+      xaxis: {
+        range: view.x.full,
+        title: { text: plotText(view.x.title) },
+        nticks: 8,
+        ...TICKS,
+        ...view.x.ticks,
+      },
       yaxis: { range: view.y.full, fixedrange: true, nticks: 5, ...TICKS, ...view.y.ticks },
       legend: { orientation: "h", x: 0, xanchor: "left", y: 1, yref: "container", yanchor: "top" },
       modebar: { bgcolor: colours.page, color: colours.muted, activecolor: colours.ink },
-      shapes: view.shapes || [], annotations: [...(view.notes || []), name].filter(Boolean),
+      shapes: view.shapes || [],
+      annotations: [...(view.notes || []), name].filter(Boolean),
     };
   }
 
@@ -139,9 +226,15 @@ export class Figure {
     const { name, saved } = this.view;
     const click = () => download(`${this.view.name}.csv`, csvOf(this.view.rows()), "text/csv");
     if (this.options?.toImageButtonOptions.filename !== name) {
-      this.options = { displayModeBar: coarse() ? false : "hover", displaylogo: false, doubleClick: "reset", responsive: false, showTips: false,
+      this.options = {
+        displayModeBar: coarse() ? false : "hover",
+        displaylogo: false,
+        doubleClick: "reset",
+        responsive: false,
+        showTips: false,
         modeBarButtons: [[...BUTTONS, { name: "csv", title: say("plot_csv"), icon: CSV, click }]],
-        toImageButtonOptions: { ...SAVED, ...saved, filename: name } };
+        toImageButtonOptions: { ...SAVED, ...saved, filename: name },
+      };
     }
     return this.options;
   }

@@ -18,7 +18,9 @@ async function fetchPacked(file) {
 
 function packed() {
   const here = document.getElementById(PACKED_ID);
-  return (bytes ??= here ? Promise.resolve(Uint8Array.fromBase64(here.textContent)) : fetchPacked(given.plotlyFile));
+  return (bytes ??= here
+    ? Promise.resolve(Uint8Array.fromBase64(here.textContent))
+    : fetchPacked(given.plotlyFile));
 }
 
 // Runs the script that compressed bytes hold
@@ -32,7 +34,8 @@ async function runPacked(given) {
 
 // Once anything is on screen, at a quiet moment
 const later = window.requestIdleCallback || ((idle) => setTimeout(idle, 200));
-const afterPaint = () => new Promise((then) => requestAnimationFrame(() => later(then, { timeout: 2000 })));
+const afterPaint = () =>
+  new Promise((then) => requestAnimationFrame(() => later(then, { timeout: 2000 })));
 
 async function load() {
   await afterPaint();
@@ -56,7 +59,9 @@ function ready(then) {
 // The element that a saved page carries the library in; without a network there is none, and its plots are tables
 async function asElement() {
   try {
-    return `<script type="text/plain" id="${PACKED_ID}">${(await packed()).toBase64()}</scr` + "ipt>";
+    return (
+      `<script type="text/plain" id="${PACKED_ID}">${(await packed()).toBase64()}</scr` + "ipt>"
+    );
   } catch {
     notify("notice", say("plot_not_packed"));
     return "";

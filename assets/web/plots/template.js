@@ -22,12 +22,19 @@ function computed() {
 
 // {colours, layout, looks} for now, made anew only when the page's colours or its size change
 function template() {
-  const asked = ["(forced-colors: active)", "(prefers-color-scheme: dark)"].map((query) => matchMedia(query).matches);
+  const asked = ["(forced-colors: active)", "(prefers-color-scheme: dark)"].map(
+    (query) => matchMedia(query).matches,
+  );
   const key = `${document.body.className}|${asked}|${pageScale()}`;
   if (key !== drawn.key) {
     const now = computed();
-    const filled = JSON.parse(JSON.stringify(layout), (name, value) => (name === "size" ? value * pageScale()
-      : typeof value === "string" && value.startsWith("$") ? now[value.slice(1)] : value));
+    const filled = JSON.parse(JSON.stringify(layout), (name, value) =>
+      name === "size"
+        ? value * pageScale()
+        : typeof value === "string" && value.startsWith("$")
+          ? now[value.slice(1)]
+          : value,
+    );
     drawn = { key, colours: now, layout: filled, scale: pageScale() };
   }
   return drawn;
@@ -43,12 +50,22 @@ function lineOf(role) {
 
 function markerOf(role, size) {
   const { colour, symbol } = lookOf(role);
-  return { color: template().colours[colour], symbol, size: size * template().scale, line: { width: 1.75,
-    color: template().colours[colour] } };
+  return {
+    color: template().colours[colour],
+    symbol,
+    size: size * template().scale,
+    line: { width: 1.75, color: template().colours[colour] },
+  };
 }
 
 // Plotly reads tags, entities and line breaks in every text it draws; what people or models wrote stays what it is
-const plotText = (text) => cut(String(text).replace(/[\u0000-\u001f\u007f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, " "), MOST_NAME)
-  .replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const plotText = (text) =>
+  cut(
+    String(text).replace(/[\u0000-\u001f\u007f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, " "),
+    MOST_NAME,
+  )
+    .replace(/&/g, "&amp;")
+    .replace(/</g, "&lt;")
+    .replace(/>/g, "&gt;");
 
 export const plotStyle = { template, lineOf, markerOf, plotText };

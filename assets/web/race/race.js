@@ -10,17 +10,29 @@ import { showLarge } from "../tree/dialog.js";
 import { AnswerView } from "../watch/answer.js";
 
 // How many tokens the race is about: as many as the longest lane wrote, or may write
-const tokensOf = (lanes) => Math.max(1, ...lanes.map((lane) => (lane.endReason ? lane.tokens.length : lane.header.sampling.max_new_tokens)));
+const tokensOf = (lanes) =>
+  Math.max(
+    1,
+    ...lanes.map((lane) =>
+      lane.endReason ? lane.tokens.length : lane.header.sampling.max_new_tokens,
+    ),
+  );
 
 // The result in one line: who finished first and by how much, and whether the texts are the same
-const finalWords = (run) => (metrics.partsAt(run) !== null ? verdict(run)
-  : say("race_verdict", { verdict: verdict(run).replace(/\.$/, ""), same: say("race_same") }));
+const finalWords = (run) =>
+  metrics.partsAt(run) !== null
+    ? verdict(run)
+    : say("race_verdict", { verdict: verdict(run).replace(/\.$/, ""), same: say("race_same") });
 
 // Lanes whose heads had almost nothing kept
 const FEW_KEPT = 1.15; // tokens a step
 function idleWords(run) {
-  const idle = run.ordered.filter((lane) => !lane.isPlain && metrics.tau(lane.steps) < FEW_KEPT).map((lane) => lane.title);
-  return run.finished && run.ordered.length > 2 && idle.length ? say("race_idle", { lanes: idle.join(", ") }) : "";
+  const idle = run.ordered
+    .filter((lane) => !lane.isPlain && metrics.tau(lane.steps) < FEW_KEPT)
+    .map((lane) => lane.title);
+  return run.finished && run.ordered.length > 2 && idle.length
+    ? say("race_idle", { lanes: idle.join(", ") })
+    : "";
 }
 
 // A lane's text, and its bar: the tokens that it has written out of all, so that who leads is ahead; its clock stands at the end
@@ -31,14 +43,22 @@ class LaneView {
     this.clock = h("b", { class: "own-clock tabular", "data-clock": name });
     this.flag = h("span", { class: "race-flag", "aria-hidden": "true" }, "⚑");
     this.done = h("span", { class: "muted tabular" });
-    this.bar = h("div", { class: `race-bar lane-${role}` }, h("span", { class: "race-name", title: trainedWords(headMinutes) }, title),
-      h("span", { class: "race-track" }, this.fill, this.flag, this.clock, this.done));
+    this.bar = h(
+      "div",
+      { class: `race-bar lane-${role}` },
+      h("span", { class: "race-name", title: trainedWords(headMinutes) }, title),
+      h("span", { class: "race-track" }, this.fill, this.flag, this.clock, this.done),
+    );
     this.rate = h("span", { class: "muted tabular" });
     this.host = h("div", { class: "answer-host" });
     this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
     this.tree = linkButton("lane_tree", () => showLarge(this.tree, this.lane, this.steps - 1), "");
-    this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": name },
-      h("div", { class: "pane-head" }, h("b", null, title), this.rate, this.tree), this.scroll);
+    this.element = h(
+      "section",
+      { class: `pane lane lane-${role}`, "data-lane": name },
+      h("div", { class: "pane-head" }, h("b", null, title), this.rate, this.tree),
+      this.scroll,
+    );
     this.answer = new AnswerView(this.host);
   }
 
@@ -49,13 +69,17 @@ class LaneView {
     this.fill.style.setProperty("--share", count / total);
     this.flag.hidden = !finished;
     this.clock.textContent = `${clockOf(Math.min(time, lane.clock))} s`;
-    this.done.textContent = finished ? counted("token", count) : say("lane_progress", { done: count, length: total });
+    this.done.textContent = finished
+      ? counted("token", count)
+      : say("lane_progress", { done: count, length: total });
     const speed = metrics.speed(lane, steps);
-    this.rate.textContent = speed === null ? (over ? "" : say("measuring")) : `${rate(speed)} tokens/s`;
+    this.rate.textContent =
+      speed === null ? (over ? "" : say("measuring")) : `${rate(speed)} tokens/s`;
     this.answer.draw(lane, count, { live: !finished, selected, formatted });
     this.tree.hidden = !withTree || lane.isPlain || !steps;
     this.tree.textContent = say("lane_tree", { step: steps });
-    if (over !== this.over || count !== this.count) this.scroll.scrollTop = over ? 0 : this.scroll.scrollHeight;
+    if (over !== this.over || count !== this.count)
+      this.scroll.scrollTop = over ? 0 : this.scroll.scrollHeight;
     Object.assign(this, { lane, steps, count, over });
   }
 }
@@ -63,20 +87,47 @@ class LaneView {
 export class RaceView {
   constructor(plotPane, waiting) {
     this.lead = h("p", { class: "lead tabular" });
-    this.replay = h("button", { class: "plain-button start-race", onclick: () => moves.play(true) });
+    this.replay = h("button", {
+      class: "plain-button start-race",
+      onclick: () => moves.play(true),
+    });
     this.bars = h("div", { class: "race-bars", role: "img" });
     this.choice = h("div", { class: "lane-choice", role: "group" });
     this.lanes = h("div", { class: "lanes" });
     this.title = h("h2", { class: "race-title", dir: "auto" });
-    this.add = screen.server && h("div", { class: "race-add" }, linkButton("race_add", () => openSetting("further-lanes")),
-      linkButton("race_tree", () => openSetting("tree")));
+    this.add =
+      screen.server &&
+      h(
+        "div",
+        { class: "race-add" },
+        linkButton("race_add", () => openSetting("further-lanes")),
+        linkButton("race_tree", () => openSetting("tree")),
+      );
     this.empty = h("p", { class: "muted empty" }, say("race_empty"));
     this.card = h("section", { class: "result-card", "aria-label": say("card_title") });
     this.unequal = h("p", { class: "unequal-heads" });
-    this.more = h("details", { class: "question-line race-more" }, h("summary", null, say("race_more")), h("p", { class: "muted race-note" },
-      say("race_note")), this.card);
-    this.element = h("div", { class: "race race-only" }, this.empty, waiting, this.title, h("div", { class: "lead-line" }, this.lead, this.replay),
-      this.bars, this.add || "", this.unequal, this.choice, this.lanes, plotPane, this.more);
+    this.more = h(
+      "details",
+      { class: "question-line race-more" },
+      h("summary", null, say("race_more")),
+      h("p", { class: "muted race-note" }, say("race_note")),
+      this.card,
+    );
+    this.element = h(
+      "div",
+      { class: "race race-only" },
+      this.empty,
+      waiting,
+      this.title,
+      h("div", { class: "lead-line" }, this.lead, this.replay),
+      this.bars,
+      this.add || "",
+      this.unequal,
+      this.choice,
+      this.lanes,
+      plotPane,
+      this.more,
+    );
     this.views = [];
   }
 
@@ -85,45 +136,90 @@ export class RaceView {
     const present = run?.ordered ?? [];
     this.element.dataset.lanes = present.length;
     this.empty.hidden = present.length > 1;
-    this.empty.textContent = say(present.length === 1 && run.finished ? "race_alone" : "race_empty");
+    this.empty.textContent = say(
+      present.length === 1 && run.finished ? "race_alone" : "race_empty",
+    );
     this.replay.hidden = !run?.finished;
-    this.replay.textContent = say(state.playing ? "pause" : time === 0 ? "start_race" : "replay_race");
+    this.replay.textContent = say(
+      state.playing ? "pause" : time === 0 ? "start_race" : "replay_race",
+    );
     const key = JSON.stringify(present.map((lane) => [lane.name, lane.title, run.roleOf(lane)]));
     if (key !== this.key) {
       this.views = present.map((lane) => new LaneView(lane, run.roleOf(lane)));
       this.lanes.replaceChildren(...this.views.map((view) => view.element));
       this.bars.replaceChildren(...this.views.map((view) => view.bar));
-      this.choice.replaceChildren(...present.map((lane) => h("button", { class: "plain-button", "data-choose": lane.name,
-        onclick: () => this.choose(lane.name) }, lane.title)));
+      this.choice.replaceChildren(
+        ...present.map((lane) =>
+          h(
+            "button",
+            {
+              class: "plain-button",
+              "data-choose": lane.name,
+              onclick: () => this.choose(lane.name),
+            },
+            lane.title,
+          ),
+        ),
+      );
       if (present.length) this.choose((run.main || present[0]).name);
       this.lanes.dataset.count = present.length;
       this.key = key;
     }
     this.title.textContent = run?.question ?? "";
-    this.unequal.textContent = `${unequalHeads(present.map((lane) => [lane.title, lane.headMinutes]))} ${run ? idleWords(run) : ""}`.trim();
+    this.unequal.textContent =
+      `${unequalHeads(present.map((lane) => [lane.title, lane.headMinutes]))} ${run ? idleWords(run) : ""}`.trim();
     this.unequal.hidden = !this.unequal.textContent;
     const over = Boolean(run?.finished) && present.every((lane) => time >= lane.clock);
     const total = tokensOf(present);
-    present.forEach((lane, i) => this.views[i].draw(lane, time, { selected: lane === run.main ? state.index : -1,
-      withTree: present.length > 2, total, over, formatted: state.formatted }));
-    this.lead.textContent = !run?.plain || run.plain === run.main ? "" : over ? finalWords(run) : this.leadWords(run, time);
-    this.bars.setAttribute("aria-label", present.map((lane) =>
-      say("race_clock", { lane: lane.title, seconds: clockOf(Math.min(time, lane.clock)) })).join(" · "));
+    present.forEach((lane, i) =>
+      this.views[i].draw(lane, time, {
+        selected: lane === run.main ? state.index : -1,
+        withTree: present.length > 2,
+        total,
+        over,
+        formatted: state.formatted,
+      }),
+    );
+    this.lead.textContent =
+      !run?.plain || run.plain === run.main
+        ? ""
+        : over
+          ? finalWords(run)
+          : this.leadWords(run, time);
+    this.bars.setAttribute(
+      "aria-label",
+      present
+        .map((lane) =>
+          say("race_clock", { lane: lane.title, seconds: clockOf(Math.min(time, lane.clock)) }),
+        )
+        .join(" · "),
+    );
   }
 
   // On narrow screens one text is shown: they are the same
   choose(name) {
-    this.views.forEach(({ element }) => element.classList.toggle("chosen", element.dataset.lane === name));
-    this.choice.childNodes.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.choose === name)));
+    this.views.forEach(({ element }) =>
+      element.classList.toggle("chosen", element.dataset.lane === name),
+    );
+    this.choice.childNodes.forEach((button) =>
+      button.setAttribute("aria-pressed", String(button.dataset.choose === name)),
+    );
   }
 
   // Plain clock minus a drafting lane's at the last token both have, of the lane that leads by most
   leadWords(run, time) {
     const { plain } = run;
-    const leads = run.ordered.filter((lane) => lane !== plain).map((lane) => {
-      const common = Math.min(lane.countAfter(lane.stepsAt(time) - 1), plain.countAfter(plain.stepsAt(time) - 1));
-      return common < metrics.FEWEST_TOKENS ? null : { lane, lead: plain.secondsTo(common) - lane.secondsTo(common) };
-    });
+    const leads = run.ordered
+      .filter((lane) => lane !== plain)
+      .map((lane) => {
+        const common = Math.min(
+          lane.countAfter(lane.stepsAt(time) - 1),
+          plain.countAfter(plain.stepsAt(time) - 1),
+        );
+        return common < metrics.FEWEST_TOKENS
+          ? null
+          : { lane, lead: plain.secondsTo(common) - lane.secondsTo(common) };
+      });
     if (leads.includes(null)) return time === 0 ? "" : say("measuring");
     const { lane, lead } = leads.reduce((first, next) => (next.lead > first.lead ? next : first));
     return say("leads", { lane: (lead >= 0 ? lane : plain).title, lead: apart(lead) });
@@ -132,7 +228,8 @@ export class RaceView {
   // The result waits for the end of the race, also of one that is played again
   drawResult(run, time) {
     const over = time === Infinity || (run && !run.finished) ? run : null;
-    const key = over && `${over.id}/${over.finished}/${over.finished || Object.keys(over.lanes).length}`;
+    const key =
+      over && `${over.id}/${over.finished}/${over.finished || Object.keys(over.lanes).length}`;
     if (key === this.result) return;
     this.result = key;
     fillResultCard(this.card, over);

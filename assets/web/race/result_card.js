@@ -12,7 +12,8 @@ export function verdict(run) {
   if ([main, plain].some((lane) => lane.endReason === "stopped")) return say("verdict_stopped");
   const different = metrics.partsAt(run);
   if (different !== null) return partedVerdict(main, plain, different);
-  if (Math.min(main.tokens.length, plain.tokens.length) < metrics.FEWEST_TOKENS) return say("verdict_short");
+  if (Math.min(main.tokens.length, plain.tokens.length) < metrics.FEWEST_TOKENS)
+    return say("verdict_short");
   const lead = plain.clock - main.clock;
   if (Math.abs(lead) < 0.02 * plain.clock) return say("verdict_tie");
   const values = { lane: (lead > 0 ? main : plain).title, lead: apart(lead) };
@@ -40,7 +41,11 @@ const COLUMNS = {
   metric_tau: (lane) => shown(metrics.tau(lane.steps), 2),
   arena_speed: (lane) => rate(metrics.speed(lane)),
   arena_passes: (lane) => shown(metrics.mean(lane.steps, passesOf), 1),
-  arena_rows: (lane) => shown(metrics.mean(lane.steps, (step) => step.nodes.length), 1),
+  arena_rows: (lane) =>
+    shown(
+      metrics.mean(lane.steps, (step) => step.nodes.length),
+      1,
+    ),
   arena_draft: (lane) => milliseconds(metrics.mean(lane.steps, (step) => step.draft_ms)),
   arena_check: (lane) => milliseconds(metrics.mean(lane.steps, (step) => step.verify_ms)),
   arena_speedup: (lane, plain) => speedupWords(metrics.speedup(lane, plain)) || "–",
@@ -48,17 +53,41 @@ const COLUMNS = {
 };
 
 export function fillResultCard(host, run) {
-  if (!run?.main) return host.replaceChildren(h("h2", null, say("card_title")), h("p", { class: "muted empty" }, say("card_empty")));
-  const { target, drafter, device, dtype, numerics, sampling, tree, created, versions } = run.main.header;
+  if (!run?.main)
+    return host.replaceChildren(
+      h("h2", null, say("card_title")),
+      h("p", { class: "muted empty" }, say("card_empty")),
+    );
+  const { target, drafter, device, dtype, numerics, sampling, tree, created, versions } =
+    run.main.header;
   const settings = { ...sampling, candidates: counted("candidate", tree.nodes - 1) };
-  const small = [[target.name, drafter ? drafter.name : "–", device, dtype, numerics].join(" · "),
+  const small = [
+    [target.name, drafter ? drafter.name : "–", device, dtype, numerics].join(" · "),
     `${say("card_settings", settings)} · ${String(created).slice(0, 10)}`,
-    Object.entries(versions).map(([name, version]) => `${name} ${version}`).join(", ")];
-  const speedup = speedupWords(metrics.speedup(run.main, run.plain)) || say(run.finished ? "not_measured" : "measuring");
+    Object.entries(versions)
+      .map(([name, version]) => `${name} ${version}`)
+      .join(", "),
+  ];
+  const speedup =
+    speedupWords(metrics.speedup(run.main, run.plain)) ||
+    say(run.finished ? "not_measured" : "measuring");
   host.replaceChildren(
-    h("div", { class: "pane-head" }, h("h2", null, say("card_title")), h("span", { class: "result-speedup tabular" }, speedup)),
+    h(
+      "div",
+      { class: "pane-head" },
+      h("h2", null, say("card_title")),
+      h("span", { class: "result-speedup tabular" }, speedup),
+    ),
     h("p", { class: "verdict" }, verdict(run)),
-    h("div", { class: "lanes-table" }, table(say("arena_note"), Object.keys(COLUMNS).map((key) => say(key)),
-      run.ordered.map((lane) => Object.values(COLUMNS).map((of) => of(lane, run.plain))))),
-    ...small.map((line) => h("p", { class: "muted small" }, line)));
+    h(
+      "div",
+      { class: "lanes-table" },
+      table(
+        say("arena_note"),
+        Object.keys(COLUMNS).map((key) => say(key)),
+        run.ordered.map((lane) => Object.values(COLUMNS).map((of) => of(lane, run.plain))),
+      ),
+    ),
+    ...small.map((line) => h("p", { class: "muted small" }, line)),
+  );
 }

@@ -18,7 +18,13 @@ export function setAddress(hash, step) {
   OWN.forEach((name) => query.delete(name));
   const search = query.size ? `?${query}` : "";
   // A host page may forbid it; everything works without links
-  attempt(() => history[step ? "pushState" : "replaceState"](history.state, "", location.pathname + search + hash));
+  attempt(() =>
+    history[step ? "pushState" : "replaceState"](
+      history.state,
+      "",
+      location.pathname + search + hash,
+    ),
+  );
 }
 
 // A button that copies the link which `linkOf` gives as {link, note}, and a line that says what became of it
@@ -30,8 +36,13 @@ export function copyButton(linkOf) {
       const { link, note } = linkOf();
       if (await copied(link)) tell(note);
       else {
-        const box = h("input", { class: "copy-box", readonly: true, value: link, "aria-label": say("copy_link"),
-          onfocus: () => box.select() });
+        const box = h("input", {
+          class: "copy-box",
+          readonly: true,
+          value: link,
+          "aria-label": say("copy_link"),
+          onfocus: () => box.select(),
+        });
         tell(say("link_by_hand"), box);
         box.focus();
       }
@@ -40,7 +51,14 @@ export function copyButton(linkOf) {
       tell(error.message);
     }
   }
-  return [status, h("button", { class: "plain-button", "data-action": "copy_link", onclick: copy }, say("copy_link"))];
+  return [
+    status,
+    h(
+      "button",
+      { class: "plain-button", "data-action": "copy_link", onclick: copy },
+      say("copy_link"),
+    ),
+  ];
 }
 
 export const refuseLink = (sentence) => notify("error", say("link_refused", { sentence }));
@@ -66,7 +84,10 @@ async function compareModels([target, dtype]) {
   const same = !target || (target === here.target && (!dtype || dtype === here.dtype));
   if (same || state.waiting || state.turns.length !== turns) return;
   const named = (model) => quoted([model.target, model.dtype].filter(Boolean).join(", "));
-  notify("notice", `${say("link_ready")} ${say("link_other_model", { there: named({ target, dtype }), here: named(here) })}`);
+  notify(
+    "notice",
+    `${say("link_ready")} ${say("link_other_model", { there: named({ target, dtype }), here: named(here) })}`,
+  );
 }
 
 async function open(link, server) {
@@ -98,6 +119,7 @@ export function watchAddress(link, server) {
 }
 
 // The form as a link fills it
-export const linkedForm = (names, values) => names.map((name, i) => (linked && name in linked ? linked[name] : values[i]));
+export const linkedForm = (names, values) =>
+  names.map((name, i) => (linked && name in linked ? linked[name] : values[i]));
 
 onTab.push((tab, chosen) => screen.server && setAddress(tabHash(tab), chosen));

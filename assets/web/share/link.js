@@ -22,33 +22,63 @@ const base = () => location.origin + location.pathname;
 export const tabHash = (tab) => (tab === "watch" ? "" : `#tab=${tab}`);
 
 // A field's value as words of an address, and back; what does not read stays as it came, and the form's own rules refuse it
-const written = (value) => (typeof value === "string" ? value : Array.isArray(value) && !Array.isArray(value[0]) ? value.join(",") : JSON.stringify(value));
-const read = (text, usual) => (typeof usual === "string" ? text : Array.isArray(usual) ? text.split(",").filter(Boolean)
-  : attempt(() => JSON.parse(text), text));
+const written = (value) =>
+  typeof value === "string"
+    ? value
+    : Array.isArray(value) && !Array.isArray(value[0])
+      ? value.join(",")
+      : JSON.stringify(value);
+const read = (text, usual) =>
+  typeof usual === "string"
+    ? text
+    : Array.isArray(usual)
+      ? text.split(",").filter(Boolean)
+      : attempt(() => JSON.parse(text), text);
 
 // Throws Trouble where it is too long for a link
 function askingLink(run, tab) {
   const { target, dtype } = run.main.header;
   const usual = { ...formDefaults(), [PREFIX]: null };
-  const isSaid = (name) => (SIZES.includes(name) ? run.form.tree === say("fixed") : ALWAYS.includes(name)
-    || JSON.stringify(run.form[name] ?? null) !== JSON.stringify(usual[name]));
-  const fields = Object.keys(usual).filter((name) => name !== "tree" && isSaid(name)).map((name) => [name, written(run.form[name])]);
-  const text = new URLSearchParams([["tab", tab], ...fields, ["target", target.name], ["dtype", dtype]]).toString();
-  if (text.length > LONGEST) refuse("link_too_long", { size: number(text.length, 0), most: number(LONGEST, 0) });
+  const isSaid = (name) =>
+    SIZES.includes(name)
+      ? run.form.tree === say("fixed")
+      : ALWAYS.includes(name) ||
+        JSON.stringify(run.form[name] ?? null) !== JSON.stringify(usual[name]);
+  const fields = Object.keys(usual)
+    .filter((name) => name !== "tree" && isSaid(name))
+    .map((name) => [name, written(run.form[name])]);
+  const text = new URLSearchParams([
+    ["tab", tab],
+    ...fields,
+    ["target", target.name],
+    ["dtype", dtype],
+  ]).toString();
+  if (text.length > LONGEST)
+    refuse("link_too_long", { size: number(text.length, 0), most: number(LONGEST, 0) });
   return `${base()}#${text}`;
 }
 
 // What is on screen as {link, note}: a step of a recording, an answer's question, or a tab
 export function linkTo({ tab, run, index }) {
   const stop = tab === "lesson" && linkedStop(location);
-  if (Number.isInteger(stop)) return { link: `${base()}#stop-${stop + 1}`, note: say("link_copied_stop", { n: stop + 1 }) };
+  if (Number.isInteger(stop))
+    return { link: `${base()}#stop-${stop + 1}`, note: say("link_copied_stop", { n: stop + 1 }) };
   const recording = /^recording-(.+)$/.exec(run?.id);
-  if (!run?.main || !(run.form || recording) || !["watch", "race"].includes(tab)) return { link: base() + tabHash(tab), note: say("link_copied") };
+  if (!run?.main || !(run.form || recording) || !["watch", "race"].includes(tab))
+    return { link: base() + tabHash(tab), note: say("link_copied") };
   if (recording) {
     const query = new URLSearchParams({ recording: recording[1], step: index + 1 });
-    return { link: `${base()}?${query}${tabHash(tab)}`, note: say("link_copied_step", { step: index + 1 }) };
+    return {
+      link: `${base()}?${query}${tabHash(tab)}`,
+      note: say("link_copied_step", { step: index + 1 }),
+    };
   }
-  return { link: askingLink(run, tab), note: say(questionsOf(run.main.header).length > 1 ? "link_copied_last" : "link_copied_question") };
+  return {
+    link: askingLink(run, tab),
+    note: say(
+      questionsOf(run.main.header).length > 1 ? "link_copied_last" : "link_copied_question",
+    ),
+  };
 }
 
 // A question with its settings out of what stands in a link; `tree` follows from whether sizes are named
@@ -57,14 +87,20 @@ export function askingOf(fields) {
   const asking = {};
   for (const [name, text] of fields) {
     if (OTHERS.includes(name)) continue;
-    if (!Object.hasOwn(usual, name) || name === "tree") refuse("link_unknown", { name: quoted(name) });
+    if (!Object.hasOwn(usual, name) || name === "tree")
+      refuse("link_unknown", { name: quoted(name) });
     asking[name] ??= read(text, usual[name]);
   }
   if (!asking.question) refuse("link_without_question");
   return { ...asking, tree: say(SIZES.some((name) => name in asking) ? "fixed" : "automatic") };
 }
 
-const stepOf = (text) => (text === null ? undefined : /^[1-9]\d{0,5}$/.test(text) ? Number(text) - 1 : refuse("link_step", { step: quoted(text) }));
+const stepOf = (text) =>
+  text === null
+    ? undefined
+    : /^[1-9]\d{0,5}$/.test(text)
+      ? Number(text) - 1
+      : refuse("link_step", { step: quoted(text) });
 
 // What an address names as a stop of the lesson, #stop-5 or ?stop=5; null where it names none
 function stopText({ search, hash }) {
@@ -75,7 +111,9 @@ function stopText({ search, hash }) {
 // The place of that stop in the lesson, the first one 0; null where the lesson has none of that name
 export function linkedStop(address) {
   const text = stopText(address);
-  return /^[1-9]\d?$/.test(text) && Number(text) <= given.lessonTexts.length ? Number(text) - 1 : null;
+  return /^[1-9]\d?$/.test(text) && Number(text) <= given.lessonTexts.length
+    ? Number(text) - 1
+    : null;
 }
 
 // The tab that an address names, Watch where it names none that there is
@@ -88,12 +126,18 @@ export function tabOf({ hash }) {
 export function readLink({ search, hash }) {
   const query = new URLSearchParams(search);
   const stop = stopText({ search, hash });
-  if (stop !== null && linkedStop({ search, hash }) === null) refuse("link_stop", { stop: quoted(stop), stops: given.lessonTexts.length });
+  if (stop !== null && linkedStop({ search, hash }) === null)
+    refuse("link_stop", { stop: quoted(stop), stops: given.lessonTexts.length });
   const found = { recording: query.get("recording"), step: stepOf(query.get("step")) };
   if (!hash.includes("=")) return found; // a place on the page, or a stop, which the lesson reads
-  if (hash.length > LONGEST + 1) refuse("link_longer", { size: number(hash.length - 1, 0), most: number(LONGEST, 0) });
+  if (hash.length > LONGEST + 1)
+    refuse("link_longer", { size: number(hash.length - 1, 0), most: number(LONGEST, 0) });
   const fields = new URLSearchParams(hash.slice(1));
   const tab = fields.get("tab");
   if (tab !== null && !TABS.includes(tab)) refuse("link_tab", { tab: quoted(tab) });
-  return { ...found, tab, fields: [...fields.keys()].some((name) => !OTHERS.includes(name)) ? fields : null };
+  return {
+    ...found,
+    tab,
+    fields: [...fields.keys()].some((name) => !OTHERS.includes(name)) ? fields : null,
+  };
 }

@@ -13,21 +13,32 @@ const quoted = (name) => `“${name}”`;
 export function reasonOf(lane, step, i) {
   const { nodes } = step;
   const state = stateOf(step, i);
-  if (["root", "accepted", "bonus", "cut"].includes(state)) return say(i === "bonus" && state === "cut" ? "why_bonus_cut" : `why_${state}`);
+  if (["root", "accepted", "bonus", "cut"].includes(state))
+    return say(i === "bonus" && state === "cut" ? "why_bonus_cut" : `why_${state}`);
   const parent = nodes[nodes[i].parent];
   if (state === "refused") {
-    const chosen = say("why_refused", { choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)) });
+    const chosen = say("why_refused", {
+      choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)),
+    });
     const by = nodes[i].forbidden_by;
     return by ? `${say(by === "grammar" ? "why_grammar" : "why_setting")} ${chosen}` : chosen;
   }
   if (parent.target_choice === nodes[i].token_id) return say("why_would_agree");
   let ancestor = nodes[i].parent;
   while (stateOf(step, ancestor) !== "refused") ancestor = nodes[ancestor].parent;
-  return say("why_not_reached", { ancestor: quoted(nameOf(lane, nodes[ancestor].token_id, nodes[ancestor].piece)) });
+  return say("why_not_reached", {
+    ancestor: quoted(nameOf(lane, nodes[ancestor].token_id, nodes[ancestor].piece)),
+  });
 }
 
-const bar = (name, value, kind) => h("div", { class: "card-bar" }, h("span", { class: "bar-name" }, name),
-  filledBar(kind, value === null ? 0 : Math.max(0.005, value)), h("span", { class: "bar-value" }, percent(value)));
+const bar = (name, value, kind) =>
+  h(
+    "div",
+    { class: "card-bar" },
+    h("span", { class: "bar-name" }, name),
+    filledBar(kind, value === null ? 0 : Math.max(0.005, value)),
+    h("span", { class: "bar-value" }, percent(value)),
+  );
 
 // Everything the card says about node `i` in a phase, as elements
 function cardContent(lane, index, i, phase) {
@@ -35,18 +46,30 @@ function cardContent(lane, index, i, phase) {
   const node = i ? step.nodes[i] : null; // a candidate, neither the root nor the target's own token
   const state = phase === 1 && node ? "proposed" : stateOf(step, i);
   const proposer = proposerIn(lane, index, i);
-  const head = h("div", { class: `card-head ${proposer.classes}` }, markerSample(proposer), h("bdi", { class: "mono" }, nameIn(lane, index, i)),
-    node && h("span", { title: proposer.sentence }, proposer.label), h("span", { class: `card-state ${state}` }, say(`state_${state}`)));
+  const head = h(
+    "div",
+    { class: `card-head ${proposer.classes}` },
+    markerSample(proposer),
+    h("bdi", { class: "mono" }, nameIn(lane, index, i)),
+    node && h("span", { title: proposer.sentence }, proposer.label),
+    h("span", { class: `card-state ${state}` }, say(`state_${state}`)),
+  );
   if (!node) return [head, h("p", null, reasonOf(lane, step, i))];
   const also = node.also_proposed_by.map((id) => lane.proposers.named(id).label).join(", ");
   const { temperature, seed } = lane.header.sampling;
   const position = lane.header.num_prompt_tokens + lane.countAfter(index - 1) + node.depth - 1;
   const place = { level: node.depth, pass: node.draft_pass, token: node.token_id };
-  return [head, phase > 1 && h("p", null, reasonOf(lane, step, i)), bar(say("draft_bar"), node.draft_prob, `fill-${proposer.hue}`),
+  return [
+    head,
+    phase > 1 && h("p", null, reasonOf(lane, step, i)),
+    bar(say("draft_bar"), node.draft_prob, `fill-${proposer.hue}`),
     phase > 1 && bar(say("target_bar"), node.target_prob, "fill-ink"),
-    cardNote(say("path_estimate", { percent: percent(Math.exp(node.score)) })), ...evidenceNotes(lane, step, node),
-    also && cardNote(say("also_by", { names: also })), cardNote(say(node.draft_pass ? "place" : "place_free", place)),
-    temperature > 0 && cardNote(say("drawn_with", { seed, position }))].filter(Boolean);
+    cardNote(say("path_estimate", { percent: percent(Math.exp(node.score)) })),
+    ...evidenceNotes(lane, step, node),
+    also && cardNote(say("also_by", { names: also })),
+    cardNote(say(node.draft_pass ? "place" : "place_free", place)),
+    temperature > 0 && cardNote(say("drawn_with", { seed, position })),
+  ].filter(Boolean);
 }
 
 export class Card {
@@ -67,16 +90,30 @@ export class Card {
   }
 
   fill(id) {
-    this.box.replaceChildren(h("button", { class: "card-close icon-button", "aria-label": say("close"), onclick: () => this.close() }, "×"),
-      ...cardContent(this.lane, this.index, id, this.phase));
+    this.box.replaceChildren(
+      h(
+        "button",
+        {
+          class: "card-close icon-button",
+          "aria-label": say("close"),
+          onclick: () => this.close(),
+        },
+        "×",
+      ),
+      ...cardContent(this.lane, this.index, id, this.phase),
+    );
   }
 
   // Beside what it tells of; a card that stays stands below the tree, where there is something below it
   place(near) {
     const origin = this.host.getBoundingClientRect();
     const tree = this.pinned !== null && this.host.querySelector(":scope > .tree-room");
-    placeCard(this.box, near.getBoundingClientRect(), { origin, right: origin.right, under: tree ? tree.getBoundingClientRect().bottom : undefined,
-      end: this.host.closest("dialog, .jk-view").getBoundingClientRect().bottom });
+    placeCard(this.box, near.getBoundingClientRect(), {
+      origin,
+      right: origin.right,
+      under: tree ? tree.getBoundingClientRect().bottom : undefined,
+      end: this.host.closest("dialog, .jk-view").getBoundingClientRect().bottom,
+    });
   }
 
   show(id, near) {

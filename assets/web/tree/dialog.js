@@ -11,9 +11,22 @@ import { stepSentence } from "../watch/words.js";
 export function showLarge(near, lane, index, phase = 3) {
   const host = h("div", { class: "tree-host" });
   const close = h("button", { class: "plain-button", onclick: () => dialog.close() }, say("close"));
-  const legend = lane.proposers.all.map((one) => h("span", { class: "small-legend" }, markerSample(one), one.label));
-  const dialog = h("dialog", { class: "lane-tree-dialog", "aria-label": lane.title, onclose: () => dialog.remove() },
-    h("div", { class: "pane-head" }, h("h2", null, lane.title), legend, h("span", { class: "gap" }), close), host);
+  const legend = lane.proposers.all.map((one) =>
+    h("span", { class: "small-legend" }, markerSample(one), one.label),
+  );
+  const dialog = h(
+    "dialog",
+    { class: "lane-tree-dialog", "aria-label": lane.title, onclose: () => dialog.remove() },
+    h(
+      "div",
+      { class: "pane-head" },
+      h("h2", null, lane.title),
+      legend,
+      h("span", { class: "gap" }),
+      close,
+    ),
+    host,
+  );
   document.querySelector(".jk-view").append(dialog);
   const { top } = near.getBoundingClientRect();
   const screen = onScreen();
@@ -22,6 +35,12 @@ export function showLarge(near, lane, index, phase = 3) {
   dialog.style.top = `${Math.max(8, Math.min(top - screen.top, screen.height - dialog.offsetHeight - 8)) + screen.top}px`;
   const card = new Card(dialog);
   card.about(lane, index, phase);
-  new TreeView(host, card).draw({ lane, index, phase, showAll: false, whole: true,
-    sentence: stepSentence(lane, index, phase) });
+  new TreeView(host, card).draw({
+    lane,
+    index,
+    phase,
+    showAll: false,
+    whole: true,
+    sentence: stepSentence(lane, index, phase),
+  });
 }

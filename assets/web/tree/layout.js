@@ -5,11 +5,15 @@ import { bonusDelivered, deliveredPath, endOf } from "../data/history.js";
 // Children of each node, best path score first, ties by token id
 export function childrenOf(nodes) {
   const below = Map.groupBy(nodes.keys(), (i) => nodes[i].parent);
-  return nodes.map((_, i) => (below.get(i) || []).sort((a, b) => nodes[b].score - nodes[a].score
-    || nodes[a].token_id - nodes[b].token_id));
+  return nodes.map((_, i) =>
+    (below.get(i) || []).sort(
+      (a, b) => nodes[b].score - nodes[a].score || nodes[a].token_id - nodes[b].token_id,
+    ),
+  );
 }
 
-const subtreeSize = (children, i) => 1 + children[i].reduce((sum, child) => sum + subtreeSize(children, child), 0);
+const subtreeSize = (children, i) =>
+  1 + children[i].reduce((sum, child) => sum + subtreeSize(children, child), 0);
 
 // Node indices folded away with their subtrees, so that at most `most` rows remain
 function folded(step, children, most, phase, opened) {
@@ -21,8 +25,12 @@ function folded(step, children, most, phase, opened) {
     return shown.length ? shown.reduce((sum, child) => sum + leaves(child), 0) : 1;
   };
   const holdsKept = (i) => keep.has(i) || children[i].some(holdsKept);
-  const later = nodes.map((_, i) => i).filter((i) => i && children[nodes[i].parent][0] !== i
-    && !opened.has(nodes[i].parent) && !holdsKept(i));
+  const later = nodes
+    .map((_, i) => i)
+    .filter(
+      (i) =>
+        i && children[nodes[i].parent][0] !== i && !opened.has(nodes[i].parent) && !holdsKept(i),
+    );
   later.sort((a, b) => nodes[a].score - nodes[b].score || b - a);
   let rows = leaves(0) + (phase === 3 ? 1 : 0);
   for (const i of later) {
@@ -62,7 +70,15 @@ export function layoutTree(step, { phase = 3, most = Infinity, opened = new Set(
     }
   };
   walk(0, 0, 0);
-  return { places, pills, rows: used + 1, bonus, end, last: deliveredPath(step).pop() ?? 0, children };
+  return {
+    places,
+    pills,
+    rows: used + 1,
+    bonus,
+    end,
+    last: deliveredPath(step).pop() ?? 0,
+    children,
+  };
 }
 
 // What became of a node: "root", "accepted", "cut" (right, but after the end), "refused" (its parent was kept), "not_reached", "bonus"

@@ -21,15 +21,37 @@ function outline(shape, size) {
   return `M${r},0A${r},${r} 0 1 1 ${-r},0A${r},${r} 0 1 1 ${r},0Z`;
 }
 
-export const marker = ({ shape, classes }, size, extra) => s("path", { d: outline(shape, size), class: `marker ${classes} ${extra || ""}` });
+export const marker = ({ shape, classes }, size, extra) =>
+  s("path", { d: outline(shape, size), class: `marker ${classes} ${extra || ""}` });
 
 // The number of a proposer whose hue and shape another one has too, right of a marker at 0,0; null where it has none
-export const markerNumber = ({ number }, size, font) => (number
-  ? s("text", { class: "marker-number", x: size / 2 + font * 0.25, y: font * 0.35, style: `font-size:${font}px` }, number) : null);
+export const markerNumber = ({ number }, size, font) =>
+  number
+    ? s(
+        "text",
+        {
+          class: "marker-number",
+          x: size / 2 + font * 0.25,
+          y: font * 0.35,
+          style: `font-size:${font}px`,
+        },
+        number,
+      )
+    : null;
 
 // A small drawing of a proposer's marker for legends and cards
 export function markerSample(proposer, hollow) {
   const wide = 18 + 6 * proposer.number.length;
-  return s("svg", { class: "sample", viewBox: `-9 -9 ${wide} 18`, width: (14 * wide) / 18, height: 14, "aria-hidden": "true" },
-    marker(proposer, 12, hollow ? "hollow" : ""), markerNumber(proposer, 12, 10));
+  return s(
+    "svg",
+    {
+      class: "sample",
+      viewBox: `-9 -9 ${wide} 18`,
+      width: (14 * wide) / 18,
+      height: 14,
+      "aria-hidden": "true",
+    },
+    marker(proposer, 12, hollow ? "hollow" : ""),
+    markerNumber(proposer, 12, 10),
+  );
 }

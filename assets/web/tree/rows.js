@@ -17,12 +17,27 @@ export function ladder(lane, index, phase, card) {
   const step = lane.steps[index];
   const token = (i) => {
     const state = phase === 1 ? "proposed" : stateOf(step, i);
-    return h("button", { class: `rung-token ${state}`, "data-node": i, onclick: (event) => card.pin(i, event.currentTarget) },
-      sampleOf(lane, index, i, phase, state), h("bdi", null, nameShown(lane, index, i)));
+    return h(
+      "button",
+      {
+        class: `rung-token ${state}`,
+        "data-node": i,
+        onclick: (event) => card.pin(i, event.currentTarget),
+      },
+      sampleOf(lane, index, i, phase, state),
+      h("bdi", null, nameShown(lane, index, i)),
+    );
   };
-  const rung = (sign, nodes, more) => h("li", { class: "rung" }, h("span", { class: "muted tabular" }, sign),
-    nodes.slice(0, MOST_CHIPS).map(token), more && h("span", { class: "muted small" }, more));
-  const level = (nodes, depth) => rung(depth + 1, nodes, nodes.length > MOST_CHIPS && `+${nodes.length - MOST_CHIPS}`);
+  const rung = (sign, nodes, more) =>
+    h(
+      "li",
+      { class: "rung" },
+      h("span", { class: "muted tabular" }, sign),
+      nodes.slice(0, MOST_CHIPS).map(token),
+      more && h("span", { class: "muted small" }, more),
+    );
+  const level = (nodes, depth) =>
+    rung(depth + 1, nodes, nodes.length > MOST_CHIPS && `+${nodes.length - MOST_CHIPS}`);
   const levels = [];
   if (phase === 1) {
     step.nodes.forEach((node, i) => i && (levels[node.depth - 1] ??= []).push(i));
@@ -31,26 +46,46 @@ export function ladder(lane, index, phase, card) {
     const children = childrenOf(step.nodes);
     [0, ...step.accepted_path].forEach((parent, depth) => {
       const kept = step.accepted_path[depth];
-      if (children[parent].length) levels.push(children[parent].toSorted((a, b) => (b === kept) - (a === kept)));
+      if (children[parent].length)
+        levels.push(children[parent].toSorted((a, b) => (b === kept) - (a === kept)));
     });
   }
-  return h("ol", { class: "ladder", "data-step": index, "aria-label": say("draft_tree") }, levels.map(level),
-    phase > 1 && rung("+", ["bonus"], say("target")));
+  return h(
+    "ol",
+    { class: "ladder", "data-step": index, "aria-label": say("draft_tree") },
+    levels.map(level),
+    phase > 1 && rung("+", ["bonus"], say("target")),
+  );
 }
 
 export function treeList(lane, index, phase) {
   const step = lane.steps[index];
   const children = childrenOf(step.nodes);
   if (phase === 3) children[endOf(step)].push("bonus");
-  const about = (node, label) => `${label} · ${say("draft_bar")} ${percent(node.draft_prob)}`
-    + (phase > 1 ? ` · ${say("target_bar")} ${percent(node.target_prob)} · ` : "");
+  const about = (node, label) =>
+    `${label} · ${say("draft_bar")} ${percent(node.draft_prob)}` +
+    (phase > 1 ? ` · ${say("target_bar")} ${percent(node.target_prob)} · ` : "");
   const item = (i) => {
     const node = step.nodes[i]; // none for the target's own token
     const state = phase === 1 ? "proposed" : stateOf(step, i);
-    return h("li", null, h("div", { class: `list-line ${phase === 3 ? state : ""}` }, sampleOf(lane, index, i, phase, state),
-      h("bdi", { class: "mono list-token" }, nameShown(lane, index, i)), " ",
-      h("span", { class: "muted" }, node && about(node, proposerIn(lane, index, i).label),
-        phase > 1 && `${say(`state_${state}`)}. ${reasonOf(lane, step, i)}`)), node && list(children[i]));
+    return h(
+      "li",
+      null,
+      h(
+        "div",
+        { class: `list-line ${phase === 3 ? state : ""}` },
+        sampleOf(lane, index, i, phase, state),
+        h("bdi", { class: "mono list-token" }, nameShown(lane, index, i)),
+        " ",
+        h(
+          "span",
+          { class: "muted" },
+          node && about(node, proposerIn(lane, index, i).label),
+          phase > 1 && `${say(`state_${state}`)}. ${reasonOf(lane, step, i)}`,
+        ),
+      ),
+      node && list(children[i]),
+    );
   };
   const list = (members) => (members.length ? h("ul", null, members.map(item)) : null);
   return h("div", { class: "tree-list" }, list(children[0]));

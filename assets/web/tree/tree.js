@@ -3,7 +3,15 @@
 
 import { keepingFocus, pageScale, reducedMotion, s, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
-import { bonusDelivered, depthOf, leavesOf, nameIn, nameOf, proposerIn, shown } from "../data/history.js";
+import {
+  bonusDelivered,
+  depthOf,
+  leavesOf,
+  nameIn,
+  nameOf,
+  proposerIn,
+  shown,
+} from "../data/history.js";
 import { isFromPair } from "./evidence.js";
 import { layoutTree, stateOf } from "./layout.js";
 import { marker, markerNumber } from "./marker.js";
@@ -25,8 +33,16 @@ const levelOf = ({ column }) => `--level:${column}`;
 
 // The passes of the draft that made more than one level, as [pass, its first level, its last one]
 function sharedPasses({ nodes }) {
-  const made = Map.groupBy(nodes.filter((node) => node.depth && node.draft_pass), (node) => node.draft_pass);
-  return [...made].map(([pass, of]) => [pass, Math.min(...of.map(({ depth }) => depth)), Math.max(...of.map(({ depth }) => depth))])
+  const made = Map.groupBy(
+    nodes.filter((node) => node.depth && node.draft_pass),
+    (node) => node.draft_pass,
+  );
+  return [...made]
+    .map(([pass, of]) => [
+      pass,
+      Math.min(...of.map(({ depth }) => depth)),
+      Math.max(...of.map(({ depth }) => depth)),
+    ])
     .filter(([, first, last]) => first < last);
 }
 
@@ -45,7 +61,10 @@ export class TreeView {
     const key = `${lane.name}/${index}/${lane.header.created}`;
     if (this.openedStep !== key) this.opened = new Set();
     this.openedStep = key;
-    const before = this.step === step && this.shown.phase !== shown.phase && !reducedMotion() ? this.heights() : null;
+    const before =
+      this.step === step && this.shown.phase !== shown.phase && !reducedMotion()
+        ? this.heights()
+        : null;
     if (this.step !== step) this.focused = 0;
     Object.assign(this, { shown, step });
     const width = Math.max(this.host.clientWidth, shown.whole ? 120 * (depthOf(step) + 2) : 200);
@@ -58,14 +77,31 @@ export class TreeView {
     const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
     const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
     const row = clamp(least, room / plan.rows, 56 * scale);
-    const total = { width: Math.max(width, this.starts.at(-1)), height: Math.max(height, top + plan.rows * row + 20 * scale) };
+    const total = {
+      width: Math.max(width, this.starts.at(-1)),
+      height: Math.max(height, top + plan.rows * row + 20 * scale),
+    };
     Object.assign(this, { plan, row, top, width: total.width });
     this.labels = this.measureLabels();
-    const svg = s("svg", { width: total.width, height: total.height, class: `tree phase-${shown.phase}${shown.played ? " played" : ""}`,
-      role: plan.pills.length ? "group" : "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
-      "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
-      style: `--label:${this.font}px` }, this.columnHeads(), this.edges(), this.nodes(), shown.phase > 1 && this.choices(),
-    shown.phase === 3 && !bonusDelivered(step) && this.answerEnd(total.height));
+    const svg = s(
+      "svg",
+      {
+        width: total.width,
+        height: total.height,
+        class: `tree phase-${shown.phase}${shown.played ? " played" : ""}`,
+        role: plan.pills.length ? "group" : "img",
+        "aria-label": shown.sentence,
+        "data-step": index,
+        "data-nodes": step.nodes.length,
+        "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
+        style: `--label:${this.font}px`,
+      },
+      this.columnHeads(),
+      this.edges(),
+      this.nodes(),
+      shown.phase > 1 && this.choices(),
+      shown.phase === 3 && !bonusDelivered(step) && this.answerEnd(total.height),
+    );
     keepingFocus(this.host, () => this.host.replaceChildren(svg));
     this.svg = svg;
     if (before) this.move(before);
@@ -83,11 +119,18 @@ export class TreeView {
     const folds = !this.shown.showAll && leavesOf(this.step) + 1 > height / usual / ROW;
     const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
     nodes.forEach((node, i) => {
-      const wide = measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length
-        + (folds && branches.get(i)?.length > 1 ? PILL : 0);
+      const wide =
+        measure(this.nameAt(i)) / usual +
+        NAME_GAP +
+        6 * lane.proposers.of(node).number.length +
+        (folds && branches.get(i)?.length > 1 ? PILL : 0);
       needed[node.depth] = Math.max(needed[node.depth], wide);
     });
-    const zoom = clamp(1, Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))), 1.5);
+    const zoom = clamp(
+      1,
+      Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))),
+      1.5,
+    );
     this.setType(usual * clamp(0.85, free / sum(needed), zoom));
     const room = (free * usual) / this.scale;
     let longest = Math.max(...needed);
@@ -95,7 +138,10 @@ export class TreeView {
     while (longest > LEVEL && sum(cutTo(longest)) > room) longest -= 2;
     const levels = cutTo(longest);
     const more = clamp(0, (room - sum(levels)) / levels.length, 60);
-    this.starts = levels.reduce((starts, wide) => [...starts, starts.at(-1) + (wide + more) * this.scale], [16 * this.scale]);
+    this.starts = levels.reduce(
+      (starts, wide) => [...starts, starts.at(-1) + (wide + more) * this.scale],
+      [16 * this.scale],
+    );
   }
 
   setType(scale) {
@@ -107,7 +153,9 @@ export class TreeView {
 
   // Where each node stands, by its id
   heights() {
-    const found = new Map([...this.plan.places].map(([i, spot]) => [String(i), this.place(spot).y]));
+    const found = new Map(
+      [...this.plan.places].map(([i, spot]) => [String(i), this.place(spot).y]),
+    );
     return this.plan.bonus ? found.set("bonus", this.place(this.plan.bonus).y) : found;
   }
 
@@ -117,10 +165,22 @@ export class TreeView {
     const timing = { duration: PHASE_MS, easing: "ease-out" };
     for (const group of this.svg.querySelectorAll(".node")) {
       const from = before.get(group.dataset.node);
-      group.animate(from === undefined ? [{ opacity: 0, offset: 0 }]
-        : [{ opacity: 1, transform: `translateY(${from - now.get(group.dataset.node)}px)`, offset: 0 }], timing);
+      group.animate(
+        from === undefined
+          ? [{ opacity: 0, offset: 0 }]
+          : [
+              {
+                opacity: 1,
+                transform: `translateY(${from - now.get(group.dataset.node)}px)`,
+                offset: 0,
+              },
+            ],
+        timing,
+      );
     }
-    this.svg.querySelectorAll(".edges, .ghosts, .verdict").forEach((group) => group.animate([{ opacity: 0, offset: 0 }], timing));
+    this.svg
+      .querySelectorAll(".edges, .ghosts, .verdict")
+      .forEach((group) => group.animate([{ opacity: 0, offset: 0 }], timing));
   }
 
   place(spot) {
@@ -157,14 +217,22 @@ export class TreeView {
     const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
     for (const [i, spot] of places) {
       const last = !children[i].some((child) => places.has(child)) && !(bonus && i === end);
-      const room = (last ? this.width : this.starts[spot.column + 1]) - this.place(spot).x - (last ? 24 : 32) * this.scale;
+      const room =
+        (last ? this.width : this.starts[spot.column + 1]) -
+        this.place(spot).x -
+        (last ? 24 : 32) * this.scale;
       const node = this.step.nodes[i];
       const name = this.nameAt(i);
       const pill = pills.get(i);
       const number = lane.proposers.of(node).number.length * 6 * this.scale;
       const text = this.fit(name, room - number - (pill ? 24 * this.scale : 0));
       const start = this.place(spot).x + this.size(i) / 2 + 5 * this.scale + number;
-      labels.set(i, { text, start, end: start + measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0), pill });
+      labels.set(i, {
+        text,
+        start,
+        end: start + measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0),
+        pill,
+      });
     }
     return labels;
   }
@@ -176,10 +244,17 @@ export class TreeView {
     for (const [pass, first, last] of sharedPasses(this.step).filter((one) => shown.has(one[2]))) {
       const x = this.starts[first] - 6;
       const pair = this.step.nodes.some((node) => node.depth === first + 1 && isFromPair(node));
-      const words = pair ? say("shared_pass_pair") : say("shared_pass", { n: pass, levels: last - first + 1 });
+      const words = pair
+        ? say("shared_pass_pair")
+        : say("shared_pass", { n: pass, levels: last - first + 1 });
       const y = 22 * this.scale;
-      group.append(s("path", { class: "bracket", d: `M${x},${y + 5}v-4H${this.starts[last + 1] - 22 * this.scale}v4` }),
-        s("text", { x, y: y - 5 * this.scale, class: "pass" }, words));
+      group.append(
+        s("path", {
+          class: "bracket",
+          d: `M${x},${y + 5}v-4H${this.starts[last + 1] - 22 * this.scale}v4`,
+        }),
+        s("text", { x, y: y - 5 * this.scale, class: "pass" }, words),
+      );
     }
     return group;
   }
@@ -188,7 +263,9 @@ export class TreeView {
     const turn = to.x - 14 * this.scale;
     const end = to.x - size / 2;
     const start = Math.min(from.x, turn);
-    return Math.abs(from.y - to.y) < 0.5 ? `M${start},${to.y}H${end}` : `M${start},${from.y}H${turn}V${to.y}H${end}`;
+    return Math.abs(from.y - to.y) < 0.5
+      ? `M${start},${to.y}H${end}`
+      : `M${start},${from.y}H${turn}V${to.y}H${end}`;
   }
 
   edges() {
@@ -198,22 +275,44 @@ export class TreeView {
     for (const [i, spot] of this.plan.places) {
       if (!i) continue;
       const parent = this.step.nodes[i].parent;
-      const from = { x: this.labels.get(parent).end, y: this.place(this.plan.places.get(parent)).y };
+      const from = {
+        x: this.labels.get(parent).end,
+        y: this.place(this.plan.places.get(parent)).y,
+      };
       const to = this.place(spot);
       const state = this.shown.phase === 1 ? "proposed" : stateOf(this.step, i);
       const size = this.size(i) + (state === "accepted" ? 4 * this.scale : 2 * this.scale);
-      drawn.push([order[state] || 0, s("path", { class: `edge ${state}`, style: levelOf(spot), d: this.edge(from, to, size) })]);
+      drawn.push([
+        order[state] || 0,
+        s("path", { class: `edge ${state}`, style: levelOf(spot), d: this.edge(from, to, size) }),
+      ]);
       if (state === "refused") {
         const x = to.x - size / 2 - 3 * this.scale;
         const half = (this.shown.phase === 2 ? 4 : 5) * this.scale;
-        drawn.push([1, this.shown.phase === 2 ? s("path", { class: "edge cross", style: levelOf(spot),
-          d: `M${x - half - 1},${to.y - half}l${2 * half},${2 * half}m0,${-2 * half}l${-2 * half},${2 * half}` })
-          : s("path", { class: "edge crossbar", d: `M${x},${to.y - half}V${to.y + half}` })]);
+        drawn.push([
+          1,
+          this.shown.phase === 2
+            ? s("path", {
+                class: "edge cross",
+                style: levelOf(spot),
+                d: `M${x - half - 1},${to.y - half}l${2 * half},${2 * half}m0,${-2 * half}l${-2 * half},${2 * half}`,
+              })
+            : s("path", { class: "edge crossbar", d: `M${x},${to.y - half}V${to.y + half}` }),
+        ]);
       }
     }
     if (this.plan.bonus) {
-      const from = { x: this.labels.get(this.plan.end).end, y: this.place(this.plan.places.get(this.plan.end)).y };
-      drawn.push([3, s("path", { class: `edge ${stateOf(this.step, "bonus")}`, d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale) })]);
+      const from = {
+        x: this.labels.get(this.plan.end).end,
+        y: this.place(this.plan.places.get(this.plan.end)).y,
+      };
+      drawn.push([
+        3,
+        s("path", {
+          class: `edge ${stateOf(this.step, "bonus")}`,
+          d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale),
+        }),
+      ]);
     }
     drawn.sort((a, b) => a[0] - b[0]).forEach(([, path]) => group.append(path));
     return group;
@@ -225,11 +324,32 @@ export class TreeView {
     const proposer = proposerIn(lane, index, id);
     const state = phase === 1 && id ? "proposed" : stateOf(this.step, id);
     const reach = 12 * this.scale;
-    const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": phase > 1 ? state : null, style: levelOf(spot),
-      onpointerenter: () => this.card.show(id, group), onpointerleave: () => this.card.leave(), onclick: () => this.card.pin(id, group) },
-    s("rect", { class: "reach", x: x - reach, y: y - Math.max(this.row / 2, 8), height: Math.max(this.row, 16),
-      width: Math.max(24, text.end - x + reach) }), s("text", { x: text.start, y: y + this.font * 0.35 }, text.text),
-    s("g", { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` }, marker(proposer, size), markerNumber(proposer, size, 9 * this.scale)));
+    const group = s(
+      "g",
+      {
+        class: `node ${state}`,
+        "data-node": id,
+        "data-state": phase > 1 ? state : null,
+        style: levelOf(spot),
+        onpointerenter: () => this.card.show(id, group),
+        onpointerleave: () => this.card.leave(),
+        onclick: () => this.card.pin(id, group),
+      },
+      s("rect", {
+        class: "reach",
+        x: x - reach,
+        y: y - Math.max(this.row / 2, 8),
+        height: Math.max(this.row, 16),
+        width: Math.max(24, text.end - x + reach),
+      }),
+      s("text", { x: text.start, y: y + this.font * 0.35 }, text.text),
+      s(
+        "g",
+        { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` },
+        marker(proposer, size),
+        markerNumber(proposer, size, 9 * this.scale),
+      ),
+    );
     return group;
   }
 
@@ -244,7 +364,13 @@ export class TreeView {
       const { x } = this.place(this.plan.bonus);
       const start = x + 14 * this.scale;
       const text = this.fit(this.nameAt("bonus"), this.width - x - 24 * this.scale);
-      group.append(this.node("bonus", this.plan.bonus, 15 * this.scale, { text, start, end: start + measure(text) }));
+      group.append(
+        this.node("bonus", this.plan.bonus, 15 * this.scale, {
+          text,
+          start,
+          end: start + measure(text),
+        }),
+      );
     }
     return group;
   }
@@ -261,10 +387,22 @@ export class TreeView {
       this.opened.add(parent);
       this.draw(this.shown);
     };
-    return s("g", { class: "pill", role: "button", tabindex: 0, "data-step": this.shown.index, "data-parent": parent, "data-size": size,
-      onclick: open, onkeydown: open },
-    s("title", null, say("folded", { n: size, tokens })), s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
-    s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`));
+    return s(
+      "g",
+      {
+        class: "pill",
+        role: "button",
+        tabindex: 0,
+        "data-step": this.shown.index,
+        "data-parent": parent,
+        "data-size": size,
+        onclick: open,
+        onkeydown: open,
+      },
+      s("title", null, say("folded", { n: size, tokens })),
+      s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
+      s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`),
+    );
   }
 
   // Where the target's choice along the accepted path is no candidate, a ghost label names it
@@ -274,18 +412,35 @@ export class TreeView {
     for (const [i, spot] of this.plan.places) {
       if ((i && !this.step.accepted_path.includes(i)) || i === bonusShown) continue;
       const node = this.step.nodes[i];
-      const child = this.plan.children[i].find((c) => this.step.nodes[c].token_id === node.target_choice);
+      const child = this.plan.children[i].find(
+        (c) => this.step.nodes[c].token_id === node.target_choice,
+      );
       const { y } = this.place(spot);
       if (child === undefined) {
         const first = this.plan.children[i].find((c) => this.plan.places.has(c));
         const name = `→${this.named(nameOf(this.shown.lane, node.target_choice, node.target_choice_piece))}`;
         const below = first !== undefined;
-        group.append(s("text", { x: this.labels.get(i).end - (below ? 4 : 0) * this.scale,
-          y: y + this.font * (below ? -0.45 : 0.35), "data-choice-of": i }, this.fit(name, this.starts[spot.column + 1] - this.starts[spot.column])));
+        group.append(
+          s(
+            "text",
+            {
+              x: this.labels.get(i).end - (below ? 4 : 0) * this.scale,
+              y: y + this.font * (below ? -0.45 : 0.35),
+              "data-choice-of": i,
+            },
+            this.fit(name, this.starts[spot.column + 1] - this.starts[spot.column]),
+          ),
+        );
       } else if (this.plan.places.has(child) && this.shown.phase === 2) {
         const to = this.place(this.plan.places.get(child));
         const x = to.x - 12 * this.scale - this.size(child) / 2;
-        group.append(s("path", { class: "tick", style: levelOf(this.plan.places.get(child)), d: `M${x - 2},${to.y - 5}l3,3l5,-7` }));
+        group.append(
+          s("path", {
+            class: "tick",
+            style: levelOf(this.plan.places.get(child)),
+            d: `M${x - 2},${to.y - 5}l3,3l5,-7`,
+          }),
+        );
       }
     }
     return group;
@@ -297,8 +452,19 @@ export class TreeView {
     const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
     const x = end.x - 20 * this.scale;
     const fits = x + measure(say("cut_here")) < this.width;
-    group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
-      s("text", { x: x + (fits ? 4 : -4), y: height - 4 * this.scale, class: "border-words", "text-anchor": fits ? "start" : "end" }, say("cut_here")));
+    group.append(
+      s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
+      s(
+        "text",
+        {
+          x: x + (fits ? 4 : -4),
+          y: height - 4 * this.scale,
+          class: "border-words",
+          "text-anchor": fits ? "start" : "end",
+        },
+        say("cut_here"),
+      ),
+    );
     return group;
   }
 
@@ -317,12 +483,16 @@ export class TreeView {
 
   // Marks nodes, and no others
   light(members) {
-    this.host.querySelectorAll(".node").forEach((node) => node.classList.toggle("lit", members.includes(Number(node.dataset.node))));
+    this.host
+      .querySelectorAll(".node")
+      .forEach((node) => node.classList.toggle("lit", members.includes(Number(node.dataset.node))));
   }
 
   // Where the arrow keys stand
   focus(id) {
-    this.host.querySelectorAll(".node").forEach((node) => node.classList.toggle("focused", node.dataset.node === String(id)));
+    this.host
+      .querySelectorAll(".node")
+      .forEach((node) => node.classList.toggle("focused", node.dataset.node === String(id)));
     this.focused = id === "bonus" ? 0 : id;
   }
 

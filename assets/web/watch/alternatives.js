@@ -19,8 +19,14 @@ export class Alternatives {
   // `wordAt(index)` is a word's element
   constructor(host, wordAt) {
     this.wordAt = wordAt;
-    this.box = h("div", { class: "alternatives", popover: "auto", role: "dialog", "aria-label": say("alternatives"),
-      onkeydown: (event) => this.onKey(event), ontoggle: ({ newState }) => newState === "closed" && this.mark(null) });
+    this.box = h("div", {
+      class: "alternatives",
+      popover: "auto",
+      role: "dialog",
+      "aria-label": say("alternatives"),
+      onkeydown: (event) => this.onKey(event),
+      ontoggle: ({ newState }) => newState === "closed" && this.mark(null),
+    });
     host.append(this.box);
   }
 
@@ -51,8 +57,20 @@ export class Alternatives {
     const lane = run.main;
     const found = run.alternativesAt(index);
     const own = lane.tokens[index];
-    const close = h("button", { class: "card-close icon-button", "aria-label": say("close"), onclick: () => this.box.hidePopover() }, "×");
-    const head = h("div", { class: "card-head" }, h("bdi", { class: "mono" }, nameOf(lane, own.id, own.piece)));
+    const close = h(
+      "button",
+      {
+        class: "card-close icon-button",
+        "aria-label": say("close"),
+        onclick: () => this.box.hidePopover(),
+      },
+      "×",
+    );
+    const head = h(
+      "div",
+      { class: "card-head" },
+      h("bdi", { class: "mono" }, nameOf(lane, own.id, own.piece)),
+    );
     if (!found) return [head, h("p", null, say("alternatives_none")), close];
     const [came, ...likeliest] = found.tokens;
     const all = likeliest.some(([id]) => id === came[0]) ? likeliest : [...likeliest, came];
@@ -60,24 +78,50 @@ export class Alternatives {
     const rank = found.tokens[0][0] === own.id ? found.rank : listed + 1;
     const live = run.source === "live" && screen.server;
     const { temperature } = lane.header.sampling;
-    return [head, h("p", null, whyItCame(lane, index, rank)), live ? h("div", { class: "card-note" }, say("go_on_here")) : null,
-      h("div", { class: "alternative-list" }, all.map((one) => this.line(lane, one, one[0] === own.id, live))),
-      h("div", { class: "card-note" }, say(temperature ? "alternatives_about" : "alternatives_greedy", { temperature })),
-      live ? null : h("div", { class: "card-note" }, say("alternatives_recorded")), close].filter(Boolean);
+    return [
+      head,
+      h("p", null, whyItCame(lane, index, rank)),
+      live ? h("div", { class: "card-note" }, say("go_on_here")) : null,
+      h(
+        "div",
+        { class: "alternative-list" },
+        all.map((one) => this.line(lane, one, one[0] === own.id, live)),
+      ),
+      h(
+        "div",
+        { class: "card-note" },
+        say(temperature ? "alternatives_about" : "alternatives_greedy", { temperature }),
+      ),
+      live ? null : h("div", { class: "card-note" }, say("alternatives_recorded")),
+      close,
+    ].filter(Boolean);
   }
 
   line(lane, [id, piece, logprob], came, live) {
     const token = nameOf(lane, id, piece);
     const chance = Math.exp(logprob);
-    const parts = [h("bdi", { class: "mono" }, token), filledBar(came ? "fill-ink" : "fill-rest", Math.max(0.005, chance)),
-      h("span", { class: "bar-value" }, percent(chance)), h("span", { class: "came" }, came ? `✓ ${say("alternatives_came")}` : "")];
+    const parts = [
+      h("bdi", { class: "mono" }, token),
+      filledBar(came ? "fill-ink" : "fill-rest", Math.max(0.005, chance)),
+      h("span", { class: "bar-value" }, percent(chance)),
+      h("span", { class: "came" }, came ? `✓ ${say("alternatives_came")}` : ""),
+    ];
     if (!live) return h("div", { class: "alternative" }, parts);
     const go = () => {
       this.box.hidePopover();
       goOnFrom(this.run, this.index, id);
     };
-    return h("button", { class: "alternative", "data-id": id, disabled: Boolean(lane.header.special_tokens[String(id)]), onclick: go,
-      "aria-label": say("go_on_with", { token: `“${token}”`, percent: percent(chance) }) }, parts);
+    return h(
+      "button",
+      {
+        class: "alternative",
+        "data-id": id,
+        disabled: Boolean(lane.header.special_tokens[String(id)]),
+        onclick: go,
+        "aria-label": say("go_on_with", { token: `“${token}”`, percent: percent(chance) }),
+      },
+      parts,
+    );
   }
 
   mark(word) {
@@ -99,6 +143,8 @@ export class Alternatives {
     event.preventDefault();
     if (step) return this.open(this.run, this.index + step);
     const buttons = [...this.box.querySelectorAll("button:not(:disabled)")];
-    buttons[(buttons.indexOf(document.activeElement) + move + buttons.length) % buttons.length].focus();
+    buttons[
+      (buttons.indexOf(document.activeElement) + move + buttons.length) % buttons.length
+    ].focus();
   }
 }

@@ -21,7 +21,8 @@ function settledBefore(tokens, count) {
   return 0;
 }
 
-const isSame = (before, block) => before.base === block?.base && JSON.stringify(before.node) === JSON.stringify(block.node);
+const isSame = (before, block) =>
+  before.base === block?.base && JSON.stringify(before.node) === JSON.stringify(block.node);
 
 export class AnswerView {
   // `onToken` is told the place of a token that somebody presses
@@ -39,22 +40,46 @@ export class AnswerView {
   draw(lane, count, { live, selected = -1, tail, formatted }) {
     if (this.lane !== lane || this.formatted !== formatted) {
       this.text.replaceChildren();
-      Object.assign(this, { lane, formatted, count: 0, units: [], blocks: [], source: "", selected: null });
+      Object.assign(this, {
+        lane,
+        formatted,
+        count: 0,
+        units: [],
+        blocks: [],
+        source: "",
+        selected: null,
+      });
     }
     const from = settledBefore(lane.tokens, Math.min(this.count, count));
     this.count = count;
     const tokens = lane.tokens.slice(from, count);
-    this.patch(withSpecials(unitsOf(tokens), tokens).map((unit) => this.describe(unit, tokens, from, live)), from);
+    this.patch(
+      withSpecials(unitsOf(tokens), tokens).map((unit) => this.describe(unit, tokens, from, live)),
+      from,
+    );
     this.select(selected);
-    setText(this.tail, [tail, tail !== undefined && repeatsItself(this.source) && say("repeats_itself")].filter(Boolean).join(" "));
+    setText(
+      this.tail,
+      [tail, tail !== undefined && repeatsItself(this.source) && say("repeats_itself")]
+        .filter(Boolean)
+        .join(" "),
+    );
   }
 
   describe(unit, tokens, start, live) {
     const state = unit.state === "open" ? (live ? "open" : "bad") : unit.state;
     const proposers = tokens.slice(unit.first, unit.last + 1).map((token) => token.proposer);
     const key = `${start + unit.first}-${start + unit.last}|${unit.text}|${state}|${unit.special || ""}`;
-    return { ...unit, text: state === "open" ? "" : unit.text, state, proposers, key, first: start + unit.first, last: start + unit.last,
-      step: tokens[unit.first].step };
+    return {
+      ...unit,
+      text: state === "open" ? "" : unit.text,
+      state,
+      proposers,
+      key,
+      first: start + unit.first,
+      last: start + unit.last,
+      step: tokens[unit.first].step,
+    };
   }
 
   // Units of tokens before `from` stay; the others become `wanted`. Blocks of text that end before what has changed stay too,
@@ -68,7 +93,12 @@ export class AnswerView {
     if (same === units.length && same - kept === wanted.length) return;
     units.splice(same, Infinity, ...wanted.slice(same - kept));
     let at = same ? units[same - 1].at + units[same - 1].text.length : 0;
-    this.source = this.source.slice(0, at) + units.slice(same).map((unit) => unit.text).join("");
+    this.source =
+      this.source.slice(0, at) +
+      units
+        .slice(same)
+        .map((unit) => unit.text)
+        .join("");
     const changed = at;
     for (const unit of units.slice(same)) at = (unit.at = at) + unit.text.length;
     const whole = blocks.findIndex((block) => block.end >= changed);
@@ -87,7 +117,9 @@ export class AnswerView {
 
   write(parsed, start) {
     const { units, source, text } = this;
-    let next = units.findIndex((unit) => unit.at + unit.text.length > start || (!unit.text && unit.at >= start));
+    let next = units.findIndex(
+      (unit) => unit.at + unit.text.length > start || (!unit.text && unit.at >= start),
+    );
     let written = start;
     const write = (parent, to, sign) => {
       for (; next >= 0 && next < units.length && units[next].at < to; next += 1) {
@@ -116,37 +148,76 @@ export class AnswerView {
     if (this.selected === step) return;
     this.selected = step;
     this.text.querySelectorAll(".selected").forEach((token) => token.classList.remove("selected"));
-    if (step >= 0) this.text.querySelectorAll(`[data-step="${step}"]`).forEach((token) => token.classList.add("selected"));
+    if (step >= 0)
+      this.text
+        .querySelectorAll(`[data-step="${step}"]`)
+        .forEach((token) => token.classList.add("selected"));
   }
 
   element(unit, text) {
-    const element = unit.special ? pill(unit) : unit.first === unit.last ? token(unit, text) : this.spread(unit);
-    if (this.lane.tokens.slice(unit.first, unit.last + 1).some(({ forced }) => forced)) element.classList.add("forced");
+    const element = unit.special
+      ? pill(unit)
+      : unit.first === unit.last
+        ? token(unit, text)
+        : this.spread(unit);
+    if (this.lane.tokens.slice(unit.first, unit.last + 1).some(({ forced }) => forced))
+      element.classList.add("forced");
     return element;
   }
 
   // One character over several tokens: drawn once, with one hoverable underline segment per token
   spread(unit) {
     const parts = unit.last - unit.first + 1;
-    return h("span", { class: `token spread ${unit.proposers[0].classes} ${unit.state === "open" ? "unfinished" : ""}`, "data-step": unit.step },
-      unit.text, unit.proposers.map(({ classes }, i) => h("i", { class: `segment ${classes}`, "data-token": unit.first + i,
-        title: say("bytes_part", { bytes: spacedHex(this.lane.tokens[unit.first + i].bytes), part: i + 1, parts }),
-        style: `left:${(100 * i) / parts}%;width:${100 / parts}%` })));
+    return h(
+      "span",
+      {
+        class: `token spread ${unit.proposers[0].classes} ${unit.state === "open" ? "unfinished" : ""}`,
+        "data-step": unit.step,
+      },
+      unit.text,
+      unit.proposers.map(({ classes }, i) =>
+        h("i", {
+          class: `segment ${classes}`,
+          "data-token": unit.first + i,
+          title: say("bytes_part", {
+            bytes: spacedHex(this.lane.tokens[unit.first + i].bytes),
+            part: i + 1,
+            parts,
+          }),
+          style: `left:${(100 * i) / parts}%;width:${100 / parts}%`,
+        }),
+      ),
+    );
   }
 }
 
 // Special tokens have no characters; they stand as pills where they came
 function withSpecials(pieces, tokens) {
   const found = pieces.map((unit) => ({ ...unit, order: unit.first }));
-  tokens.forEach((one, i) => one.special && found.push({ first: i, last: i, special: one.special, text: "", state: "ok", order: i + 0.5 }));
+  tokens.forEach(
+    (one, i) =>
+      one.special &&
+      found.push({
+        first: i,
+        last: i,
+        special: one.special,
+        text: "",
+        state: "ok",
+        order: i + 0.5,
+      }),
+  );
   return found.sort((a, b) => a.order - b.order);
 }
 
 function token(unit, text) {
   const [{ classes, number }] = unit.proposers;
   const [stacked, open] = [STACKED.test(text) && "stacked", unit.state === "open" && "unfinished"];
-  const element = h("span", { class: ["token", classes, stacked, open].filter(Boolean).join(" "), "data-number": number || null,
-    "data-token": unit.first, "data-step": unit.step });
+  const element = h("span", {
+    class: ["token", classes, stacked, open].filter(Boolean).join(" "),
+    "data-number": number || null,
+    "data-token": unit.first,
+    "data-step": unit.step,
+  });
   if (!open) addText(element, text);
   return element;
 }
@@ -156,15 +227,26 @@ function addText(element, text) {
   const marked = (part) => (part === " " && text.trim() ? part : h("u", null, part));
   text.split("\n").forEach((line, i) => {
     if (i) element.append(h("span", { class: "newline" }, "\n"));
-    line.split(/( )/).forEach((part) => part && element.append(part === " " ? h("span", { class: "space" }, marked(part)) : marked(part)));
+    line
+      .split(/( )/)
+      .forEach(
+        (part) =>
+          part &&
+          element.append(part === " " ? h("span", { class: "space" }, marked(part)) : marked(part)),
+      );
   });
 }
 
 function pill(unit) {
   const name = unit.special.replace(/^<\|?|\|?>$/g, "");
   const shown = /^(im_end|eos|end.*|\/s|eot.*)$/.test(name) ? "end" : name;
-  return h("span", { class: `end-pill ${unit.proposers[0].classes}`, "data-token": unit.first, "data-step": unit.step,
-    "data-name": shown, title: `‹${name}›` });
+  return h("span", {
+    class: `end-pill ${unit.proposers[0].classes}`,
+    "data-token": unit.first,
+    "data-step": unit.step,
+    "data-name": shown,
+    title: `‹${name}›`,
+  });
 }
 
 // One line: marker, underline sample, word and share of accepted tokens
@@ -182,13 +264,26 @@ export class Legend {
     const key = JSON.stringify([proposers, all, kept]);
     if (key === this.key) return;
     this.key = key;
-    this.host.replaceChildren(...proposers.map((proposer, i) => this.entry(proposer, all ? wholePercent(kept[i] / all) : "")),
-      h("span", { class: "legend-entry", "data-place": TARGET.place, title: TARGET.sentence }, say("unmarked")));
+    this.host.replaceChildren(
+      ...proposers.map((proposer, i) =>
+        this.entry(proposer, all ? wholePercent(kept[i] / all) : ""),
+      ),
+      h(
+        "span",
+        { class: "legend-entry", "data-place": TARGET.place, title: TARGET.sentence },
+        say("unmarked"),
+      ),
+    );
   }
 
   entry(proposer, share) {
     const { id, place, label, sentence, classes } = proposer;
-    return h("span", { class: "legend-entry", "data-place": place, "data-proposer": id, title: sentence }, markerSample(proposer),
-      h("span", { class: `token ${classes}` }, h("u", null, label)), h("b", null, share));
+    return h(
+      "span",
+      { class: "legend-entry", "data-place": place, "data-proposer": id, title: sentence },
+      markerSample(proposer),
+      h("span", { class: `token ${classes}` }, h("u", null, label)),
+      h("b", null, share),
+    );
   }
 }

@@ -9,17 +9,33 @@ const NEAR_TIE = 0.5;
 // Whether the text is plain decoding's: {value, note, state: "same", "different" or "none", tokens, behind: it has written fewer, step}
 function sameText(run, steps) {
   const { main, plain } = run;
-  if (!plain || plain === main) return { value: say("not_measured"), note: say("same_alone"), state: "none" };
+  if (!plain || plain === main)
+    return { value: say("not_measured"), note: say("same_alone"), state: "none" };
   const different = metrics.partsAt(run);
   const shown = main.countAfter((steps ?? main.steps.length) - 1);
   if (different !== null && (steps === undefined || different < shown)) {
     const margin = metrics.marginAt(plain, different);
     const { step } = main.tokens[Math.min(different, main.tokens.length - 1)];
-    return { value: say("same_no", { token: different + 1 }), state: "different", step: Math.max(0, step),
-      note: margin === null ? "" : say(margin < NEAR_TIE ? "same_no_note" : "same_no_wide", { margin: margin.toPrecision(2) }) };
+    return {
+      value: say("same_no", { token: different + 1 }),
+      state: "different",
+      step: Math.max(0, step),
+      note:
+        margin === null
+          ? ""
+          : say(margin < NEAR_TIE ? "same_no_note" : "same_no_wide", {
+              margin: margin.toPrecision(2),
+            }),
+    };
   }
   const tokens = counted("token", Math.min(shown, plain.tokens.length));
-  return { value: say("same_yes", { tokens }), state: "same", tokens, behind: plain.tokens.length < shown, note: say("metric_same_note") };
+  return {
+    value: say("same_yes", { tokens }),
+    state: "same",
+    tokens,
+    behind: plain.tokens.length < shown,
+    note: say("metric_same_note"),
+  };
 }
 
 export const speedupWords = (value) => (value === null ? null : `${number(value, 2)}×`);
@@ -27,29 +43,52 @@ export const speedupWords = (value) => (value === null ? null : `${number(value,
 const waiting = (run) => say(run.finished ? "not_measured" : "measuring");
 
 // Against the plain lane beside it
-const speedupOf = (run, steps) => (run.plain
-  ? { value: speedupWords(metrics.speedup(run.main, run.plain, steps)) || waiting(run), note: say("metric_speedup_note") }
-  : { value: say("not_measured"), note: say("same_alone") });
+const speedupOf = (run, steps) =>
+  run.plain
+    ? {
+        value: speedupWords(metrics.speedup(run.main, run.plain, steps)) || waiting(run),
+        note: say("metric_speedup_note"),
+      }
+    : { value: say("not_measured"), note: say("same_alone") };
 
 // What τ counts; where the answer's end cut something off, also what it was before
 function tauOf(steps) {
   const [delivered, drafted] = [metrics.tau(steps), metrics.tauDrafted(steps)];
-  return { value: delivered === null ? say("not_measured") : number(delivered, 2),
-    note: delivered === drafted ? say("metric_tau_note") : say("metric_tau_note_cut", { drafted: number(drafted, 2) }) };
+  return {
+    value: delivered === null ? say("not_measured") : number(delivered, 2),
+    note:
+      delivered === drafted
+        ? say("metric_tau_note")
+        : say("metric_tau_note_cut", { drafted: number(drafted, 2) }),
+  };
 }
 
 // Numbers as they stood after `steps` of the main lane, all of it when undefined: {name: {value, note}}
-const threeOf = (run, steps) =>
-  ({ speedup: speedupOf(run, steps), tau: tauOf(run.main.steps.slice(0, steps)), same: sameText(run, steps) });
+const threeOf = (run, steps) => ({
+  speedup: speedupOf(run, steps),
+  tau: tauOf(run.main.steps.slice(0, steps)),
+  same: sameText(run, steps),
+});
 
 function allOf(run, steps) {
   const { main, plain } = run;
-  const [speed, acceptance] = [metrics.speed(main, steps), metrics.acceptance(main.steps.slice(0, steps))];
+  const [speed, acceptance] = [
+    metrics.speed(main, steps),
+    metrics.acceptance(main.steps.slice(0, steps)),
+  ];
   return {
     ...threeOf(run, steps),
-    rate: { value: speed === null ? waiting(run) : rate(speed), note: say(plain ? "metric_rate_note" : "metric_rate_note_alone",
-      { lane: main.title, plain: rate(plain ? metrics.speed(plain) : null) }) },
-    acceptance: { value: acceptance === null ? say("not_measured") : wholePercent(acceptance), note: say("metric_acceptance_note") },
+    rate: {
+      value: speed === null ? waiting(run) : rate(speed),
+      note: say(plain ? "metric_rate_note" : "metric_rate_note_alone", {
+        lane: main.title,
+        plain: rate(plain ? metrics.speed(plain) : null),
+      }),
+    },
+    acceptance: {
+      value: acceptance === null ? say("not_measured") : wholePercent(acceptance),
+      note: say("metric_acceptance_note"),
+    },
   };
 }
 
@@ -57,11 +96,33 @@ function allOf(run, steps) {
 export class Headline {
   constructor(host) {
     this.host = host;
-    this.facts = Object.fromEntries(["same", "speedup", "tau"].map((name) => [name, { value: h("b"), rest: document.createTextNode(""),
-      note: h("span", { role: "tooltip", class: "fact-note" }) }]));
-    this.show = h("button", { class: "link-button", hidden: true, onclick: () => moves.seek(this.partsAt) }, say("show"));
-    host.append(...Object.entries(this.facts).map(([name, fact]) => (fact.element = h("button", { class: "fact", "data-fact": name },
-      h("span", null, fact.value, fact.rest), fact.note))), this.show);
+    this.facts = Object.fromEntries(
+      ["same", "speedup", "tau"].map((name) => [
+        name,
+        {
+          value: h("b"),
+          rest: document.createTextNode(""),
+          note: h("span", { role: "tooltip", class: "fact-note" }),
+        },
+      ]),
+    );
+    this.show = h(
+      "button",
+      { class: "link-button", hidden: true, onclick: () => moves.seek(this.partsAt) },
+      say("show"),
+    );
+    host.append(
+      ...Object.entries(this.facts).map(
+        ([name, fact]) =>
+          (fact.element = h(
+            "button",
+            { class: "fact", "data-fact": name },
+            h("span", null, fact.value, fact.rest),
+            fact.note,
+          )),
+      ),
+      this.show,
+    );
   }
 
   draw(run, steps) {
@@ -69,11 +130,22 @@ export class Headline {
     if (!run?.main) return;
     const numbers = threeOf(run, steps);
     const { same, speedup, tau } = numbers;
-    const alike = say(!same.behind ? "fact_same" : run.finished ? "fact_same_stopped" : "fact_same_so_far");
+    const alike = say(
+      !same.behind ? "fact_same" : run.finished ? "fact_same_stopped" : "fact_same_so_far",
+    );
     const words = {
-      same: same.state === "same" ? [say("fact_same_value", same), alike] : same.state === "different" ? [same.value, ""] : null,
+      same:
+        same.state === "same"
+          ? [say("fact_same_value", same), alike]
+          : same.state === "different"
+            ? [same.value, ""]
+            : null,
       speedup: /\d/.test(speedup.value) ? [speedup.value, say("fact_speedup")] : null,
-      tau: /\d/.test(tau.value) ? [number(Number(tau.value), 1), say("fact_tau")] : run.finished ? null : ["", say("measuring")],
+      tau: /\d/.test(tau.value)
+        ? [number(Number(tau.value), 1), say("fact_tau")]
+        : run.finished
+          ? null
+          : ["", say("measuring")],
     };
     for (const [name, fact] of Object.entries(this.facts)) {
       const [value, rest] = words[name] || ["", ""];
@@ -90,7 +162,10 @@ export class Headline {
 
 // With their names and definitions
 export function drawNumbers(host, run, steps) {
-  const rows = Object.entries(run?.main ? allOf(run, steps) : {}).map(([key, { value, note }]) =>
-    [h("dt", null, say(`metric_${key}`)), h("dd", { class: "tabular", "data-metric": key }, value), h("dd", { class: "muted" }, note)]);
+  const rows = Object.entries(run?.main ? allOf(run, steps) : {}).map(([key, { value, note }]) => [
+    h("dt", null, say(`metric_${key}`)),
+    h("dd", { class: "tabular", "data-metric": key }, value),
+    h("dd", { class: "muted" }, note),
+  ]);
   host.replaceChildren(h("dl", { class: "numbers" }, rows));
 }

@@ -10,22 +10,47 @@ export function fly({ root, answerText, treeHost, ladderHost }, { main, index, s
   if (reducedMotion()) return;
   const frame = root.getBoundingClientRect();
   const box = answerText.closest(".answer-scroll").getBoundingClientRect();
-  answerText.querySelectorAll(`[data-step="${index}"][data-token]:not(.sign)`).forEach((token, i) => {
-    const { node } = main.tokens[Number(token.dataset.token)];
-    const id = node < 0 ? "bonus" : node;
-    const from = [treeHost, ladderHost].map((host) => host.querySelector(`[data-node="${id}"] :is(text, bdi)`)).find((text) => text?.getClientRects().length);
-    const to = token.getBoundingClientRect();
-    if (!from || to.top < box.top - 8 || to.bottom > box.bottom + 8 || step.nodes.length < 2) return;
-    const start = from.getBoundingClientRect();
-    const word = h("span", { class: "flying", style: `left:${to.left - frame.left}px;top:${to.top - frame.top}px` }, token.textContent);
-    word.lands = token;
-    root.append(word);
-    const timing = { duration: FLIGHT_MS, delay: i * APART_MS, easing: "ease-in-out", fill: "backwards" };
-    token.animate([{ opacity: 0 }, { opacity: 0, offset: 0.95 }, { opacity: 1 }], timing);
-    word.animate([{ transform: `translate(${start.left - to.left}px, ${start.top - to.top - 4}px)` }, { transform: "none" }], timing).finished
-      .then(() => word.remove(), () => word.remove());
-  });
+  answerText
+    .querySelectorAll(`[data-step="${index}"][data-token]:not(.sign)`)
+    .forEach((token, i) => {
+      const { node } = main.tokens[Number(token.dataset.token)];
+      const id = node < 0 ? "bonus" : node;
+      const from = [treeHost, ladderHost]
+        .map((host) => host.querySelector(`[data-node="${id}"] :is(text, bdi)`))
+        .find((text) => text?.getClientRects().length);
+      const to = token.getBoundingClientRect();
+      if (!from || to.top < box.top - 8 || to.bottom > box.bottom + 8 || step.nodes.length < 2)
+        return;
+      const start = from.getBoundingClientRect();
+      const word = h(
+        "span",
+        { class: "flying", style: `left:${to.left - frame.left}px;top:${to.top - frame.top}px` },
+        token.textContent,
+      );
+      word.lands = token;
+      root.append(word);
+      const timing = {
+        duration: FLIGHT_MS,
+        delay: i * APART_MS,
+        easing: "ease-in-out",
+        fill: "backwards",
+      };
+      token.animate([{ opacity: 0 }, { opacity: 0, offset: 0.95 }, { opacity: 1 }], timing);
+      word
+        .animate(
+          [
+            { transform: `translate(${start.left - to.left}px, ${start.top - to.top - 4}px)` },
+            { transform: "none" },
+          ],
+          timing,
+        )
+        .finished.then(
+          () => word.remove(),
+          () => word.remove(),
+        );
+    });
 }
 
 // A word whose place in the answer was written anew stands there already
-export const land = ({ root }) => root.querySelectorAll(".flying").forEach((word) => word.lands.isConnected || word.remove());
+export const land = ({ root }) =>
+  root.querySelectorAll(".flying").forEach((word) => word.lands.isConnected || word.remove());

@@ -4,19 +4,47 @@
 import { h, say } from "../base/dom.js";
 import { fromMarkdown, gfmTable, gfmTableFromMarkdown } from "../vendor/markdown.js";
 
-const OFF = ["htmlFlow", "htmlText", "characterEscape", "characterReference", "hardBreakEscape", "definition"];
-const OPTIONS = { extensions: [gfmTable(), { disable: { null: OFF } }], mdastExtensions: [gfmTableFromMarkdown()] };
-const TAGS = { paragraph: "p", emphasis: "em", strong: "strong", blockquote: "blockquote", listItem: "li", table: "table", tableRow: "tr" };
+const OFF = [
+  "htmlFlow",
+  "htmlText",
+  "characterEscape",
+  "characterReference",
+  "hardBreakEscape",
+  "definition",
+];
+const OPTIONS = {
+  extensions: [gfmTable(), { disable: { null: OFF } }],
+  mdastExtensions: [gfmTableFromMarkdown()],
+};
+const TAGS = {
+  paragraph: "p",
+  emphasis: "em",
+  strong: "strong",
+  blockquote: "blockquote",
+  listItem: "li",
+  table: "table",
+  tableRow: "tr",
+};
 const DEEPEST = 20; // deeper ones are shown as they were written
 const LONGEST_LANGUAGE = 20;
 
 // The blocks of a text as [{node, start, end}], offsets from `from` on; a block without a node is shown as it was written
 export function blocksOf(text, from, formatted) {
-  if (!formatted) return text.split(/(?<=\n)/).map((line) => ({ node: null, start: from, end: (from += line.length) }));
+  if (!formatted)
+    return text
+      .split(/(?<=\n)/)
+      .map((line) => ({ node: null, start: from, end: (from += line.length) }));
   const { children } = fromMarkdown(text, OPTIONS);
-  const starts = children.map((node, i) => (i ? text.lastIndexOf("\n", node.position.start.offset) + 1 : 0));
+  const starts = children.map((node, i) =>
+    i ? text.lastIndexOf("\n", node.position.start.offset) + 1 : 0,
+  );
   if (!children.length) return text ? [{ node: null, start: from, end: from + text.length }] : [];
-  return children.map((node, i) => ({ node, base: from, start: from + starts[i], end: from + (starts[i + 1] ?? text.length) }));
+  return children.map((node, i) => ({
+    node,
+    base: from,
+    start: from + starts[i],
+    end: from + (starts[i + 1] ?? text.length),
+  }));
 }
 
 // Writes one block into elements; `write(parent, to, sign)` writes the characters of the answer that are not yet written, up
@@ -36,20 +64,36 @@ export class BlockWriter {
   }
 
   element(node, depth, head) {
-    const [start, end] = [node.position.start, node.position.end].map(({ offset }) => this.base + offset);
+    const [start, end] = [node.position.start, node.position.end].map(
+      ({ offset }) => this.base + offset,
+    );
     if (depth > DEEPEST) return this.asWritten(h("span"), start, end);
     if (node.type === "code") return this.code(node, start, end);
     if (node.type === "inlineCode") return this.value(h("code"), node, start, end);
-    if (node.type === "thematicBreak") return this.hidden(h("div", { class: "rule", role: "separator" }), end);
-    const element = node.type === "heading" ? h(`h${Math.min(6, node.depth + 2)}`, { dir: "auto" })
-      : node.type === "list" ? h(node.ordered ? "ol" : "ul", node.ordered ? { start: node.start } : null)
-        : node.type === "tableCell" ? h(head ? "th" : "td", { dir: "auto" })
-          : TAGS[node.type] ? h(TAGS[node.type], node.type === "paragraph" ? { dir: "auto" } : null) : null;
+    if (node.type === "thematicBreak")
+      return this.hidden(h("div", { class: "rule", role: "separator" }), end);
+    const element =
+      node.type === "heading"
+        ? h(`h${Math.min(6, node.depth + 2)}`, { dir: "auto" })
+        : node.type === "list"
+          ? h(node.ordered ? "ol" : "ul", node.ordered ? { start: node.start } : null)
+          : node.type === "tableCell"
+            ? h(head ? "th" : "td", { dir: "auto" })
+            : TAGS[node.type]
+              ? h(TAGS[node.type], node.type === "paragraph" ? { dir: "auto" } : null)
+              : null;
     if (!element) return this.asWritten(h("span"), start, end);
     if (!["list", "table", "tableRow"].includes(node.type)) this.last = element;
     node.children.forEach((child, i) => {
-      if (child.type === "text") this.value(element, child, this.base + child.position.start.offset, this.base + child.position.end.offset);
-      else if (child.type === "break") this.hidden(element, this.base + child.position.end.offset).append(h("br"));
+      if (child.type === "text")
+        this.value(
+          element,
+          child,
+          this.base + child.position.start.offset,
+          this.base + child.position.end.offset,
+        );
+      else if (child.type === "break")
+        this.hidden(element, this.base + child.position.end.offset).append(h("br"));
       else element.append(this.element(child, depth + 1, node.type === "table" ? i === 0 : head));
     });
     return element;
@@ -75,7 +119,8 @@ export class BlockWriter {
       if (found < 0 || found >= end) continue;
       if (found > at) this.write(element, found, true);
       at = found + 1;
-      while (i + 1 < value.length && at < end && this.source[at] === value[i + 1]) [i, at] = [i + 1, at + 1];
+      while (i + 1 < value.length && at < end && this.source[at] === value[i + 1])
+        [i, at] = [i + 1, at + 1];
       this.write(element, at, false);
     }
     return (this.last = element);
@@ -86,9 +131,16 @@ export class BlockWriter {
     const fenced = /^[`~]{3}/.test(this.source.slice(start, start + 3));
     const opened = fenced ? this.source.indexOf("\n", start) + 1 || end : start;
     this.value(code, node, Math.min(opened, end), end);
-    return h("div", { class: "code-box", "data-language": (node.lang || "").slice(0, LONGEST_LANGUAGE) },
-      h("button", { class: "plain-button copy-code", "aria-label": say("copy_code"), onclick: () => this.onCopy(node.value) }),
-      h("pre", { tabindex: 0, dir: "ltr" }, code));
+    return h(
+      "div",
+      { class: "code-box", "data-language": (node.lang || "").slice(0, LONGEST_LANGUAGE) },
+      h("button", {
+        class: "plain-button copy-code",
+        "aria-label": say("copy_code"),
+        onclick: () => this.onCopy(node.value),
+      }),
+      h("pre", { tabindex: 0, dir: "ltr" }, code),
+    );
   }
 }
 
@@ -96,6 +148,9 @@ export class BlockWriter {
 const LONG_LINE = 12;
 export function repeatsItself(text) {
   const counts = new Map();
-  return text.split("\n").map((line) => line.trim()).filter((line) => line.length >= LONG_LINE)
+  return text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter((line) => line.length >= LONG_LINE)
     .some((line) => counts.set(line, (counts.get(line) || 0) + 1).get(line) >= 3);
 }

@@ -10,7 +10,10 @@ export function drawMask(host, lane, index) {
   const { nodes } = lane.steps[index];
   const names = nodes.map((_, i) => nameIn(lane, index, i));
   const seen = nodes.map((_, i) => seenBy(nodes, i));
-  host.replaceChildren(h("p", { class: "muted" }, say("mask_hint")), maskTable(names, (i, j) => maskCell(seen[i].has(j), i === j)));
+  host.replaceChildren(
+    h("p", { class: "muted" }, say("mask_hint")),
+    maskTable(names, (i, j) => maskCell(seen[i].has(j), i === j)),
+  );
 }
 
 // The router's weights at the first candidate of each level: what the draft's favourite path saw
@@ -19,27 +22,55 @@ export function drawRouter(host, lane, index) {
   const levels = [];
   nodes.forEach((node) => {
     const best = levels[node.depth];
-    if (node.depth && weightsOf(node) && (!best || node.score > best.score)) levels[node.depth] = node;
+    if (node.depth && weightsOf(node) && (!best || node.score > best.score))
+      levels[node.depth] = node;
   });
   const shown = levels.filter(Boolean);
-  const hint = shown.some(isFromPair) ? `${say("router_hint")}; ${say("router_hatched")}` : say("router_hint");
-  const rows = shown.map((node) => h("div", { class: "router-row" },
-    h("span", { class: "muted" }, say("router_level", { level: node.depth })), weightBar(lane, node),
-    h("span", { class: "tabular" }, weightsOf(node).map(percent).join(" · "))));
-  host.replaceChildren(...(rows.length ? rows : [h("p", null, say("router_none"))]),
-    h("p", { class: "muted" }, hint));
+  const hint = shown.some(isFromPair)
+    ? `${say("router_hint")}; ${say("router_hatched")}`
+    : say("router_hint");
+  const rows = shown.map((node) =>
+    h(
+      "div",
+      { class: "router-row" },
+      h("span", { class: "muted" }, say("router_level", { level: node.depth })),
+      weightBar(lane, node),
+      h("span", { class: "tabular" }, weightsOf(node).map(percent).join(" · ")),
+    ),
+  );
+  host.replaceChildren(
+    ...(rows.length ? rows : [h("p", null, say("router_none"))]),
+    h("p", { class: "muted" }, hint),
+  );
 }
 
 export function drawBudget(host, lane, index) {
   const step = lane.steps[index];
   const { plan } = step;
-  const times = { draft: milliseconds(step.draft_ms), verify: milliseconds(step.verify_ms), other: milliseconds(step.other_ms) };
-  const values = { candidates: counted("candidate", step.nodes.length - 1), levels: counted("level", plan.levels), ...times };
+  const times = {
+    draft: milliseconds(step.draft_ms),
+    verify: milliseconds(step.verify_ms),
+    other: milliseconds(step.other_ms),
+  };
+  const values = {
+    candidates: counted("candidate", step.nodes.length - 1),
+    levels: counted("level", plan.levels),
+    ...times,
+  };
   let sentence = say("no_draft");
   if (step.nodes.length > 1 && plan.expected_tokens !== null) {
-    sentence = say("budget_auto", { ...values, tokens: number(plan.expected_tokens, 1), ms: milliseconds(plan.expected_ms) });
+    sentence = say("budget_auto", {
+      ...values,
+      tokens: number(plan.expected_tokens, 1),
+      ms: milliseconds(plan.expected_ms),
+    });
   } else if (step.nodes.length > 1) sentence = plan.why || say("budget_fixed", values);
-  const sizes = plan.curve.map(([nodes, speed]) => say("budget_size", { candidates: counted("candidate", nodes - 1), speed: rate(speed) }));
-  host.replaceChildren(h("p", null, sentence), h("p", null, sizes.length > 1 ? say("budget_sizes", { sizes: sizes.join(", ") }) : ""),
-    h("p", { class: "muted tabular" }, say("time_split", times)));
+  const sizes = plan.curve.map(([nodes, speed]) =>
+    say("budget_size", { candidates: counted("candidate", nodes - 1), speed: rate(speed) }),
+  );
+  host.replaceChildren(
+    h("p", null, sentence),
+    h("p", null, sizes.length > 1 ? say("budget_sizes", { sizes: sizes.join(", ") }) : ""),
+    h("p", { class: "muted tabular" }, say("time_split", times)),
+  );
 }

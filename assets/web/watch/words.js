@@ -6,15 +6,25 @@ import { bonusDelivered, deliveredPath, depthOf, nameIn } from "../data/history.
 // The step in one sentence, for screen readers and as the picture's name
 export function stepSentence(lane, index, phase) {
   const step = lane.steps[index];
-  const values = { step: index + 1, steps: lane.steps.length, candidates: counted("candidate", step.nodes.length - 1),
-    levels: counted("level", depthOf(step)) };
+  const values = {
+    step: index + 1,
+    steps: lane.steps.length,
+    candidates: counted("candidate", step.nodes.length - 1),
+    levels: counted("level", depthOf(step)),
+  };
   if (phase === 1) return say("tree_sentence_hidden", values);
   const named = (...nodes) => nodes.map((i) => spoken(nameIn(lane, index, i))).join(", ");
   const tokens = named(...deliveredPath(step));
   const bonus = named("bonus");
   const cut = named(...step.accepted_path.slice(step.committed_ids.length), "bonus");
-  return say(bonusDelivered(step) ? "tree_sentence" : "tree_sentence_cut", { ...values, draft: milliseconds(step.draft_ms),
-    verify: milliseconds(step.verify_ms), accepted: tokens ? say("accepted_list", { tokens }) : say("accepted_none"), bonus, cut });
+  return say(bonusDelivered(step) ? "tree_sentence" : "tree_sentence_cut", {
+    ...values,
+    draft: milliseconds(step.draft_ms),
+    verify: milliseconds(step.verify_ms),
+    accepted: tokens ? say("accepted_list", { tokens }) : say("accepted_none"),
+    bonus,
+    cut,
+  });
 }
 
 // A name as it is read out: without the sign for a space before a word
@@ -26,11 +36,16 @@ export function badgeOf(run) {
   const { header } = run.main;
   const profile = header.device_profile || {};
   const device = profile.device || profile.name || header.device;
-  return say(run.source === "opened" ? "opened_badge" : "recording_badge", { device, date: String(header.created).slice(0, 10) });
+  return say(run.source === "opened" ? "opened_badge" : "recording_badge", {
+    device,
+    date: String(header.created).slice(0, 10),
+  });
 }
 
 // How an answer ended, where that is worth a word
 export function endWords(lane) {
   const words = `ended_${lane.endReason}`;
-  return Object.hasOwn(given.words, words) ? say(words, { tokens: counted("token", lane.tokens.length) }) : "";
+  return Object.hasOwn(given.words, words)
+    ? say(words, { tokens: counted("token", lane.tokens.length) })
+    : "";
 }

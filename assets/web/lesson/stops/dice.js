@@ -3,7 +3,18 @@
 import { filledBar, h, number, percent, say } from "../../base/dom.js";
 import { nameOf, textOf } from "../../data/history.js";
 import { metrics } from "../../data/metrics.js";
-import { button, choice, figure, filled, group, line, onOff, result, row, slider } from "../controls.js";
+import {
+  button,
+  choice,
+  figure,
+  filled,
+  group,
+  line,
+  onOff,
+  result,
+  row,
+  slider,
+} from "../controls.js";
 import { AnswerView } from "../../watch/answer.js";
 
 const SEEDS = [1, 2];
@@ -12,7 +23,9 @@ const LEAST_TOP_P = 0.1;
 
 // The share of each among these, from their logs at temperature 1, best first; 0 for what top-p drops
 function sharesAt(logs, temperature, topP) {
-  const weights = logs.map((log) => (temperature ? Math.exp((log - logs[0]) / temperature) : Number(log === logs[0])));
+  const weights = logs.map((log) =>
+    temperature ? Math.exp((log - logs[0]) / temperature) : Number(log === logs[0]),
+  );
   const total = weights.reduce((sum, weight) => sum + weight, 0);
   let before = 0;
   const kept = weights.map((weight) => {
@@ -34,30 +47,62 @@ function openPlace(lane) {
 function chancesBox(laneNow) {
   let lane = null;
   let place = 0;
-  const make = (name, settings) => slider({ name, label: say(`chances_${name.replace("-", "_")}`),
-    format: (value) => value.toFixed(settings.step < 0.1 ? 2 : 1), ...settings });
+  const make = (name, settings) =>
+    slider({
+      name,
+      label: say(`chances_${name.replace("-", "_")}`),
+      format: (value) => value.toFixed(settings.step < 0.1 ? 2 : 1),
+      ...settings,
+    });
   const temperature = make("temperature", { min: 0, max: 2, step: 0.1, value: 1 });
   const topP = make("top-p", { min: LEAST_TOP_P, max: 1, step: 0.05, value: 1 });
   const go = (by) => () => (place = Math.max(0, Math.min(lane.tokens.length - 1, place + by)));
   const tokens = () => lane.alternativesAt(place).tokens.slice(1);
-  const shares = () => sharesAt(tokens().map(([, , log]) => log), temperature.value, topP.value);
+  const shares = () =>
+    sharesAt(
+      tokens().map(([, , log]) => log),
+      temperature.value,
+      topP.value,
+    );
 
   function rows() {
     const [came] = lane.alternativesAt(place).tokens;
     const now = shares();
-    return tokens().map(([id, piece], i) => h("div", { class: now[i] ? "chance" : "chance dropped", "data-share": now[i].toFixed(4) },
-      h("bdi", { class: "mono" }, nameOf(lane, id, piece)), filledBar(id === came[0] ? "fill-ink" : "fill-rest", now[i]),
-      h("span", { class: "tabular" }, now[i] ? percent(now[i]) : say("chances_dropped")),
-      h("span", null, id === came[0] ? `✓ ${say("alternatives_came")}` : "")));
+    return tokens().map(([id, piece], i) =>
+      h(
+        "div",
+        { class: now[i] ? "chance" : "chance dropped", "data-share": now[i].toFixed(4) },
+        h("bdi", { class: "mono" }, nameOf(lane, id, piece)),
+        filledBar(id === came[0] ? "fill-ink" : "fill-rest", now[i]),
+        h("span", { class: "tabular" }, now[i] ? percent(now[i]) : say("chances_dropped")),
+        h("span", null, id === came[0] ? `✓ ${say("alternatives_came")}` : ""),
+      ),
+    );
   }
 
-  const words = line("chances-place", () => [say("chances_after", { n: place + 1 }), " ",
-    h("bdi", { class: "mono" }, `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`)], "chances-words");
-  const box = group("chances-box")(h("h3", null, say("chances_title")),
-    group("chances-place")(button("word-before", "‹", go(-1)), button("word-after", "›", go(1)), words),
-    group("chances-sliders")(temperature, topP), filled(h("div", { class: "chances" }), rows),
-    result("chances", () => say("chances_result", { kept: shares().filter(Boolean).length, all: tokens().length })),
-    h("p", { class: "muted small" }, say("chances_note")));
+  const words = line(
+    "chances-place",
+    () => [
+      say("chances_after", { n: place + 1 }),
+      " ",
+      h("bdi", { class: "mono" }, `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`),
+    ],
+    "chances-words",
+  );
+  const box = group("chances-box")(
+    h("h3", null, say("chances_title")),
+    group("chances-place")(
+      button("word-before", "‹", go(-1)),
+      button("word-after", "›", go(1)),
+      words,
+    ),
+    group("chances-sliders")(temperature, topP),
+    filled(h("div", { class: "chances" }), rows),
+    result("chances", () =>
+      say("chances_result", { kept: shares().filter(Boolean).length, all: tokens().length }),
+    ),
+    h("p", { class: "muted small" }, say("chances_note")),
+  );
   return {
     element: box.element,
     draw() {
@@ -76,10 +121,16 @@ function compare({ drafted, plain }) {
 
 export function diceStop(lesson) {
   // Plain decoding does not draft, so it was recorded once for each seed
-  const pairOf = (n, shared) => ({ plain: lesson.pairs[`seed-${n}-shared`].plain,
-    drafted: lesson.pairs[`seed-${n}-${shared ? "shared" : "own"}`].drafted });
-  const seed = choice({ name: "seed", label: say("dice_seed"),
-    options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])), value: SEEDS[0] });
+  const pairOf = (n, shared) => ({
+    plain: lesson.pairs[`seed-${n}-shared`].plain,
+    drafted: lesson.pairs[`seed-${n}-${shared ? "shared" : "own"}`].drafted,
+  });
+  const seed = choice({
+    name: "seed",
+    label: say("dice_seed"),
+    options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])),
+    value: SEEDS[0],
+  });
   const noise = onOff("noise", say("dice_shared"));
   const pair = () => pairOf(seed.value, noise.value === "on");
   const tauOf = ({ drafted }) => number(metrics.tau(drafted.steps), 2);
@@ -88,22 +139,51 @@ export function diceStop(lesson) {
     const host = h("div");
     const view = new AnswerView(host);
     view.text.dataset.text = name;
-    const steps = line(`steps-${name}`, () => {
-      const lane = pair()[name];
-      view.draw(lane, lane.tokens.length, { live: false, formatted: true });
-      return say("dice_steps", { steps: lane.steps.length, tokens: lane.tokens.length });
-    }, "muted tabular");
+    const steps = line(
+      `steps-${name}`,
+      () => {
+        const lane = pair()[name];
+        view.draw(lane, lane.tokens.length, { live: false, formatted: true });
+        return say("dice_steps", { steps: lane.steps.length, tokens: lane.tokens.length });
+      },
+      "muted tabular",
+    );
     return group("dice-lane")(h("h3", null, pairOf(SEEDS[0], true)[name].title), host, steps);
   }
 
   const lanes = ["plain", "drafted"].map(laneBox);
-  const same = result("same", () => {
-    const found = compare(pair());
-    same.element.dataset.same = String(found.same);
-    return say(found.same ? "dice_same" : "dice_differ", found);
-  }, "same-line");
+  const same = result(
+    "same",
+    () => {
+      const found = compare(pair());
+      same.element.dataset.same = String(found.same);
+      return say(found.same ? "dice_same" : "dice_differ", found);
+    },
+    "same-line",
+  );
   const chances = chancesBox(() => pair().drafted);
-  return { screen: [row(seed, noise, figure("dice-tau", say("speed_tau"), () => tauOf(pair()), () => say("metric_tau_note"))),
-    group("dice-lanes")(...lanes), same, chances, lesson.sourceLine()],
-  demo: [() => seed.press(SEEDS[1]), () => noise.press("off"), () => noise.press("on"), ...chances.demo] };
+  return {
+    screen: [
+      row(
+        seed,
+        noise,
+        figure(
+          "dice-tau",
+          say("speed_tau"),
+          () => tauOf(pair()),
+          () => say("metric_tau_note"),
+        ),
+      ),
+      group("dice-lanes")(...lanes),
+      same,
+      chances,
+      lesson.sourceLine(),
+    ],
+    demo: [
+      () => seed.press(SEEDS[1]),
+      () => noise.press("off"),
+      () => noise.press("on"),
+      ...chances.demo,
+    ],
+  };
 }

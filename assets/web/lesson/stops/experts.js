@@ -3,7 +3,20 @@
 import { counted, filledBar, h, number, say, wholePercent } from "../../base/dom.js";
 import { depthOf, nameOf, passesOf, pathTo, rootName } from "../../data/history.js";
 import { button, filled, group, line, onOff, result, row, slider } from "../controls.js";
-import { byScore, disagreement, drafted, expectedTokens, firstLevel, moved, ownWeight, pick, ranked, stepWith, whole, withoutContrastive } from "../data.js";
+import {
+  byScore,
+  disagreement,
+  drafted,
+  expectedTokens,
+  firstLevel,
+  moved,
+  ownWeight,
+  pick,
+  ranked,
+  stepWith,
+  whole,
+  withoutContrastive,
+} from "../data.js";
 import { isFromPair, weightsOf } from "../../tree/evidence.js";
 import { markerSample } from "../../tree/marker.js";
 
@@ -15,7 +28,13 @@ function chooseSteps(lane) {
   const steps = fit.length > 1 ? fit : whole(lane);
   const apart = (step) => disagreement(step) + moved(step) / 100;
   const differ = pick(steps, apart);
-  return { differ, agree: pick(steps.filter((step) => step !== differ), (step) => -apart(step)) };
+  return {
+    differ,
+    agree: pick(
+      steps.filter((step) => step !== differ),
+      (step) => -apart(step),
+    ),
+  };
 }
 
 // The candidates of a step as the weight `second()` of expert 2 ranks them; undefined is the router's own
@@ -31,30 +50,69 @@ function list(lane, step, key, lesson, second) {
       const node = step.nodes[i];
       const proposer = lane.proposers.of(node);
       const change = original.indexOf(i) - place;
-      return h("li", { class: "rank-row", "data-node": i },
-        h("span", { class: "rank tabular muted" }, String(place + 1)), markerSample(proposer),
-        h("bdi", { class: `mono rank-token ${proposer.classes}` }, nameOf(lane, node.token_id, node.piece)),
+      return h(
+        "li",
+        { class: "rank-row", "data-node": i },
+        h("span", { class: "rank tabular muted" }, String(place + 1)),
+        markerSample(proposer),
+        h(
+          "bdi",
+          { class: `mono rank-token ${proposer.classes}` },
+          nameOf(lane, node.token_id, node.piece),
+        ),
         filledBar("fill-muted", weights[place] / total),
         h("span", { class: "tabular rank-share" }, wholePercent(weights[place] / total)),
-        h("span", { class: "tabular rank-change" }, change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : ""));
+        h(
+          "span",
+          { class: "tabular rank-change" },
+          change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : "",
+        ),
+      );
     });
   }
 
   const [first, other] = weightsOf(step.nodes[firstLevel(step)[0]]);
-  return group("rank-box")(h("h3", null, say(`experts_${key}`)),
-    h("p", { class: "muted small" }, say("experts_text", { text: rootName(lane, step.index, 3) }), " · ",
-      say("experts_router", { first: wholePercent(first), second: wholePercent(other) })),
-    filled(h("ol", { class: "rank-list", "data-list": key }), rows), line(`moved-${key}`, () => say("experts_moved",
-      { moved: order().filter(([i], place) => original[place] !== i).length, n: original.length }), "result"),
-    h("p", { class: "muted small" }, say("experts_pairs", { share: wholePercent(disagreement(step)) })), lesson.stepLine(lane, step));
+  return group("rank-box")(
+    h("h3", null, say(`experts_${key}`)),
+    h(
+      "p",
+      { class: "muted small" },
+      say("experts_text", { text: rootName(lane, step.index, 3) }),
+      " · ",
+      say("experts_router", { first: wholePercent(first), second: wholePercent(other) }),
+    ),
+    filled(h("ol", { class: "rank-list", "data-list": key }), rows),
+    line(
+      `moved-${key}`,
+      () =>
+        say("experts_moved", {
+          moved: order().filter(([i], place) => original[place] !== i).length,
+          n: original.length,
+        }),
+      "result",
+    ),
+    h(
+      "p",
+      { class: "muted small" },
+      say("experts_pairs", { share: wholePercent(disagreement(step)) }),
+    ),
+    lesson.stepLine(lane, step),
+  );
 }
 
 export function expertsStop(lesson) {
   const lane = lesson.greedy.drafted;
   const { differ, agree } = chooseSteps(lane);
   const own = Math.round(ownWeight(differ) * 100);
-  const mix = slider({ name: "mix", label: say("mix"), min: 0, max: 100, value: own,
-    format: (value) => say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }) });
+  const mix = slider({
+    name: "mix",
+    label: say("mix"),
+    min: 0,
+    max: 100,
+    value: own,
+    format: (value) =>
+      say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }),
+  });
   // Until the slider is moved, each list stands as its own router had it
   let touched = false;
   mix.element.addEventListener("input", () => (touched = true));
@@ -63,19 +121,40 @@ export function expertsStop(lesson) {
     mix.set(own);
   });
   const second = () => (touched ? mix.value / 100 : undefined);
-  const lists = [list(lane, differ, "differ", lesson, second), list(lane, agree, "agree", lesson, second)];
-  return { screen: [row(mix, reset), h("div", { class: "mix-ends" },
-    lane.proposers.all.slice(0, 2).map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`))),
-  group("rank-boxes")(...lists), h("p", { class: "muted small" }, say("experts_share"))], demo: [() => mix.move(0), () => mix.move(100), () => reset.click()] };
+  const lists = [
+    list(lane, differ, "differ", lesson, second),
+    list(lane, agree, "agree", lesson, second),
+  ];
+  return {
+    screen: [
+      row(mix, reset),
+      h(
+        "div",
+        { class: "mix-ends" },
+        lane.proposers.all
+          .slice(0, 2)
+          .map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`)),
+      ),
+      group("rank-boxes")(...lists),
+      h("p", { class: "muted small" }, say("experts_share")),
+    ],
+    demo: [() => mix.move(0), () => mix.move(100), () => reset.click()],
+  };
 }
 
 // Stop 4 keeps the paths that lead into the last two levels and little else, so that these stand out
 function lastLevels(step) {
   const keep = new Set([0]);
   const add = (i) => pathTo(step.nodes, i).forEach((at) => keep.add(at));
-  byScore(step).filter((i) => isFromPair(step.nodes[i])).slice(0, 7).forEach(add);
+  byScore(step)
+    .filter((i) => isFromPair(step.nodes[i]))
+    .slice(0, 7)
+    .forEach(add);
   const above = depthOf(step) - 1;
-  byScore(step).filter((i) => step.nodes[i].depth === above).slice(0, 6).forEach(add);
+  byScore(step)
+    .filter((i) => step.nodes[i].depth === above)
+    .slice(0, 6)
+    .forEach(add);
   step.accepted_path.forEach(add);
   return stepWith(step, keep);
 }
@@ -83,17 +162,35 @@ function lastLevels(step) {
 export function contrastiveStop(lesson) {
   const lane = lesson.pairs.shallow.drafted;
   const accepted = (step) => step.accepted_path.filter((i) => isFromPair(step.nodes[i])).length;
-  const step = pick(whole(lane), (one) => one.nodes.filter(isFromPair).length + (accepted(one) ? 100 : 0));
+  const step = pick(
+    whole(lane),
+    (one) => one.nodes.filter(isFromPair).length + (accepted(one) ? 100 : 0),
+  );
   const toggle = onOff("branch", say("contrastive_switch"));
   const shown = (of) => (toggle.value === "on" ? of : withoutContrastive(of));
   const branch = result("branch", () => {
     const passes = passesOf(shown(step));
-    return say("contrastive_line", { levels: counted("level", depthOf(shown(step))),
-      passes: say(passes === 1 ? "head_pass_one" : "head_pass_many", { n: passes }) });
+    return say("contrastive_line", {
+      levels: counted("level", depthOf(shown(step))),
+      passes: say(passes === 1 ? "head_pass_one" : "head_pass_many", { n: passes }),
+    });
   });
   const count = drafted(lane).reduce((sum, one) => sum + accepted(one), 0);
-  const gain = say("contrastive_gain", { without: number(expectedTokens(withoutContrastive(step)), 2), with: number(expectedTokens(step), 2) });
-  return { screen: [row(toggle, branch), lesson.tree(() => ({ lane, step: shown(lastLevels(step)) })),
-    h("p", { "data-result": "branch-gain" }, `${gain} ${say("contrastive_accepted", { n: count })}`), lesson.stepLine(lane, step)],
-  demo: [() => toggle.press("off"), () => toggle.press("on")] };
+  const gain = say("contrastive_gain", {
+    without: number(expectedTokens(withoutContrastive(step)), 2),
+    with: number(expectedTokens(step), 2),
+  });
+  return {
+    screen: [
+      row(toggle, branch),
+      lesson.tree(() => ({ lane, step: shown(lastLevels(step)) })),
+      h(
+        "p",
+        { "data-result": "branch-gain" },
+        `${gain} ${say("contrastive_accepted", { n: count })}`,
+      ),
+      lesson.stepLine(lane, step),
+    ],
+    demo: [() => toggle.press("off"), () => toggle.press("on")],
+  };
 }

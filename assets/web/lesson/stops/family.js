@@ -11,7 +11,8 @@ const stepAt = (lane, count) => lane.steps.findIndex((_, i) => lane.countAfter(i
 // Numbers of written tokens at which every lane begins a step, as {count, indices by lane}
 function commonPlaces(lanes) {
   const counts = lanes[0].steps.map((_, first) => lanes[0].countAfter(first - 1));
-  return counts.map((count) => ({ count, indices: lanes.map((lane) => stepAt(lane, count)) }))
+  return counts
+    .map((count) => ({ count, indices: lanes.map((lane) => stepAt(lane, count)) }))
     .filter(({ indices }) => indices.every((index) => index >= 0));
 }
 
@@ -22,23 +23,70 @@ export function familyStop(lesson) {
   const places = commonPlaces(lanes);
   const stepsAt = ({ indices }) => lanes.map((lane, i) => lane.steps[indices[i]]);
   // To begin with, a place where all of them draft and keep most
-  const worth = (place) => stepsAt(place).reduce((sum, step) => sum + (candidates(step) ? 10 : 0) + step.accepted_path.length, 0);
-  const slide = slider({ name: "place", label: say("family_place"), min: 1, max: places.length,
-    value: places.indexOf(pick(places, worth)) + 1, format: (n) => say("family_place_value", { n, of: places.length }) });
-  const methods = choice({ name: "method", label: say("family_method"),
-    options: Object.fromEntries(lanes.map((lane, i) => [i, lane.title])), value: 0 });
+  const worth = (place) =>
+    stepsAt(place).reduce(
+      (sum, step) => sum + (candidates(step) ? 10 : 0) + step.accepted_path.length,
+      0,
+    );
+  const slide = slider({
+    name: "place",
+    label: say("family_place"),
+    min: 1,
+    max: places.length,
+    value: places.indexOf(pick(places, worth)) + 1,
+    format: (n) => say("family_place_value", { n, of: places.length }),
+  });
+  const methods = choice({
+    name: "method",
+    label: say("family_method"),
+    options: Object.fromEntries(lanes.map((lane, i) => [i, lane.title])),
+    value: 0,
+  });
   const place = () => places[slide.value - 1];
   const lane = () => lanes[methods.value];
   const step = () => lane().steps[place().indices[methods.value]];
-  const HEADS = ["family_method", "family_candidates", "family_passes", "family_kept", "family_tau"];
+  const HEADS = [
+    "family_method",
+    "family_candidates",
+    "family_passes",
+    "family_kept",
+    "family_tau",
+  ];
 
-  return { screen: [row(methods), row(slide),
-    line("place", () => say("family_after", { text: rootName(lane(), step().index, 8), n: place().count }), "muted small"),
-    lesson.tree(() => ({ lane: lane(), step: step() })),
-    result("family", () => (candidates(step()) ? say("family_line", { method: lane().title,
-      candidates: counted("candidate", candidates(step())), kept: step().accepted_path.length }) : say("family_none", { method: lane().title }))),
-    filled(h("div", { class: "family-table" }), () => table(say("family_table"), HEADS.map((key) => say(key)),
-      stepsAt(place()).map((one, i) => [lanes[i].title, number(candidates(one), 0), number(passesOf(one), 0),
-        number(one.accepted_path.length, 0), number(metrics.tau(lanes[i].steps), 2)]))),
-    filled(h("div"), () => lesson.stepLine(lane(), step())), buttons(raceButton())] };
+  return {
+    screen: [
+      row(methods),
+      row(slide),
+      line(
+        "place",
+        () => say("family_after", { text: rootName(lane(), step().index, 8), n: place().count }),
+        "muted small",
+      ),
+      lesson.tree(() => ({ lane: lane(), step: step() })),
+      result("family", () =>
+        candidates(step())
+          ? say("family_line", {
+              method: lane().title,
+              candidates: counted("candidate", candidates(step())),
+              kept: step().accepted_path.length,
+            })
+          : say("family_none", { method: lane().title }),
+      ),
+      filled(h("div", { class: "family-table" }), () =>
+        table(
+          say("family_table"),
+          HEADS.map((key) => say(key)),
+          stepsAt(place()).map((one, i) => [
+            lanes[i].title,
+            number(candidates(one), 0),
+            number(passesOf(one), 0),
+            number(one.accepted_path.length, 0),
+            number(metrics.tau(lanes[i].steps), 2),
+          ]),
+        ),
+      ),
+      filled(h("div"), () => lesson.stepLine(lane(), step())),
+      buttons(raceButton()),
+    ],
+  };
 }

@@ -9,35 +9,62 @@ import { maskCell, maskTable, seenBy } from "../../tree/mask.js";
 const CANDIDATES = 6;
 
 // A small tree with siblings, a path of three, and as few repeated tokens as can be
-const chooseStep = (lane) => pick(whole(lane), (step) => {
-  const cut = pruned(step, CANDIDATES);
-  const branching = [...Map.groupBy(cut.nodes, (node) => node.parent).values()].filter((siblings) => siblings.length > 1).length;
-  const names = new Set(cut.nodes.slice(1).map((node) => node.piece)).size;
-  return (3 - Math.abs(depthOf(cut) - 3)) * 4 + Math.min(branching, 2) * 3 + names / 2
-    + (cut.nodes.length === CANDIDATES + 1 ? 5 : 0);
-});
+const chooseStep = (lane) =>
+  pick(whole(lane), (step) => {
+    const cut = pruned(step, CANDIDATES);
+    const branching = [...Map.groupBy(cut.nodes, (node) => node.parent).values()].filter(
+      (siblings) => siblings.length > 1,
+    ).length;
+    const names = new Set(cut.nodes.slice(1).map((node) => node.piece)).size;
+    return (
+      (3 - Math.abs(depthOf(cut) - 3)) * 4 +
+      Math.min(branching, 2) * 3 +
+      names / 2 +
+      (cut.nodes.length === CANDIDATES + 1 ? 5 : 0)
+    );
+  });
 
 export function maskStop(lesson) {
   const lane = lesson.greedy.drafted;
   const step = chooseStep(lane);
   const cut = pruned(step, CANDIDATES);
   const { nodes } = cut;
-  const names = nodes.map((node, i) => (i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, step.index)));
+  const names = nodes.map((node, i) =>
+    i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, step.index),
+  );
   const ancestors = nodes.map((_, i) => seenBy(nodes, i));
   // The row to fill: deepest of those with a sibling
-  const asked = pick(nodes.map((_, i) => i).slice(1),
-    (i) => nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100);
+  const asked = pick(
+    nodes.map((_, i) => i).slice(1),
+    (i) =>
+      nodes[i].depth * 2 +
+      (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) +
+      i / 100,
+  );
   let ticked = new Set(); // as it was when the row was checked last
   let full = false;
   let said = "";
 
   const tree = lesson.tree(() => ({ lane, step: cut, phase: 1, mark: full ? null : asked }));
   const host = h("div", { class: "mask-table-host", onpointerleave: () => light(null) });
-  const task = h("p", { "data-result": "mask-task" }, say("mask_fill", { token: `“${names[asked]}”` }));
+  const task = h(
+    "p",
+    { "data-result": "mask-task" },
+    say("mask_fill", { token: `“${names[asked]}”` }),
+  );
   const sentence = result("mask", () => said);
   const check = button("mask-check", say("mask_check_row"), judge, () => full);
-  const show = button("mask-show", say("mask_show"), () => ([full, said] = [true, say("mask_full")]), () => full);
-  const restart = button("mask-restart", say("mask_restart"), () => ([full, ticked, said] = [false, new Set(), ""]));
+  const show = button(
+    "mask-show",
+    say("mask_show"),
+    () => ([full, said] = [true, say("mask_full")]),
+    () => full,
+  );
+  const restart = button(
+    "mask-restart",
+    say("mask_restart"),
+    () => ([full, ticked, said] = [false, new Set(), ""]),
+  );
 
   const quoted = (members) => members.map((i) => `“${names[i]}”`).join(", ");
 
@@ -47,16 +74,25 @@ export function maskStop(lesson) {
     const missing = [...wanted].filter((i) => !ticked.has(i));
     const extra = [...ticked].filter((i) => !wanted.has(i));
     full = !extra.length && !missing.length;
-    said = full ? `✓ ${say("mask_right")} ${say("mask_full")}` : extra.length ? say("mask_extra", { tokens: quoted(extra) })
-      : say("mask_missing", { tokens: quoted(missing) });
+    said = full
+      ? `✓ ${say("mask_right")} ${say("mask_full")}`
+      : extra.length
+        ? say("mask_extra", { tokens: quoted(extra) })
+        : say("mask_missing", { tokens: quoted(missing) });
   }
 
   function light(i) {
-    host.querySelectorAll("tr").forEach((row) => row.classList.toggle("lit", Number(row.dataset.row) === i && full));
+    host
+      .querySelectorAll("tr")
+      .forEach((row) => row.classList.toggle("lit", Number(row.dataset.row) === i && full));
     tree.light(i === null ? [] : [...ancestors[i]]);
     if (!full || i === null) return;
-    const siblings = nodes.map((_, j) => j).filter((j) => j !== i && nodes[j].depth === nodes[i].depth);
-    const columns = [...ancestors[i]].map((j) => (j === i ? say("mask_self") : `“${names[j]}”`)).join(", ");
+    const siblings = nodes
+      .map((_, j) => j)
+      .filter((j) => j !== i && nodes[j].depth === nodes[i].depth);
+    const columns = [...ancestors[i]]
+      .map((j) => (j === i ? say("mask_self") : `“${names[j]}”`))
+      .join(", ");
     said = `${say("mask_lit", { row: `“${names[i]}”`, position: nodes[i].depth, columns })} ${
       siblings.length ? say("mask_siblings", { tokens: quoted(siblings) }) : ""
     }`;
@@ -65,16 +101,39 @@ export function maskStop(lesson) {
 
   function cell(i, j) {
     if (i === asked && !full) {
-      return h("td", null, h("input", { type: "checkbox", class: "mask-cell", "data-cell": j, checked: ticked.has(j),
-        "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }) }));
+      return h(
+        "td",
+        null,
+        h("input", {
+          type: "checkbox",
+          class: "mask-cell",
+          "data-cell": j,
+          checked: ticked.has(j),
+          "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }),
+        }),
+      );
     }
     return full ? maskCell(ancestors[i].has(j), i === j) : h("td");
   }
 
-  const row = (i) => ({ class: i === asked && !full ? "asked" : null, tabindex: full ? 0 : null, onpointerenter: () => light(i),
-    onfocus: () => light(i) });
+  const row = (i) => ({
+    class: i === asked && !full ? "asked" : null,
+    tabindex: full ? 0 : null,
+    onpointerenter: () => light(i),
+    onfocus: () => light(i),
+  });
 
-  return { screen: [{ element: task, draw: () => (task.hidden = full) },
-    group("mask-columns")(filled(host, () => maskTable(names, cell, row)), tree), buttons(check, show, restart), sentence,
-    lesson.stepLine(lane, step)], demo: [show.click] };
+  return {
+    screen: [
+      { element: task, draw: () => (task.hidden = full) },
+      group("mask-columns")(
+        filled(host, () => maskTable(names, cell, row)),
+        tree,
+      ),
+      buttons(check, show, restart),
+      sentence,
+      lesson.stepLine(lane, step),
+    ],
+    demo: [show.click],
+  };
 }

@@ -13,42 +13,110 @@ const toPlace = (speed) => (100 * Math.log(speed)) / Math.log(MOST_GB);
 const speedWords = (speed) => say("memory_value", { n: number(speed, speed < 20 ? 1 : 0) });
 const rowWords = (n) => say(n === 1 ? "rows_value_one" : "rows_value", { n });
 
-const bar = (name, words, ms, drawn) => h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words), drawn,
-  h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
+const bar = (name, words, ms, drawn) =>
+  h(
+    "div",
+    { class: "pass-bar", "data-bar": name },
+    h("span", { class: "bar-words" }, words),
+    drawn,
+    h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })),
+  );
 
 function floorBars(floor, pass, size) {
   const most = Math.max(floor, pass);
-  return [bar("weights", say("bar_weights", { size: number(size / 1e6, 0) }), floor, filledBar("fill-muted", floor / most)),
-    bar("pass", say("bar_pass"), pass, filledBar("fill-ink", pass / most))];
+  return [
+    bar(
+      "weights",
+      say("bar_weights", { size: number(size / 1e6, 0) }),
+      floor,
+      filledBar("fill-muted", floor / most),
+    ),
+    bar("pass", say("bar_pass"), pass, filledBar("fill-ink", pass / most)),
+  ];
 }
 
 // Readings of the weights as blocks: `n` passes one after the other, and one pass over `n` rows
 function blocks(n, one, together) {
-  const line = (count, ms, kind) => h("span", { class: "blocks" },
-    Array.from({ length: count }, () => h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` })));
-  return [bar("apart", say("pass_apart"), n * one, line(n, one, "fill-muted")),
-    bar("together", say("pass_curve"), together, line(1, together, "fill-ink"))];
+  const line = (count, ms, kind) =>
+    h(
+      "span",
+      { class: "blocks" },
+      Array.from({ length: count }, () =>
+        h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` }),
+      ),
+    );
+  return [
+    bar("apart", say("pass_apart"), n * one, line(n, one, "fill-muted")),
+    bar("together", say("pass_curve"), together, line(1, together, "fill-ink")),
+  ];
 }
 
 export function passesStop(lesson) {
   const { weight_bytes: size, memory_bytes_per_second: recorded, profile } = lesson.device;
   const pass = (n) => checkMs(profile, n);
   const points = Array.from({ length: 64 }, (_, i) => [i + 1, pass(i + 1)]);
-  const rows = slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords });
-  const memory = slider({ name: "memory", label: say("memory_speed"), min: 20, max: 100, step: 0.5,
-    value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)) });
-  const curve = chart("passes", "", () => ({ label: say("pass_chart"), xTicks: ROW_TICKS, xName: say("pass_axis"), yName: say("pass_ms"),
-    top: pass(64) * 1.1, mark: [rows.value, pass(rows.value)], points }), (n) => rows.move(n));
+  const rows = slider({
+    name: "rows",
+    label: say("rows"),
+    min: 1,
+    max: 64,
+    value: 8,
+    format: rowWords,
+  });
+  const memory = slider({
+    name: "memory",
+    label: say("memory_speed"),
+    min: 20,
+    max: 100,
+    step: 0.5,
+    value: toPlace(recorded / 1e9),
+    format: (place) => speedWords(toSpeed(place)),
+  });
+  const curve = chart(
+    "passes",
+    "",
+    () => ({
+      label: say("pass_chart"),
+      xTicks: ROW_TICKS,
+      xName: say("pass_axis"),
+      yName: say("pass_ms"),
+      top: pass(64) * 1.1,
+      mark: [rows.value, pass(rows.value)],
+      points,
+    }),
+    (n) => rows.move(n),
+  );
 
   function sentence() {
     const n = rows.value;
-    return say(n === 1 ? "pass_sentence_one" : "pass_sentence", { rows: rowWords(n), ms: milliseconds(pass(n)),
-      apart: milliseconds(pass(1) * n), times: number((pass(1) * n) / pass(n), 1) });
+    return say(n === 1 ? "pass_sentence_one" : "pass_sentence", {
+      rows: rowWords(n),
+      ms: milliseconds(pass(n)),
+      apart: milliseconds(pass(1) * n),
+      times: number((pass(1) * n) / pass(n), 1),
+    });
   }
 
-  return { screen: [row(rows), bars(() => blocks(rows.value, pass(1), pass(rows.value))), result("passes", sentence), curve,
-    row(memory), bars(() => floorBars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size)),
-    h("details", { class: "lesson-table" }, h("summary", null, say("pass_table")),
-      table(null, [say("table_rows"), say("table_ms")], profile.verify_ms.map(([i, ms]) => [i, milliseconds(ms)]))),
-    lesson.sourceLine()], demo: [() => rows.move(64), () => rows.move(8)] };
+  return {
+    screen: [
+      row(rows),
+      bars(() => blocks(rows.value, pass(1), pass(rows.value))),
+      result("passes", sentence),
+      curve,
+      row(memory),
+      bars(() => floorBars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size)),
+      h(
+        "details",
+        { class: "lesson-table" },
+        h("summary", null, say("pass_table")),
+        table(
+          null,
+          [say("table_rows"), say("table_ms")],
+          profile.verify_ms.map(([i, ms]) => [i, milliseconds(ms)]),
+        ),
+      ),
+      lesson.sourceLine(),
+    ],
+    demo: [() => rows.move(64), () => rows.move(8)],
+  };
 }

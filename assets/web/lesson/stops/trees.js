@@ -8,35 +8,89 @@ import { checkMs, draftMs, expectedTokens, pick, pruned, tokensAt, whole } from 
 const TICKS = [4, 8, 16, 24, 32, 48, 63];
 
 // A large tree that keeps a longish path, so that cutting it shows: the path must outlive some sizes, not all
-const chooseStep = (lane) => pick(whole(lane), (step) => {
-  const full = step.accepted_path.length;
-  const small = pruned(step, 4).accepted_path.length;
-  return Math.min(full, 4) + (full > small ? 3 : 0) + step.nodes.length / 64;
-});
+const chooseStep = (lane) =>
+  pick(whole(lane), (step) => {
+    const full = step.accepted_path.length;
+    const small = pruned(step, 4).accepted_path.length;
+    return Math.min(full, 4) + (full > small ? 3 : 0) + step.nodes.length / 64;
+  });
 
 export function treesStop(lesson) {
-  const { greedy: { drafted: lane }, device: { profile } } = lesson;
+  const {
+    greedy: { drafted: lane },
+    device: { profile },
+  } = lesson;
   const step = chooseStep(lane);
   const most = step.nodes.length - 1;
-  const size = slider({ name: "candidates", label: say("candidates_slider"), min: 4, max: most, value: Math.min(24, most), format: String });
+  const size = slider({
+    name: "candidates",
+    label: say("candidates_slider"),
+    min: 4,
+    max: most,
+    value: Math.min(24, most),
+    format: String,
+  });
 
   function costsOf(n) {
     const cut = pruned(step, n);
-    const [check, draft, tokens] = [checkMs(profile, n + 1), draftMs(profile, depthOf(cut)), expectedTokens(cut)];
+    const [check, draft, tokens] = [
+      checkMs(profile, n + 1),
+      draftMs(profile, depthOf(cut)),
+      expectedTokens(cut),
+    ];
     return { check, cut, tokens, rate: (1000 * tokens) / (check + draft) };
   }
 
   const costs = new Map(Array.from({ length: most - 3 }, (_, i) => [i + 4, costsOf(i + 4)]));
   const now = () => costs.get(size.value);
-  const figures = [figure("tokens", say("prune_tokens"), () => number(now().tokens, 2), () => say("prune_tokens_note")),
-    figure("check", say("prune_check"), () => say("speed_ms", { n: milliseconds(now().check) }), () => say("prune_check_note", { n: size.value + 1 })),
-    figure("rate", say("prune_rate"), () => number(now().rate, 1), () => say("prune_rate_note")),
-    figure("tau", say("prune_mean"), () => number(tokensAt(lane, size.value), 2), () => say("prune_mean_note"))];
+  const figures = [
+    figure(
+      "tokens",
+      say("prune_tokens"),
+      () => number(now().tokens, 2),
+      () => say("prune_tokens_note"),
+    ),
+    figure(
+      "check",
+      say("prune_check"),
+      () => say("speed_ms", { n: milliseconds(now().check) }),
+      () => say("prune_check_note", { n: size.value + 1 }),
+    ),
+    figure(
+      "rate",
+      say("prune_rate"),
+      () => number(now().rate, 1),
+      () => say("prune_rate_note"),
+    ),
+    figure(
+      "tau",
+      say("prune_mean"),
+      () => number(tokensAt(lane, size.value), 2),
+      () => say("prune_mean_note"),
+    ),
+  ];
   const kept = result("kept", () => say("prune_kept", { kept: now().cut.accepted_path.length }));
-  const curve = chart("tree-sizes", "small-chart", () => ({ label: say("prune_chart"), xName: say("prune_axis"), yName: say("prune_curve"),
-    xTicks: TICKS.filter((tick) => tick <= most), mark: [size.value, now().rate],
-    points: [...costs].map(([n, { rate }]) => [n, rate]) }), (n) => size.move(n));
-  return { screen: [row(size), group("figures")(...figures), lesson.tree(() => ({ lane, step: now().cut })),
-    group("prune-below")(group("")(kept, lesson.stepLine(lane, step)), curve), lesson.sourceLine()],
-  demo: [() => size.move(4), () => size.move(Math.min(24, most))] };
+  const curve = chart(
+    "tree-sizes",
+    "small-chart",
+    () => ({
+      label: say("prune_chart"),
+      xName: say("prune_axis"),
+      yName: say("prune_curve"),
+      xTicks: TICKS.filter((tick) => tick <= most),
+      mark: [size.value, now().rate],
+      points: [...costs].map(([n, { rate }]) => [n, rate]),
+    }),
+    (n) => size.move(n),
+  );
+  return {
+    screen: [
+      row(size),
+      group("figures")(...figures),
+      lesson.tree(() => ({ lane, step: now().cut })),
+      group("prune-below")(group("")(kept, lesson.stepLine(lane, step)), curve),
+      lesson.sourceLine(),
+    ],
+    demo: [() => size.move(4), () => size.move(Math.min(24, most))],
+  };
 }

@@ -16,7 +16,8 @@ function chooseSteps(lane) {
   const chosen = [];
   for (const length of [2, 0, 4]) {
     const left = steps.filter((step) => !chosen.includes(step));
-    if (left.length) chosen.push(pick(left, (step) => -Math.abs(kept(step) - length) - step.index / 1000));
+    if (left.length)
+      chosen.push(pick(left, (step) => -Math.abs(kept(step) - length) - step.index / 1000));
   }
   return chosen;
 }
@@ -27,11 +28,23 @@ export function verdictStop(lesson) {
   const rounds = Math.min(ROUNDS, steps.length);
   const state = { ...START };
 
-  const title = filled(h("h3", { "data-result": "round" }), () => say("verdict_round", { n: state.round + 1 }));
-  const score = filled(h("span", { class: "score tabular", "data-result": "score" }), () => say("verdict_score", { score: number(state.score, 0), rounds }));
-  const act = filled(button("reveal", "", advance),
-    () => say(state.done ? "verdict_restart" : ["verdict_reveal", "verdict_keep", "verdict_next"][state.phase - 1]));
-  const tree = lesson.tree(() => ({ lane, step: now(), phase: state.phase, mark: state.guess }), (i) => choose(i));
+  const title = filled(h("h3", { "data-result": "round" }), () =>
+    say("verdict_round", { n: state.round + 1 }),
+  );
+  const score = filled(h("span", { class: "score tabular", "data-result": "score" }), () =>
+    say("verdict_score", { score: number(state.score, 0), rounds }),
+  );
+  const act = filled(button("reveal", "", advance), () =>
+    say(
+      state.done
+        ? "verdict_restart"
+        : ["verdict_reveal", "verdict_keep", "verdict_next"][state.phase - 1],
+    ),
+  );
+  const tree = lesson.tree(
+    () => ({ lane, step: now(), phase: state.phase, mark: state.guess }),
+    (i) => choose(i),
+  );
   const now = () => steps[state.round];
 
   function pathWords(i) {
@@ -66,12 +79,16 @@ export function verdictStop(lesson) {
   function sentence() {
     const cut = now();
     if (state.phase === 1)
-      return state.guess === null ? say("verdict_pick") : say("verdict_picked", { path: pathWords(state.guess) });
+      return state.guess === null
+        ? say("verdict_pick")
+        : say("verdict_picked", { path: pathWords(state.guess) });
     if (state.phase === 2) return say("verdict_checked");
     const kept = cut.accepted_path.length;
     const values = { kept, total: counted("token", kept + 1), path: pathWords(endOf(cut)) };
     const found = say(state.guess === endOf(cut) ? "verdict_hit" : "verdict_miss", values);
-    return state.done ? `${found} ${say("verdict_end", { score: state.score, tokens: state.tokens })}` : found;
+    return state.done
+      ? `${found} ${say("verdict_end", { score: state.score, tokens: state.tokens })}`
+      : found;
   }
 
   const screen = [group("verdict-head")(title, score), row(act), tree, result("verdict", sentence)];
