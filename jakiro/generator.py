@@ -220,7 +220,7 @@ class JakiroGenerator:
     @property
     def profile(self) -> DeviceProfile | None:
         """What passes cost here under the usual method, see `profile_of`; None where that method cannot run."""
-        return self.profile_of(self.usual) if self._works(self.usual) else None
+        return self.profile_of(self.usual) if self.usual is not PLAIN and self._works(self.usual) else None
 
     @profile.setter
     def profile(self, known: DeviceProfile) -> None:
@@ -376,7 +376,7 @@ class JakiroGenerator:
         Raises:
             ValueError: an error of `stream`, or a method that is named twice.
         """
-        raced = methods or (PLAIN.name, self.usual.name)
+        raced = methods or tuple(dict.fromkeys((PLAIN.name, self.usual.name)))
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
             raise ValueError(f"A race must not repeat a method; you gave {', '.join(raced)}.")
         request = self._request(messages, sampling, tree, **further)
