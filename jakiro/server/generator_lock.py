@@ -43,7 +43,7 @@ class OneGenerator:
         """Return the requested method, or one that runs without a head if none is loaded; see `Methods`."""
         if name is None or self._generator.status["head"]:
             return name
-        return self._generator.known_methods.runnable_without_head([name])[0]
+        return name if name in self._generator.known_methods.runnable_without_head([name]) else None
 
     @property
     def is_answering(self) -> bool:
