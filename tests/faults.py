@@ -113,9 +113,10 @@ def _reading_the_host(accepted):
 
 # Each by its name, its place, what the mistake makes of it, and the test that notices
 PLACES = (
-    ("any-host-may-ask", "jakiro.server.application:_is_own_name", value(lambda given: True),
+    ("any-host-may-ask", "jakiro.server.application:_is_local_name", value(lambda given: True),
      "tests/server/test_refusals.py"),
-    ("a-client-never-hangs-up", "jakiro.server.application:_gone", value(_never), "tests/server/test_clients.py"),
+    ("a-client-never-hangs-up", "jakiro.server.application:_wait_for_disconnect", value(_never),
+     "tests/server/test_clients.py"),
     ("drafting-counts-as-other", "jakiro.decode.clock:StepClock.end", _in_another_part, "tests/decode/test_clock.py"),
     ("a-pause-is-counted", "jakiro.decode.clock:StepClock.pause", nothing, "tests/decode/test_clock.py"),
     ("target-probs-without-temperature", "jakiro.core.verify:tempered",

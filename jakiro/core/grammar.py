@@ -91,9 +91,7 @@ class GrammarRule(HostRule):
         place = self._matcher.try_consume_tokens(own)
         if place < len(own):
             name = self._piece(own[place]).decode(errors="replace")
-            raise ValueError(
-                f"Token {place + 1} of the answer's beginning, “{name}”, is outside its grammar; choose another one."
-            )
+            raise ValueError(f"answer_prefix_ids leave the grammar at token {place + 1}, “{name}”; choose another one.")
 
     def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:
         """Walks the tree depth first, and each node's tokens are taken back; see `HostRule`.

@@ -74,7 +74,7 @@ class Answer:
         self._text.take(list(request.prompt.answer_ids))
         if self._text.end_reason is not None:
             reason = self._text.end_reason
-            raise ValueError(f"The beginning of the answer ends it ({reason}); leave out its last tokens.")
+            raise ValueError(f"answer_prefix_ids end the answer ({reason}); leave out the last ones.")
         self._rule = _rule_of(setup, request)
         self._runner, release = setup.borrow(within)
         self._release = weakref.finalize(self, release)

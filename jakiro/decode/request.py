@@ -57,7 +57,7 @@ class Prompt:
             messages = tokenizer.decode(ids)
         else:
             ids = encode_messages(tokenizer, messages, messages if raw else None, template_arguments)
-        given = tuple(_token_ids("The beginning of an answer", answer_prefix_ids))
+        given = tuple(_token_ids("answer_prefix_ids", answer_prefix_ids))
         forced = range(len(given))[-1:] if forced is None else _token_ids("Forced places", forced)
         require(
             max(forced, default=-1) < len(given),
