@@ -1,4 +1,4 @@
-"""One generator that answers one request at a time, in the order in which they came."""
+"""One generator that answers one request at a time, first come, first served."""
 
 import asyncio
 import threading
@@ -46,7 +46,7 @@ class OneGenerator:
 
     @property
     def notices(self) -> list[str]:
-        """Messages for the person who runs the server, in addition to the generator's."""
+        """Messages for the operator of the server, in addition to the generator's."""
         if self._generator.status["head"] or self._generator.notices:
             return []
         return [f"No draft head is loaded; requests are answered with {self._generator.usual.name}."]
@@ -121,7 +121,7 @@ class OneGenerator:
 
 
 def _refusal(error: Exception, request: CompletionRequest) -> Exception:
-    """Return the error for the client; the application words what is neither memory nor input."""
+    """Return the error for the client; the application handles all but memory and input errors."""
     if is_out_of_memory(error):
         return Refusal(503, "The device ran out of memory; shorten the prompt or the answer.")
     return prompt_error(str(error), request) if isinstance(error, ValueError) else error

@@ -22,7 +22,7 @@ EXTENSION = "jakiro"
 
 
 class Part(NamedTuple):
-    """What a step adds to an answer.
+    """Text and lists added to an answer by one event.
 
     Attributes:
         text: completed text.
@@ -39,10 +39,10 @@ class Choice:
     """One answer of a response.
 
     Attributes:
-        request: what was requested.
+        request: the request.
         trace: header and steps so far; None before the header, and if only the prompt is scored.
         prompt: the scored prompt, if `echo` was requested.
-        parts: what the answer consists of so far, if it is not streamed.
+        parts: parts of the answer so far, if it is not streamed.
         end_reason: see `Trace.end_reason`; None while it grows.
     """
 
@@ -126,7 +126,7 @@ class Choice:
         return hints
 
     def _part(self, step: Step | None) -> Part:
-        """Return what a step adds, with the first token if it is the first step; None if there are no steps."""
+        """Return the part of a step, with the first token if it is the first step; None if there are no steps."""
         header, is_first = self.trace.header, step is None or step.index == 0
         logprobs = [header.first_logprobs] if is_first and header.first_logprobs else []
         provenance = [_provenance(None, 0, header.first_piece)] if is_first else []
@@ -230,7 +230,7 @@ class Reply:
 
 
 def _count_drafted(trace: Trace, prediction: str) -> tuple[int, int]:
-    """Return the number of drafted tokens, and how many of them came into the answer.
+    """Return the number of drafted tokens, and the number of those in the answer.
 
     With a predicted output, only the tokens that it proposed are counted.
     """

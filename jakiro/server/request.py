@@ -54,7 +54,7 @@ class _Strict(BaseModel):
 
 
 class StreamOptions(_Strict):
-    """What a stream contains besides text."""
+    """Additional content of a stream."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
@@ -69,7 +69,7 @@ class GrammarExtension(_Strict):
 
 
 class JakiroExtension(_Strict):
-    """The field `jakiro`: settings that OpenAI's API has no name for.
+    """The field `jakiro`: settings that are not part of OpenAI's API.
 
     Attributes:
         method: drafting method.
@@ -167,7 +167,7 @@ class CompletionRequest:
         prompt: messages of a chat; of a completion a text, or token ids.
         sampling: how tokens are chosen; choice k of a prompt has the seed `seed + k`.
         generates: False if only the prompt is scored, which is `max_tokens: 0`.
-        prediction: the text that the client expects.
+        prediction: the expected text.
         hints: messages for the client, such as parts of a schema without a limit.
         method: name of the requested drafting method; None for the usual one.
     """
@@ -183,7 +183,7 @@ class CompletionRequest:
 
     @property
     def raw(self) -> bool:
-        """Whether the prompt is continued without the chat template."""
+        """True if the prompt is continued without the chat template."""
         return isinstance(self.body, TextBody)
 
     @property
@@ -257,7 +257,7 @@ def _prompts(prompt: str | list) -> list[str | tuple[int, ...]]:
 
 
 def _message(number: int, message: object) -> object:
-    """Return a message without the fields that change nothing; `as_messages` checks what remains."""
+    """Return a message without the fields that change nothing; `as_messages` checks role and content."""
     if not isinstance(message, dict):
         return message
     known = ("role", "content", "name", "reasoning_content")
@@ -349,7 +349,7 @@ def _requests(
 
 
 def _checked(**settings) -> dict:
-    """Return the settings if `SamplingParams` accepts them alone."""
+    """Return the settings; raise ValueError if `SamplingParams` refuses them."""
     SamplingParams(**settings)
     return settings
 

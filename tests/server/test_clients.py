@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from jakiro.config import SamplingParams
 from jakiro.server.generator_lock import OneGenerator
-from jakiro.server.reply import token_name
+from jakiro.server.logprobs import token_name
 from jakiro.text import IncrementalDecoder
 from tests.server.served import ASKED, PATIENCE, Gated, served, wait_until
 from tests.support import tiny_generator
