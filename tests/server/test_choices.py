@@ -71,19 +71,16 @@ def test_prompts_are_texts_token_ids_or_lists_of_them(client, generator):
     assert [choice.text for choice in texts.choices] == [expected["xyz"], expected["abc"]]
 
 
-def test_a_minimum_length_and_ignored_end_tokens(client, generator):
+def test_a_minimum_length_and_ignored_end_tokens(client, generator, monkeypatch):
     plain = generator.run(PROMPT, SamplingParams(max_new_tokens=16))
-    generator.target.stop_ids = {plain.token_ids[2]}
-    try:
-        asked = ASKED | {"temperature": 0, "max_tokens": 16}
-        assert client.chat.completions.create(**asked).usage.completion_tokens == 3
-        longer = client.chat.completions.create(**asked, extra_body={"min_tokens": 8})
-        assert longer.usage.completion_tokens >= 8
-        assert longer.choices[0].message.content == text_of(generator, max_new_tokens=16, min_new_tokens=8)
-        ignored = client.chat.completions.create(**asked, extra_body={"ignore_eos": True})
-        assert (ignored.usage.completion_tokens, ignored.choices[0].finish_reason) == (16, "length")
-    finally:
-        generator.target.stop_ids = set()
+    monkeypatch.setattr(generator.target, "stop_ids", {plain.token_ids[2]})
+    asked = ASKED | {"temperature": 0, "max_tokens": 16}
+    assert client.chat.completions.create(**asked).usage.completion_tokens == 3
+    longer = client.chat.completions.create(**asked, extra_body={"min_tokens": 8})
+    assert longer.usage.completion_tokens >= 8
+    assert longer.choices[0].message.content == text_of(generator, max_new_tokens=16, min_new_tokens=8)
+    ignored = client.chat.completions.create(**asked, extra_body={"ignore_eos": True})
+    assert (ignored.usage.completion_tokens, ignored.choices[0].finish_reason) == (16, "length")
 
 
 def stock_logprobs(ids: list[int]) -> torch.Tensor:
@@ -143,7 +140,7 @@ def test_a_prediction_is_counted_and_changes_no_text(client, generator):
     assert answer.usage.completion_tokens_details.accepted_prediction_tokens >= 12, "the text is what comes"
 
 
-def test_random_requests_equal_plain_decoding(address, generator):
+def test_random_requests_equal_plain_decoding(address, generator, monkeypatch):
     """60 requests with n, min_tokens, ignore_eos, echo and predictions: 0 differences."""
     dice = random.Random(7)
     with httpx.Client(base_url=address, timeout=PATIENCE) as client:
@@ -151,7 +148,7 @@ def test_random_requests_equal_plain_decoding(address, generator):
             settings = {"temperature": dice.choice([0, 0.8]), "seed": number, "top_p": dice.choice([1, 0.9])}
             further = {"min_tokens": dice.choice([0, 4]), "ignore_eos": dice.choice([True, False])}
             n, length = dice.choice([1, 2]), dice.choice([1, 8])
-            generator.target.stop_ids = set(range(dice.choice([0, 30])))
+            monkeypatch.setattr(generator.target, "stop_ids", set(range(dice.choice([0, 30]))))
             expected = [
                 text_of(
                     generator, "one two one", raw=True, max_new_tokens=length, min_new_tokens=further["min_tokens"],
@@ -166,7 +163,6 @@ def test_random_requests_equal_plain_decoding(address, generator):
             answer = client.post("/completions", json=body | {"echo": echo}).json()
             before = "one two one" if echo else ""
             assert [choice["text"] for choice in answer["choices"]] == [before + text for text in expected]
-    generator.target.stop_ids = set()
 
 
 def test_parts_of_a_schema_without_a_limit_are_named(client):
