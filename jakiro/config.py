@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, replace
+from typing import NamedTuple
 
 POLICIES = ("auto", "fixed")
 # "exact": plain and drafted passes round alike
@@ -323,6 +324,21 @@ def _is_bias(pair: object) -> bool:
     return is_count(token_id, 0) and is_number(bias) and abs(bias) <= MOST_BIAS
 
 
+class TreeSize(NamedTuple):
+    """The size chosen for one tree.
+
+    Attributes:
+        levels: depth of the deepest node; 0 for the root alone.
+        nodes: number of nodes, root included.
+    """
+
+    levels: int
+    nodes: int
+
+
+NO_DRAFT = TreeSize(0, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class TreeConfig:
     """How a draft tree grows: EAGLE-2's rule (arXiv 2406.16858), with Jakiro's contrastive last level (2502.06282).
@@ -357,6 +373,10 @@ class TreeConfig:
     @property
     def root_only(self) -> bool:
         return self.depth == 0 or self.nodes == 1
+
+    def with_size(self, size: TreeSize) -> "TreeConfig":
+        """Return the config of trees of exactly this size."""
+        return replace(self, depth=size.levels, nodes=size.nodes, policy="fixed")
 
 
 # Plain decoding's tree, and the default bounds of trees that choose their own size

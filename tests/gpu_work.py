@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from app.asking import Asking
 from app.devices.local import LocalDevice
-from jakiro.backends.cuda_graphs.slot import MOST_NODES
+from jakiro.backends.cuda_graphs.buffers import MOST_NODES
 from jakiro.cli import plan
 from jakiro.config import AUTOMATIC_TREE, NUMERICS, SamplingParams, TreeConfig
 from jakiro.drafters.registry import DEFAULT, PLAIN, WITH_COPIES

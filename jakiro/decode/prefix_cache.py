@@ -15,9 +15,8 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from jakiro.decode.runner import Runner
+from jakiro.core.backend import Backend, BackendSession
 from jakiro.drafters.base import DraftSession
-from jakiro.models.target import TargetModel
 from jakiro.trace import first_difference
 
 MEGABYTES = 256
@@ -170,32 +169,39 @@ class OwnPrefixes:
 
 
 class GrowingPrefix:
-    """What an answer's caches hold, tokens after a cut at its end included, to be kept for later prompts.
+    """Cache rows of one answer as they grow, to be stored for later prompts; includes tokens after a cut at its end.
 
     Args:
-        token_ids: prompt and first token. features: (prompt tokens, feature_size), the target's.
+        backend: whose `max_reusable_tokens` bounds the prefix.
+        token_ids: prompt and first token.
+        features: (num_prompt_tokens, feature_size), the target's.
     """
 
-    def __init__(self, prefixes: OwnPrefixes, target: TargetModel, token_ids: Sequence[int], features: Tensor) -> None:
-        self.prefixes, self.target, self.token_ids, self._features = prefixes, target, list(token_ids), [features]
+    def __init__(self, prefixes: OwnPrefixes, backend: Backend, token_ids: Sequence[int], features: Tensor) -> None:
+        self.prefixes, self.backend = prefixes, backend
+        self.token_ids, self._features = list(token_ids), [features]
 
     def add(self, token_ids: Sequence[int], features: Tensor) -> None:
-        """Takes committed tokens and the features one position before each."""
+        """Add committed tokens and the (n, feature_size) features one position before each."""
         self.token_ids += token_ids
         self._features.append(features)
 
-    def keep(self, runner: Runner, session: DraftSession | None) -> None:
-        """Keeps what an answer can begin with; the last token is not in the caches yet."""
-        head_rows = session.head_rows() if session is not None else {}
-        one_token = (runner.export_cache(1), self._features[0][:1], *(rows[..., :1, :] for rows in head_rows.values()))
-        room = int(MOST_OF_ROOM * self.prefixes.store.max_bytes) // sum(each.nbytes for each in one_token)
-        known = min(len(self.token_ids) - 1, room, runner.max_reusable_tokens)
-        if known:
+    def keep(self, session: BackendSession, drafting: DraftSession) -> None:
+        """Store the reusable rows; the last token is not in the caches yet."""
+        head_rows = drafting.head_rows()
+        first_rows = (
+            session.export_cache(1),
+            self._features[0][:1],
+            *(rows[..., :1, :] for rows in head_rows.values()),
+        )
+        room = int(MOST_OF_ROOM * self.prefixes.store.max_bytes) // sum(rows.nbytes for rows in first_rows)
+        length = min(len(self.token_ids) - 1, room, self.backend.max_reusable_tokens)
+        if length:
             self.prefixes.add(
-                self.target,
-                self.token_ids[:known],
-                lambda: (runner.export_cache(known), torch.cat(self._features)[:known].clone()),
-                {head: rows[..., :known, :].contiguous() for head, rows in head_rows.items()},
+                self.backend.target,
+                self.token_ids[:length],
+                lambda: (session.export_cache(length), torch.cat(self._features)[:length].clone()),
+                {head: rows[..., :length, :].contiguous() for head, rows in head_rows.items()},
             )
 
 

@@ -58,7 +58,7 @@ class GraphedPass:
         graph: what replays it; None where it runs eagerly.
     """
 
-    def __init__(self, book: "PassBook", function: Callable[[], None]) -> None:
+    def __init__(self, book: "GraphCache", function: Callable[[], None]) -> None:
         self._book, self.function = book, function
         self.graph: torch.cuda.CUDAGraph | None = None
 
@@ -74,7 +74,7 @@ class GraphedPass:
             self.graph.replay()
 
 
-class PassBook:
+class GraphCache:
     """The passes of one slot, each kept under its function, whose method it is, and its arguments; and their graphs.
 
     The graphs have a stream and a pool of memory of their own and are dropped together: where one alone is dropped,

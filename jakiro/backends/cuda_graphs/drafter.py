@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from jakiro.backends.cuda_graphs.cache import StaticCache
-from jakiro.backends.cuda_graphs.capture import GraphedPass, Graphs, PassBook
+from jakiro.backends.cuda_graphs.capture import GraphCache, GraphedPass, Graphs
 from jakiro.backends.cuda_graphs.tree import MAX_LEVELS, StaticTree
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
@@ -43,7 +43,7 @@ class DraftBuffers:
 
     def __init__(self, target: TargetModel, graphs: Graphs, rows: int, nodes: int) -> None:
         self.target, self.draft_rows, self.device = target, rows, target.device
-        self.tree, self.passes = StaticTree(nodes, self.device), PassBook(graphs)
+        self.tree, self.passes = StaticTree(nodes, self.device), GraphCache(graphs)
         self.noise = torch.zeros((MAX_LEVELS + 1, target.vocab_size), device=self.device)
         self.temperature = torch.ones((), device=self.device)
         # Padded with −1 and −inf

@@ -9,7 +9,7 @@ MAX_LEVELS = 16
 PAD_DEPTH = -1
 
 # Names and widths of the evidence that trees of one answer hold
-Layout = tuple[tuple[str, int], ...]
+EvidenceSchema = tuple[tuple[str, int], ...]
 
 
 class StaticTree:
@@ -39,27 +39,27 @@ class StaticTree:
         """Where the token ids lie: a tree whose ids lie there is this one."""
         return self._columns["token_ids"].data_ptr()
 
-    def evidence(self, layout: Layout) -> dict[str, Tensor]:
+    def evidence(self, schema: EvidenceSchema) -> dict[str, Tensor]:
         """The evidence's buffers, (rows, width) each; made when they are first asked for."""
-        for name, width in layout:
+        for name, width in schema:
             if (name, width) not in self._evidence:
                 self._evidence[name, width] = torch.full((self.rows, width), torch.nan, device=self.device)
-        return {name: self._evidence[name, width] for name, width in layout}
+        return {name: self._evidence[name, width] for name, width in schema}
 
-    def write(self, tree: DraftTree, rows: int, layout: Layout) -> None:
+    def write(self, tree: DraftTree, rows: int, schema: EvidenceSchema) -> None:
         """Copies a tree into the first `rows` rows; those after its nodes become pads."""
         nodes = tree.num_nodes
         for names, columns in ((INT_COLUMNS, self.int_columns), (FLOAT_COLUMNS, self.float_columns)):
             torch.stack([getattr(tree, name) for name in names], out=columns[:, :nodes])
-        for name, buffer in self.evidence(layout).items():
+        for name, buffer in self.evidence(schema).items():
             rows_of = tree.evidence.get(name)
             buffer[:nodes].fill_(torch.nan) if rows_of is None else buffer[:nodes].copy_(rows_of)
         if nodes < rows:
             for name, value in (("token_ids", 0), ("parents", 0), ("depths", PAD_DEPTH)):
                 self._columns[name][nodes:rows].fill_(value)
 
-    def first(self, rows: int, max_depth: int, layout: Layout) -> DraftTree:
+    def first(self, rows: int, max_depth: int, schema: EvidenceSchema) -> DraftTree:
         """The first rows as a tree: its nodes alone, or with pads what a pass over a row bucket sees."""
         columns = {name: column[:rows] for name, column in self._columns.items()}
-        evidence = {name: buffer[:rows] for name, buffer in self.evidence(layout).items()}
+        evidence = {name: buffer[:rows] for name, buffer in self.evidence(schema).items()}
         return DraftTree(**columns, evidence=evidence, max_depth=max_depth)
