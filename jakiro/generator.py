@@ -264,7 +264,7 @@ class JakiroGenerator:
         self, messages: Messages, raw: bool = False, template_arguments: Mapping[str, object] | None = None
     ) -> int:
         """Return the number of prompt tokens, including the chat template, or with `raw` of a text."""
-        request = self._make_request(messages, None, None, raw=raw, template_arguments=template_arguments)
+        request = self._make_request(messages, raw=raw, template_arguments=template_arguments)
         return len(request.prompt_ids)
 
     def stream(
@@ -300,16 +300,20 @@ class JakiroGenerator:
                 beginning that ends the answer or does not match its grammar.
         """
         options = {"raw": raw, "template_arguments": template_arguments, "forced": forced}
-        request = self._make_request(
-            messages, sampling, tree, prefixes=prefixes, answer_prefix_ids=answer_prefix_ids, **options
-        )
+        request = self._make_request(messages, sampling, tree, prefixes, answer_prefix_ids=answer_prefix_ids, **options)
         return self._start(request, method)
 
     def _make_request(
-        self, messages: Messages, sampling: SamplingParams | None, tree: TreeConfig | None, **options
+        self,
+        messages: Messages,
+        sampling: SamplingParams | None = None,
+        tree: TreeConfig | None = None,
+        prefixes: OwnPrefixes | None = None,
+        **options,
     ) -> GenerationRequest:
         sampling, tree = sampling or SamplingParams(), tree or AUTOMATIC_TREE
-        return GenerationRequest.encode(self.tokenizer, messages, sampling, tree, **options)
+        request = GenerationRequest.encode(self.tokenizer, messages, sampling, tree, **options)
+        return replace(request, prefixes=prefixes)
 
     def _start(self, request: GenerationRequest, method_name: str | None) -> Stream:
         """Start one method's answer to a request."""

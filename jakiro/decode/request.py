@@ -47,7 +47,6 @@ class GenerationRequest:
         template_arguments: Mapping[str, object] | None = None,
         answer_prefix_ids: Sequence[int] = (),
         forced: Sequence[int] | None = None,
-        prefixes: OwnPrefixes | None = None,
     ) -> "GenerationRequest":
         """Encode messages, or with `raw` a text to continue.
 
@@ -77,7 +76,6 @@ class GenerationRequest:
             raw_prompt=messages if raw else None,
             template_arguments=None if raw else all_arguments(tokenizer, template_arguments) or None,
             forced=tuple(forced),
-            prefixes=prefixes,
         )
 
     @property
