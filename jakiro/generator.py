@@ -243,7 +243,7 @@ class JakiroGenerator:
         return self._profiles[key]
 
     def _make_budget(self, method: Method, bounds: TreeConfig) -> TreeBudget | None:
-        """Return the budget of an answer whose trees choose their size; None for trees of a fixed size."""
+        """Return the budget of an answer with trees that choose their size; None for trees of a fixed size."""
         profile = self.profile_of(method) if bounds.policy == "auto" and not bounds.root_only else None
         if profile is None:
             return None
@@ -335,7 +335,7 @@ class JakiroGenerator:
         return stream
 
     def run(self, *arguments, **options) -> Trace:
-        """Decode to the end and return the trace; arguments and errors are those of `stream`."""
+        """Decode to the end and return the trace; see `stream` for arguments and errors."""
         stream = self.stream(*arguments, **options)
         for _ in stream:
             pass
@@ -349,7 +349,7 @@ class JakiroGenerator:
         tree: TreeConfig | None = None,
         **options,
     ) -> "Race":
-        """Answer one prompt with several methods; the next step is always that of the method with the least time.
+        """Answer one prompt with several methods; the next step is always of the method with the least time.
 
         Args:
             methods: names; None races plain decoding and `usual`.

@@ -83,7 +83,7 @@ def _without_its_branch(at):
 
 
 def _of_anybody(of):
-    return lambda store, owner, target: [each for each in store._kept if each.target is target]
+    return lambda store, owner, target: [prefix for prefix in store._prefixes if prefix.target is target]
 
 
 def _narrower(interval):
@@ -214,10 +214,10 @@ LINES = (
     )),
     ("jakiro.decode.prefix_cache", "tests/decode/test_prefix_cache.py", (
         ("found-without-the-lock", "OwnPrefixes.find", "with self.store._lock:", "if True:"),
-        ("the-last-token-is-not-read-again", "OwnPrefixes.find", "prompt[:-1]", "prompt"),
+        ("the-last-token-is-not-read-again", "OwnPrefixes.find", "prompt_ids[:-1]", "prompt_ids"),
         ("the-shortest-prefix", "OwnPrefixes.find", "= max(zip(", "= min(zip("),
-        ("a-text-too-many", "PrefixStore._trim", "[:-MOST_TEXTS]", "[: -MOST_TEXTS - 1]"),
-        ("the-newest-goes-first", "PrefixStore._trim", "_kept.pop(0)", "_kept.pop()"),
+        ("a-text-too-many", "PrefixStore._trim", "[:-MAX_TEXTS]", "[: -MAX_TEXTS - 1]"),
+        ("the-newest-goes-first", "PrefixStore._trim", "_prefixes.pop(0)", "_prefixes.pop()"),
         ("who-left-comes-back", "PrefixStore.drop", "part.dropped or part.owner == owner", "part.owner == owner"),
         ("a-token-that-was-not-read", "GrowingPrefix.keep", "len(self.token_ids) - 1", "len(self.token_ids)"),
     )),

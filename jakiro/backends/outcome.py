@@ -30,7 +30,7 @@ def pack(tree: DraftTree, verification: Verification) -> Tensor:
 
 
 def packed_size(rows: int, evidence_width: int) -> int:
-    """Return the number of values that `pack` gives for a tree of `rows` nodes."""
+    """Return the number of values from `pack` for a tree of `rows` nodes."""
     return rows * (len(_INTS) + len(_FLOATS) + evidence_width) + 2
 
 

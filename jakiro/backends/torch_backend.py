@@ -18,7 +18,7 @@ from jakiro.models.target import Scores, TargetModel
 
 
 class TorchBackend:
-    """Backend whose passes grow with the context; see `jakiro.core.backend.Backend`."""
+    """Backend with passes that grow with the context; see `jakiro.core.backend.Backend`."""
 
     fixed_size: TreeSize | None = None
     can_profile = True

@@ -30,7 +30,7 @@ from jakiro.trace import Plan, Step, Trace
 
 
 class PendingDraft(NamedTuple):
-    """A step whose draft has been launched."""
+    """A step with a launched draft."""
 
     clock: StepClock
     plan: Plan | None
@@ -42,8 +42,8 @@ class Stream:
 
     Attributes:
         trace: grows with every step.
-        may_draft_ahead: whether the next draft may be launched while the host describes a step; False in a race, whose
-            other answers use the device meanwhile.
+        may_draft_ahead: whether the next draft may be launched while the host describes a step; False in a race,
+            because its other answers use the device at that time.
 
     Raises:
         ValueError: the target cannot read the prompt, or the beginning of the answer ends it.
@@ -167,7 +167,7 @@ class Stream:
         return self._recorder.record(result, clock)
 
     def _take_draft(self) -> PendingDraft:
-        """Return the step whose draft was launched ahead, or launch one."""
+        """Return the draft that was launched ahead, or launch one."""
         if self._pending is None:
             return self._launch_draft()
         pending, self._pending = self._pending, None
@@ -196,7 +196,7 @@ class Stream:
         clock.resume()
 
     def _propose(self, plan: Plan | None) -> Proposal:
-        """Return a proposal with a tree: the drafter's, or the root alone."""
+        """Return a proposal with a tree: the drafter's, or the root only."""
         if plan is not None and plan.levels == 0 and not self._context.drafter.chains:
             return Proposal(self._backend.root_tree())
         tree, free = self._tree, None
@@ -217,7 +217,7 @@ class Stream:
         return self._backend.verify(proposal.tree, whole_vocabulary=True), True
 
     def _commit(self, outcome: Outcome) -> Committed:
-        """Commit the accepted tokens and return what the drafter observes of them."""
+        """Commit the accepted tokens and return them for the drafter."""
         logits = self._backend.logits(len(outcome.token_ids)) if self._context.method.needs.logits else None
         ids, features = self._backend.commit(outcome)
         committed = Committed([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)

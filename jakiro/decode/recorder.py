@@ -21,7 +21,7 @@ _LARGEST = 1e9
 
 
 class LogitRecords(NamedTuple):
-    """What a request records of the logits of committed tokens; empty unless requested.
+    """Log probabilities and alternatives of committed tokens; empty unless requested.
 
     Attributes:
         logprobs: see `SamplingParams.logprobs`.
@@ -181,7 +181,7 @@ def grown_plan(plan: Plan | None, outcome: Outcome, note: str | None, needed_ful
 
 
 def proposers_in(bits: int, proposers: Sequence[str]) -> tuple[str, ...]:
-    """Return the proposers whose bits are set."""
+    """Return the proposers of the set bits."""
     return tuple(name for place, name in enumerate(proposers) if bits >> place & 1) if bits else ()
 
 

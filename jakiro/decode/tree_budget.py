@@ -65,7 +65,7 @@ class TreeBudget:
         self._accepted = INITIAL_ACCEPTED
         # Measured time divided by profiled time
         self._verify_pace = self._draft_pace = 1.0
-        # Milliseconds of a step beside draft and pass
+        # Milliseconds of a step without draft and pass
         self._other_ms: float | None = None
         self._context = 0
 

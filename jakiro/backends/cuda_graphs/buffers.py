@@ -111,7 +111,7 @@ class GraphBuffers(DraftBuffers):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all buffers, including those of drafters."""
+        """Bytes of all buffers, including the drafters'."""
         buffers = [*vars(self).values(), *self._packed.values(), self.cache.store]
         buffers += self.tree.buffers + self.counted.buffers
         for drafter in self._heads.values():
@@ -120,7 +120,7 @@ class GraphBuffers(DraftBuffers):
         return sum(tensor.nbytes for tensor in tensors.values() if tensor.device == self.device)
 
     def close(self) -> None:
-        """Drop passes and drafters: they refer to the buffers, whose memory would wait for the garbage collector."""
+        """Drop passes and drafters: their references would keep the buffers in memory until a garbage collection."""
         self.passes.clear()
         self._static_drafters.clear()
         self._heads.clear()
@@ -277,7 +277,7 @@ class GraphBuffers(DraftBuffers):
         self.noise[:count].copy_(KeyedNoise(self.seed).at(positions[:, None], self.vocabulary))
 
     def score_rows(self, rows: int, live: int, columns: int, bound: int) -> None:
-        """Pass: run the target over `rows` nodes; those after the first `live` are pads."""
+        """Pass: run the target over `rows` nodes; nodes after the first `live` are pads."""
         tree = self.tree.first(rows, min(rows - 1, bound), ())
         scores = self.target.score(tree, self.cache.following(columns=columns), live)
         self.scored[:rows].copy_(scores.logits)
@@ -377,7 +377,7 @@ class GraphBuffers(DraftBuffers):
 
 
 def _depth_bound(tree: TreeConfig) -> int:
-    """Return the levels that passes have room for: 0, those of automatic trees, or the maximum."""
+    """Return the maximum number of levels of the passes: 0, that of automatic trees, or the overall maximum."""
     if tree.root_only:
         return 0
     return MAX_CHAIN if tree.depth <= MAX_CHAIN else MAX_LEVELS

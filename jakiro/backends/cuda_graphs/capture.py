@@ -112,7 +112,7 @@ class GraphCache:
             if graphed.graph is not None:
                 graphed.graph.reset()
         self._passes.clear()
-        # A memory pool whose graphs were dropped accepts no further graphs
+        # After its graphs were dropped, a memory pool accepts no new graphs
         self._pool, self.num_bytes = None, 0
 
     def capture(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
@@ -143,7 +143,7 @@ class GraphCache:
             current.wait_stream(self._stream)
             graph = torch.cuda.CUDAGraph()
             try:
-                # Other threads, such as a web page's, may use the device meanwhile
+                # Other threads, such as a web page's, may use the device during the capture
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                     function()
             except RuntimeError as error:

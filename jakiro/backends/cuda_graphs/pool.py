@@ -139,7 +139,7 @@ class GraphPool:
 
     @property
     def is_always_captured(self) -> bool:
-        """Whether the passes of every answer are captured first; measured costs predict later ones only then."""
+        """True if the passes of every answer are captured first; only then measured costs predict later costs."""
         return self.graphs.enabled and self.graphs.fewest_steps == 0
 
     @property
@@ -158,7 +158,7 @@ class GraphPool:
         }
 
     def _take(self, drafter: Drafter | None = None) -> GraphBuffers:
-        """Return free buffers, preferably those that have served this drafter and few others, or new ones."""
+        """Return free buffers, preferably used by this drafter and few others, or new ones."""
         with self._lock:
             self._free_retired()
             if self._free:
@@ -181,7 +181,7 @@ class GraphPool:
         free_memory()
 
     def _fits_another(self, prepared: Sequence[GraphBuffers]) -> bool:
-        """Return whether memory has room for one more set of buffers, and for as much again."""
+        """Return whether memory suffices for two more sets of buffers."""
         if not prepared or self.target.device.type != "cuda":
             return True
         return torch.cuda.mem_get_info(self.target.device)[0] > 2 * prepared[-1].num_bytes
