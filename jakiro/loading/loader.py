@@ -246,10 +246,10 @@ def _start_pair(read: LoadedModels, device: torch.device | None) -> GeneratorPar
     with progress.step(progress.CAPTURE):
         options = read.options
         fewest_steps = 0 if options.capture_at_load else PAYS_FROM
-        backend, notice = select_backend(
+        backend, backend_notices = select_backend(
             target_model, list(drafters.values()), options.graphs, options.side_by_side, fewest_steps
         )
-    notices += [notice] if notice else []
+    notices += backend_notices
     resources = replace(resources, target=backend.target)
     return GeneratorParts(resources, drafters, notices, backend, methods=known)
 

@@ -1,5 +1,7 @@
 """The CUDA-graph backend: answers run in buffers at fixed addresses, whose passes are captured and replayed."""
 
+from collections.abc import Sequence
+
 from jakiro.backends.cuda_graphs.buffers import MOST_NODES, GraphBuffers
 from jakiro.backends.cuda_graphs.pool import TREE, GraphPool
 from jakiro.backends.torch_backend import TorchBackend, TorchSession
@@ -72,3 +74,24 @@ class CudaGraphBackend:
     def close(self, session: GraphBuffers | TorchSession) -> None:
         if isinstance(session, GraphBuffers):
             self.pool.give_back(session)
+
+
+def create_backend(
+    target: TargetModel, drafters: Sequence[Drafter], graphs: bool, side_by_side: int, fewest_steps: int
+) -> tuple[CudaGraphBackend | None, str | None]:
+    """Return a backend for a target on a GPU, or None, with a notice if a GPU runs the target without graphs.
+
+    See `jakiro.backends.select.select_backend`.
+    """
+    if target.device.type != "cuda":
+        return None, None
+    if target.fused is None or not target.fused.is_static:
+        return None, (
+            f"{target.name} runs without graphs, one kernel at a time: they are for layers of Llama's shape, not "
+            "quantized, whose rotary embedding does not change with the length."
+        )
+    pool = GraphPool(target, graphs, fewest_steps=fewest_steps)
+    pool.settle(drafters[-1])
+    if fewest_steps == 0:
+        pool.prepare(drafters, side_by_side)
+    return CudaGraphBackend(pool), None
