@@ -27,7 +27,7 @@ def one_way(request, monkeypatch):
     """Verification by torch's operations and one copy, as on a GPU, and by compiled code."""
     if request.param == "torch":
         monkeypatch.setattr("jakiro.ops.compiled.sampling.library", lambda: None)
-        monkeypatch.setattr("jakiro.backends.outcome._on_host", lambda tensor: False)
+        monkeypatch.setattr("jakiro.backends.outcome._is_on_host", lambda tensor: False)
     elif DEVICE.type == "cuda" or library() is None:
         pytest.skip("no compiled functions")
 
