@@ -10,7 +10,9 @@ from jakiro.models.target import TargetModel
 
 # Modules with a function `create_backend`; the first that returns a backend is used, else the reference backend.
 # A backend is removed with its folder and its line here
-BACKENDS = ("jakiro.backends.cuda_graphs.backend",)
+BACKENDS = (
+    "jakiro.backends.cuda_graphs.backend",
+)  # fmt: skip
 
 
 def select_backend(
