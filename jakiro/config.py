@@ -169,6 +169,7 @@ _COUNTS = {
     "top_k": (0, math.inf, "Top-k must be a whole number, 0 or more"),
     "seed": (0, MAX_SEED - 1, "Seed must be a whole number from 0 to 2^63 - 1"),
     "max_new_tokens": (1, math.inf, "Length must be a whole number of tokens, 1 or more"),
+    "min_new_tokens": (0, math.inf, "Minimum length must be a whole number of tokens, 0 for none"),
     "no_repeat_ngram_size": (0, math.inf, "N-gram size must be a whole number of tokens, 0 for none"),
 }
 
@@ -204,6 +205,8 @@ class SamplingParams:
             prompt or the completion, and multiplies the negative ones; 1 has no effect.
         presence_penalty, frequency_penalty: −2 to 2, subtracted from the logits of tokens in the completion, once or
             for each occurrence; 0 has no effect.
+        min_new_tokens: 0 or more: stop tokens are forbidden until the completion has so many tokens.
+        ignore_eos: stop tokens do not end the completion; requires a length limit or a stop text, and no grammar.
         no_repeat_ngram_size: no sequence of this length occurs twice in prompt and completion; 0 allows all.
         logit_bias: −100 to 100 by token id, added to its logit; a mapping or pairs.
         suppress_tokens: ids that are never generated.
@@ -226,6 +229,8 @@ class SamplingParams:
     repetition_penalty: float = setting("Divide logits of earlier tokens, including the prompt's; 1 for none.", 1.0)
     presence_penalty: float = setting("Subtract from the logits of tokens in the answer.", 0.0)
     frequency_penalty: float = setting("Subtract for each occurrence of a token in the answer.", 0.0)
+    min_new_tokens: int = setting("Do not end the answer with an end token before this many tokens.", 0)
+    ignore_eos: bool = setting("Continue after end tokens, up to --max-new-tokens.", False, "--ignore-eos")
     no_repeat_ngram_size: int = setting("No sequence of this many tokens occurs twice; 0 allows all.", 0)
     logit_bias: tuple[tuple[int, float], ...] = setting(
         "ID=BIAS, added to a token's logit; may be repeated.", (), repeated=True, read=bias_of
@@ -258,6 +263,13 @@ class SamplingParams:
             self.logprobs is None or (is_count(self.logprobs, 0) and self.logprobs <= MOST_LOGPROBS),
             f"Logprobs must be a whole number from 0 to {MOST_LOGPROBS}",
             self.logprobs,
+        )
+        require(
+            isinstance(self.ignore_eos, bool), f"ignore_eos must be true or false; got {shortened(self.ignore_eos)}."
+        )
+        require(
+            not self.ignore_eos or self.grammar is None,
+            "ignore_eos cannot be combined with a grammar, which ends with an end token; leave one of them out.",
         )
         is_flag = isinstance(self.record_alternatives, bool)
         _require_valid(is_flag, "Record alternatives must be true or false", self.record_alternatives)

@@ -22,9 +22,12 @@ from jakiro.decode.device_profile import DeviceProfile, measure
 from jakiro.decode.loop import Stream
 from jakiro.decode.prefill import DecodeContext
 from jakiro.decode.prefix_cache import OwnPrefixes
+from jakiro.decode.prompt_logprobs import PromptScores, score_prompt
 from jakiro.decode.request import GenerationRequest, Messages
 from jakiro.decode.tree_budget import TreeBudget, candidate_sizes
 from jakiro.drafters.base import Drafter, Method, Resources, why_not
+from jakiro.drafters.merged import MergedDrafter
+from jakiro.drafters.prediction import METHOD as PREDICTION
 from jakiro.drafters.registry import METHODS, PLAIN, Methods
 from jakiro.loading.loader import GeneratorParts, LoadOptions, load_parts
 from jakiro.loading.placement import most_gpu_memory
@@ -217,10 +220,29 @@ class JakiroGenerator:
             self._drafters[method.name] = method.load(self._resources)
         return self._drafters[method.name]
 
+    def _drafter_with_prediction(self, method: Method) -> Drafter:
+        """Return the method's drafter with the prediction merged in; made once, so that its passes are captured."""
+        name = f"{method.name}+{PREDICTION.name}"
+        if name not in self._drafters:
+            prediction = PREDICTION.load(self._resources)
+            own = None if method is PREDICTION else self.drafter(method)
+            self._drafters[name] = prediction if own is None else MergedDrafter(own, prediction)
+        return self._drafters[name]
+
+    def score_prompt(self, prompt: Messages, count: int = 0) -> PromptScores:
+        """Return the log probability of every token of a text or of token ids; see `prompt_logprobs`.
+
+        Args:
+            prompt: text or token ids, read without the chat template.
+            count: number of likeliest tokens to report in each place.
+        """
+        token_ids = self._make_request(prompt, raw=True).prompt_ids
+        return score_prompt(self.target, self.token_text, token_ids, count)
+
     @property
     def profile(self) -> DeviceProfile | None:
-        """Costs of passes with the default method, see `profile_of`; None if that method cannot run."""
-        return self.profile_of(self.usual) if self._can_run(self.usual) else None
+        """Costs of passes with the default method, see `profile_of`; None for plain decoding."""
+        return self.profile_of(self.usual) if self.usual is not PLAIN and self._can_run(self.usual) else None
 
     @profile.setter
     def profile(self, profile: DeviceProfile) -> None:
@@ -278,11 +300,13 @@ class JakiroGenerator:
         template_arguments: Mapping[str, object] | None = None,
         answer_prefix_ids: Sequence[int] = (),
         forced: Sequence[int] | None = None,
+        prediction: str = "",
     ) -> Stream:
         """Read the prompt and return an iterator of `Step`s; its `.trace` grows, its `.close()` stops it.
 
         Args:
-            messages: a user message, or dictionaries with "role" and "content"; with `raw`, a text to continue.
+            messages: a user message, or dictionaries with "role" and "content"; with `raw`, a text or token ids to
+                continue.
             sampling: how tokens are chosen; None is greedy, at most 256 tokens.
             method: a name or an alias in `known_methods`; None is `usual`.
             tree: bounds of the draft trees; None lets each step choose its size. Plain decoding ignores it.
@@ -294,13 +318,17 @@ class JakiroGenerator:
             answer_prefix_ids: beginning of the answer, which is continued as if it had been generated: it counts for
                 logits processors, stop texts and the limit.
             forced: indices into that beginning of tokens chosen by hand, for the trace; None is the last one.
+            prediction: the text that the caller expects. It is drafted in addition to the method's candidates: an
+                answer that repeats it is faster, and its text is the same. Plain decoding ignores it.
 
         Raises:
             ValueError: an empty or too long prompt, an unknown method, no draft head for a method that needs one, or a
                 beginning that ends the answer or does not match its grammar.
         """
         options = {"raw": raw, "template_arguments": template_arguments, "forced": forced}
-        request = self._make_request(messages, sampling, tree, prefixes, answer_prefix_ids=answer_prefix_ids, **options)
+        request = self._make_request(
+            messages, sampling, tree, prefixes, prediction, answer_prefix_ids=answer_prefix_ids, **options
+        )
         return self._start(request, method)
 
     def _make_request(
@@ -309,21 +337,27 @@ class JakiroGenerator:
         sampling: SamplingParams | None = None,
         tree: TreeConfig | None = None,
         prefixes: OwnPrefixes | None = None,
+        prediction: str = "",
         **options,
     ) -> GenerationRequest:
         sampling, tree = sampling or SamplingParams(), tree or AUTOMATIC_TREE
         request = GenerationRequest.encode(self.tokenizer, messages, sampling, tree, **options)
-        return replace(request, prefixes=prefixes)
+        prediction_ids = tuple(self.token_text.encode(prediction)) if prediction else ()
+        return replace(request, prefixes=prefixes, prediction_ids=prediction_ids)
 
     def _start(self, request: GenerationRequest, method_name: str | None) -> Stream:
         """Start one method's answer to a request."""
         method = self.known_methods.named(self.usual.name if method_name is None else method_name)
+        has_prediction = bool(request.prediction_ids)
+        if has_prediction and method_name is None and method is PLAIN:
+            method = PREDICTION
+        with_prediction = has_prediction and method is not PLAIN
         tree = ROOT_ONLY if method is PLAIN else request.tree
         context = DecodeContext(
             target=self.target,
             token_text=self.token_text,
             method=method,
-            drafter=self.drafter(method),
+            drafter=self._drafter_with_prediction(method) if with_prediction else self.drafter(method),
             backend=self.backend,
             budget=self._make_budget(method, tree),
             device_name=self.device_name,
@@ -359,7 +393,7 @@ class JakiroGenerator:
         Raises:
             ValueError: an error of `stream`, or a method that is named twice.
         """
-        names = methods or (PLAIN.name, self.usual.name)
+        names = methods or tuple(dict.fromkeys((PLAIN.name, self.usual.name)))
         if len({self.known_methods.named(name).name for name in names}) < len(names):
             raise ValueError(f"A race must not repeat a method; you gave {', '.join(names)}.")
         request = self._make_request(messages, sampling, tree, **options)

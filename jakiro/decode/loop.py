@@ -92,7 +92,7 @@ class Stream:
             if not request.tree.root_only:
                 head_rows = prefix.head_rows if prefix is not None else {}
                 ids = torch.cat([prefilled.prompt_ids, first.ids])
-                prompt = Context(token_ids, ids, prefilled.features, head_rows)
+                prompt = Context(token_ids, ids, prefilled.features, head_rows, request.prediction_ids)
                 self._session = backend.drafter.start(prompt, limited, backend.draft_noise)
         self._recorder = StepRecorder(
             context.token_text,

@@ -90,8 +90,8 @@ def start_completion(context: DecodeContext, request: GenerationRequest, limit: 
     """
     _refuse_unknown_tokens(request.prompt_ids, context.target.vocab_size, context.token_text)
     limit_reason = "length" if limit == request.sampling.max_new_tokens else "context"
-    stop_ids, stops = context.target.stop_ids, request.sampling.stop
-    completion = CompletionText(context.token_text, stop_ids, stops, limit, limit_reason)
+    stop_ids = () if request.sampling.ignore_eos else context.target.stop_ids
+    completion = CompletionText(context.token_text, stop_ids, request.sampling.stop, limit, limit_reason)
     completion.take(list(request.answer_prefix_ids))
     reason = completion.end_reason
     if reason is not None:
@@ -108,7 +108,7 @@ def make_processors(context: DecodeContext, request: GenerationRequest) -> Token
     target, grammar = context.target, request.sampling.grammar
     if grammar is not None:
         grammar = GrammarRule(grammar, context.token_text, target.vocab_size, target.stop_ids)
-    processors = rule_for(request.sampling, target.vocab_size, target.device, grammar)
+    processors = rule_for(request.sampling, target.vocab_size, target.device, grammar, target.stop_ids)
     if processors is not None:
         beginning = request.answer_prefix_ids
         processors.start(request.prompt_ids[: request.answer_start])

@@ -7,7 +7,7 @@ from jakiro.config import SamplingParams, TreeConfig, is_count, require, shorten
 from jakiro.decode.prefix_cache import OwnPrefixes
 from jakiro.text import all_arguments, as_messages, encode_messages
 
-Messages = str | Sequence[dict]
+Messages = str | Sequence[dict] | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class GenerationRequest:
         raw_prompt: the text that was encoded; None for messages.
         template_arguments: arguments of the chat template; None for none.
         forced: indices into the given beginning of tokens that were chosen by hand, for the trace.
+        prediction_ids: tokens of the completion that the client expects; empty for none.
         prefixes: where cached prefixes are read and stored; None for no prefix cache.
     """
 
@@ -34,6 +35,7 @@ class GenerationRequest:
     raw_prompt: str | None = None
     template_arguments: dict | None = None
     forced: tuple[int, ...] = ()
+    prediction_ids: tuple[int, ...] = ()
     prefixes: OwnPrefixes | None = None
 
     @classmethod
@@ -48,7 +50,7 @@ class GenerationRequest:
         answer_prefix_ids: Sequence[int] = (),
         forced: Sequence[int] | None = None,
     ) -> "GenerationRequest":
-        """Encode messages, or with `raw` a text to continue.
+        """Encode messages, or with `raw` a text or token ids to continue.
 
         Args:
             template_arguments: arguments of the chat template for this prompt.
@@ -59,7 +61,12 @@ class GenerationRequest:
             ValueError: the prompt is empty, a message is malformed (see `encode_messages`), the beginning is not a list
                 of token ids, or an index of `forced` is outside it.
         """
-        ids = encode_messages(tokenizer, messages, messages if raw else None, template_arguments)
+        if raw and not isinstance(messages, str):
+            require(bool(messages), "The prompt is empty; give it some tokens.")
+            ids = list(_check_token_ids("A prompt", messages))
+            messages = tokenizer.decode(ids)
+        else:
+            ids = encode_messages(tokenizer, messages, messages if raw else None, template_arguments)
         beginning = tuple(_check_token_ids("The beginning of an answer", answer_prefix_ids))
         forced = range(len(beginning))[-1:] if forced is None else _check_token_ids("Forced places", forced)
         require(
