@@ -17,6 +17,7 @@ from rich.table import Table
 
 from jakiro.cli import errors, loading, options
 from jakiro.cli.fields import filled, options_from
+from jakiro.cli.plot import plot
 from jakiro.cli.serve import serve
 from jakiro.config import About, SamplingParams
 from jakiro.loading.options import LoadOptions
@@ -132,6 +133,7 @@ def _read(given: dict, **others) -> tuple[options.Asked, LoadOptions, SamplingPa
 
 
 app.command()(serve)
+app.command()(plot)
 
 
 @app.command()
