@@ -7,6 +7,7 @@ the end of the text; delivered tau counts what came into the text.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from types import UnionType
@@ -62,6 +63,8 @@ class Node:
 
 class Scored(NamedTuple):
     """A token, its bytes, and the log of its probability.
+
+    The log is −inf for a token that is forbidden or whose score is not a number; JSON has null there.
 
     In logprobs the probability is by the target's own logits, before temperature and rules; see `Ranked` for the other.
     """
@@ -214,7 +217,8 @@ class Trace:
 
     Attributes:
         end_reason: None while it runs, then "eos", "length", "context" (no positions left), "stop" (a stop text came:
-            its last token is committed, the text ends before it) or "stopped" (by `close`).
+            its last token is committed, the text ends before it), "no_token" (the settings forbid every next token, or
+            the target's scores are NaN; the last step then commits no bonus token) or "stopped" (by `close`).
     """
 
     header: Header
@@ -280,7 +284,7 @@ class Trace:
             TraceError: not JSON, a missing or mistyped field, another schema version, or a tree that is no tree.
         """
         try:
-            values = json.loads(text)
+            values = json.loads(text, parse_constant=_reject_constant)
         except (ValueError, RecursionError) as error:
             raise TraceError(f"This file is not a trace: it is not JSON ({error}).") from error
         return cls.from_dict(values)
@@ -332,6 +336,14 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
+# JSON types accepted for a field's type, and the name of that type in messages
+_KINDS = {
+    int: (int, "an integer"),
+    float: ((int, float), "a number"),
+    str: (str, "a string"),
+    bool: (bool, "true or false"),
+    dict: (dict, "an object"),
+}
 # Left out of files where there are none
 _WHERE_ASKED = {
     "logprobs", "first_logprobs", "forbidden_by", "alternatives", "first_alternatives", "prefix_ids", "prefix_pieces",
@@ -339,10 +351,16 @@ _WHERE_ASKED = {
 }  # fmt: skip
 
 
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
 def _plain(value):
-    """Dataclasses and tuples to JSON types, bytes to hex."""
+    """Convert dataclasses and tuples to JSON types, bytes to hex, and non-finite numbers to None."""
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -358,8 +376,12 @@ def _read(kind, value):
     origin, inner = get_origin(kind), get_args(kind)
     if kind is bytes:
         return bytes.fromhex(value)
-    if kind is float and not isinstance(value, (int, float)):
-        raise TraceError(f"This file is not a trace: {value!r} stands where a number should.")
+    if kind in _KINDS:
+        types, name = _KINDS[kind]
+        is_number = kind in (int, float)
+        if not isinstance(value, types) or (is_number and (isinstance(value, bool) or not math.isfinite(value))):
+            raise TraceError(f"This file is not a trace: expected {name}, got {value!r}.")
+        return value
     if origin is UnionType:
         return None if value is None else _read(inner[0], value)
     if origin is tuple:
@@ -367,7 +389,13 @@ def _read(kind, value):
         return tuple(_read(each, item) for each, item in zip(kinds, value, strict=True))
     if origin is dict:
         return {name: _read(inner[1], item) for name, item in value.items()}
-    if kind in (Scored, Ranked):
+    if kind is Scored:
+        # null is the log of a chance of 0
+        token_id, piece, logprob = value
+        return Scored(
+            _read(int, token_id), _read(bytes, piece), -math.inf if logprob is None else _read(float, logprob)
+        )
+    if kind is Ranked:
         return kind(*_read(tuple[tuple(kind.__annotations__.values())], value))
     return _read_fields(kind, value) if is_dataclass(kind) else value
 

@@ -243,6 +243,9 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
+_ENDS = {"no_token": "no_token (the settings forbid every next token)"}
+
+
 def _numbers(trace: Trace) -> str:
     """One line about a run: tokens, speed, tau, where a step's time went, why it ended."""
     num_tokens = len(trace.token_ids)
@@ -251,7 +254,7 @@ def _numbers(trace: Trace) -> str:
         draft, verify, other = trace.step_ms
         parts += [f"{trace.tokens_per_second:.1f} tokens/s", f"τ {trace.tau:.2f} over {len(trace.steps)} steps"]
         parts += [f"step {draft:.1f} + {verify:.1f} + {other:.1f} ms (draft, verify, other)"]
-    parts += [f"prefill {trace.header.prefill_ms:.0f} ms", f"ended: {trace.end_reason}"]
+    parts += [f"prefill {trace.header.prefill_ms:.0f} ms", f"ended: {_ENDS.get(trace.end_reason, trace.end_reason)}"]
     if trace.header.sampling.get("grammar") and trace.end_reason != "eos":
         parts.append("cut before its form was complete")
     return " · ".join(parts)

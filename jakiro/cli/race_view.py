@@ -61,7 +61,7 @@ def race_table(traces: dict[str, Trace], known: Methods = METHODS) -> Table:
 
 def _speedup(reference: Trace, trace: Trace) -> float | None:
     """Seconds per token against the first lane's; with equal texts the same as seconds against seconds."""
-    if trace is reference or not reference.steps or not trace.steps:
+    if trace is reference or not reference.tokens_per_second or not trace.steps:
         return None
     return trace.tokens_per_second / reference.tokens_per_second
 

@@ -131,7 +131,7 @@ class UnrepeatedRuns(HostRule):
             self._ids.append(token_id)
 
     def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:
-        own = self._ids[len(self._ids) - self.size + 1 :] if self.size > 1 else []
+        own = self._end_of(self._ids)
         for node in range(len(token_ids)):
             path, above = [], node
             while above > 0:
@@ -145,7 +145,8 @@ class UnrepeatedRuns(HostRule):
                 forbid(allowed[node], follower)
 
     def _end_of(self, ids: Sequence[int]) -> tuple[int, ...]:
-        return tuple(ids[len(ids) - self.size + 1 :])
+        """Return the last n − 1 tokens, or all of them if there are fewer."""
+        return tuple(ids[max(len(ids) - self.size + 1, 0) :])
 
 
 class Suppressed(HostRule):

@@ -47,6 +47,8 @@ class Outcome:
         target_probs, choices, margins: see `Verification`.
         evidence: by name, a row of numbers per node.
         accepted_path: node indices from depth 1 on.
+        bonus_token_id: the target's choice after the accepted path; None if no token can follow, because the settings
+            forbid every token or the logits are NaN.
     """
 
     token_ids: list[int]
@@ -62,12 +64,18 @@ class Outcome:
     margins: list[float]
     evidence: dict[str, list[list[float]]]
     accepted_path: list[int]
-    bonus_token_id: int
+    bonus_token_id: int | None
     needs_full_sort: bool
 
     @property
     def accepted_ids(self) -> list[int]:
         return [self.token_ids[index] for index in self.accepted_path]
+
+    @property
+    def committed_ids(self) -> list[int]:
+        """Token ids of the accepted path, then the bonus token if there is one."""
+        bonus = [] if self.bonus_token_id is None else [self.bonus_token_id]
+        return self.accepted_ids + bonus
 
 
 def verify(

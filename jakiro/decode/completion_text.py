@@ -48,6 +48,14 @@ class AnswerText:
             self.end_reason = self._limit_reason
         return own_ids
 
+    def end(self, reason: str) -> None:
+        """End the answer for a reason that its tokens do not show, unless it has ended already."""
+        if self.end_reason is not None:
+            return
+        self.end_reason = reason
+        if self._until is not None:
+            self._ready += self._until.push(self._decoder.finish()) + self._until.finish()
+
     def text(self) -> str:
         """What was completed since the last call, and at the end what still waited for more."""
         if self._until is None:

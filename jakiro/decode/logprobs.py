@@ -27,6 +27,8 @@ def scored(
             own = logprobs[ids.index(given)]
         else:
             own = logprobs[0] + float(logits[row, given].float() - logits[row, ids[0]].float()) / temperature
+        # JSON has no NaN; a token without a score has no chance
+        own = -math.inf if math.isnan(own) else own
         others = [pair for pair in zip(ids[:count], logprobs, strict=False) if math.isfinite(pair[1])]
         rows.append(tuple(Scored(each, token_text.piece(each), logprob) for each, logprob in [(given, own), *others]))
     return tuple(rows)

@@ -17,6 +17,7 @@ from jakiro.decode.recorder import nodes_from, shown_plan
 from jakiro.decode.request import Request
 from jakiro.drafters.base import Committed, NoDraftLimits, Proposal, TreeLimits
 from jakiro.drafters.candidates import MAX_CHAIN
+from jakiro.drafters.checking import ProposalChecker
 from jakiro.trace import Plan, Ranked, Scored, Step
 
 
@@ -40,6 +41,10 @@ class Stream(Answer):
     def __init__(self, setup: Setup, request: Request) -> None:
         super().__init__(setup, request)
         self.may_draft_ahead, self._begun = True, None
+        max_nodes, on_host = max(self._tree.nodes, 1 + MAX_CHAIN), self._target.device.type == "cpu"
+        self._checker = self._session and ProposalChecker(
+            setup.drafter, self._session, self._target.vocab_size, max_nodes, on_host
+        )
         if self.finished:
             self._end()
 
@@ -87,10 +92,13 @@ class Stream(Answer):
         alternatives = self._alternatives(outcome)
         committed = self._commit(outcome)
         clock.end("other")
-        if self._session is not None:
+        is_dead_end = outcome.bonus_token_id is None
+        if self._session is not None and not is_dead_end:
             self._session.observe(committed)
             clock.end("draft")
         committed_ids = self._text.take(committed.token_ids)
+        if is_dead_end:
+            self._text.end("no_token")
         self.trace.end_reason = self._text.end_reason
         if self._rule is not None and not self.finished:
             self._rule.advance(committed.token_ids, committed.ids)
@@ -108,6 +116,7 @@ class Stream(Answer):
         proposers, rule = [proposer["id"] for proposer in header.proposers], self._rule
         forbidden = rule and rule.forbidden(outcome.token_ids)
         nodes = nodes_from(outcome, self._setup.token_text, proposers, forbidden)
+        last_node = nodes[[0, *outcome.accepted_path][-1]]
         clock.end("other")
         if not ahead:
             self._learn(plan, proposal, outcome, clock)
@@ -115,8 +124,8 @@ class Stream(Answer):
             index=index,
             nodes=nodes,
             accepted_path=tuple(outcome.accepted_path),
-            bonus_token_id=outcome.bonus_token_id,
-            bonus_piece=self._setup.token_text.piece(outcome.bonus_token_id),
+            bonus_token_id=last_node.target_choice,
+            bonus_piece=last_node.target_choice_piece,
             committed_ids=tuple(committed_ids),
             text=text,
             draft_ms=clock.ms["draft"] if index else clock.ms["draft"] + self._draft_ms,
@@ -166,6 +175,7 @@ class Stream(Answer):
             free = NoDraftLimits(nodes, self._budget.least_chance, plan.expected_tokens - 1)
         added = self._rule.added if self._rule is not None and self._rule.steers else None
         proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, added=added))
+        self._checker.check(proposal, self._runner.root)
         return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
 
     def _commit(self, outcome: Outcome) -> Committed:
@@ -173,7 +183,8 @@ class Stream(Answer):
         needed = self._session is not None and self._setup.method.needs.logits
         logits = self._runner.logits(len(outcome.token_ids)) if needed else None
         ids, features = self._runner.commit(outcome)
-        committed = Committed([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
+        count = len(outcome.committed_ids)
+        committed = Committed(outcome.committed_ids, ids[:count], features[:count], outcome, logits)
         if self._prefix is not None:
             self._prefix.add(committed.token_ids, features)
         return committed
@@ -190,8 +201,9 @@ class Stream(Answer):
         """Of the tokens that a step commits, where they are asked for."""
         if not self._sampling.record_alternatives:
             return ()
-        logits = self._runner.chosen_from(len(outcome.token_ids))[[0, *outcome.accepted_path]]
-        token_ids = [*outcome.accepted_ids, outcome.bonus_token_id]
+        token_ids = outcome.committed_ids
+        rows = [0, *outcome.accepted_path][: len(token_ids)]
+        logits = self._runner.chosen_from(len(outcome.token_ids))[rows]
         return ranked(logits, token_ids, self._sampling.temperature, self._setup.token_text)
 
     def _learn(self, plan: Plan | None, proposal: Proposal, outcome: Outcome, clock: StepClock) -> None:

@@ -1,5 +1,6 @@
 """What an answer begins with: the prompt read, the first token chosen, the draft begun, the trace opened."""
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +28,11 @@ from jakiro.models.target import TargetModel
 from jakiro.system import package_versions
 from jakiro.text import TokenText
 from jakiro.trace import Header, Trace
+
+NO_FIRST_TOKEN = (
+    "No token can follow this prompt: the settings forbid every token, or the model's scores are not numbers. Forbid "
+    "fewer tokens with suppress_tokens, logit_bias or no_repeat_ngram_size."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +210,9 @@ def _choose_first(
     noise_rows = None
     if sampling.unfiltered:
         noise_rows = noise.over(torch.arange(logits.shape[-1], device=logits.device)).rows(position + 1, 1)
-    found = verify(tree, mask, logits, sampling, noise, position, noise_rows)
-    if bool(found.needs_full_sort):
-        found = verify(tree, mask, logits, sampling, noise, position, noise_rows, logits.shape[-1])
-    return found.choices, logits
+    result = verify(tree, mask, logits, sampling, noise, position, noise_rows)
+    if bool(result.needs_full_sort):
+        result = verify(tree, mask, logits, sampling, noise, position, noise_rows, logits.shape[-1])
+    if math.isnan(float(result.margins)):
+        raise ValueError(NO_FIRST_TOKEN)
+    return result.choices, logits

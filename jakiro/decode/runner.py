@@ -24,11 +24,13 @@ class Runner(Protocol):
     """What a stream asks of the device.
 
     Attributes:
+        root: (1,) int64, the last committed token.
         max_reusable_tokens: of an earlier answer, whose rows it can begin with without changing a bit of what follows.
         note: a sentence on how this answer runs, for its plans; empty where there is nothing to say.
         drafts_ahead: whether the host goes on before a draft is done, so that the next one may begin early.
     """
 
+    root: Tensor
     max_reusable_tokens: int
     drafts_ahead: bool
     note: str
@@ -144,6 +146,6 @@ class SlicedRunner:
         self.cache.keep(self._base, kept)
         self._base = self.cache.length
         device = self.target.device
-        ids = torch.tensor([*outcome.accepted_ids, outcome.bonus_token_id], device=device)
+        ids = torch.tensor(outcome.committed_ids, dtype=torch.int64, device=device)
         self.root = ids[-1:]
         return ids, self._scores.features.index_select(0, torch.tensor(kept, device=device))

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from traceback import walk_tb
 
 from jakiro.drafters import (
     dflash,
@@ -130,6 +131,19 @@ METHODS = Methods(
 )
 
 
+# Names of the modules that `methods_from` has loaded methods from
+_external_modules: set[str] = set()
+
+
+def find_external_line(error: BaseException) -> tuple[str, int] | None:
+    """Return file and line of the innermost frame of an error in a module of `methods_from`; None if there is none."""
+    packages = {name.partition(".")[0] for name in _external_modules}
+    for frame, line in reversed(list(walk_tb(error.__traceback__))):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
+            return frame.f_code.co_filename, line
+    return None
+
+
 def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
     """The methods in `METHODS` of modules outside the package; modules of the working folder are found, too.
 
@@ -158,4 +172,5 @@ def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
                 f"--methods-from {name}: the module has no METHODS; expected a list of Method, see "
                 "docs/architecture.md."
             ) from None
+        _external_modules.add(name)
     return tuple(found)

@@ -81,6 +81,23 @@ def test_each_node_s_logits_are_those_of_transformers_processors_on_its_own_pref
         assert (forbidden[node] is not None) == bool(adjusted[PARENTS[node], TOKENS[node]] == -torch.inf)
 
 
+@pytest.mark.parametrize("size", range(1, 13))
+@pytest.mark.parametrize("num_tokens", range(1, 13))
+def test_each_node_of_a_chain_forbids_what_plain_decoding_forbids_after_the_same_tokens(size, num_tokens):
+    """Short histories, in which a chain completes the first n-gram, included; of one, two or three different tokens."""
+    sampling, logits = SamplingParams(no_repeat_ngram_size=size), torch.zeros((9, VOCAB_SIZE), device=DEVICE)
+    for period in (1, 2, 3):
+        text = [index % period for index in range(num_tokens + 8)]
+        history, chain = text[:num_tokens], text[num_tokens - 1 :]
+        rule, tree = rule_of(sampling), tree_of(chain, range(-1, len(chain) - 1))
+        rule.start(history[:1])
+        rule.advance(history[1:], torch.tensor(history[1:], dtype=torch.int64, device=DEVICE))
+        masks = rule.adjust(logits, tree, ancestor_mask(tree.parents, tree.max_depth))
+        for node in range(len(chain)):
+            own = expected_row(logits[node], sampling, text[: num_tokens + node], [])
+            assert torch.equal(masks[node], own), (period, node)
+
+
 @pytest.mark.parametrize("values", [{"logit_bias": {12: 1}}, {"suppress_tokens": (3, 12)}])
 def test_a_token_that_the_model_does_not_know_is_refused(values):
     (name,) = values
