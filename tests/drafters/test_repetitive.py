@@ -40,7 +40,7 @@ def random_sampling(dice: random.Random) -> SamplingParams:
         top_k=dice.choice([0, 0, 1, 5, 40]),
         min_p=dice.choice([0, 0, 0.05]),
         seed=dice.randrange(2**32),
-        max_new_tokens=dice.choice([8, 24, 40]),
+        max_new_tokens=dice.choice([8, 40, 80]),
         repetition_penalty=dice.choice([1, 1, 1.1, 0.8]),
         presence_penalty=dice.choice([0, 0, 0.5, -0.5]),
         frequency_penalty=dice.choice([0, 0, 0.3]),
@@ -59,7 +59,7 @@ def count_compared_tokens(num_tokens: int, seed: int) -> int:
     }
     while compared < num_tokens:
         sampling, prompt, raw = random_sampling(dice), dice.choice(PROMPTS), dice.random() < 0.7
-        tree = TreeConfig(dice.randint(1, 5), dice.randint(1, 8), dice.choice([2, 6, 18, 24]))
+        tree = TreeConfig(dice.randint(1, 5), dice.choice([1, 2, 2, 3, 8]), dice.choice([2, 6, 18, 24]))
         model = dice.randrange(3)
         plain = generators["summed"][model].run(prompt, sampling, PLAIN.name, raw=raw)
         repeated += len({*plain.token_ids}) < len(plain.token_ids) / 2
@@ -73,7 +73,7 @@ def count_compared_tokens(num_tokens: int, seed: int) -> int:
 
 
 def test_drafted_texts_of_repetitive_models_are_plain_decoding_s():
-    assert count_compared_tokens(4000, seed=0) >= 4000
+    assert count_compared_tokens(1500, seed=0) >= 1500
 
 
 @pytest.mark.rare
