@@ -232,7 +232,7 @@ LINES = (
         ("logprobs-of-another-node", "Stream._logprobs", "[0, *outcome.accepted_path]", "[*outcome.accepted_path, 0]"),
     )),
     ("jakiro.core.logits_processors", "tests/core/test_logits_processors.py", (
-        ("a-short-history-is-cut-from-its-end", "UnrepeatedRuns._end_of", "max(len(ids) - self.size + 1, 0)",
+        ("a-short-history-is-cut-from-its-end", "NoRepeatNGramProcessor._suffix", "max(len(ids) - self.size + 1, 0)",
          "len(ids) - self.size + 1"),
     )),
     ("jakiro.decode.outcome", "tests/drafters/test_dead_ends.py", (

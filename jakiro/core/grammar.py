@@ -8,7 +8,7 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from jakiro.config import Grammar, cut_short, require
-from jakiro.core.logits_processors import HostRule, allows, forbid
+from jakiro.core.logits_processors import LogitsProcessor, allows, forbid
 from jakiro.text import TokenText
 
 _tokenizers: "weakref.WeakKeyDictionary[TokenText, LLTokenizer]" = weakref.WeakKeyDictionary()
@@ -57,8 +57,8 @@ def check(grammar: Grammar) -> None:
         raise ValueError(_sentence(troubles[0]))
 
 
-class GrammarRule(HostRule):
-    """A grammar's side of a token rule, see `HostRule`.
+class GrammarProcessor(LogitsProcessor):
+    """A grammar's side of a token rule, see `LogitsProcessor`.
 
     A token that ends an answer is never read: it may come where the mask has it, and nothing follows it.
 
@@ -92,7 +92,7 @@ class GrammarRule(HostRule):
             )
 
     def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:
-        """Walks the tree depth first, and each node's tokens are taken back; see `HostRule`.
+        """Walks the tree depth first, and each node's tokens are taken back; see `LogitsProcessor`.
 
         Where other rules leave nothing that the grammar allows, the grammar counts alone. What follows a node that it
         forbids stays as it is: nothing there is ever accepted.

@@ -114,7 +114,7 @@ class Stream(Answer):
         if self._runner.note:
             shown = replace(shown, why=f"{shown.why} {self._runner.note}")
         proposers, rule = [proposer["id"] for proposer in header.proposers], self._rule
-        forbidden = rule and rule.forbidden(outcome.token_ids)
+        forbidden = rule and rule.forbidden_by(outcome.token_ids)
         nodes = nodes_from(outcome, self._setup.token_text, proposers, forbidden)
         last_node = nodes[[0, *outcome.accepted_path][-1]]
         clock.end("other")
@@ -173,8 +173,8 @@ class Stream(Answer):
             tree = replace(tree, depth=plan.levels, nodes=plan.nodes)
             nodes = min(self._tree.nodes, 1 + MAX_CHAIN)
             free = NoDraftLimits(nodes, self._budget.least_chance, plan.expected_tokens - 1)
-        added = self._rule.added if self._rule is not None and self._rule.steers else None
-        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, added=added))
+        draft_bias = self._rule.draft_bias if self._rule is not None and self._rule.steers_drafts else None
+        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, draft_bias=draft_bias))
         self._checker.check(proposal, self._runner.root)
         return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams
-from jakiro.core.grammar import GrammarRule
-from jakiro.core.logits_processors import TokenRule, rule_for
+from jakiro.core.grammar import GrammarProcessor
+from jakiro.core.logits_processors import LogitsProcessorList, make_logits_processors
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import verify
@@ -161,16 +161,16 @@ class Answer:
         self._draft_ms = clock.ms["draft"]
 
 
-def _rule_of(setup: Setup, request: Request) -> TokenRule | None:
-    """What the settings say about tokens, see `rule_for`; the beginning of the answer counts as its own.
+def _rule_of(setup: Setup, request: Request) -> LogitsProcessorList | None:
+    """What the settings say about tokens, see `make_logits_processors`; the beginning of the answer counts as its own.
 
     Raises:
         ValueError: a grammar is none, or the beginning of the answer is outside it.
     """
     target, prompt, grammar = setup.target, request.prompt, request.sampling.grammar
     if grammar is not None:
-        grammar = GrammarRule(grammar, setup.token_text, target.vocab_size, target.stop_ids)
-    rule = rule_for(request.sampling, target.vocab_size, target.device, grammar)
+        grammar = GrammarProcessor(grammar, setup.token_text, target.vocab_size, target.stop_ids)
+    rule = make_logits_processors(request.sampling, target.vocab_size, target.device, grammar)
     if rule is not None:
         rule.start(prompt.ids[: prompt.answer_start])
         rule.advance(prompt.answer_ids, torch.tensor(prompt.answer_ids, dtype=torch.int64, device=target.device))
@@ -198,7 +198,7 @@ def _read(runner: Runner, prompt_ids: Tensor, earlier: Prefix | None) -> tuple[T
 
 
 def _choose_first(
-    logits: Tensor, rule: TokenRule | None, sampling: SamplingParams, prompt_ids: Tensor
+    logits: Tensor, rule: LogitsProcessorList | None, sampling: SamplingParams, prompt_ids: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The token after the prompt, (1,) int64, and the logits that it was chosen from, as the rule left them.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams
-from jakiro.core.logits_processors import TokenRule
+from jakiro.core.logits_processors import LogitsProcessorList
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
@@ -48,7 +48,7 @@ class Runner(Protocol):
     def export_cache(self, length: int) -> Tensor:
         """A copy of the target's first rows, (layers, 2, kv_heads, length, head_dim); at most `max_reusable_tokens`."""
 
-    def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
+    def begin(self, root: Tensor, rule: LogitsProcessorList | None = None) -> None:
         """Takes the first token, (1,) int64, and what the answer's settings say about the others."""
 
     def session(self, drafter: Drafter, prompt: Context) -> DraftSession:
@@ -91,7 +91,7 @@ class SlicedRunner:
         self.noise_rows = NoiseRows(self.noise, torch.arange(target.vocab_size, device=target.device))
         self.cache = target.new_cache(capacity)
         self.root: Tensor | None = None
-        self.rule: TokenRule | None = None
+        self.rule: LogitsProcessorList | None = None
         self._scores: Scores | None = None
         self._chosen_from: Tensor | None = None
         self._base = 0
@@ -107,7 +107,7 @@ class SlicedRunner:
     def export_cache(self, length: int) -> Tensor:
         return self.cache.first(length).clone()
 
-    def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
+    def begin(self, root: Tensor, rule: LogitsProcessorList | None = None) -> None:
         self.root, self.rule = root, rule
 
     def session(self, drafter: Drafter, prompt: Context) -> DraftSession:

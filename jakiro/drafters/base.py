@@ -194,14 +194,14 @@ class TreeLimits:
         chains_only: no node may have two children, because the target scores no trees.
         chain: tokens from another source to merge into the tree at its root.
         free: when candidates that need no draft pass go alone; None for never.
-        added: see `TokenRule.added`; None where no rule steers drafts. Those at fixed addresses do not ask for it.
+        draft_bias: See `LogitsProcessorList.draft_bias`; None if nothing steers drafts. Ignored by CUDA-graph drafters.
     """
 
     tree: TreeConfig
     chains_only: bool = False
     chain: Chain | None = None
     free: NoDraftLimits | None = None
-    added: Callable[[], Tensor] | None = None
+    draft_bias: Callable[[], Tensor] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,8 +161,8 @@ class HeadSession(DraftSession):
         noise = None
         if tree.shared_noise and not self.sampling.greedy:
             noise = self.noise_rows.rows(committed + self.head.skipped_tokens, tree.depth)
-        if limits.added is not None and not tree.root_only:
-            noise = self._with_rule(noise, limits.added(), tree.depth)
+        if limits.draft_bias is not None and not tree.root_only:
+            noise = self._with_rule(noise, limits.draft_bias(), tree.depth)
         asked = (self.sampling, tree, noise, limits.chain)
         if grow_in_one_call is not None:
             proposal = grow_in_one_call(self.head, self.cache, pending, *asked, self.evidence is not None)

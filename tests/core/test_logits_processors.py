@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jakiro.config import Grammar, SamplingParams
-from jakiro.core.grammar import GrammarRule, check
-from jakiro.core.logits_processors import TokenRule, allows, drafted_path, rule_for
+from jakiro.core.grammar import GrammarProcessor, check
+from jakiro.core.logits_processors import LogitsProcessorList, allows, drafted_path, make_logits_processors
 from jakiro.core.tree import ancestor_mask
 from jakiro.text import TokenText
 from tests.support import DEVICE, TOKENIZER_SIZE, byte_tokenizer, processors, tree_of
@@ -28,8 +28,8 @@ SETTINGS = st.fixed_dictionaries({
 IDS = st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=9)
 
 
-def rule_of(sampling: SamplingParams) -> TokenRule | None:
-    return rule_for(sampling, VOCAB_SIZE, DEVICE, None)
+def rule_of(sampling: SamplingParams) -> LogitsProcessorList | None:
+    return make_logits_processors(sampling, VOCAB_SIZE, DEVICE, None)
 
 
 def root_alone(prompt):
@@ -72,11 +72,11 @@ def test_each_node_s_logits_are_those_of_transformers_processors_on_its_own_pref
             own = expected_row(logits[node], sampling, prompt, [*answer, *path_to(node)])
             torch.testing.assert_close(adjusted[node], own, rtol=1e-6, atol=1e-6)
     assert torch.equal(logits, kept), "the target's own logits stay"
-    if rule.counted is not None:
-        at_all = rule.counted.adjusted(logits, tree.token_ids, drafted_path(mask))
-        at_seen = rule._counted(logits, tree, mask)
+    if rule.penalties is not None:
+        at_all = rule.penalties.adjust(logits, tree.token_ids, drafted_path(mask))
+        at_seen = rule._penalise(logits, tree, mask)
         assert torch.equal(at_all, at_seen), "captured passes look at all tokens, others at those that came"
-    forbidden = rule.forbidden(TOKENS)
+    forbidden = rule.forbidden_by(TOKENS)
     for node in range(1, len(TOKENS)):
         assert (forbidden[node] is not None) == bool(adjusted[PARENTS[node], TOKENS[node]] == -torch.inf)
 
@@ -101,7 +101,7 @@ def test_each_node_of_a_chain_forbids_what_plain_decoding_forbids_after_the_same
 @pytest.mark.parametrize("values", [{"logit_bias": {12: 1}}, {"suppress_tokens": (3, 12)}])
 def test_a_token_that_the_model_does_not_know_is_refused(values):
     (name,) = values
-    with pytest.raises(ValueError, match=f"{name} names token 12; this model knows 12 tokens, from 0 on."):
+    with pytest.raises(ValueError, match=f"{name} contains token 12; expected token ids from 0 to 11 for this model."):
         rule_of(SamplingParams(**values))
 
 
@@ -113,8 +113,8 @@ def ids_of(text: str) -> list[int]:
     return TEXT.encode(text)
 
 
-def grammar_rule(kind, source="", stop_ids=(END,)) -> GrammarRule:
-    rule = GrammarRule(Grammar(kind, source), TEXT, TOKENIZER_SIZE, stop_ids)
+def grammar_rule(kind, source="", stop_ids=(END,)) -> GrammarProcessor:
+    rule = GrammarProcessor(Grammar(kind, source), TEXT, TOKENIZER_SIZE, stop_ids)
     rule.start([])
     return rule
 
@@ -154,7 +154,7 @@ def test_each_form_allows_its_texts_token_by_token_and_then_the_end(kind, source
 
 def test_where_other_settings_leave_nothing_of_the_grammar_the_grammar_counts():
     sampling = SamplingParams(suppress_tokens=tuple(ids_of("yn")), grammar=Grammar("choice", ["yes", "no"]))
-    rule = rule_for(sampling, TOKENIZER_SIZE, DEVICE, grammar_rule("choice", ["yes", "no"]))
+    rule = make_logits_processors(sampling, TOKENIZER_SIZE, DEVICE, grammar_rule("choice", ["yes", "no"]))
     rule.start([1])
     logits = rule.adjust(torch.zeros((1, TOKENIZER_SIZE), device=DEVICE), *root_alone([1]))
     assert set(torch.isfinite(logits[0]).nonzero()[:, 0].tolist()) == set(ids_of("yn"))

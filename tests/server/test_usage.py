@@ -13,10 +13,10 @@ def test_accepted_tokens_are_those_that_came_into_the_answer(num_committed, acce
     """A step of three accepted nodes and a bonus token, cut after some of them."""
     nodes = (node(10), *(node(10 + depth, depth - 1, depth, "expert_0") for depth in (1, 2, 3)))
     last = step(0, (1, 2, 3), nodes, committed=(11, 12, 13, 99)[:num_committed])
-    body = SimpleNamespace(stream=False, jakiro=None)
-    reply = Reply(
-        SimpleNamespace(raw=False, body=body, own=SimpleNamespace(provenance=False, alternatives=False)), "tiny"
-    )
+    options = SimpleNamespace(include_usage=False)
+    body = SimpleNamespace(stream=False, jakiro=None, stream_options=options)
+    extension = SimpleNamespace(provenance=False, alternatives=False)
+    reply = Reply(SimpleNamespace(raw=False, body=body, own=extension), "tiny")
     for event in (("header", None, header()), ("step", None, last), ("end", None, "length")):
         reply.take(event)
     usage = reply.whole()["usage"]

@@ -14,7 +14,13 @@ from jakiro.backends.cuda_graphs.capture import GraphedPass, Graphs
 from jakiro.backends.cuda_graphs.drafter import DraftBuffers, StaticHeadDrafter
 from jakiro.backends.cuda_graphs.tree import MAX_LEVELS, Layout
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.logits_processors import Counted, TokenRule, counts, drafted_path, looks_on_host
+from jakiro.core.logits_processors import (
+    LogitsProcessorList,
+    PenaltyState,
+    drafted_path,
+    has_penalties,
+    needs_host_processors,
+)
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import DeviceSampling, prefix_for
 from jakiro.core.tree import DraftTree
@@ -73,7 +79,7 @@ class Slot(DraftBuffers):
         self.top_k = torch.ones((), dtype=torch.int64, device=device)
         self.log_min_p = torch.zeros((), device=device)
         self.vocabulary = torch.arange(target.vocab_size, device=device)
-        self.counted, self.rule = Counted.empty(target.vocab_size, device), None
+        self.penalties, self.rule = PenaltyState.empty(target.vocab_size, device), None
         # What a step's one copy brings to the host, by the evidence of its trees
         self._packed: dict[Layout, Tensor] = {}
         self._heads: dict[DraftHead, StaticHeadDrafter] = {}
@@ -92,7 +98,7 @@ class Slot(DraftBuffers):
     def num_bytes(self) -> int:
         """Of all buffers, those of drafters included."""
         found = [*vars(self).values(), *self._packed.values(), self.cache.store]
-        found += self.tree.buffers + self.counted.buffers
+        found += self.tree.buffers + self.penalties.buffers
         for drafter in self._heads.values():
             found += drafter.buffers
         tensors = {id(each): each for each in found if isinstance(each, Tensor) and each.device == self.device}
@@ -131,7 +137,7 @@ class Slot(DraftBuffers):
             while columns <= most:
                 yield self.passes.get(self.score_rows, rows, live, columns, bound)
                 columns *= 2
-            if not looks_on_host(sampling):
+            if not needs_host_processors(sampling):
                 yield self.passes.get(self.verify_rows, rows, bound, layout, *self._regime(sampling))
             yield self.passes.get(self.commit_rows, rows, bound)
         capturable = self.capturable(drafter)
@@ -151,7 +157,7 @@ class Slot(DraftBuffers):
         """Prepares for an answer: captures what is not captured yet, before the buffers hold anything of it."""
         self.sampling, self._bound, self._layout = sampling, _depth_bound(tree), _layout(drafter, tree)
         self._with_noise = self._keeps_noise(drafter, sampling, tree)
-        self._foreign, self._on_host = self.capturable(drafter) is None, looks_on_host(sampling)
+        self._foreign, self._on_host = self.capturable(drafter) is None, needs_host_processors(sampling)
         self._buffers_for(self._layout)
         self.served.add(drafter)
         self.seed.fill_(sampling.seed)
@@ -178,11 +184,11 @@ class Slot(DraftBuffers):
         return features, logits
 
     @torch.inference_mode()
-    def begin(self, root: Tensor, rule: TokenRule | None = None) -> None:
+    def begin(self, root: Tensor, rule: LogitsProcessorList | None = None) -> None:
         self.root.copy_(root)
         self.rule = rule
         if rule is not None:
-            rule.move_to(self.counted)
+            rule.move_to(self.penalties)
         self._enter_step()
 
     @torch.inference_mode()
@@ -273,7 +279,7 @@ class Slot(DraftBuffers):
         logits, mask = self.scored[:rows], self.mask[:rows, :rows]
         if counted:
             token_ids = self.tree.first(rows, min(rows - 1, bound), ()).token_ids
-            logits = self.counted.adjusted(logits, token_ids, drafted_path(mask))
+            logits = self.penalties.adjust(logits, token_ids, drafted_path(mask))
         self._verify(logits, rows, bound, layout, *regime)
 
     def _verify(
@@ -340,7 +346,7 @@ class Slot(DraftBuffers):
         dropped = drawn and 0 < sampling.top_k < self.target.vocab_size
         prefix_length = self.target.vocab_size if whole_vocabulary else prefix_for(sampling.top_k if dropped else 0)
         limits = drawn and sampling.top_p < 1, dropped, drawn and sampling.min_p > 0
-        return counts(sampling), sampling.greedy, limits, prefix_length
+        return has_penalties(sampling), sampling.greedy, limits, prefix_length
 
     def _keeps_noise(self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig) -> bool:
         """Whether the target, or a drafter that ranks with it, uses noise over the whole vocabulary."""
