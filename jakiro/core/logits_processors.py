@@ -260,7 +260,7 @@ class LogitsProcessorList:
         return self.penalties.adjust(logits, tree.token_ids, drafted_path(mask), columns)
 
     def _allowed_after(self, token_ids: Sequence[int], parents: Sequence[int]) -> tuple[np.ndarray, list[str | None]]:
-        """Return the tokens that may follow each node, see `LogitsProcessor.forbid`, and the setting that forbids it."""
+        """Return the bits of the tokens that may follow each node, and the setting that forbids the node itself."""
         allowed = np.full((len(token_ids), (self.vocab_size + 31) // 32), 0xFFFFFFFF, dtype=np.uint32)
         forbidden_by: list[str | None] = [None] * len(token_ids)
         for processor in self.processors:

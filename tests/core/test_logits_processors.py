@@ -165,7 +165,7 @@ def test_where_other_settings_leave_nothing_of_the_grammar_the_grammar_counts():
     [
         ("regex", "a(", "unclosed group"),
         ("lark", "start: x", "unknown name"),
-        ("json_schema", "{x", "A JSON schema must be JSON"),
+        ("json_schema", "{x", "A JSON schema must be valid JSON"),
         ("json_schema", '{"type": "nope"}', "nope"),
         ("json_schema", '{"not": {}}', "not"),
         ("json_schema", "3", "schema must be"),
@@ -179,6 +179,6 @@ def test_a_grammar_that_cannot_be_compiled_is_refused_in_a_sentence(kind, source
 
 
 def test_a_grammar_needs_a_token_that_ends_the_answer():
-    with pytest.raises(ValueError, match="needs a token that ends the answer"):
+    with pytest.raises(ValueError, match="requires a stop token"):
         grammar_rule("json", stop_ids=())
     check(Grammar("json"))
