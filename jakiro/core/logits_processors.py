@@ -5,7 +5,7 @@ path and by nothing else therefore keeps drafted text equal to plain decoding's.
 the device (`PenaltyState`); a `LogitsProcessor` looks at token ids on the host and sends a mask to the device.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, require
 from jakiro.core.tree import DraftTree
 
-SUPPRESSED, REPEATED = "suppress_tokens", "no_repeat_ngram_size"
+SUPPRESSED, REPEATED, TOO_SHORT = "suppress_tokens", "no_repeat_ngram_size", "min_new_tokens"
 # Added to a draft's log probabilities; finite, because 0 · −inf is NaN where a calibration weight is 0
 FORBIDDEN = -1e4
 
@@ -158,6 +158,33 @@ class NoRepeatNGramProcessor(LogitsProcessor):
         return tuple(ids[max(len(ids) - self.size + 1, 0) :])
 
 
+class MinNewTokensProcessor(LogitsProcessor):
+    """Forbids stop tokens until a completion has `min_new_tokens` tokens, as transformers' processor does.
+
+    Args:
+        min_new_tokens: Number of tokens, the stop token included.
+        stop_ids: Tokens that end a completion.
+    """
+
+    name = TOO_SHORT
+
+    def __init__(self, min_new_tokens: int, stop_ids: Collection[int]) -> None:
+        self.min_new_tokens, self.stop_ids = min_new_tokens, sorted(stop_ids)
+        self._num_tokens = 0
+
+    def advance(self, committed_ids: Sequence[int]) -> None:
+        self._num_tokens += len(committed_ids)
+
+    def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:
+        depths = [0] * len(token_ids)
+        for node in range(len(token_ids)):
+            depths[node] = depths[parents[node]] + 1 if node else 0
+            # The token after this node is number num_tokens + depth + 1 of the completion
+            if self._num_tokens + depths[node] + 1 < self.min_new_tokens:
+                for token_id in self.stop_ids:
+                    forbid(allowed[node], token_id)
+
+
 class SuppressTokensProcessor(LogitsProcessor):
     """Forbids some tokens; used with a grammar, which may have to override it."""
 
@@ -290,7 +317,7 @@ class LogitsProcessorList:
 
 def needs_host_processors(sampling: SamplingParams) -> bool:
     """Return whether the token ids of each tree are needed on the host before the target's tokens are chosen."""
-    return sampling.no_repeat_ngram_size > 0 or sampling.grammar is not None
+    return sampling.no_repeat_ngram_size > 0 or sampling.min_new_tokens > 1 or sampling.grammar is not None
 
 
 def has_penalties(sampling: SamplingParams) -> bool:
@@ -300,7 +327,11 @@ def has_penalties(sampling: SamplingParams) -> bool:
 
 
 def make_logits_processors(
-    sampling: SamplingParams, vocab_size: int, device: torch.device, grammar: LogitsProcessor | None
+    sampling: SamplingParams,
+    vocab_size: int,
+    device: torch.device,
+    grammar: LogitsProcessor | None,
+    stop_ids: Collection[int] = (),
 ) -> LogitsProcessorList | None:
     """Return the logits processors of a request, or None if the settings need none.
 
@@ -319,6 +350,8 @@ def make_logits_processors(
     processors: list[LogitsProcessor] = []
     if sampling.no_repeat_ngram_size:
         processors.append(NoRepeatNGramProcessor(sampling.no_repeat_ngram_size))
+    if sampling.min_new_tokens > 1 and stop_ids:
+        processors.append(MinNewTokensProcessor(sampling.min_new_tokens, stop_ids))
     if grammar is not None:
         if sampling.suppress_tokens:
             processors.append(SuppressTokensProcessor(sampling.suppress_tokens))

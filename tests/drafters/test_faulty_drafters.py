@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from jakiro.cli.errors import _sentence
+from jakiro.cli.errors import _message_and_code
 from jakiro.config import SamplingParams
 from jakiro.drafters.base import Drafter, Method, Needs, Proposal, Proposer
 from jakiro.drafters.checking import DEBUG_VARIABLE, DrafterError
@@ -181,9 +181,9 @@ def test_an_error_inside_a_module_of_methods_from_names_its_file_and_line_and_is
             generator.run("Why?", SAMPLING, "broken", TREE)
     finally:
         sys.modules.pop("broken_module")
-    assert _sentence(caught.value) == (
+    assert _message_and_code(caught.value) == (
         f"The drafting method in {tmp_path / 'broken_module.py'}, line 12, failed (KeyError: 'nothing'). "
         "Correct it, or leave out its module in --methods-from.",
         2,
     )
-    assert _sentence(KeyError("x"))[0].startswith("This is a fault of Jakiro")
+    assert _message_and_code(KeyError("x"))[0].startswith("This is a fault of Jakiro")
