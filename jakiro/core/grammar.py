@@ -141,10 +141,14 @@ def _compile(grammar: Grammar) -> str:
         return LLMatcher.grammar_from_lark(grammar.source)
     schema = "{}" if grammar.kind == "json" else grammar.source
     try:
-        if isinstance(json.loads(schema), bool):
-            schema = f'{{"allOf": [{schema}]}}'
+        value = json.loads(schema)
     except ValueError as error:
         raise ValueError(f"A JSON schema must be valid JSON: {error}.") from error
+    require(
+        isinstance(value, (dict, bool)), f"A JSON schema must be an object or a boolean; got {cut_short(schema, 60)}."
+    )
+    if isinstance(value, bool):
+        schema = f'{{"allOf": [{schema}]}}'
     return LLMatcher.grammar_from_json_schema(schema, defaults=JSON_WHITESPACE)
 
 
