@@ -298,7 +298,7 @@ class Drafter(ABC):
         """Return this drafter in buffers at fixed addresses so that its passes can be captured, or None.
 
         Args:
-            slot: A `jakiro.backends.cuda_graphs.slot.Slot`; drafters use its `head_drafter` and `chain`.
+            slot: A `jakiro.backends.cuda_graphs.buffers.GraphBuffers`; drafters call its `head_drafter` and `chain`.
         """
         return None
 
