@@ -14,7 +14,7 @@ from jakiro.server.request import CompletionRequest
 from jakiro.trace import Node, Scored, Step, Trace
 
 # End reasons in OpenAI's terms; all others are limits
-_FINISH_REASONS = {"eos": "stop", "stop": "stop"}
+_FINISH_REASONS = {"eos": "stop", "stop": "stop", "no_token": "stop"}
 TARGET = "target"
 
 # Name of the field with everything that OpenAI's format has no field for
