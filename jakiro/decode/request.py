@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from jakiro.config import SamplingParams, TreeConfig, is_count, require, shortened
 from jakiro.decode.prefix_cache import OwnPrefixes
-from jakiro.text import all_arguments, as_messages, encode_messages
+from jakiro.text import as_messages, encode_messages, merge_template_arguments
 
 Messages = str | Sequence[dict]
 
@@ -58,7 +58,7 @@ class Prompt:
         begun, whole = {"answer_start": len(ids), "forced": tuple(forced)}, (*ids, *given)
         if raw:
             return cls(whole, raw=messages, **begun)
-        told = all_arguments(tokenizer, template_arguments)
+        told = merge_template_arguments(tokenizer, template_arguments)
         return cls(whole, messages=tuple(as_messages(messages)), told=told or None, **begun)
 
     @property

@@ -31,7 +31,7 @@ from jakiro.models.target import ROUNDED, TargetModel
 from jakiro.ops.compiled.library import begin_building
 from jakiro.ops.linear import native_works, packing_works, round_linears
 from jakiro.system import within_memory
-from jakiro.text import left_out, read_arguments, tell_template
+from jakiro.text import find_omitted_messages, read_arguments, set_template_arguments
 
 # From so many steps on, capturing is taken to pay: it takes about four eager runs, and a replay saves most of one
 PAYS_FROM = 6
@@ -195,8 +195,8 @@ def reads_stored(pair: registry.Pair, options: LoadOptions, config, device: torc
 
 def _check_template(tokenizer, arguments: str | None) -> None:
     """Lets a tokenizer's chat template know the arguments, and refuses one that writes no question."""
-    tell_template(tokenizer, read_arguments(arguments))
-    if "the question" in left_out(tokenizer):
+    set_template_arguments(tokenizer, read_arguments(arguments))
+    if "the question" in find_omitted_messages(tokenizer):
         raise ValueError(
             "The model's chat template does not write the question that it is given; choose another model."
         )
@@ -365,7 +365,7 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
         notices.append(f"The model's generation_config.json asks for {', '.join(ignored)}; none of this is applied.")
     if not getattr(read.tokenizer, "chat_template", None):
         notices.append("This model has no chat template; a plain dialogue form is used.")
-    if missing := left_out(read.tokenizer):
+    if missing := find_omitted_messages(read.tokenizer):
         notices.append(f"The model's chat template leaves out {' and '.join(missing)}: the model does not read them.")
     return target, notices
 
