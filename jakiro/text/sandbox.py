@@ -21,7 +21,7 @@ MAX_SECONDS = 5.0
 # Characters that all operations of a run may produce together: a megabyte-long conversation needs a few million
 MAX_CHARACTERS = 100_000_000
 # A long conversation may be copied so many times
-_MAX_COPIES = 100
+_MAX_COPIES = 500
 _MAX_INTEGER_BITS = 4096
 _MAX_SOURCE_CHARACTERS = 1_000_000
 # A list of one-character texts takes about so many times the memory of the text
@@ -171,7 +171,7 @@ class _CountedItems:
 
 def _concatenate(values: list) -> str:
     for value in values:
-        _spend(_text_size(value, MAX_CHARACTERS))
+        _spend(_text_size(value))
     return "".join(map(str, values))
 
 
@@ -184,7 +184,7 @@ def _charge_copy(value):
 def _charge_output(value):
     """Charge the conversion of a container to text; `concat` charges the text itself."""
     if isinstance(value, (list, tuple, dict)):
-        _spend(_text_size(value, MAX_CHARACTERS))
+        _spend(_text_size(value))
     return value
 
 
@@ -202,7 +202,7 @@ def _operator_size(operator: str, left, right) -> int:
     if operator == "+":
         return _length(left) + _length(right)
     if operator == "%" and isinstance(left, str):
-        return _format_size(left) + len(left) + _text_size(right, MAX_CHARACTERS)
+        return _format_size(left) + len(left) + _text_size(right)
     if operator in ("*", "**") and isinstance(left, int) and isinstance(right, int):
         factors = abs(right) if operator == "**" else 1
         if left.bit_length() * factors + (right.bit_length() if operator == "*" else 0) > _MAX_INTEGER_BITS:
@@ -222,7 +222,7 @@ def _operation_size(name: str, values: tuple) -> int:
         name: of the filter or the method.
         values: the value it is applied to, and its arguments. A number may be a width, so it counts as such.
     """
-    measure = functools.partial(_text_size, limit=MAX_CHARACTERS) if name in _TEXT_OPERATIONS else _length
+    measure = _text_size if name in _TEXT_OPERATIONS else _length
     size = 1 + sum(measure(value) for value in values)
     widths = sum(abs(value) for value in values if isinstance(value, int))
     texts = [value for value in values if isinstance(value, str)]
@@ -251,13 +251,19 @@ def _length(value) -> int:
     return len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 0
 
 
-def _text_size(value, limit: int) -> int:
-    """Return about how many characters a value has as text; stop counting above `limit`."""
+def _text_size(value, limit: int | None = None) -> int:
+    """Return about how many characters a value has as text; stop counting above `limit` (default: what is left).
+
+    A container counts as 100 characters, so that lists that hold the same list many times are measured in a second.
+    """
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if not isinstance(value, (list, tuple)):
         return _length(value) + 1
-    size = 2
+    if limit is None:
+        budget = _budget.get()
+        limit = budget.characters if budget else MAX_CHARACTERS
+    size = 100
     for item in value:
         size += _text_size(item, limit - size)
         if size > limit:
