@@ -40,7 +40,7 @@ _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 # A converted model's file of hashes: of the other files by name, of the weights as `weights_sha256` computes it, and
 # which rules of converting made them; earlier ones read tokenizers wrongly
 _HASHES_NAME, _WEIGHTS, _RULES = "hashes.json", "weights", "rules"
-_CURRENT_RULES = "2"
+_CURRENT_RULES = "3"
 
 log = logging.getLogger("jakiro")
 

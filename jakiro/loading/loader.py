@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from torch import nn
@@ -25,7 +26,7 @@ from jakiro.heads.model_head import ModelHead, refuse_other_tokens
 from jakiro.loading import placement, registry, weights
 from jakiro.loading.checksums import hashed_aside
 from jakiro.loading.options import LoadOptions
-from jakiro.models.families import refuse_what_cannot_work, unapplied
+from jakiro.models.families import makers_settings, refuse_what_cannot_work, unapplied
 from jakiro.models.stored import SHAPES, StoredModel
 from jakiro.models.target import ROUNDED, TargetModel
 from jakiro.ops.compiled.library import begin_building
@@ -337,7 +338,9 @@ def _shorter(head: DraftHead, target: TargetModel) -> str | None:
 def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[TargetModel, list[str]]:
     """The target model, and notices about it beside its own."""
     target_name = read.names.target_name
-    makers = registry.makers_settings_of(target_name)
+    settings, ignored_keys = weights.recommended_settings(target_name)
+    # Invalid settings and those equal to the defaults are omitted
+    makers = makers_settings(SimpleNamespace(do_sample=True, **settings))
     try:
         target = TargetModel(model, read.tokenizer, target_name, read.sha256, numerics, makers)
     except ValueError:
@@ -360,6 +363,8 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
     if target.makers_settings:
         asked = ", ".join(f"{name} {value}" for name, value in target.makers_settings.items())
         notices.append(f"The model's makers ask for {asked}; what you set counts alone until you take their settings.")
+    if ignored_keys:
+        notices.append(f"The GGUF file recommends {', '.join(ignored_keys)}; Jakiro does not apply this.")
     ignored = unapplied(getattr(model, "generation_config", None))
     if ignored:
         notices.append(f"The model's generation_config.json asks for {', '.join(ignored)}; none of this is applied.")
