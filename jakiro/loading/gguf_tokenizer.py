@@ -150,7 +150,7 @@ def tokenizer_of(metadata: Mapping[str, Value], path) -> object:
         backend = build(keys, special)
     ends = [keys.get(f"{name}_token_id") for name in ("eot", "eom")]
     named = {*special.values(), *(tokens[token_id] for token_id in ends if token_id is not None)}
-    _add_whole_tokens(backend, tokens, types, named, normalized=kind == "llama" and keys.get("add_space_prefix", True))
+    _add_whole_tokens(backend, tokens, types, named, normalized=kind == "llama")
     first = ids["bos"] if keys.get("add_bos_token", kind == "llama" or split in _BEGIN) else None
     last = ids["eos"] if keys.get("add_eos_token", False) else None
     _add_ends(backend, tokens, first, last)
@@ -247,7 +247,7 @@ def _add_whole_tokens(backend, tokens: list[str], types: list[int], named: set[s
 
     Args:
         named: special tokens whatever their type says.
-        normalized: find user-defined tokens in the normalised text, which has the prefix blank.
+        normalized: find user-defined tokens in the normalised text, which has `▁` for blanks.
     """
     from tokenizers import AddedToken
 

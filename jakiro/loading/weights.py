@@ -227,6 +227,8 @@ def _read(pair: Pair, part: str, kind, whole: bool = False, **options):
     Code that lies beside the files never runs, and nobody is asked on standard input whether it may.
     """
     source, revision = _prepared(pair, whole)
+    if not Path(source).exists():
+        require_hub(pair.target_path_or_hub_id)
     with one_sentence("target model", pair.target_path_or_hub_id, part):
         return kind.from_pretrained(source, revision=revision, trust_remote_code=False, **options)
 
@@ -249,8 +251,5 @@ def _prepared(pair: Pair, whole: bool = False) -> tuple[str, str]:
     if path is not None:
         return str((converted_gguf if whole else described_gguf)(path)), "main"
     source = pair.target_path_or_hub_id
-    if Path(source).exists():
-        return source, "main"
-    require_hub(source)
-    hub_id, revision = split_revision(source)
+    hub_id, revision = (source, None) if Path(source).exists() else split_revision(source)
     return hub_id, revision or "main"

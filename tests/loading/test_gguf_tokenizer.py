@@ -255,9 +255,10 @@ def test_names_of_the_same_rule_give_the_same_ids(like, names):
     [
         ("seed-coder", "it's 12;\n\nx", ["it", "'s", " ", "1", "2", ";", "\n\n", "x"]),
         ("viking", "a 12.5, (b)", ["a", " ", "1", "2", ".", "5", ", (", "b", ")"]),
-        ("deepseek-llm", "Größe, 123\nдом 中文", ["Größe", ",", " ", "123", "\n", "дом", " ", "中文"]),
+        ("deepseek-llm", "Größe, 123\nдом 中文", ["Gr", "öß", "e", ",", " ", "123", "\n", "дом", " ", "中文"]),
     ],
 )
 def test_a_rule_of_its_own_splits_text(rule, text, pieces):
+    """A later expression also splits what an earlier one matched; DeepSeek's third one matches Latin letters."""
     splits = tokenizer_of(small(pre=rule), "small.gguf").backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in splits] == pieces
