@@ -20,7 +20,8 @@ ORDINARY = {
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
     "loop variables": "{% for m in messages %}{{ loop.index0 }}/{{ loop.length }}{{ '.' if loop.last else ',' }}"
     "{{ loop.previtem.role if loop.previtem }}{% else %}none{% endfor %}",
-    "loop with a condition": "{% for m in messages if m.role == 'user' %}{{ loop.revindex }}{{ m.content }}{% endfor %}",
+    "loop with a condition": "{% for m in messages if m.role == 'user' %}{{ loop.revindex }}"
+    "{{ m.content }}{% endfor %}",
     "loop controls": "{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m.role }}{% break %}"
     "{% endfor %}",
     "slices": "{% for m in messages[1:][::-1] %}{{ m.content[:-1] }}{% endfor %}{{ 'abc'[1] }}",
@@ -54,9 +55,10 @@ LARGE = {
     "product from the left": "{{ 20000000000 * 'a' }}",
     "power": "{{ 10 ** 20000000000 }}",
     "sums": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-    "concatenations": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-    "nested lists": "{% set ns = namespace(x=['ab']) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
-    "{{ ns.x }}",
+    "concatenations": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}"
+    "{% endfor %}",
+    "nested lists": "{% set ns = namespace(x=['ab']) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+    "{% endfor %}{{ ns.x }}",
     "nested lists as JSON": "{% set ns = namespace(x=['ab']) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
     "{% endfor %}{{ ns.x | tojson }}",
     "center": "{{ 'a' | center(20000000000) }}",
