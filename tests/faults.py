@@ -109,9 +109,10 @@ def _reading_the_host(accepted):
 
 # Each by its name, its place, what the mistake makes of it, and the test that notices
 PLACES = (
-    ("any-host-may-ask", "jakiro.server.application:_is_own_name", value(lambda given: True),
+    ("any-host-may-ask", "jakiro.server.application:_is_local_name", value(lambda given: True),
      "tests/server/test_refusals.py"),
-    ("a-client-never-hangs-up", "jakiro.server.application:_gone", value(_never), "tests/server/test_clients.py"),
+    ("a-client-never-hangs-up", "jakiro.server.application:_wait_for_disconnect", value(_never),
+     "tests/server/test_clients.py"),
     ("drafting-counts-as-other", "jakiro.backends.step_clock:StepClock.draft",
      value(lambda clock: contextlib.nullcontext()), "tests/backends/test_step_clock.py"),
     ("a-pause-is-counted", "jakiro.backends.step_clock:StepClock.pause", nothing, "tests/backends/test_step_clock.py"),

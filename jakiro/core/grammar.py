@@ -96,8 +96,7 @@ class GrammarProcessor(LogitsProcessor):
         if num_consumed < len(token_ids):
             text = self._piece(token_ids[num_consumed]).decode(errors="replace")
             raise ValueError(
-                f"Token {num_consumed + 1} of the completion's prefix, “{text}”, does not match the grammar; choose "
-                "another prefix or grammar."
+                f"answer_prefix_ids leave the grammar at token {num_consumed + 1}, “{text}”; choose another one."
             )
 
     def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:

@@ -101,7 +101,7 @@ def start_completion(context: DecodeContext, request: GenerationRequest, limit: 
     completion.take(list(request.answer_prefix_ids))
     reason = completion.end_reason
     if reason is not None:
-        raise ValueError(f"The beginning of the answer ends it ({reason}); leave out its last tokens.")
+        raise ValueError(f"answer_prefix_ids end the answer ({reason}); leave out the last ones.")
     return completion
 
 

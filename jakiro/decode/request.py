@@ -67,7 +67,7 @@ class GenerationRequest:
             messages = tokenizer.decode(ids)
         else:
             ids = encode_messages(tokenizer, messages, messages if raw else None, template_arguments)
-        beginning = tuple(_check_token_ids("The beginning of an answer", answer_prefix_ids))
+        beginning = tuple(_check_token_ids("answer_prefix_ids", answer_prefix_ids))
         forced = range(len(beginning))[-1:] if forced is None else _check_token_ids("Forced places", forced)
         require(
             max(forced, default=-1) < len(beginning),
