@@ -229,12 +229,12 @@ class JakiroGenerator:
             self._drafters[name] = prediction if own is None else MergedDrafter(own, prediction)
         return self._drafters[name]
 
-    def score_prompt(self, prompt: Messages, count: int = 0) -> PromptScores:
+    def score_prompt(self, prompt: Messages, count: int | None = 0) -> PromptScores:
         """Return the log probability of every token of a text or of token ids; see `prompt_logprobs`.
 
         Args:
             prompt: text or token ids, read without the chat template.
-            count: number of likeliest tokens to report in each place.
+            count: number of likeliest tokens to report in each place; None only reads the tokens.
         """
         token_ids = self._make_request(prompt, raw=True).prompt_ids
         return score_prompt(self.target, self.token_text, token_ids, count)

@@ -109,9 +109,10 @@ def _reading_the_host(accepted):
 
 # Each by its name, its place, what the mistake makes of it, and the test that notices
 PLACES = (
-    ("any-host-may-ask", "jakiro.server.application:_is_own_name", value(lambda given: True),
+    ("any-host-may-ask", "jakiro.server.application:_is_local_name", value(lambda given: True),
      "tests/server/test_refusals.py"),
-    ("a-client-never-hangs-up", "jakiro.server.application:_gone", value(_never), "tests/server/test_clients.py"),
+    ("a-client-never-hangs-up", "jakiro.server.application:_wait_for_disconnect", value(_never),
+     "tests/server/test_clients.py"),
     ("drafting-counts-as-other", "jakiro.backends.step_clock:StepClock.draft",
      value(lambda clock: contextlib.nullcontext()), "tests/backends/test_step_clock.py"),
     ("a-pause-is-counted", "jakiro.backends.step_clock:StepClock.pause", nothing, "tests/backends/test_step_clock.py"),
@@ -129,10 +130,12 @@ PLACES = (
     ("a-disturbed-timing-counts-in-full", "jakiro.decode.device_profile:statistics",
      value(types.SimpleNamespace(median=max)), "tests/decode/test_device_profile.py"),
     ("interval-of-90-percent", "jakiro.bench.report:resampled_interval", _narrower, "tests/bench/test_report.py"),
-    ("a-text-is-decoded-from-its-start", "jakiro.text:IncrementalDecoder._forget_before_last", nothing,
+    ("a-text-is-decoded-from-its-start", "jakiro.text.tokens:IncrementalDecoder._forget_before_last", nothing,
      "tests/test_text.py"),
-    ("a-text-is-cut-within-bytes", "jakiro.text:TokenText.is_byte", value(lambda *_: False), "tests/test_text.py"),
-    ("a-typed-token-ends-a-turn", "jakiro.text:_Typed.masked", value(lambda typed, text: text), "tests/test_text.py"),
+    ("a-text-is-cut-within-bytes", "jakiro.text.tokens:TokenText.is_byte", value(lambda *_: False),
+     "tests/test_text.py"),
+    ("a-typed-token-ends-a-turn", "jakiro.text.chat:_SpecialNameMask.hide", value(lambda mask, text: text),
+     "tests/test_text.py"),
     ("prefix-of-another-visitor", "jakiro.decode.prefix_cache:PrefixStore._of", _of_anybody,
      "tests/decode/test_prefix_cache.py"),
     ("nobody-helps", "sections.c:is_over_soon", "(void)visit; return 1;", "tests/backends/native/test_sections.py"),
@@ -228,6 +231,39 @@ LINES = (
     ("jakiro.decode.recorder", "tests/decode/test_logprobs.py", (
         ("logprobs-of-another-node", "StepRecorder.read_step_logits", "[0, *outcome.accepted_path]",
          "[*outcome.accepted_path, 0]"),
+    )),
+    ("jakiro.core.logits_processors", "tests/core/test_logits_processors.py", (
+        ("a-short-history-is-cut-from-its-end", "NoRepeatNGramProcessor._suffix", "max(len(ids) - self.size + 1, 0)",
+         "len(ids) - self.size + 1"),
+    )),
+    ("jakiro.backends.outcome", "tests/drafters/test_dead_ends.py", (
+        ("a-forbidden-token-is-committed", "_outcome", "if math.isnan(", "if math.isinf("),
+    )),
+    ("jakiro.core.validation", "tests/drafters/test_faulty_drafters.py", (
+        ("any-root-is-accepted", "_find_node_error", "if token_ids[0] != root_id:", "if False:"),
+        ("any-token-is-accepted", "_find_node_error", "if not 0 <= token_id < vocab_size:", "if token_id < 0:"),
+        ("parents-may-come-later", "_find_node_error", "if not 0 <= parent < node:", "if parent < 0:"),
+    )),
+    ("app.page.v1", "tests/app/page/test_prompt_caches.py", (
+        ("prompt-caches-are-shared-between-keys", "PageBackend.answer", "(caller.key, wish.", "(None, wish."),
+    )),
+    ("jakiro.loading.gguf_model", "tests/loading/test_gguf_rope.py", (
+        ("gguf-an-attention-factor-is-ignored", "_rope", "attention * (0.1", "(0.1"),
+    )),
+    ("jakiro.loading.checksums", "tests/loading/test_checksums.py", (
+        ("an-unreadable-file-is-not-damaged", "damaged_since", "damaged = True", "damaged = False"),
+    )),
+    ("jakiro.server.reply", "tests/server/test_usage.py", (
+        ("usage-counts-tokens-after-the-cut", "Reply._numbers",
+         "min(len(step.accepted_path), len(step.committed_ids))", "len(step.accepted_path)"),
+    )),
+    ("jakiro.drafters.candidates", "tests/drafters/test_merged.py", (
+        ("the-last-chain-alone-is-named", "Candidates.merged_with", "also | (1 << chain.proposer)",
+         "1 << chain.proposer"),
+    )),
+    ("jakiro.drafters.prompt_lookup", "tests/drafters/test_prompt_lookup.py", (
+        ("a-match-stays-in-a-state-that-was-split", "SuffixAutomaton._split",
+         "self._match_length <= self._length[clone]", "self._match_length < self._length[clone]"),
     )),
     ("app.serving.turns", "tests/app/serving/test_limits.py", (
         ("a-mean-that-only-grows", "Turns._finished", "(seconds - old)", "seconds"),

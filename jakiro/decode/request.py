@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from jakiro.config import SamplingParams, TreeConfig, is_count, require, shortened
 from jakiro.decode.prefix_cache import OwnPrefixes
-from jakiro.text import all_arguments, as_messages, encode_messages
+from jakiro.text import as_messages, encode_messages, merge_template_arguments
 
 Messages = str | Sequence[dict] | Sequence[int]
 
@@ -67,7 +67,7 @@ class GenerationRequest:
             messages = tokenizer.decode(ids)
         else:
             ids = encode_messages(tokenizer, messages, messages if raw else None, template_arguments)
-        beginning = tuple(_check_token_ids("The beginning of an answer", answer_prefix_ids))
+        beginning = tuple(_check_token_ids("answer_prefix_ids", answer_prefix_ids))
         forced = range(len(beginning))[-1:] if forced is None else _check_token_ids("Forced places", forced)
         require(
             max(forced, default=-1) < len(beginning),
@@ -81,7 +81,7 @@ class GenerationRequest:
             tree=tree,
             messages=() if raw else tuple(as_messages(messages)),
             raw_prompt=messages if raw else None,
-            template_arguments=None if raw else all_arguments(tokenizer, template_arguments) or None,
+            template_arguments=None if raw else merge_template_arguments(tokenizer, template_arguments) or None,
             forced=tuple(forced),
         )
 
