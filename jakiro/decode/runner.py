@@ -17,7 +17,8 @@ from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
 from jakiro.decode.outcome import read_back
 from jakiro.drafters.base import Context, Drafter, DraftSession, Proposal
-from jakiro.models.target import Scores, TargetModel
+from jakiro.models.passes import Scores
+from jakiro.models.target import TargetModel
 
 
 class Runner(Protocol):

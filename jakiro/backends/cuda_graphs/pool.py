@@ -130,7 +130,7 @@ class Slots:
                 alike = rounds_alike(slot)
             finally:
                 give_back()
-        self.target = self.target.seen_in_slots(alike)
+        self.target = self.target.with_settings(bit_identical=self.target.bit_identical and alike)
         return self.target
 
     @property

@@ -7,8 +7,8 @@ import torch
 
 from jakiro.backends.cuda_graphs.slot import Slot
 from jakiro.core.tree import DraftTree
+from jakiro.models.passes import TREE_ROWS
 from jakiro.models.probes import random_ids, star_tree
-from jakiro.models.target import TREE_ROWS
 
 NUM_PROMPT = 24
 
