@@ -76,7 +76,7 @@ def width_of(head: DraftHead, tree: TreeConfig) -> int:
 
 def ends_in_a_pair(head: DraftHead, tree: TreeConfig) -> bool:
     """Whether the last two levels come from one pass (CEPD)."""
-    return head.config.contrastive and tree.contrastive and tree.depth >= 2
+    return head.has_contrastive_branch and tree.contrastive and tree.depth >= 2
 
 
 class Ranking:
@@ -179,7 +179,7 @@ class TreeGrower:
         self.ranking = Ranking(Calibration(head.config.calibration, sampling), noise)
         self.device = root_token.device
         # Of which constant columns are views, so that a level costs no operations for them
-        self.numbers = torch.arange(1 + max(self.depth * self.width, head.config.num_experts), device=self.device)
+        self.numbers = torch.arange(1 + max(self.depth * self.width, head.num_experts), device=self.device)
         self.root_position = cache.length
         # Of a drafted row, by its depth − 1
         self.positions = self.numbers[: self.depth] + self.root_position
@@ -268,7 +268,7 @@ class TreeGrower:
     def _features(self, frontier: Tensor, output: HeadOutput, rows: Tensor) -> Tensor:
         """(frontier, hidden), of the rows that nodes of the newest level came from, as their proposers gave them."""
         # Picked by their place in one list
-        if self.head.config.fusion == "decoupled":
+        if self.head.mixes_experts:
             proposers = self.levels[-1].proposers.index_select(0, frontier)
             rows = torch.add(rows, proposers, alpha=output.features.shape[-2])
         return output.features.flatten(0, -2).index_select(0, rows)
@@ -320,7 +320,7 @@ class TreeGrower:
             both = self._scaled(torch.cat([output.features[0], output.contrastive[0]]))
             scores, self.ahead = both.split(output.features.shape[1])
             return scores
-        if self.head.config.fusion == "summed":
+        if not self.head.mixes_experts:
             return self._scaled(output.features[0])
         return Experts.of(self._scaled(output.features[:, 0]), output.router_weights[0])
 
@@ -330,7 +330,7 @@ class TreeGrower:
             indices, estimates, draft_probs, proposers = self.ranking.best_of(scores, self.width, depth)
         else:
             indices, estimates, draft_probs = self.ranking.best(scores, self.width, depth, contrastive)
-            proposer = self.head.config.num_experts if contrastive else 0
+            proposer = self.head.num_experts if contrastive else 0
             proposers = self._same(depth - 1 if self.by_level else proposer, indices)
         return Children(self._token_ids(indices), estimates, draft_probs, proposers)
 

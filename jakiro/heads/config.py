@@ -53,10 +53,6 @@ class DraftConfig:
     target_name: str = ""
     target_sha256: str = ""
     kind: ClassVar[str] = ""
-    # Drafting and training ask every head; only mixtures of experts answer otherwise, see `JakiroConfig`
-    fusion: ClassVar[str] = "summed"
-    num_experts: ClassVar[int] = 1
-    contrastive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -14,7 +14,7 @@ from jakiro.drafters.head import HeadDrafter
 from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroConfig
-from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.jakiro.network import JakiroHead
 from jakiro.models.families import refuse_what_cannot_work
 from jakiro.models.target import TargetModel
 from tests.support import (
@@ -169,7 +169,7 @@ def family_head(target):
         vocab_size=target.vocab_size,
         expert_intermediate_size=32,
     )
-    head = LayerHead(config).to(target.device).eval().requires_grad_(False)
+    head = JakiroHead(config).to(target.device).eval().requires_grad_(False)
     return head.bind(target.embedding, target.output_weight)
 
 

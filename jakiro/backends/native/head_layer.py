@@ -121,7 +121,7 @@ class NativeHeadLayer(nn.Module):
         Returns:
             Of the nodes, root first: (6, nodes) int64, tokens, parents, depths, draft passes, proposers and who
             proposed it too; (2, nodes) float32, scores and draft probabilities, and below them the evidence, see
-            `drafting.experts.expert_evidence`.
+            `jakiro.heads.jakiro.evidence`.
         """
         committed, start = len(token_ids), cache.extend(len(token_ids))
         rows = cache.store.rows

@@ -10,10 +10,11 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import FLOAT_COLUMNS, INT_COLUMNS, DraftTree
 from jakiro.drafters.base import Proposal
 from jakiro.drafters.candidates import Candidates, Chain, best_tree
-from jakiro.drafters.experts import EVIDENCE
 from jakiro.drafters.tree_growth import ends_in_a_pair, width_of
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import Calibration
+from jakiro.heads.jakiro.evidence import EVIDENCE
+from jakiro.heads.jakiro.network import JakiroHead
 from jakiro.heads.layer_head import LayerHead
 from jakiro.ops.cache import RowCache
 
@@ -21,9 +22,13 @@ from jakiro.ops.cache import RowCache
 def can_grow_in_one_call(head: DraftHead, tree: TreeConfig) -> bool:
     """Return whether `grow_in_one_call` grows such trees with this head.
 
-    A subclass of `LayerHead` may have a pass of its own, which the compiled code does not run.
+    Other subclasses of `LayerHead` may have a pass of their own, which the compiled code does not run.
     """
-    if type(head) is not LayerHead or head.kernel is None or not isinstance(head.output_layer, NativeLinear):
+    if (
+        type(head) not in (LayerHead, JakiroHead)
+        or head.kernel is None
+        or not isinstance(head.output_layer, NativeLinear)
+    ):
         return False
     tables = (head.embedding, head.output_weight)
     readable = (isinstance(t, BlockLinear) or (t.dtype == torch.float32 and t.is_contiguous()) for t in tables)
@@ -65,7 +70,7 @@ def grow_in_one_call(
     ints, floats = head.kernel.grow(*vocabulary, token_ids, features, cache, weights, noise, **growth)
     columns, evidence = dict(zip((*INT_COLUMNS, *FLOAT_COLUMNS), (*ints, *floats[:2]), strict=True)), {}
     if with_evidence:
-        evidence = dict(zip(EVIDENCE, floats[2:].T.split(head.config.num_experts, dim=1), strict=True))
+        evidence = dict(zip(EVIDENCE, floats[2:].T.split(head.num_experts, dim=1), strict=True))
     found = DraftTree(**columns, evidence=evidence, max_depth=tree.depth)
     return Proposal(found if chain is None else _merged(found, chain, tree))
 
