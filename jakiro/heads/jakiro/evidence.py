@@ -23,7 +23,7 @@ def expert_evidence(
     """Compute router weights, contributions and residual of each node, and its proposer.
 
     By linearity expert e contributed w_e (W[x] − mean W)·y_e to the logit of x; decoupled experts contributed w_e times
-    their own logit. The root, candidates of the contrastive branch and candidates of other sources have NaN. With summed
+    their own logit. The root and candidates of the contrastive branch or of other sources have NaN instead. With summed
     fusion the proposer is the expert that contributed most.
 
     Args:
