@@ -60,7 +60,9 @@ class DraftConfig:
             is_valid = least is None or is_count(value, least) or (value is None and entry.default is None)
             need(is_valid, f"{entry.name} must be a whole number, {least} or more; got {value!r}")
             for kind, description in ((str, "text"), (bool, "true or false")):
-                need(entry.type is not kind or type(value) is kind, f"{entry.name} must be {description}; got {value!r}")
+                need(
+                    entry.type is not kind or type(value) is kind, f"{entry.name} must be {description}; got {value!r}"
+                )
         has_numbers = isinstance(self.calibration, dict) and all(map(is_number, self.calibration.values()))
         need(has_numbers, "calibration must be an object of numbers")
         size = self.draft_vocab_size or 0

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from jakiro.heads.eagle import EagleConfig
 from jakiro.heads.eagle3 import Eagle3Config
 from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.kinds import config_from
