@@ -55,6 +55,7 @@ lint: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache --no-logo
+	$(RUN) -m tests.check_structure
 
 mutants: $(VENV)/.requirements-dev
 	$(RUN) -m tests.mutants $(ARGS)

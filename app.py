@@ -1,8 +1,10 @@
-"""Starts the page: reads options, loads the model in the background, launches; `--help` lists the options."""
+"""Entry point of the page: reads the options, launches the page and loads the model in the background."""
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -33,15 +35,15 @@ with importing():
     from jakiro.cli.fields import build_config, options_from
     from jakiro.cli.options import MethodsFrom, option
     from jakiro.drafters.registry import METHODS
-    from jakiro.drafters.registry import methods_from as read_methods
+    from jakiro.drafters.registry import methods_from as import_methods
     from jakiro.loading.options import LoadOptions
     from jakiro.server.application import read_keys
     from jakiro.text import read_arguments as read_template_arguments
 
-# What a checkout's lab brings of published drafters, plugged in as anybody's own methods where no others are named
-PUBLISHED = "lab.published"
+# Published drafters of the lab, which only a checkout has; used if no other methods are named
+LAB_METHODS = "lab.published"
 
-command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+command = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 
 @command.command()
@@ -69,44 +71,47 @@ def main(
         str | None,
         option("A key that programs must bring to /v1, or name a file of them.", envvar="JAKIRO_API_KEY"),
     ] = None,
-    **given,
+    **values,
 ) -> None:
-    """Watch speculative decoding happen. The variable JAKIRO_TARGET stands for --target."""
+    """Show speculative decoding step by step. The variable JAKIRO_TARGET stands for --target."""
     try:
-        # A cluster's machines have methods of their own
-        beside = (Path(__file__).parent / "lab").is_dir() and workers is None
-        further = read_methods(methods_from or [PUBLISHED] * beside)
-        options = build_config(LoadOptions, given, side_by_side=2, methods=further)
-        options = replace(options, target=options.target or os.environ.get("JAKIRO_TARGET") or None)
-        read_template_arguments(options.template_arguments)  # refused now, and not after a minute
         if pairs is not None and not pairs.is_dir():
             raise ValueError(f"there is no folder {pairs}; give --pairs a folder of models.")
-
-        def loader_of(target: str | None, head: str | None):
-            def load():
-                with importing():
-                    from jakiro import JakiroGenerator
-
-                return JakiroGenerator.load(replace(options, target=target, head=head))
-
-            return load
-
-        pair = (options.target, options.head)
+        # The machines of a cluster have methods of their own
+        has_lab = (Path(__file__).parent / "lab").is_dir() and workers is None
+        methods = import_methods(methods_from or [LAB_METHODS] * has_lab)
+        options = build_config(LoadOptions, values, side_by_side=2, methods=methods)
+        options = replace(options, target=options.target or os.environ.get("JAKIRO_TARGET") or None)
+        # Checked here, because loading takes a minute
+        read_template_arguments(options.template_arguments)
         fixed = fixed_model or share or workers or "SPACE_ID" in os.environ
         logins, keys = read_logins(auth), read_keys(api_key)
+        pair = (options.target, options.head)
         blocks = page.build(
-            device_for(workers, options, loader_of(*pair)),
-            build_config(Limits, given),
-            loader_of=None if fixed else loader_of,
+            device_for(workers, options, _loader(options, *pair)),
+            build_config(Limits, values),
+            loader_of=None if fixed else partial(_loader, options),
             pairs_folder=pairs,
             given=pair,
             numerics=options.numerics,
-            methods=METHODS.with_further(further),
+            methods=METHODS.with_further(methods),
             preferred=None if fixed or any(pair) else PREFERRED_TARGET,
         )
         page.launch(blocks, host, port, share, logins=logins, keys=keys)
     except (OSError, ValueError) as error:
         sys.exit(f"The page could not start: {error}")
+
+
+def _loader(options: LoadOptions, target: str | None, head: str | None) -> Callable[[], object]:
+    """Return a function that loads a pair with these options."""
+
+    def load() -> object:
+        with importing():
+            from jakiro import JakiroGenerator
+
+        return JakiroGenerator.load(replace(options, target=target, head=head))
+
+    return load
 
 
 if __name__ == "__main__":

@@ -30,6 +30,9 @@ class Asking:
         max_prompt_tokens: what this server reads at most; None leaves it to the model.
         raw: the one message is a text to continue, without the chat template.
         template_arguments: of the model's chat template; None for none.
+        prediction: the text that the client expects; empty for none.
+        echo: report the prompt, with log probabilities if `params.logprobs` is not None.
+        generates: False if only the prompt is scored.
         answer_prefix_ids, forced: the beginning of the answers, and places in it; see `JakiroGenerator.stream`.
     """
 
@@ -43,6 +46,9 @@ class Asking:
     template_arguments: dict | None = None
     answer_prefix_ids: tuple[int, ...] = ()
     forced: tuple[int, ...] | None = None
+    prediction: str = ""
+    echo: bool = False
+    generates: bool = True
 
     @property
     def num_answers(self) -> int:

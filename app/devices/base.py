@@ -12,7 +12,8 @@ from app.asking import Asking
 from jakiro.decode.prefix_cache import OwnPrefixes
 from jakiro.trace import Trace
 
-# ("header", method, Header), ("step", method, Step) or ("end", method, reason); the reason is a trace's end_reason
+# ("header", method, Header), ("step", method, Step) or ("end", method, reason); the reason is a trace's end_reason.
+# Before them ("prompt", method, PromptScores), if `Asking.echo` requests it
 Event = tuple[str, str, object]
 LOADING = "loading"
 
@@ -24,7 +25,7 @@ def keep(event: Event, traces: dict[str, Trace]) -> None:
         traces[method] = Trace(payload)
     elif kind == "step":
         traces[method].steps.append(payload)
-    else:
+    elif method in traces and kind == "end":
         traces[method].end_reason = payload
 
 

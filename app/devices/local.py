@@ -126,9 +126,16 @@ def answer_events(
         # The form's default stands for what drafts with the head that is loaded
         default = (DEFAULT.name, *DEFAULT.aliases)
         methods = tuple(dict.fromkeys(generator.usual.name if name in default else name for name in methods))
+    if asking.echo:
+        yield "prompt", methods[0], generator.score_prompt(messages, asking.params.logprobs)
+    if not asking.generates:
+        yield "end", methods[0], "length"
+        return
+    more = {"prediction": asking.prediction} if asking.prediction else {}
     race = generator.race(
         messages, asking.params, methods=methods, tree=asking.tree, raw=asking.raw, prefixes=prefixes,
         template_arguments=asking.template_arguments, answer_prefix_ids=asking.answer_prefix_ids, forced=asking.forced,
+        **more,
     )  # fmt: skip
     steps = iter(race)
     try:

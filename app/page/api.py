@@ -1,6 +1,6 @@
-"""Named endpoints for programs: `generate`, `race`, `trace` and `stop`, as docs/api.md describes them.
+"""Named Gradio endpoints for programs: `generate`, `chat`, `race`, `trace` and `stop`; docs/api.md describes them.
 
-They share the queue, the limits and the checks of the page; what the page's own button sends is no part of them.
+They share the queue, the limits and the checks of the page.
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,11 @@ from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.trace import Trace
 
 UPDATE_SECONDS = 0.25
+API_CHAT = "Answer a message of a chat; history holds the earlier messages, as Gradio's chats pass them."
 
 
 def register(service: ModelService, runs: Runs) -> None:
-    """Adds the endpoints to the Blocks that are being built."""
+    """Add the endpoints to the Blocks that are being built."""
 
     def generate(
         request: gr.Request, question: str, max_new_tokens: int = 96, temperature: float = 0.0, top_p: float = 1.0,
@@ -35,6 +36,15 @@ def register(service: ModelService, runs: Runs) -> None:
         for run, state, message in _answer(service, runs, request, asking):
             trace = next(iter(run.traces.values()), None)
             yield {"run": run.id, "state": state, "message": message, **_lane(trace, state)}
+
+    def chat(request: gr.Request, message: str, history: list | None = None) -> str:
+        def asking() -> Asking:
+            messages, params = read_messages(message, "", history), read_params(service.usual_length)
+            return Asking(messages, params, AUTOMATIC_TREE, (DEFAULT.name,))
+
+        for run, _, _ in _answer(service, runs, request, asking):
+            trace = next(iter(run.traces.values()), None)
+            yield "" if trace is None else trace.text
 
     def race(
         request: gr.Request, question: str, max_new_tokens: int = 96, temperature: float = 0.0, top_p: float = 1.0,
@@ -64,16 +74,17 @@ def register(service: ModelService, runs: Runs) -> None:
 
     shared = {"concurrency_limit": None, "concurrency_id": "answers"}
     gr.api(generate, api_name="generate", api_description=words.API_GENERATE, **shared)
+    gr.api(chat, api_name="chat", api_description=API_CHAT, **shared)
     gr.api(race, api_name="race", api_description=words.API_RACE, **shared)
     gr.api(trace, api_name="trace", api_description=words.API_TRACE, queue=False)
     gr.api(stop, api_name="stop", api_description=words.API_STOP, queue=False)
 
 
 def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> Iterator[tuple[AnswerRun, str, str]]:
-    """(run, state, message) a few times a second; state is "waiting", "answering" or at the end "done".
+    """Yield (run, state, message) a few times a second; the state is "waiting", "answering" and last "done".
 
     Raises:
-        gr.Error: one sentence about what does not fit, or went wrong.
+        gr.Error: one sentence about an invalid value, or an error while answering.
     """
     try:
         run = handlers.begin(service, runs, handlers.visitor_of(request), asking(), replace=False)
@@ -98,10 +109,10 @@ def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> I
 
 
 def _methods(methods, known: Methods = METHODS) -> tuple[str, ...]:
-    """The names as they came, so that answers come back under them; each means another method.
+    """Return the method names as they were sent, so that answers are returned under them.
 
     Raises:
-        ValueError: no list, an empty one, a name that no method has, or one method twice.
+        ValueError: the value is no list or empty, a name is unknown, or two names mean one method.
     """
     try:
         meant = [known.named(name).name for name in methods]

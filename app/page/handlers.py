@@ -20,7 +20,7 @@ from app.words.errors import sentence_of
 from jakiro.config import shortened
 from jakiro.decode.prefix_cache import OwnPrefixes
 from jakiro.drafters.registry import PLAIN
-from jakiro.server.event_queue import Arriving
+from jakiro.server.event_queue import EventQueue
 
 UPDATE_SECONDS = 0.085
 # Where the model computes on a processor, server and browser mostly run on the same one: fewer updates, quicker answers
@@ -32,7 +32,7 @@ _RUN_ID = re.compile("[0-9a-f]{32}")
 
 def begin(
     service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True,
-    run_id: str | None = None, prefixes: OwnPrefixes | None = None, events: Arriving | None = None,
+    run_id: str | None = None, prefixes: OwnPrefixes | None = None, events: EventQueue | None = None,
 ) -> AnswerRun:  # fmt: skip
     """Checks the limits, takes a place in the queue and starts the answer.
 

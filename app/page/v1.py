@@ -1,4 +1,4 @@
-"""OpenAI's interface on the page's own device: its answers wait in the page's queue and keep to its limits."""
+"""The OpenAI-compatible API of the page: its answers wait in the page's queue and have the page's limits."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from starlette.routing import Mount
 
-from app.asking import Asking, read_method
+from app.asking import Asking
 from app.page import handlers
 from app.serving.pace import Busy
 from app.serving.runs import Runs, Visitor
@@ -14,22 +14,22 @@ from app.serving.worker import ModelService
 from app.words import page as words
 from app.words.errors import sentence_of
 from jakiro.config import AUTOMATIC_TREE
-from jakiro.drafters.registry import DEFAULT
+from jakiro.drafters.registry import DEFAULT, Methods
 from jakiro.server.application import Caller, application
-from jakiro.server.errors import Refusal
-from jakiro.server.event_queue import Arriving, Event
-from jakiro.server.request import Wish
+from jakiro.server.errors import Refusal, prompt_error
+from jakiro.server.event_queue import Event, EventQueue
+from jakiro.server.request import CompletionRequest
 
 AT = "/v1"
-# Loading takes some seconds
+# A load takes several seconds
 _LOADING_SECONDS = 5
 
 
 class PageBackend:
-    """What answers under the page's address, see `jakiro.server.application.Backend`."""
+    """Backend of the page, see `jakiro.server.application.Backend`."""
 
     def __init__(self, service: ModelService, runs: Runs) -> None:
-        self._service, self._runs, self.most_tokens = service, runs, service.limits.max_new_tokens
+        self._service, self._runs, self.default_tokens = service, runs, service.limits.max_new_tokens
 
     @property
     def model(self) -> str:
@@ -42,32 +42,29 @@ class PageBackend:
             raise Refusal(503, words.V1_LOADING, seconds=_LOADING_SECONDS)
         return Path(service.device.status["target"]).name
 
-    async def answer(self, wish: Wish, caller: Caller) -> AsyncIterator[Event]:
-        service, events = self._service, Arriving()
-        # Each request is a visitor: many programs ask for several answers at once, and all wait in the one queue
+    @property
+    def methods(self) -> Methods:
+        return self._service.methods
+
+    async def answer(self, request: CompletionRequest, caller: Caller) -> AsyncIterator[Event]:
+        service, events = self._service, EventQueue()
+        # Each answer is a visitor of its own: a program may send several requests at once, and all wait in one queue
         visitor = Visitor(uuid.uuid4().hex, caller.key or caller.address, stays=False)
-        prefixes = service.prefixes.of((caller.key, wish.body.prompt_cache_key)) if caller.key else None
+        cache_key = (caller.key, request.body.prompt_cache_key)
+        prefixes = service.prefixes.of(cache_key) if caller.key else None
         try:
-            method = read_method(wish.own.method or DEFAULT.name, service.methods)
-            asking = Asking(
-                wish.messages,
-                wish.sampling,
-                AUTOMATIC_TREE,
-                (method,),
-                raw=wish.raw,
-                template_arguments=wish.body.chat_template_kwargs,
-                answer_prefix_ids=tuple(wish.own.answer_prefix_ids),
-            )
+            asking = _asking(request)
             run = handlers.begin(service, self._runs, visitor, asking, False, prefixes=prefixes, events=events)
         except Busy as error:
             raise Refusal(429, str(error), code="rate_limit_exceeded", seconds=error.seconds) from error
         except ValueError as error:
-            raise Refusal(400, sentence_of(error)) from error
+            raise prompt_error(sentence_of(error), request) from error
         try:
             async for event in events:
                 if event[0] == "error":
-                    status = 503 if service.refusal else 400 if isinstance(run.failure, ValueError) else 500
-                    raise Refusal(status, event[2])
+                    if isinstance(run.failure, ValueError) and not service.refusal:
+                        raise prompt_error(event[2], request)
+                    raise Refusal(503 if service.refusal else 500, event[2])
                 if event[0] not in ("wait", "done"):
                     yield event
         finally:
@@ -75,19 +72,38 @@ class PageBackend:
             self._runs.forget(run.id)
 
 
+def _asking(request: CompletionRequest) -> Asking:
+    """Return a request in the page's terms."""
+    return Asking(
+        ({"role": "user", "content": request.prompt},) if request.raw else request.prompt,
+        request.sampling,
+        AUTOMATIC_TREE,
+        (request.method or DEFAULT.name,),
+        raw=request.raw,
+        template_arguments=request.body.chat_template_kwargs,
+        answer_prefix_ids=tuple(request.extension.answer_prefix_ids),
+        prediction=request.prediction,
+        echo=request.body.echo,
+        generates=request.generates,
+    )
+
+
 def mounted(service: ModelService, runs: Runs, keys: tuple[str, ...], has_logins: bool) -> Mount:
-    """The interface at /v1.
+    """Return the API, mounted at /v1.
 
     Args:
-        has_logins: whether the page asks for a login; then only keys open the interface.
+        service: the page's model.
+        runs: the page's answers.
+        keys: see `application`.
+        has_logins: whether the page requires a login; then the API requires a key.
     """
     closed = words.V1_CLOSED if has_logins and not keys else None
     interface = application(PageBackend(service, runs), keys, closed, service.limits.max_request_kilobytes * 1024)
 
-    async def served(scope, receive, send) -> None:
-        # A proxy has cut the page's own path off, and then Starlette finds no route behind a mount's
+    async def serve(scope, receive, send) -> None:
+        # A proxy may have removed the root path, and then Starlette would find no route below a mount
         if not scope["path"].startswith(scope["root_path"]):
             scope = scope | {"root_path": AT}
         await interface(scope, receive, send)
 
-    return Mount(AT, served)
+    return Mount(AT, serve)

@@ -338,6 +338,8 @@ def is_served(path: str) -> bool:
         return False
     if path.startswith("/gradio_api/"):
         return path.removeprefix("/gradio_api/").split("/")[0] in API
+    if path.startswith(f"/v1{PATHS[0]}/"):
+        return True
     return path in V1 or path in PAGES or path.removesuffix("/") in PAGES or path.startswith(FOLDERS)
 
 

@@ -25,7 +25,7 @@ from jakiro.bench.environment import weights_in_words
 from jakiro.decode.prefix_cache import OwnPrefixes, PrefixStore
 from jakiro.drafters.registry import METHODS, Methods
 from jakiro.progress import FETCH, Cancelled, process_seconds
-from jakiro.server.event_queue import Arriving
+from jakiro.server.event_queue import EventQueue
 from jakiro.trace import Trace
 
 WAITING = "waiting"  # another model is loaded when the running answers are done
@@ -256,7 +256,7 @@ class AnswerRun(Stoppable):
         group: str = "",
         prefixes: OwnPrefixes | None = None,
         run_id: str | None = None,
-        events: queue.SimpleQueue | Arriving | None = None,
+        events: queue.SimpleQueue | EventQueue | None = None,
     ) -> None:
         super().__init__(service, "answer", run_id)
         self.events = queue.SimpleQueue() if events is None else events

@@ -246,6 +246,7 @@ BROWSER = {
     "ended_stopped": "Stopped after {tokens}.",
     "ended_length": "Cut at the length limit, {tokens}.",
     "ended_stop": "Ended before a stop text, {tokens}.",
+    "ended_no_token": "Ended after {tokens}: the settings forbid every next token.",
     "ended_context": "Ended at the end of the model's context, {tokens}.",
     "target": "the model’s own token",
     "target_sentence": "The model’s own choice: one token every step, guessed by nobody.",

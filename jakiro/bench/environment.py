@@ -1,4 +1,4 @@
-"""Where numbers were measured: numbers without this stamp can't be compared."""
+"""The machine, versions and settings of a measurement. Results without them cannot be compared."""
 
 import platform
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 from jakiro.loading.registry import short_name
 from jakiro.system import num_cores, package_versions, processor_name
 
-_OF_THE_PAIR = (
+_PAIR_FIELDS = (
     "target",
     "head",
     "device",
@@ -24,10 +24,10 @@ _OF_THE_PAIR = (
 
 
 def environment(status: dict) -> dict:
-    """Machine, versions and settings of a generator, as plain data.
+    """Return machine, versions and settings of a generator as plain data.
 
     Args:
-        status: a JakiroGenerator's `status`.
+        status: `JakiroGenerator.status`.
     """
     import torch
 
@@ -41,13 +41,13 @@ def environment(status: dict) -> dict:
         "system": f"{platform.system()} {platform.release()}",
         **package_versions("torch", "transformers"),
         "commit": _git_commit(),
-        **{name: status.get(name) for name in _OF_THE_PAIR},
+        **{name: status.get(name) for name in _PAIR_FIELDS},
         **{part: short_name(status.get(part)) for part in ("target", "head")},
     }
 
 
 def weights_in_words(status: dict) -> str:
-    """What passes read of the weights and compute in, of a JakiroGenerator's `status`: "weights in bfloat16"."""
+    """Return the formats of weights and computation in words, such as "weights in bfloat16"."""
     dtype, bits, in_file = (status.get(name) for name in ("dtype", "weight_bits", "file_bits"))
     if in_file is not None:
         return f"the file's own weights, {in_file:.1f} bits each, computed in {dtype}"
@@ -57,7 +57,7 @@ def weights_in_words(status: dict) -> str:
 
 
 def _git_commit() -> str | None:
-    """The checkout's commit, with a plus where tracked files differ from it; None outside a checkout."""
+    """Return the checkout's commit, with a plus if tracked files were changed; None outside a checkout."""
     folder = Path(__file__).resolve().parent
     try:
         commit = _git(folder, "rev-parse", "--short=12", "HEAD")

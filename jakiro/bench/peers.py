@@ -1,6 +1,6 @@
-"""Other programs in a benchmark. The usual comparison is `transformers.generate` on a stock copy of the target.
+"""Other programs in a benchmark. The usual comparison is `transformers.generate` on a copy of the target.
 
-A copy, because ours runs with another attention; the weights are the same.
+The copy has the same weights; the loaded target itself runs with another attention.
 """
 
 import time
@@ -16,7 +16,14 @@ STOCK = "hf-generate"
 
 
 class PeerAnswer(NamedTuple):
-    """What another program answered; seconds are from the first token on, `comparable` as a run's."""
+    """Answer of another program.
+
+    Attributes:
+        token_ids: tokens of the answer.
+        seconds: decode time from the first token on.
+        comparable: see `Run.comparable`.
+        text: the answer.
+    """
 
     token_ids: Sequence[int]
     seconds: float
@@ -25,7 +32,7 @@ class PeerAnswer(NamedTuple):
 
 
 class StockRunner:
-    """Callable that answers one turn with `generate` and times it from the first token on, as our own clock does."""
+    """Answers one turn with transformers' `generate` and measures the time from the first token on."""
 
     def __init__(self, target: str | None, device, dtype):
         self._model, self._tokenizer, _ = weights.load_target(target, device, dtype)
@@ -51,7 +58,7 @@ class StockRunner:
 
 
 class _TokenTimes:
-    """A stopping criterion that never stops, only notes the time: `generate` calls it after every step."""
+    """A stopping criterion that never stops and records the time; `generate` calls it after every step."""
 
     def __init__(self, device):
         self._device, self._times = device, []
@@ -69,12 +76,14 @@ class _TokenTimes:
         return self._times[-1] - self._times[0]
 
 
-# Other programs by name, each with what makes of a generator's `status` its runner: (messages, sampling) -> PeerAnswer
+# Other programs by name: a function from a generator's `status` to a runner, (messages, sampling) -> PeerAnswer
 Peers = Mapping[str, Callable[[dict], Callable]]
 PEERS: Peers = {STOCK: lambda status: StockRunner(status["target"], status["device"], status["dtype"])}
 
 
 def with_peers_of(modules: Iterable[str]) -> Peers:
-    """`PEERS`, and those in `PEERS` of modules outside the package, which `methods_from` has imported."""
-    found = [vars(import_module(name)).get("PEERS", {}) for name in modules]
-    return {name: make for each in (PEERS, *found) for name, make in each.items()}
+    """Return `PEERS` and the `PEERS` of modules outside the package, which `methods_from` has imported."""
+    peers = dict(PEERS)
+    for module in modules:
+        peers |= vars(import_module(module)).get("PEERS", {})
+    return peers

@@ -1,10 +1,10 @@
-"""Runs summed up: speed, tau, acceptance by depth, speedup with its interval and its prediction, equal texts.
+"""Statistics of a benchmark: speed, tau, acceptance by depth, speedup with interval and prediction, equal texts.
 
 Pure arithmetic over `Run` records. Definitions: tau = accepted draft tokens per step + 1, pooled over steps, before any
 cut; speedup = plain seconds per token ÷ a lane's seconds per token over the same prompts, temperatures and seeds (the
 same as seconds ÷ seconds where the texts are equal); prediction = tau · T₁ ÷ (T_draft + T_verify + T_other), T₁ = plain
 decoding's mean step. Speeds count the tokens after the first; prefill belongs to no lane. The end-to-end speedup adds
-each lane's own prefill to its seconds: what a person waits for.
+each lane's own prefill to its seconds.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ FEWEST_PROMPTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One lane at one temperature over one category, or over all of them.
+    """Statistics of one lane at one temperature over one category, or over all of them.
 
     Attributes:
         speed: tokens of all runs ÷ their seconds; speedups are ratios of these where texts are equal.
@@ -30,11 +30,11 @@ class Group:
         acceptance_by_depth: (kept, tested) steps for depth 1, 2, …
         draft_ms, verify_ms, other_ms: means over steps.
         speedup, speedup_interval: against the plain lane named `baseline`, with a 95 % bootstrap interval over prompts;
-            None below `FEWEST_PROMPTS`.
-        end_to_end: the speedup with the prompts' reading included; None where that was not measured.
-        predicted: the speedup that tau and the step's parts promise; None for lanes without own steps.
-        prompt_speedups: the speedup of each prompt by itself, in the order of the runs.
-        identical: share of runs whose token ids equal plain decoding's; None where they need not.
+            None for fewer than `FEWEST_PROMPTS`.
+        end_to_end: the speedup including the prefill; None if the prefill was not measured.
+        predicted: the speedup predicted by tau and the parts of a step; None for lanes without recorded steps.
+        prompt_speedups: the speedup of each prompt, in the order of the runs.
+        identical: share of runs whose token ids equal plain decoding's; None if they may differ.
     """
 
     lane: str
@@ -59,7 +59,7 @@ class Group:
 
 
 def summarise(runs: Sequence[Run]) -> list[Group]:
-    """Groups for every temperature, category and lane; the overall ones come first."""
+    """Return a group for every temperature, category and lane, the overall groups first."""
     groups = []
     for temperature in _in_order(run.temperature for run in runs):
         here = [run for run in runs if run.temperature == temperature]
@@ -72,18 +72,18 @@ def summarise(runs: Sequence[Run]) -> list[Group]:
 
 
 def fastest_plain(runs: Sequence[Run]) -> Lane | None:
-    """The plain lane that decodes more tokens per second over these runs: what speedups are measured against."""
+    """Return the plain lane with more tokens per second over these runs; it is the baseline of speedups."""
     lanes = [lane for lane in _in_order(run.lane for run in runs) if lane.method in (PLAIN.name, PLAIN_FAST)]
     return min(lanes, key=lambda lane: _seconds_per_token(_of(runs, lane)) or float("inf"), default=None)
 
 
 def bootstrap_interval(pairs: Sequence[tuple[float, float, float, float]]) -> tuple[float, float] | None:
-    """95 % interval of the pooled speedup, by resampling prompts; None for fewer than `FEWEST_PROMPTS`.
+    """Return the 95 % bootstrap interval of the pooled speedup over prompts; None for fewer than `FEWEST_PROMPTS`.
+
+    With few prompts the interval is too narrow: it can exclude the speedup of every prompt.
 
     Args:
         pairs: per prompt (plain seconds, plain tokens, seconds, tokens).
-
-    The spread of a few prompts says too little of the spread of all: drawn from two, an interval can miss both.
     """
     return resampled_interval(
         pairs, lambda plain_seconds, plain_tokens, seconds, tokens: plain_seconds / plain_tokens / (seconds / tokens)
@@ -93,11 +93,11 @@ def bootstrap_interval(pairs: Sequence[tuple[float, float, float, float]]) -> tu
 def resampled_interval(
     values: Sequence[Sequence[float]], statistic: Callable[..., np.ndarray]
 ) -> tuple[float, float] | None:
-    """95 % bootstrap interval of a statistic of sums over prompts; None for fewer than `FEWEST_PROMPTS`.
+    """Return the 95 % bootstrap interval of a statistic of sums over prompts; None for fewer than `FEWEST_PROMPTS`.
 
     Args:
-        values: numbers per prompt, as many for each.
-        statistic: takes their sums over prompts, an array of one sum for each resample.
+        values: (num_prompts, num_values).
+        statistic: function of the sums over prompts, one array of (num_resamples,) per value.
     """
     if len(values) < FEWEST_PROMPTS:
         return None
@@ -108,7 +108,7 @@ def resampled_interval(
 
 
 def speed_ratio(own: Sequence[Run], others: Sequence[Run]) -> tuple[float | None, tuple[float, float] | None]:
-    """How many times as fast as the others a lane is over the prompts that both have, and its 95 % interval."""
+    """Return the ratio of a lane's speed to another's over the prompts of both, and its 95 % interval."""
     pairs = _by_prompt(_matched(own, others))
     return _pooled_speedup(pairs), bootstrap_interval(pairs)
 
@@ -158,7 +158,7 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
 
 
 def _matched(own: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """(other, own) of every prompt, turn and settings that both have."""
+    """Return (other, own) for every prompt, turn and settings that both lanes have."""
     by_key = {run.key: run for run in others}
     return [(by_key[run.key], run) for run in own if run.key in by_key]
 
@@ -179,7 +179,11 @@ def _seconds_per_token(runs: Sequence[Run]) -> float | None:
 def _by_prompt(
     matched: Sequence[tuple[Run, Run]], with_prefill: bool = False
 ) -> list[tuple[float, float, float, float]]:
-    """Sums per prompt: its turns and seeds are resampled together. Prompts that decoded nothing are left out."""
+    """Return (plain seconds, plain tokens, seconds, tokens) per prompt, summed over its turns and seeds.
+
+    Turns and seeds of a prompt are not independent, so they are resampled together. Prompts without decoded tokens are
+    left out.
+    """
 
     def seconds_of(run: Run) -> float:
         return run.seconds + (run.prefill_ms / 1000 if with_prefill else 0)

@@ -1,7 +1,4 @@
-"""Runs every method on every prompt, interleaved, and keeps what a report needs of each run.
-
-The generator chooses tokens; `report.py` sums runs up.
-"""
+"""Runs every method on every prompt, interleaved, and records each run; `report.py` computes the statistics."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -16,13 +13,13 @@ from jakiro.trace import Trace, acceptance_by_depth
 PLAIN_FAST = f"{PLAIN.name}-fast"
 WARM_UP_TOKENS = 16
 AUTO = "auto"
-# Stands for every registered method
+# Name that selects every registered method
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One way to decode that takes part: a method, and for trees their node budget or "auto"."""
+    """One entry of the comparison: a method, and for tree methods the node budget or "auto"."""
 
     method: str
     nodes: int | str | None = None
@@ -42,7 +39,8 @@ class BenchSettings:
         methods: names or aliases of drafting methods, "all" of them, or of `further_lanes`.
         nodes: node budgets that every tree method runs with; "auto" lets measured costs choose.
         tree: width and depth of the trees with a fixed budget; its own node budget is not used.
-        known: the drafting methods that there are. peers: other programs that may take part.
+        known: the registered drafting methods.
+        peers: other programs that can be measured.
     """
 
     methods: tuple[str, ...] = setting("Comma list, see `methods`, or all.", (PLAIN.name, DEFAULT.name, STOCK))
@@ -83,24 +81,24 @@ class BenchSettings:
 
     @property
     def further_lanes(self) -> tuple[str, ...]:
-        """What takes part beside the drafting methods."""
+        """Names of the lanes that are no drafting methods."""
         return PLAIN_FAST, *self.peers
 
     @property
     def drafting_methods(self) -> list[Method]:
-        """Those of the methods that are drafting methods."""
+        """The selected drafting methods."""
         return [self.known[name] for name in self.methods if name in self.known]
 
     def to_dict(self) -> dict:
-        """What was asked for, in JSON's types."""
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("known", "peers")}
-        return given | {"tree": asdict(self.tree)}
+        """Return the settings in JSON's types."""
+        names = [field.name for field in fields(self) if field.name not in ("known", "peers")]
+        return {name: getattr(self, name) for name in names} | {"tree": asdict(self.tree)}
 
     def _lane_method(self, name: str) -> str:
-        """A method's own name, from its name or an alias.
+        """Return a method's name, given the name or an alias.
 
         Raises:
-            ValueError: there is none of this name.
+            ValueError: the name is unknown.
         """
         if name in self.further_lanes:
             return name
@@ -111,7 +109,7 @@ class BenchSettings:
             raise ValueError(f"Unknown method “{name}”; known are {known}.") from None
 
     def tree_for(self, nodes: int | str) -> TreeConfig:
-        """The tree of a lane with this node budget."""
+        """Return the tree of a lane with this node budget."""
         if nodes == AUTO:
             sizes = {name: getattr(AUTOMATIC_TREE, name) for name in ("policy", "nodes", "depth")}
             return replace(self.tree, **sizes)
@@ -125,13 +123,13 @@ class BenchSettings:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of one lane on one turn brought; counts are sums over its steps.
+    """Result of one lane on one turn; counts are sums over its steps.
 
     Attributes:
-        seconds: own decode clock, prefill excluded, the head's part included.
-        kept, tested: per depth from 1 on, steps that accepted there and steps that had a candidate to try there.
-        comparable: whether equal settings must give equal ids (not so for transformers' own sampling).
-        prefill_ms: reading the prompt; None where it was not measured.
+        seconds: decode time, without the prefill, with drafting.
+        kept, tested: per depth from 1 on, steps that accepted there and steps that had a candidate there.
+        comparable: whether equal settings must give equal token ids; not so for transformers' own sampling.
+        prefill_ms: time of the prefill; None if it was not measured.
     """
 
     question_id: str
@@ -154,7 +152,7 @@ class Run:
 
     @property
     def decoded(self) -> int:
-        """Tokens that the decode clock paid for: all but the one the prefill sampled."""
+        """Number of tokens decoded in `seconds`: all but the first, which the prefill chose."""
         return len(self.token_ids) - 1
 
     @property
@@ -163,24 +161,24 @@ class Run:
 
     @property
     def key(self) -> tuple:
-        """Which prompt, turn and settings: lanes are compared where these are equal."""
+        """Prompt, turn and settings; runs of two lanes are compared if these are equal."""
         return (self.question_id, self.turn, self.temperature, self.seed)
 
     def to_dict(self) -> dict:
         return asdict(self) | {"lane": self.lane.name}
 
 
-def _about(lane: Lane, sampling: SamplingParams, question: Question, turn: int) -> dict:
-    """What a run answers, by the names of `Run`."""
-    asked = {"question_id": question.question_id, "category": question.category, "turn": turn}
-    return asked | {"lane": lane, "temperature": sampling.temperature, "seed": sampling.seed}
+def _identity(lane: Lane, sampling: SamplingParams, question: Question, turn: int) -> dict:
+    """Return the fields of a `Run` that identify it."""
+    identity = {"question_id": question.question_id, "category": question.category, "turn": turn}
+    return identity | {"lane": lane, "temperature": sampling.temperature, "seed": sampling.seed}
 
 
-def run_of(trace: Trace, *asked) -> Run:
-    """A finished trace as a run; `asked` is its lane, sampling, question and turn."""
+def run_of(trace: Trace, *identity) -> Run:
+    """Return a finished trace as a run; `identity` is its lane, sampling, question and turn."""
     depths = acceptance_by_depth(trace.steps)
     return Run(
-        **_about(*asked),
+        **_identity(*identity),
         token_ids=tuple(trace.token_ids),
         seconds=trace.decode_seconds,
         num_steps=len(trace.steps),
@@ -194,48 +192,49 @@ def run_of(trace: Trace, *asked) -> Run:
     )
 
 
-def run_of_peer(answer: PeerAnswer, *asked) -> Run:
-    """Another program's answer as a run, asked as in `run_of`; nothing is known of its steps."""
+def run_of_peer(answer: PeerAnswer, *identity) -> Run:
+    """Return another program's answer as a run, with the `identity` of `run_of`; its steps are unknown."""
     timed = {"seconds": answer.seconds, "num_steps": 0, "num_accepted": 0}
-    return Run(**_about(*asked), token_ids=tuple(answer.token_ids), **timed, comparable=answer.comparable)
+    return Run(**_identity(*identity), token_ids=tuple(answer.token_ids), **timed, comparable=answer.comparable)
 
 
 def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[str]]:
-    """The settings without the methods that cannot be loaded, and for each of those a sentence that says why.
+    """Return the settings without the methods that cannot be loaded, and the reason for each of those.
 
     Raises:
-        ValueError: no method can.
+        ValueError: no method can be loaded.
     """
-    kept, sentences = [], []
+    kept, reasons = [], []
     for name in settings.methods:
         try:
             if name in settings.known:
                 generator.drafter(settings.known[name])
             kept.append(name)
         except (ValueError, OSError) as error:
-            sentences.append(f"{name} takes no part: {error}")
+            reasons.append(f"{name} takes no part: {error}")
     if not kept:
-        raise ValueError(" ".join(sentences))
-    return replace(settings, methods=tuple(kept)), sentences
+        raise ValueError(" ".join(reasons))
+    return replace(settings, methods=tuple(kept)), reasons
 
 
 def head_names(generator, settings: BenchSettings) -> dict[str, str]:
-    """The heads that the methods of the settings draft with here, each by the title of the first method that has it."""
-    found = {}
+    """Return the names of the heads in use, by the title of the first method that drafts with them."""
+    titles = {}
     for method in settings.drafting_methods:
         info = generator.drafter(method).info
         if info is not None:
-            found.setdefault(info["name"], method.title)
-    return {title: name for name, title in found.items()}
+            titles.setdefault(info["name"], method.title)
+    return {title: name for name, title in titles.items()}
 
 
 class Bench:
-    """The lanes over the questions.
+    """Runs the lanes over the questions.
 
     Args:
-        generator: a JakiroGenerator; runs plain decoding and the tree methods.
-        fast_generator: one with numerics="fast", for the lane "autoregressive-fast".
-        peers: the runner of each other program that takes part, see `Peers`.
+        generator: a JakiroGenerator for plain decoding and the drafting methods.
+        settings: what is measured.
+        fast_generator: a generator with numerics="fast", for the lane "autoregressive-fast".
+        peers: runners of other programs by name, see `Peers`.
     """
 
     def __init__(
@@ -244,17 +243,18 @@ class Bench:
         self._generator, self._fast, self._peers, self.settings = generator, fast_generator, peers or {}, settings
 
     def warm_up(self, question: Question) -> None:
-        """Runs every lane once, unmeasured, so that no lane pays for first calls."""
+        """Run every lane once without measuring, so that no lane includes one-time costs."""
         short = replace(self.settings, max_new_tokens=min(WARM_UP_TOKENS, self.settings.max_new_tokens))
         for lane in self.settings.lanes:
             messages = [{"role": "user", "content": question.turns[0]}]
             self._run_lane(lane, messages, short.sampling(self.settings.temperatures[-1], 0), question, 0)
 
     def runs(self, questions: Sequence[Question], number_of_first: int = 0) -> Iterator[Run]:
-        """Every run as it ends. Lanes take turns on each prompt, a different one first each time.
+        """Yield every run. The lanes take turns on each prompt, and a different one goes first each time.
 
         Args:
-            number_of_first: how many prompts went before, for a benchmark that is run in parts.
+            questions: the prompts.
+            number_of_first: number of prompts before these, for a benchmark that is run in parts.
         """
         for number, question in enumerate(questions, start=number_of_first):
             for temperature in self.settings.temperatures:
@@ -272,7 +272,7 @@ class Bench:
                 lane = lanes[(number + offset) % len(lanes)]
                 run, answers[lane] = self._run_lane(lane, messages, sampling, question, turn)
                 yield run
-            # Every lane gets the same history, whatever it answered itself.
+            # Every lane continues the first lane's answer, so that all read the same history
             messages.append({"role": "assistant", "content": answers[lanes[0]]})
 
     def _run_lane(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):

@@ -20,6 +20,7 @@ from rich.table import Table
 from jakiro import __version__
 from jakiro.cli import errors, loading, options
 from jakiro.cli.fields import build_config, options_from
+from jakiro.cli.plot import plot
 from jakiro.cli.serve import serve
 from jakiro.config import About, SamplingParams, require
 from jakiro.loading.options import LoadOptions
@@ -183,6 +184,7 @@ def _read_options(values: dict, **others) -> tuple[options.PromptOptions, LoadOp
 
 
 app.command()(serve)
+app.command()(plot)
 
 
 @app.command()
@@ -291,6 +293,9 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
+_ENDS = {"no_token": "no_token (the settings forbid every next token)"}
+
+
 def summary_line(trace: Trace) -> str:
     """Return one line about an answer: tokens, speed, tau, the parts of a step, and why it ended."""
     num_tokens = len(trace.token_ids)
@@ -299,7 +304,7 @@ def summary_line(trace: Trace) -> str:
         draft, verify, other = trace.step_ms
         parts += [f"{trace.tokens_per_second:.1f} tokens/s", f"τ {trace.tau:.2f} over {len(trace.steps)} steps"]
         parts += [f"step {draft:.1f} + {verify:.1f} + {other:.1f} ms (draft, verify, other)"]
-    parts += [f"prefill {trace.header.prefill_ms:.0f} ms", f"ended: {trace.end_reason}"]
+    parts += [f"prefill {trace.header.prefill_ms:.0f} ms", f"ended: {_ENDS.get(trace.end_reason, trace.end_reason)}"]
     if trace.header.sampling.get("grammar") and trace.end_reason != "eos":
         parts.append("cut before its form was complete")
     return " · ".join(parts)

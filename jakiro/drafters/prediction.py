@@ -22,7 +22,7 @@ class PredictionDrafter(Drafter):
     """Drafts the text in `Context.prediction_ids`; it has no weights."""
 
     chains = True
-    proposers = (Proposer(PROPOSER, "Prediction", "The text that the client expects; copied, not guessed."),)
+    proposers = (Proposer(PROPOSER, "Prediction", "Copied from the text that the client expects."),)
 
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "PredictionSession":
         return PredictionSession(prompt)
@@ -41,7 +41,7 @@ class PredictionSession(ChainSession):
         self._start_length = len(prompt.token_ids) - 1
         self._token_ids = list(prompt.token_ids)
         self._next: int | None = 0
-        # One rejection in ten tries, until this answer says more
+        # Initial estimate: one rejection in ten tries
         self._accepted, self._tried = 9.0, 10.0
         self._follow(self._start_length)
 
@@ -97,8 +97,7 @@ class PredictionSession(ChainSession):
         return length
 
 
-# Drafts with the prediction alone, for targets without a draft head; it is no method to choose, because without a
-# prediction it is plain decoding
+# Used without a draft head, to draft the prediction alone. Not registered: without a prediction it is plain decoding.
 METHOD = Method(
     name="prediction",
     title="Prediction",

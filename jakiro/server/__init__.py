@@ -1,4 +1,4 @@
-"""OpenAI's interface over HTTP: requests, answers, and an application that a page mounts or the command `serve` runs.
+"""OpenAI-compatible API over HTTP: an application that the page mounts and the command `serve` runs.
 
 Needs the extra [api]: starlette, uvicorn, pydantic.
 """

@@ -1,4 +1,4 @@
-"""The application: who may ask, what came, and the answer on its way out, which ends when its client hangs up."""
+"""Routes of the OpenAI-compatible API: access checks, bodies, and responses that end if the client disconnects."""
 
 import asyncio
 import hashlib
@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -23,204 +23,256 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from jakiro.config import require, shortened
+from jakiro.drafters.registry import Methods
 from jakiro.server.errors import Refusal
 from jakiro.server.event_queue import Event
 from jakiro.server.reply import Reply
-from jakiro.server.request import Wish, read_chat, read_text
+from jakiro.server.request import CompletionRequest, read_chat, read_text
 
 PATHS = ("/models", "/chat/completions", "/completions")
-MOST_BYTES = 512 * 1024
-# Names that nobody can register for a website of theirs
-_OWN_NAMES = (".localhost", ".local", ".internal")
+MAX_BYTES = 512 * 1024
+# Host names that no public website can have
+_LOCAL_NAMES = (".localhost", ".local", ".internal")
 _DONE = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the network address, and the hash of the API key where the server asks for one."""
+    """Client of a request.
+
+    Attributes:
+        address: network address.
+        key: hash of the API key; None if the server requires none.
+    """
 
     address: str
     key: str | None
 
 
 class Backend(Protocol):
-    """What answers.
+    """Decodes the answers.
 
     Attributes:
-        model: the one model's name; asking for it raises `Refusal` while there is none.
-        most_tokens: of an answer, where a request names no number.
+        model: name of the one model; reading it raises `Refusal` while none is loaded.
+        default_tokens: limit of an answer if the request has none.
+        methods: the registered drafting methods.
     """
 
     model: str
-    most_tokens: int
+    default_tokens: int
+    methods: Methods
 
-    def answer(self, wish: Wish, caller: Caller) -> AsyncIterator[Event]:
-        """Header, steps and end of an answer; closing the iterator stops it.
+    def answer(self, request: CompletionRequest, caller: Caller) -> AsyncIterator[Event]:
+        """Yield the scored prompt if requested, header, steps and end of an answer; closing the iterator stops it.
 
         Raises:
-            Refusal: before the header, or in the middle of an answer that cannot go on.
+            Refusal: before the first event, or later if the answer cannot continue.
         """
 
 
-def read_keys(given: str | None) -> tuple[str, ...]:
-    """API keys: what was given, or the lines of the file that it names; none for nothing.
+def read_keys(key_or_file: str | None) -> tuple[str, ...]:
+    """Return the API keys: the text itself, or the lines of the file that it names; none for None.
 
     Raises:
-        ValueError: the file holds none, or what looks like a file's name is none.
+        ValueError: the file contains no key, or the text looks like a path of a missing file.
     """
-    if not given:
+    if not key_or_file:
         return ()
-    path = Path(given)
-    # A key may have slashes, too; a mistyped file's folder is there
-    named = given.startswith((".", "~")) or path.suffix == ".txt" or (len(path.parts) > 2 and path.parent.is_dir())
-    require(path.is_file() or not named, f"There is no file {given} with API keys; correct its path.")
-    # Windows' editors begin a file with a mark, which would be part of the first key
-    lines = path.read_text(encoding="utf-8-sig").split() if path.is_file() else [given]
-    require(bool(lines), f"The file {given} holds no API key; write one on each line.")
+    path = Path(key_or_file)
+    # A key may contain slashes as well; the folder of a mistyped path exists
+    looks_like_path = (
+        key_or_file.startswith((".", "~")) or path.suffix == ".txt" or (len(path.parts) > 2 and path.parent.is_dir())
+    )
+    require(path.is_file() or not looks_like_path, f"There is no file {key_or_file} with API keys; correct its path.")
+    # Editors on Windows write a byte order mark, which would become part of the first key
+    lines = path.read_text(encoding="utf-8-sig").split() if path.is_file() else [key_or_file]
+    require(bool(lines), f"The file {key_or_file} holds no API key; write one on each line.")
     return tuple(lines)
 
 
 def application(
-    backend: Backend, keys: Sequence[str] = (), closed: str | None = None, most_bytes: int = MOST_BYTES
+    backend: Backend, keys: Sequence[str] = (), closed: str | None = None, max_bytes: int = MAX_BYTES
 ) -> Starlette:
-    """OpenAI's interface, to be mounted at /v1.
+    """Return the API, to be mounted at /v1.
 
     Args:
-        keys: one of which every request must bring; none asks for none.
-        closed: a sentence in place of every answer.
-        most_bytes: of a request's body.
+        backend: decodes the answers.
+        keys: every request needs one of these; if empty, none is required.
+        closed: a message with which every request is refused.
+        max_bytes: largest body.
     """
     created = int(time.time())
 
-    async def models(request: Request) -> JSONResponse:
+    def entry() -> dict:
+        return {"id": backend.model, "object": "model", "created": created, "owned_by": "jakiro"}
+
+    async def list_models(request: Request) -> JSONResponse:
         _check(request, keys, closed)
-        entry = {"id": backend.model, "object": "model", "created": created, "owned_by": "jakiro"}
-        return JSONResponse({"object": "list", "data": [entry]})
+        return JSONResponse({"object": "list", "data": [entry()]})
 
-    def endpoint(read: Callable[[dict, int], Wish]) -> Callable:
-        async def answered(request: Request) -> _Answer:
+    async def show_model(request: Request) -> JSONResponse:
+        _check(request, keys, closed)
+        _check_model(request.path_params["name"], backend)
+        return JSONResponse(entry())
+
+    def endpoint(read: Callable[[dict, int], tuple[CompletionRequest, ...]]) -> Callable:
+        async def respond(request: Request) -> _Response:
             caller = _check(request, keys, closed)
-            wish = read(await _body(request, most_bytes), backend.most_tokens)
-            if wish.body.model != backend.model:
-                sentence = f"There is no model {shortened(wish.body.model)} here; ask for {backend.model!r}."
-                raise Refusal(404, sentence, "model", "model_not_found")
-            return _Answer(backend.answer(wish, caller), Reply(wish, backend.model), wish.body.stream)
+            requests = read(await _read_body(request, max_bytes), backend.default_tokens)
+            _check_model(requests[0].body.model, backend)
+            method = _method(requests[0], backend)
+            return _Response(backend, [replace(each, method=method) for each in requests], caller)
 
-        return answered
+        return respond
 
-    async def refused(request: Request, error: Exception) -> JSONResponse:
+    async def refuse(request: Request, error: Exception) -> JSONResponse:
         return _refusal(error).response()
 
-    async def not_served(request: Request, error: HTTPException) -> JSONResponse:
-        sentence = f"{request.method} {request.url.path} is not served; /v1 has " + ", ".join(PATHS) + "."
-        return Refusal(error.status_code, sentence).response()
+    async def refuse_path(request: Request, error: HTTPException) -> JSONResponse:
+        message = f"{request.method} {request.url.path} is not served; /v1 has " + ", ".join(PATHS) + "."
+        return Refusal(error.status_code, message).response()
 
     routes = [
-        Route(PATHS[0], models),
+        Route(PATHS[0], list_models),
+        Route(f"{PATHS[0]}/{{name:path}}", show_model),
         Route(PATHS[1], endpoint(read_chat), methods=["POST"]),
         Route(PATHS[2], endpoint(read_text), methods=["POST"]),
     ]
-    return Starlette(
-        routes=routes, exception_handlers={Refusal: refused, HTTPException: not_served, Exception: refused}
-    )
+    handlers = {Refusal: refuse, HTTPException: refuse_path, Exception: refuse}
+    return Starlette(routes=routes, exception_handlers=handlers)
+
+
+def _check_model(name: str, backend: Backend) -> None:
+    if name != backend.model:
+        message = f"There is no model {shortened(name)} here; ask for {backend.model!r}."
+        raise Refusal(404, message, "model", "model_not_found")
+
+
+def _method(request: CompletionRequest, backend: Backend) -> str | None:
+    """Return the name of the requested drafting method, also if the request has an alias; None if it has none."""
+    method = request.extension.method
+    if method is None:
+        return None
+    try:
+        return backend.methods.named(method).name
+    except ValueError as error:
+        raise Refusal(400, str(error), "jakiro.method") from error
 
 
 def _check(request: Request, keys: Sequence[str], closed: str | None) -> Caller:
-    """Who asks.
+    """Return the client of a request.
 
     Raises:
-        Refusal: no key that is known; or where none is asked for, a name or an origin that a website may have.
+        Refusal: the API key is unknown; or, if none is required, the request may come from a website.
     """
-    origin, given = request.headers.get("origin"), request.headers.get("host", "")
-    if origin is not None and origin.partition("://")[2] != given:
+    origin, host = request.headers.get("origin"), request.headers.get("host", "")
+    if origin is not None and origin.partition("://")[2] != host:
         raise Refusal(403, f"Websites such as {origin} may not ask here; ask from a program.")
     if closed is not None:
         raise Refusal(401, closed)
-    if not keys and not _is_own_name(given):
-        raise Refusal(403, f"You asked for the host {given!r}; ask for localhost or an IP address, or use --api-key.")
+    if not keys and not _is_local_name(host):
+        raise Refusal(403, f"You asked for the host {host!r}; ask for localhost or an IP address, or use --api-key.")
     address = request.client.host if request.client else ""
     if not keys:
         return Caller(address, None)
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-    # Of a private Space, Authorization has the Hub's own token
-    given = request.headers.get("api-key") or (bearer.strip() if scheme.lower() == "bearer" else "")
-    if not any([hmac.compare_digest(given.encode(), key.encode()) for key in keys]):
-        came = "an unknown key" if given else "none"
-        sentence = (
-            f"This server asks for an API key, as “Authorization: Bearer KEY” or “api-key: KEY”; you gave {came}."
-        )
-        raise Refusal(401, sentence, code="invalid_api_key")
-    return Caller(address, hashlib.sha256(given.encode()).hexdigest())
+    # On a private Space, Authorization carries the Hub's own token
+    key = request.headers.get("api-key") or (bearer.strip() if scheme.lower() == "bearer" else "")
+    if not any([hmac.compare_digest(key.encode(), known.encode()) for known in keys]):
+        received = "an unknown key" if key else "none"
+        message = f"This server requires an API key, as “Authorization: Bearer KEY” or “api-key: KEY”; got {received}."
+        raise Refusal(401, message, code="invalid_api_key")
+    return Caller(address, hashlib.sha256(key.encode()).hexdigest())
 
 
-def _is_own_name(given: str) -> bool:
-    """Whether a Host header names this machine or its own network, so that no website's name was made to point here."""
+def _is_local_name(host_header: str) -> bool:
+    """Return whether a Host header names this machine or its network.
+
+    A website whose name was made to point here (DNS rebinding) has another name.
+    """
     try:
-        host = urlsplit(f"//{given}").hostname or ""
+        host = urlsplit(f"//{host_header}").hostname or ""
     except ValueError:
         return False
     with suppress(ValueError):
         return bool(ipaddress.ip_address(host))
-    return bool(host) and ("." not in host or host.endswith(_OWN_NAMES) or host == os.environ.get("SPACE_HOST"))
+    return bool(host) and ("." not in host or host.endswith(_LOCAL_NAMES) or host == os.environ.get("SPACE_HOST"))
 
 
-async def _body(request: Request, most_bytes: int) -> dict:
-    """The body as an object of JSON."""
+async def _read_body(request: Request, max_bytes: int) -> dict:
+    """Return the body, which must be a JSON object."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refusal(415, f"Content-Type must be application/json; you gave {kind or 'none'}.")
+        raise Refusal(415, f"Content-Type must be application/json; got {kind or 'none'}.")
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > most_bytes:
-            raise Refusal(413, f"The request is too large: at most {most_bytes // 1024} KB are read here.")
+        if len(body) > max_bytes:
+            raise Refusal(413, f"The request is too large: at most {max_bytes // 1024} KB are read here.")
     try:
         values = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"The body is not JSON ({error}).") from error
     if not isinstance(values, dict):
-        raise Refusal(400, f"The body must be an object; you gave a {type(values).__name__}.")
+        raise Refusal(400, f"The body must be an object; got a {type(values).__name__}.")
     return values
 
 
-class _Answer:
-    """A response that begins once the answer does, so that what is refused before has its own status."""
+class _Response:
+    """A response that starts with the first event, so that an error before it has its own status.
 
-    def __init__(self, events: AsyncIterator[Event], reply: Reply, stream: bool) -> None:
-        self._events, self._reply, self._stream = events, reply, stream
+    Args:
+        backend: decodes the answers.
+        requests: the answers, decoded one after another.
+        caller: the client.
+    """
+
+    def __init__(self, backend: Backend, requests: Sequence[CompletionRequest], caller: Caller) -> None:
+        self._backend, self._requests, self._caller = backend, requests, caller
+        self._reply, self._stream = Reply(requests, backend.model), requests[0].body.stream
 
     async def __call__(self, scope, receive, send) -> None:
-        work, gone = asyncio.create_task(self._respond(scope, receive, send)), asyncio.create_task(_gone(receive))
+        work = asyncio.create_task(self._respond(scope, receive, send))
+        disconnect = asyncio.create_task(_wait_for_disconnect(receive))
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             work.cancel()
-            gone.cancel()
+            disconnect.cancel()
             with suppress(asyncio.CancelledError, OSError, ClientDisconnect):
                 await work
 
     async def _respond(self, scope, receive, send) -> None:
-        async with aclosing(self._events) as events:
+        async with aclosing(self._chunks()) as chunks:
             try:
-                chunks = self._reply.take(await anext(events))
+                first = await anext(chunks)
                 if not self._stream:
-                    async for event in events:
-                        self._reply.take(event)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the client reads a sentence
-                await _refusal(error).response()(scope, receive, send)
+                    async for _ in chunks:
+                        pass
+                    response = JSONResponse(self._reply.whole())
+            except Exception as error:  # noqa: BLE001 - the client receives every error in OpenAI's format
+                response = _refusal(error).response()
+                await response(scope, receive, send)
                 return
             if not self._stream:
-                await JSONResponse(self._reply.whole())(scope, receive, send)
+                await response(scope, receive, send)
                 return
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             try:
-                await _send_chunks(send, chunks)
-                async for event in events:
-                    await _send_chunks(send, self._reply.take(event))
+                await _send_chunks(send, first)
+                async for more in chunks:
+                    await _send_chunks(send, more)
             except Exception as error:  # noqa: BLE001 - as above
                 await _send_chunks(send, [_refusal(error).to_dict()])
             await send({"type": "http.response.body", "body": _DONE})
+
+    async def _chunks(self) -> AsyncIterator[list[dict]]:
+        """Yield the chunks of each event of all answers."""
+        for index, request in enumerate(self._requests):
+            async with aclosing(self._backend.answer(request, self._caller)) as events:
+                async for event in events:
+                    yield self._reply.take(index, event)
 
 
 async def _send_chunks(send, chunks: list[dict]) -> None:
@@ -229,13 +281,13 @@ async def _send_chunks(send, chunks: list[dict]) -> None:
         await send({"type": "http.response.body", "body": f"data: {text}\n\n".encode(), "more_body": True})
 
 
-async def _gone(receive) -> None:
-    """Until the client hangs up."""
+async def _wait_for_disconnect(receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def _refusal(error: Exception) -> Refusal:
+    """Return the error as the client receives it; an unexpected one is printed on the server."""
     if isinstance(error, Refusal):
         return error
     traceback.print_exception(error, file=sys.stderr)

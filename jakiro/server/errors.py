@@ -1,4 +1,4 @@
-"""An error in place of an answer, in OpenAI's form."""
+"""Errors in OpenAI's format."""
 
 from starlette.responses import JSONResponse
 
@@ -6,23 +6,43 @@ INVALID, LIMITED, FAILED = "invalid_request_error", "rate_limit_error", "server_
 
 
 class Refusal(Exception):
-    """One sentence with an HTTP status.
+    """An error with an HTTP status.
 
     Args:
-        param: the field that it is about. code: a name of the case, where OpenAI has one.
-        seconds: after which asking again makes sense.
+        status: HTTP status.
+        message: one sentence.
+        param: name of the field that caused it.
+        code: OpenAI's name for the error, if there is one.
+        seconds: when to retry.
     """
 
     def __init__(
-        self, status: int, sentence: str, param: str | None = None, code: str | None = None, seconds: int | None = None
+        self, status: int, message: str, param: str | None = None, code: str | None = None, seconds: int | None = None
     ) -> None:
-        super().__init__(sentence.encode(errors="replace").decode())
+        super().__init__(message.encode(errors="replace").decode())
         self.status, self.param, self.code, self.seconds = status, param, code, seconds
 
     def to_dict(self) -> dict:
+        """Return the body of the response."""
         kind = LIMITED if self.status == 429 else FAILED if self.status >= 500 else INVALID
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:
+        """Return the response."""
         headers = {} if self.seconds is None else {"retry-after": str(self.seconds)}
         return JSONResponse(self.to_dict(), self.status, headers)
+
+
+def prompt_error(message: str, request) -> Refusal:
+    """Return the refusal of a request whose prompt, answer prefix or grammar does not fit the model.
+
+    Args:
+        message: the library's error.
+        request: a `CompletionRequest`.
+    """
+    param = None
+    if "answer_prefix_ids" in message:
+        param = "jakiro.answer_prefix_ids"
+    elif message.startswith("Your prompt"):
+        param = "prompt" if request.raw else "messages"
+    return Refusal(400, message, param)

@@ -1,24 +1,25 @@
-"""An answer's events on their way from its thread to a server's loop."""
+"""Events of an answer, passed from its thread to the server's event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
-# (kind, method, payload): "header", "step" and "end" as in a race, then "done" or "error" as the last one
+# (kind, method, payload): "prompt", "header", "step" and "end" as in a race; the last one is "done" or "error"
 Event = tuple[str, object, object]
 
 
-class Arriving:
-    """A thread puts events; the coroutine that made this takes them, up to "done" or "error"."""
+class EventQueue:
+    """A queue that a thread writes and the coroutine that created it reads, up to "done" or "error"."""
 
     def __init__(self) -> None:
         self._loop, self._events = asyncio.get_running_loop(), asyncio.Queue()
 
     def put(self, event: Event) -> None:
+        """Add an event; called by the thread."""
         self.call(self._events.put_nowait, event)
 
     def call(self, function: Callable, *arguments: object) -> None:
-        """Calls a function in the loop, unless the server has ended and nobody waits any more."""
+        """Call a function in the event loop, unless the loop is closed because the server has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 

@@ -1,6 +1,5 @@
-"""An answer's events as OpenAI's objects: chunks of a stream, or one object; usage, logprobs, and who proposed what."""
+"""Responses in OpenAI's format: one object, or the chunks of a stream."""
 
-import codecs
 import time
 import uuid
 from collections import Counter
@@ -8,184 +7,247 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jakiro import __version__
-from jakiro.server.request import Wish
-from jakiro.trace import Header, Ranked, Scored, Step, Trace
+from jakiro.decode.prompt_logprobs import PromptScores
+from jakiro.drafters.prediction import PROPOSER as PREDICTION
+from jakiro.server.logprobs import TextOffsets, alternatives_dict, chat_logprobs, text_logprobs
+from jakiro.server.request import CompletionRequest
+from jakiro.trace import Node, Scored, Step, Trace
 
-# An answer's end in OpenAI's words; what ends otherwise was cut by a limit
-_FINISHED = {"eos": "stop", "stop": "stop"}
-# What OpenAI writes for a token whose chance is nothing
-_LEAST_LOGPROB = -9999.0
+# End reasons in OpenAI's terms; all others are limits
+_FINISH_REASONS = {"eos": "stop", "stop": "stop", "no_token": "stop"}
 TARGET = "target"
 
-# What we add to OpenAI's fields stands under this name
+# Name of the field with everything that OpenAI's format has no field for
 EXTENSION = "jakiro"
 
 
 class Part(NamedTuple):
-    """What a step adds: text, logprobs by token where asked for, and what else was asked for of each token, by name."""
+    """Text and lists added to an answer by one event.
+
+    Attributes:
+        text: completed text.
+        logprobs: per token, if requested: the token, then the likeliest in its place.
+        extension: requested lists of the field `jakiro`, one entry per token.
+    """
 
     text: str
     logprobs: Sequence[tuple[Scored, ...]] = ()
-    own: Mapping[str, Sequence[dict]] = {}
+    extension: Mapping[str, Sequence[dict]] = {}
+
+
+class Choice:
+    """One answer of a response.
+
+    Attributes:
+        request: the request.
+        trace: header and steps so far; None before the header, and if only the prompt is scored.
+        prompt: the scored prompt, if `echo` was requested.
+        parts: parts of the answer so far, if it is not streamed.
+        end_reason: see `Trace.end_reason`; None while it grows.
+    """
+
+    def __init__(self, request: CompletionRequest) -> None:
+        self.request = request
+        self.trace: Trace | None = None
+        self.prompt: PromptScores | None = None
+        self.parts: list[Part] = []
+        self.end_reason: str | None = None
+        self._offsets: TextOffsets | None = None
+
+    def take(self, event: tuple[str, object, object]) -> list[Part]:
+        """Return the parts that an event adds."""
+        kind, _, payload = event
+        parts = []
+        if kind == "prompt":
+            self.prompt = payload
+            self._offsets = TextOffsets(payload.special_tokens, payload.text)
+            parts = [Part(payload.text, payload.logprobs)]
+        elif kind == "header":
+            self.trace = Trace(payload)
+            self._offsets = self._offsets or TextOffsets(payload.special_tokens, payload.first_text)
+        elif kind == "step":
+            self.trace.steps.append(payload)
+            parts = [self._part(payload)]
+        else:
+            self.end_reason = payload
+            if self.trace is not None:
+                self.trace.end_reason = payload
+                parts = [] if self.trace.steps else [self._part(None)]
+        if not self.request.body.stream:
+            self.parts += parts
+        return parts
+
+    @property
+    def finish_reason(self) -> str:
+        return _FINISH_REASONS.get(self.end_reason, "length")
+
+    def to_dict(self) -> dict:
+        """Return the finished choice."""
+        text = "".join(part.text for part in self.parts)
+        logprobs = [token for part in self.parts for token in part.logprobs]
+        choice = {"index": self.request.index, "finish_reason": self.finish_reason}
+        if self.request.raw:
+            return choice | {"text": text, "logprobs": text_logprobs(logprobs, self._offsets)}
+        message = {"role": "assistant", "content": text, "refusal": None}
+        return choice | {"message": message, "logprobs": chat_logprobs(logprobs)}
+
+    def delta(self, part: Part, reason: str | None = None, role: dict | None = None) -> dict:
+        """Return the choice of a chunk."""
+        choice = {"index": self.request.index, "finish_reason": reason}
+        if self.request.raw:
+            return choice | {"text": part.text, "logprobs": text_logprobs(part.logprobs, self._offsets)}
+        delta = {} if reason else {**(role or {}), "content": part.text}
+        return choice | {"delta": delta, "logprobs": chat_logprobs(part.logprobs)}
+
+    def extension(self, lists: Mapping[str, Sequence[dict]]) -> dict:
+        """Return the field `jakiro`: requested values and hints; empty if there are none."""
+        fields = {}
+        if self.request.body.jakiro is not None:
+            if self.trace is not None:
+                fields["method"] = self.trace.header.method
+            fields |= {"seed": self.request.sampling.seed} | dict(lists)
+        if self.hints:
+            fields["hints"] = self.hints
+        return {EXTENSION: fields} if fields else {}
+
+    def whole_extension(self) -> dict:
+        """Return the field `jakiro` of a finished answer."""
+        names = dict.fromkeys(name for part in self.parts for name in part.extension)
+        return self.extension(
+            {name: [entry for part in self.parts for entry in part.extension.get(name, ())] for name in names}
+        )
+
+    @property
+    def hints(self) -> list[str]:
+        """Messages for the client."""
+        hints, method = list(self.request.hints), self.request.method
+        if self.trace is not None and method not in (None, self.trace.header.method):
+            hints.append(f"{method} cannot run with the loaded pair; {self.trace.header.method} answered.")
+        return hints
+
+    def _part(self, step: Step | None) -> Part:
+        """Return the part of a step, with the first token if it is the first step; None if there are no steps."""
+        header, is_first = self.trace.header, step is None or step.index == 0
+        logprobs = [header.first_logprobs] if is_first and header.first_logprobs else []
+        provenance = [_provenance(None, 0, header.first_piece)] if is_first else []
+        alternatives = [*header.first_alternatives] if is_first else []
+        if step is not None:
+            logprobs += step.logprobs
+            provenance += [_provenance(step, place, piece) for place, piece in enumerate(_committed_pieces(step))]
+            alternatives += step.alternatives
+        extension, lists = self.request.extension, {}
+        if extension.provenance:
+            lists["provenance"] = provenance
+        if extension.alternatives:
+            lists["alternatives"] = list(map(alternatives_dict, alternatives))
+        return Part(header.first_text if step is None else step.text, logprobs, lists)
 
 
 class Reply:
-    """One answer on its way to a client.
+    """The response to one HTTP request, with one choice per answer.
 
-    Attributes:
-        trace: of the events so far; None before the header.
+    Args:
+        requests: the answers in the order in which they are decoded.
+        model: name of the model.
     """
 
-    def __init__(self, wish: Wish, model: str) -> None:
-        self._wish, self.trace = wish, None
-        self._parts: list[Part] = []
-        self._offsets = TextOffsets()
-        kind = "text_completion" if wish.raw else "chat.completion"
+    def __init__(self, requests: Sequence[CompletionRequest], model: str) -> None:
+        self.choices = [Choice(request) for request in requests]
+        self._first = requests[0]
+        raw, stream = self._first.raw, self._first.body.stream
+        kind = "text_completion" if raw else "chat.completion"
         self._head = {
-            "id": f"{'cmpl' if wish.raw else 'chatcmpl'}-{uuid.uuid4().hex}",
-            "object": kind if wish.raw or not wish.body.stream else f"{kind}.chunk",
+            "id": f"{'cmpl' if raw else 'chatcmpl'}-{uuid.uuid4().hex}",
+            "object": kind if raw or not stream else f"{kind}.chunk",
             "created": int(time.time()),
             "model": model,
             "system_fingerprint": f"jakiro-{__version__}",
         }
 
-    def take(self, event: tuple[str, object, object]) -> list[dict]:
-        """The chunks that an event makes, of which a client that does not stream gets none."""
-        kind, _, payload = event
-        if kind == "header":
-            self.trace = Trace(payload)
-            return [] if self._wish.raw else [self._chunk(Part(""), role={"role": "assistant"})]
-        if kind == "step":
-            self.trace.steps.append(payload)
-            return self._add(self._part(payload))
-        self.trace.end_reason = payload
-        before = [] if self.trace.steps else self._add(self._part(None))
-        last = self._chunk(Part(""), reason=self._reason())
-        usage = [self._head | {"choices": []} | self._numbers()] if self._wish.body.stream_options.include_usage else []
-        return [*before, last | self._told({}), *usage]
+    def take(self, index: int, event: tuple[str, object, object]) -> list[dict]:
+        """Return the chunks that an event adds to the stream.
+
+        Args:
+            index: number of the answer.
+            event: see `jakiro.server.event_queue.Event`.
+        """
+        choice = self.choices[index]
+        parts = choice.take(event)
+        if not self._first.body.stream:
+            return []
+        chunks = []
+        if event[0] == "header" and not choice.request.raw:
+            chunks.append(self._chunk(choice.delta(Part(""), role={"role": "assistant"})))
+        for part in parts:
+            if part.text or part.logprobs or part.extension:
+                extension = choice.extension(part.extension) if part.extension else {}
+                chunks.append(self._chunk(choice.delta(part)) | extension)
+        if event[0] == "end":
+            chunks.append(self._chunk(choice.delta(Part(""), reason=choice.finish_reason)) | choice.extension({}))
+            if choice is self.choices[-1] and self._first.body.stream_options.include_usage:
+                chunks.append(self._head | {"choices": []} | self._figures())
+        return chunks
 
     def whole(self) -> dict:
-        """The answer as one object."""
-        text = "".join(part.text for part in self._parts)
-        logprobs = [each for part in self._parts for each in part.logprobs]
-        choice = {"index": 0, "finish_reason": self._reason()}
-        if self._wish.raw:
-            choice["text"] = text
+        """Return the response as one object."""
+        choices = [choice.to_dict() for choice in self.choices]
+        if len(choices) > 1:
+            choices = [shown | choice.whole_extension() for shown, choice in zip(choices, self.choices, strict=True)]
+            extension = {}
         else:
-            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
-        choice["logprobs"] = self._logprobs(logprobs)
-        names = self._parts[0].own if self._parts else ()
-        told = self._told({name: [each for part in self._parts for each in part.own[name]] for name in names})
-        return self._head | {"choices": [choice]} | self._numbers() | told
+            extension = self.choices[0].whole_extension()
+        return self._head | {"choices": choices} | self._figures() | extension
 
-    def _part(self, step: Step | None) -> Part:
-        """What a step adds, with the first token where it is the first; None for an answer without steps."""
-        header, first = self.trace.header, step is None or step.index == 0
-        logprobs = [header.first_logprobs] * first if header.first_logprobs else []
-        provenance = [_provenance(None, 0, header.first_piece)] * first
-        alternatives = [*header.first_alternatives] * first
-        if step is not None:
-            logprobs += step.logprobs
-            provenance += [_provenance(step, *each) for each in enumerate(_committed_pieces(step))]
-            alternatives += step.alternatives
-        text, own = header.first_text if step is None else step.text, self._wish.own
-        told = {"provenance": provenance} if own.provenance else {}
-        told |= {"alternatives": list(map(_alternatives, alternatives))} if own.alternatives else {}
-        return Part(text, logprobs, told)
-
-    def _add(self, part: Part) -> list[dict]:
-        if not self._wish.body.stream:
-            self._parts.append(part)
-            return []
-        said = part.text or part.logprobs or part.own
-        return [self._chunk(part) | (self._told(part.own) if part.own else {})] if said else []
-
-    def _chunk(self, part: Part, reason: str | None = None, role: dict | None = None) -> dict:
-        said = (
-            {"text": part.text}
-            if self._wish.raw
-            else {"delta": {} if reason else {**(role or {}), "content": part.text}}
-        )
-        choice = {"index": 0, **said, "logprobs": self._logprobs(part.logprobs), "finish_reason": reason}
+    def _chunk(self, choice: dict) -> dict:
         return self._head | {"choices": [choice]}
 
-    def _logprobs(self, tokens: Sequence[tuple[Scored, ...]]) -> dict | None:
-        if not tokens:
-            return None
-        if not self._wish.raw:
-            return {"content": [_token(each[0]) | {"top_logprobs": list(map(_token, each[1:]))} for each in tokens]}
-        return {
-            "tokens": [token_name(ranked[0]) for ranked in tokens],
-            "token_logprobs": [_bounded(ranked[0].logprob) for ranked in tokens],
-            "top_logprobs": [
-                {token_name(token): _bounded(token.logprob) for token in reversed((*ranked[1:], ranked[0]))}
-                for ranked in tokens
-            ],
-            "text_offset": [self._offsets.next(ranked[0], self.trace.header) for ranked in tokens],
-        }
-
-    def _reason(self) -> str:
-        return _FINISHED.get(self.trace.end_reason, "length")
-
-    def _told(self, own: Mapping[str, Sequence[dict]]) -> dict:
-        """What stands under "jakiro", for clients that have asked."""
-        if self._wish.body.jakiro is None:
-            return {}
-        header = self.trace.header
-        return {EXTENSION: {"method": header.method, "seed": self._wish.sampling.seed} | dict(own)}
-
-    def _numbers(self) -> dict:
-        """Usage in OpenAI's form, and drafting in vLLM's where there was any."""
-        header, steps = self.trace.header, self.trace.steps
-        tokens = len(self.trace.token_ids) - len(header.prefix_ids)
-        drafted = sum(len(step.nodes) - 1 for step in steps)
-        accepted = sum(min(len(step.accepted_path), len(step.committed_ids)) for step in steps)
+    def _figures(self) -> dict:
+        """Return usage in OpenAI's format, and vLLM's figures if anything was drafted."""
+        prompt_tokens = cached = tokens = accepted = rejected = 0
+        for choice in self.choices:
+            is_first_of_prompt = choice.request.index % choice.request.body.n == 0
+            if choice.trace is None:
+                prompt_tokens += len(choice.prompt.token_ids) if choice.prompt and is_first_of_prompt else 0
+                continue
+            header = choice.trace.header
+            prompt_tokens += header.num_prompt_tokens if is_first_of_prompt else 0
+            cached += header.num_reused_tokens if is_first_of_prompt else 0
+            tokens += len(choice.trace.token_ids) - len(header.prefix_ids)
+            drafted, kept = _count_drafted(choice.trace, choice.request.prediction)
+            accepted, rejected = accepted + kept, rejected + drafted - kept
         usage = {
-            "prompt_tokens": header.num_prompt_tokens,
+            "prompt_tokens": prompt_tokens,
             "completion_tokens": tokens,
-            "total_tokens": header.num_prompt_tokens + tokens,
-            "prompt_tokens_details": {"cached_tokens": header.num_reused_tokens},
+            "total_tokens": prompt_tokens + tokens,
+            "prompt_tokens_details": {"cached_tokens": cached},
             "completion_tokens_details": {
                 "accepted_prediction_tokens": accepted,
-                "rejected_prediction_tokens": drafted - accepted,
+                "rejected_prediction_tokens": rejected,
             },
         }
+        steps = [step for choice in self.choices if choice.trace is not None for step in choice.trace.steps]
         return {"usage": usage} | _speculation(steps)
 
 
-class TextOffsets:
-    """Character offsets of tokens in the text of a completion.
+def _count_drafted(trace: Trace, prediction: str) -> tuple[int, int]:
+    """Return the number of drafted tokens, and the number of those in the answer.
 
-    A token that ends inside a UTF-8 character has the offset at which that character will appear, as the next token.
+    With a predicted output, only the tokens that it proposed are counted.
     """
 
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._offset: int | None = None
+    def is_counted(node: Node) -> bool:
+        return not prediction or PREDICTION in (node.proposer, *node.also_proposed_by)
 
-    def next(self, token: Scored, header: Header) -> int:
-        """Return the offset of the next token and advance past it."""
-        if str(token.token_id) in header.special_tokens:
-            return self._offset or 0
-        if self._offset is None:
-            # SentencePiece writes a blank before the first word, which is not part of the text
-            dropped = token.piece.startswith(b" ") and header.first_text[:1] not in ("", " ")
-            self._offset = -1 if dropped else 0
-        start = max(0, self._offset)
-        self._offset += len(self._decoder.decode(token.piece))
-        return start
-
-
-def token_name(token: Scored) -> str:
-    """Return a token's text; a token with incomplete UTF-8 is named by its bytes, as in OpenAI's completions."""
-    try:
-        return token.piece.decode()
-    except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.piece)
+    drafted = accepted = 0
+    for step in trace.steps:
+        drafted += sum(map(is_counted, step.nodes[1:]))
+        path = step.accepted_path[: len(step.committed_ids)]
+        accepted += sum(is_counted(step.nodes[index]) for index in path)
+    return drafted, accepted
 
 
 def _speculation(steps: Sequence[Step]) -> dict:
-    """vLLM's figures (vllm-project/vllm#48915) over the steps that drafted; accepted tokens are before any cut."""
+    """Return vLLM's figures (vllm-project/vllm#48915) over the steps that drafted, before any cut at the end."""
     lengths = [len(step.accepted_path) for step in steps if len(step.nodes) > 1]
     if not lengths:
         return {}
@@ -202,33 +264,15 @@ def _speculation(steps: Sequence[Step]) -> dict:
 
 
 def _committed_pieces(step: Step) -> list[bytes]:
-    """The bytes of the tokens that a step adds to the answer."""
+    """Return the bytes of the tokens that a step adds to the answer."""
     pieces = [*(step.nodes[index].piece for index in step.accepted_path), step.bonus_piece]
     return pieces[: len(step.committed_ids)]
 
 
 def _provenance(step: Step | None, place: int, piece: bytes) -> dict:
-    """Who proposed the token at a place of a step; None for the first token, which the prompt's pass chose."""
+    """Return which drafter proposed the token at a place of a step; `step` is None for the token after the prefill."""
     token = {"token": piece.decode(errors="replace"), "step": None if step is None else step.index}
     if step is None or place >= len(step.accepted_path):
         return token | {"proposer": TARGET, "also_proposed_by": []}
     node = step.nodes[step.accepted_path[place]]
     return token | {"proposer": node.proposer, "also_proposed_by": list(node.also_proposed_by)}
-
-
-def _alternatives(place: Ranked) -> dict:
-    """A token's rank, and the likeliest tokens in its place with their ids, with which an answer may go on instead."""
-    chosen, *likeliest = [_token(each) | {"id": each.token_id} for each in place.tokens]
-    return chosen | {"rank": place.rank, "alternatives": likeliest}
-
-
-def _text(token: Scored) -> str:
-    return token.piece.decode(errors="replace")
-
-
-def _token(token: Scored) -> dict:
-    return {"token": _text(token), "logprob": _bounded(token.logprob), "bytes": list(token.piece)}
-
-
-def _bounded(logprob: float) -> float:
-    return logprob if logprob > _LEAST_LOGPROB else _LEAST_LOGPROB

@@ -68,16 +68,24 @@ def test_a_fork_in_the_middle_of_a_character_and_of_a_stop_text(generator, metho
 @pytest.mark.parametrize(
     ("settings", "given", "sentence"),
     [
-        ({"max_new_tokens": 4}, [5, 6, 7, 8], r"^The beginning of the answer ends it \(length\); leave out its last "),
-        ({}, [5, 256], r"^The beginning of the answer ends it \(eos\); leave out its last tokens\.$"),
-        ({"stop": ("g",)}, [5, ord("g") - 33], r"^The beginning of the answer ends it \(stop\); leave out its last "),
+        (
+            {"max_new_tokens": 4},
+            [5, 6, 7, 8],
+            r"^answer_prefix_ids end the answer \(length\); leave out ",
+        ),
+        ({}, [5, 256], r"^answer_prefix_ids end the answer \(eos\); leave out "),
+        (
+            {"stop": ("g",)},
+            [5, ord("g") - 33],
+            r"^answer_prefix_ids end the answer \(stop\); leave out ",
+        ),
         (
             {"grammar": Grammar("choice", ("gut", "gar"))},
             [ord("g") - 33, ord("x") - 33],
-            r"^Token 2 of the answer's beginning, “x”, is outside its grammar; choose another one\.$",
+            r"^answer_prefix_ids leave the grammar at token 2, “x”; choose another one\.$",
         ),
-        ({}, [5, -1], r"^The beginning of an answer must be a list of whole numbers, 0 or more; you gave \[5, -1\]\.$"),
-        ({}, "yes", r"^The beginning of an answer must be a list of whole numbers, 0 or more; you gave 'yes'\.$"),
+        ({}, [5, -1], r"^answer_prefix_ids must be a list of whole numbers, 0 or more; you gave \[5, -1\]\.$"),
+        ({}, "yes", r"^answer_prefix_ids must be a list of whole numbers, 0 or more; you gave 'yes'\.$"),
         ({}, [5, 9999], r"token 9,999 of the tokenizer; this model knows 260 tokens"),
     ],
 )

@@ -64,7 +64,7 @@ def mutated(text: str, dice: random.Random) -> str:
     return "".join(letters[dice.randrange(3) :])
 
 
-def test_texts_with_a_prediction_and_a_minimum_length_equal_plain_decoding_s(generators):
+def test_texts_with_a_prediction_and_a_minimum_length_equal_plain_decoding_s(generators, monkeypatch):
     """100 random requests: method, settings, text that is expected; 0 differences."""
     dice, accepted = random.Random(82), 0
     for number in range(100):
@@ -72,7 +72,7 @@ def test_texts_with_a_prediction_and_a_minimum_length_equal_plain_decoding_s(gen
         methods = (
             [None, "jakiro", "jakiro+prompt_lookup", "prompt_lookup"] if generator.head else [None, "prompt_lookup"]
         )
-        generator.target.stop_ids = {*range(97, 97 + dice.choice([0, 3, 40]))}
+        monkeypatch.setattr(generator.target, "stop_ids", {*range(97, 97 + dice.choice([0, 3, 40]))})
         sampling = SamplingParams(
             dice.choice([0, 0, 0.8]),
             dice.choice([1, 0.9]),
@@ -94,18 +94,16 @@ def test_texts_with_a_prediction_and_a_minimum_length_equal_plain_decoding_s(gen
             for step in trace.steps
             for index in step.accepted_path
         )
-    for generator in generators.values():
-        generator.target.stop_ids = set()
     assert accepted > 40
 
 
-def test_ignore_eos_goes_on_after_an_end_token_and_excludes_grammars(generators):
+def test_ignore_eos_goes_on_after_an_end_token_and_excludes_grammars(generators, monkeypatch):
     generator = generators["summed"]
+    monkeypatch.setattr(generator.target, "stop_ids", set())
     free = generator.run("Why?", SamplingParams(max_new_tokens=12))
-    generator.target.stop_ids = {free.token_ids[2]}
+    monkeypatch.setattr(generator.target, "stop_ids", {free.token_ids[2]})
     ended = generator.run("Why?", SamplingParams(max_new_tokens=12))
     longer = generator.run("Why?", SamplingParams(max_new_tokens=12, ignore_eos=True))
-    generator.target.stop_ids = set()
     assert (len(ended.token_ids), ended.end_reason) == (3, "eos")
     assert (longer.token_ids, longer.end_reason) == (free.token_ids, "length")
     with pytest.raises(ValueError, match="ignore_eos cannot be combined with a grammar"):

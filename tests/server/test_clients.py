@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from jakiro.config import SamplingParams
 from jakiro.server.generator_lock import OneGenerator
-from jakiro.server.reply import token_name
+from jakiro.server.logprobs import token_name
 from jakiro.text import IncrementalDecoder
 from tests.server.served import ASKED, PATIENCE, Gated, served, wait_until
 from tests.support import tiny_generator
@@ -106,7 +106,7 @@ def test_an_answer_goes_on_from_one_of_its_alternatives(client, trace):
     assert last.usage.completion_tokens == 15 == len(told)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text[:3] == trace.text[:3] and text != trace.text
-    with pytest.raises(openai.BadRequestError, match=r"The beginning of the answer ends it \(length\)"):
+    with pytest.raises(openai.BadRequestError, match=r"answer_prefix_ids end the answer \(length\)"):
         client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=5, extra_body=own)
 
 

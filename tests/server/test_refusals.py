@@ -49,22 +49,64 @@ def error_of(answer: httpx.Response) -> dict:
     ("given", "param", "sentence"),
     [
         ({"tools": [{"type": "function"}]}, "tools", "“tools” is not supported by this server; leave it out."),
-        ({"n": 2}, "n", "n should be 1; you gave 2."),
-        ({"stream": "yes"}, "stream", "stream should be a valid boolean; you gave 'yes'."),
+        ({"tool_choice": "required"}, "tool_choice", "“tool_choice” is not supported by this server; leave it out."),
+        ({"modalities": ["audio"]}, "modalities", "“modalities” is not supported"),
+        ({"use_beam_search": True}, "use_beam_search", "“use_beam_search” is not supported"),
+        ({"n": 5}, "n", "n should be less than or equal to 4; got 5."),
+        ({"n": True}, "n", "n should be a valid integer; got True."),
+        ({"stream": "yes"}, "stream", "stream should be a valid boolean; got 'yes'."),
         ({"stream_options": {"speed": 1}}, "stream_options.speed", "“stream_options.speed” is not supported"),
         ({"top_logprobs": 2}, "top_logprobs", "top_logprobs needs logprobs: true."),
-        ({"temperature": 10**400}, None, "Temperature must be between 0 and 2; you gave 1000"),
-        ({"max_tokens": "9"}, "max_tokens", "max_tokens should be a valid integer; you gave '9'."),
-        ({"logit_bias": {"a": 1}}, None, "Logit bias must give"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "Logprobs must be a whole number from 0 to 20"),
+        ({"temperature": 10**400}, "temperature", "Temperature must be between 0 and 2"),
+        ({"top_k": -2}, "top_k", "Top-k must be a whole number, 0 or more"),
+        ({"top_k": True}, "top_k", "Top-k must be a whole number, 0 or more"),
+        ({"top_p": -0.5}, "top_p", "Top-p must be above 0"),
+        ({"min_tokens": -1}, "min_tokens", "Minimum length must be a whole number"),
+        ({"ignore_eos": 1}, "ignore_eos", "ignore_eos must be true or false"),
+        ({"seed": 2**63 - 1, "n": 2}, "seed", "Seed must be a whole number from 0 to 2^63 - 1"),
+        ({"max_tokens": "9"}, "max_tokens", "max_tokens should be a valid integer; got '9'."),
+        ({"max_tokens": 0}, "max_tokens", "Length must be a whole number of tokens, 1 or more"),
+        ({"logit_bias": {"a": 1}}, "logit_bias", "Logit bias must give"),
+        ({"logit_bias": {"5": 1, "05": 2}}, "logit_bias", "logit_bias names a token twice"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "response_format.type should be"),
-        ({"response_format": {"type": "json_schema"}}, None, "response_format of type json_schema needs json_schema"),
-        ({"jakiro": {"method": "magic"}}, None, "Unknown method 'magic'; choose one of"),
-        ({"messages": [{"role": "tool", "content": "1"}]}, None, "A message needs a role (system, user, assistant)"),
-        ({"messages": [{"role": "user", "content": "?", "name": "Ada"}]}, "messages[0].name", "“messages[0].name” is"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None, "A content's parts must be texts"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "response_format",
+            "response_format of type json_schema needs json_schema",
+        ),
+        ({"jakiro": {"method": "magic"}}, "jakiro.method", "Unknown method 'magic'; choose one of"),
+        ({"jakiro": {"grammar": {"kind": "xml"}}}, "jakiro.grammar", "A grammar is one of"),
+        ({"jakiro": {"answer_prefix_ids": [-1]}}, "jakiro.answer_prefix_ids.0", "jakiro.answer_prefix_ids.0 should be"),
+        (
+            {"jakiro": {"answer_prefix_ids": [65] * 4}, "max_tokens": 2},
+            "jakiro.answer_prefix_ids",
+            "answer_prefix_ids end the answer (length)",
+        ),
+        (
+            {"jakiro": {"answer_prefix_ids": [65], "grammar": {"kind": "choice", "source": ["yes"]}}},
+            "jakiro.answer_prefix_ids",
+            "answer_prefix_ids leave the grammar at token 1",
+        ),
+        (
+            {"prediction": {"type": "content", "content": [{"type": "image"}]}},
+            "prediction",
+            "A content's parts must be",
+        ),
+        ({"messages": [{"role": "tool", "content": "1"}]}, "messages", "A message needs a role (system, user, assis"),
+        (
+            {"messages": [{"role": "user", "content": "?", "tool_calls": [{}]}]},
+            "messages[0].tool_calls",
+            "“messages[0].tool_calls” is",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages",
+            "A content's parts must be texts",
+        ),
         ({"messages": []}, "messages", "“messages” is missing"),
-        ({"messages": "Why?"}, "messages", "messages should be a valid list; you gave 'Why?'."),
-        ({"messages": [{"role": "user", "content": "many words " * 200}]}, None, "Your prompt has"),
+        ({"messages": "Why?"}, "messages", "messages should be a valid list; got 'Why?'."),
+        ({"messages": [{"role": "user", "content": "many words " * 200}]}, "messages", "Your prompt has"),
     ],
 )
 def test_what_does_not_fit_is_named(address, given, param, sentence):
@@ -77,9 +119,13 @@ def test_what_does_not_fit_is_named(address, given, param, sentence):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"prompt": ["a", "b"]}, "prompt should be a valid string"),
+        ({"prompt": ["a", 5]}, "prompt must be a text, a list of token ids, or a list of these; got 5."),
+        ({"prompt": ["a"] * 5, "n": 4}, "A request has at most 16 answers; got 5 prompts × n = 4."),
+        ({"prompt": [[]]}, "prompt must be a text"),
+        ({"prompt": [99999]}, "Your prompt holds"),
         ({"suffix": "end"}, "“suffix” is not supported"),
-        ({"echo": True}, "echo should be False; you gave True."),
+        ({"best_of": 3}, "best_of must be 1, or equal n; got 3."),
+        ({"echo": 1}, "echo should be a valid boolean; got 1."),
     ],
 )
 def test_what_does_not_fit_a_completion_is_named(address, given, sentence):
@@ -109,17 +155,49 @@ def test_whatever_comes_is_a_wish_or_a_refusal_that_can_be_sent(given, read):
         assert refusal.response().body
 
 
-def test_what_means_nothing_here_is_ignored(address):
+def test_values_that_change_nothing_are_accepted(address):
     neutral = {
         "user": "ada",
         "metadata": {"a": "b"},
         "n": 1,
         "tools": [],
+        "tool_choice": "none",
+        "parallel_tool_calls": False,
+        "service_tier": "auto",
+        "modalities": ["text"],
+        "web_search_options": None,
+        "use_beam_search": False,
+        "skip_special_tokens": True,
+        "ignore_eos": False,
+        "min_tokens": 0,
+        "top_k": -1,
+        "seed": -1,
+        "logprobs": False,
+        "top_logprobs": 0,
+        "stream_options": {"continuous_usage_stats": False},
         "logit_bias": {},
         "stop": None,
         "store": False,
     }
     assert post(address, ASKED | neutral | {"max_tokens": 2}).status_code == 200
+    text = {"model": "tiny", "prompt": "abc", "max_tokens": 2, "best_of": 1, "suffix": "", "echo": False}
+    assert post(address, text, "completions").status_code == 200
+
+
+def test_neutral_values_mean_what_other_servers_define(address):
+    def text_of(**settings) -> str:
+        answer = post(address, ASKED | {"max_tokens": 12, "seed": 3} | settings)
+        return answer.json()["choices"][0]["message"]["content"]
+
+    assert text_of(top_p=0, temperature=1.5) == text_of(temperature=0)
+    assert text_of(top_k=-1, temperature=1.5) == text_of(temperature=1.5)
+    messages = [*ASKED["messages"], {"role": "assistant", "content": "A"}, {"role": "user", "content": "B"}]
+    plain = text_of(messages=messages, temperature=0)
+    messages = [dict(message) for message in messages]
+    messages[0]["name"], messages[1]["reasoning_content"] = "Ada", "thinking"
+    assert text_of(messages=messages, temperature=0) == plain
+    messages[1] = {"role": "assistant", "content": None, "reasoning_content": "thinking"}
+    assert isinstance(text_of(messages=messages, temperature=0), str)
 
 
 def test_other_paths_and_methods_are_not_there(address):
@@ -132,11 +210,11 @@ def test_other_paths_and_methods_are_not_there(address):
 @pytest.mark.parametrize(
     ("content", "kind", "status", "sentence"),
     [
-        (b"{}", "text/plain", 415, "Content-Type must be application/json; you gave text/plain."),
+        (b"{}", "text/plain", 415, "Content-Type must be application/json; got text/plain."),
         (b"model=tiny", "application/x-www-form-urlencoded", 415, "Content-Type must be application/json"),
         (b"{", "application/json", 400, "The body is not JSON"),
         (b"\xff\xfe\xff", "application/json", 400, "The body is not JSON"),
-        (b"[1]", "application/json; charset=utf-8", 400, "The body must be an object; you gave a list."),
+        (b"[1]", "application/json; charset=utf-8", 400, "The body must be an object; got a list."),
         (b" " * 600_000, "application/json", 413, "The request is too large: at most 512 KB are read here."),
     ],
 )

@@ -92,3 +92,13 @@ def test_without_a_head_both_endpoints_answer_plainly_and_say_so(served, connect
     assert race["lanes"]["autoregressive"]["num_tokens"] == 8
     alone = connect(address).predict("Why?", 8, method="autoregressive", api_name="/generate")
     assert alone["message"] == ""
+
+
+def test_a_chat_goes_on_with_its_history(served, connect):
+    client, told = connect(served[1]), connect(served[1])
+    answer = client.predict("Why?", [], api_name="/chat")
+    assert answer == told.predict("Why?", 96, api_name="/generate")["text"][: len(answer)] and answer
+    history = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": answer}]
+    assert client.predict("And then?", history, api_name="/chat")
+    with pytest.raises(AppError):
+        client.predict("", [], api_name="/chat")
