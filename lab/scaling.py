@@ -21,6 +21,7 @@ from jakiro.bench.runner import BenchSettings, loadable
 from jakiro.decode.device_profile import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroConfig
+from jakiro.heads.jakiro.network import JakiroHead
 from jakiro.heads.layer_head import LayerHead
 from jakiro.loading.loader import LoadedModels, LoadOptions, read_pair, start_pair
 from jakiro.loading.placement import free_memory
@@ -217,7 +218,7 @@ class RandomPair:
         )  # fmt: skip
         with weight.device:
             model = AutoModelForCausalLM.from_config(config, dtype=weight.dtype).eval().requires_grad_(False)
-            head = LayerHead(
+            head = JakiroHead(
                 JakiroConfig(
                     hidden_size=config.hidden_size,
                     num_attention_heads=config.num_attention_heads,

@@ -14,7 +14,8 @@ from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
 from jakiro.drafters.base import Drafter
 from jakiro.drafters.candidates import MAX_CHAIN
-from jakiro.models.target import Scores, TargetModel
+from jakiro.models.passes import Scores
+from jakiro.models.target import TargetModel
 
 
 class TorchBackend:

@@ -25,13 +25,15 @@ from jakiro.drafters.base import (
     Resources,
     TreeLimits,
 )
-from jakiro.drafters.experts import EVIDENCE, expert_evidence, experts_of
+from jakiro.drafters.candidates import Candidates
+from jakiro.drafters.experts import experts_of
 from jakiro.drafters.limited import limited
 from jakiro.drafters.tree_growth import TreeGrower
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.eagle import EAGLE
 from jakiro.heads.jakiro import JAKIRO
+from jakiro.heads.jakiro.evidence import evidence_schema, expert_evidence
 from jakiro.heads.layers import HeadOutput
 from jakiro.ops import kernels
 from jakiro.ops.cache import RowCache
@@ -47,7 +49,7 @@ class HeadDrafter(Drafter):
         head: Draft head.
         info: Its "name", "sha256" and "precision" for traces.
         grower: Creates the `TreeGrower` of a step, with the arguments of that class.
-        proposers: Proposers, or a function from the head's config to them.
+        proposers: Proposers, or a function from the head's config to them; None for the head's experts.
         has_evidence: Whether trees contain the experts' evidence, see `expert_evidence`.
         captured: Whether the passes of a custom grower have fixed shapes, so that they can be captured.
         max_positions: Positions that the head was trained for if the target supports more, else None.
@@ -56,16 +58,17 @@ class HeadDrafter(Drafter):
     head: DraftHead
     info: dict | None = None
     grower: Callable[..., TreeGrower] = TreeGrower
-    proposers: tuple[Proposer, ...] | Callable[[DraftConfig], tuple[Proposer, ...]] = experts_of
+    proposers: tuple[Proposer, ...] | Callable[[DraftConfig], tuple[Proposer, ...]] | None = None
     has_evidence: bool = True
     captured: bool = False
     max_positions: int | None = None
 
     def __post_init__(self) -> None:
-        if callable(self.proposers):
+        if self.proposers is None:
+            self.proposers = experts_of(self.head)
+        elif callable(self.proposers):
             self.proposers = self.proposers(self.head.config)
-        count = self.head.config.num_experts
-        self.evidence = tuple(zip(EVIDENCE, (count, count, 1), strict=True)) if self.has_evidence else ()
+        self.evidence = evidence_schema(self.head) if self.has_evidence else ()
 
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
         return limited(partial(self._begin, prompt, sampling, noise), self.max_positions, prompt)
@@ -80,7 +83,7 @@ class HeadDrafter(Drafter):
     @property
     def node_evidence(self) -> HeadEvidence | None:
         """Function that computes the evidence of a tree, see `best_tree`, or None."""
-        return partial(expert_evidence, self.head) if self.has_evidence else None
+        return partial(_node_evidence, self.head) if self.has_evidence else None
 
     def capturable_in(self, slot) -> Drafter | None:
         # Other growers run eagerly, next to captured passes of the target
@@ -210,6 +213,11 @@ class HeadSession(DraftSession):
         if needed > self.cache.capacity:
             smaller, self.cache = self.cache, self.head.new_cache(2 * needed)
             self.cache.load_prefix(smaller.first(smaller.length))
+
+
+def _node_evidence(head: DraftHead, outputs: list[HeadOutput], chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the evidence of the chosen candidates and their proposers, see `expert_evidence`."""
+    return expert_evidence(head, outputs, chosen.rows, chosen.token_ids, chosen.proposers)
 
 
 def _last_rows(output: HeadOutput, count: int) -> HeadOutput:

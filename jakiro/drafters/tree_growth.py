@@ -81,7 +81,7 @@ def width_of(head: DraftHead, tree: TreeConfig) -> int:
 
 def ends_in_a_pair(head: DraftHead, tree: TreeConfig) -> bool:
     """Return whether one pass gives the last two levels (CEPD)."""
-    return head.config.contrastive and tree.contrastive and tree.depth >= 2
+    return head.has_contrastive_branch and tree.contrastive and tree.depth >= 2
 
 
 class Ranking:
@@ -185,7 +185,7 @@ class TreeGrower:
         self.ranking = Ranking(Calibration(head.config.calibration, sampling), noise)
         self.device = root_token.device
         # Constant columns are views of this tensor, so that they need no operations
-        self.numbers = torch.arange(1 + max(self.depth * self.width, head.config.num_experts), device=self.device)
+        self.numbers = torch.arange(1 + max(self.depth * self.width, head.num_experts), device=self.device)
         self.root_position = cache.length
         # Position of a drafted row, by its depth − 1
         self.positions = self.numbers[: self.depth] + self.root_position
@@ -277,7 +277,7 @@ class TreeGrower:
     def _features(self, frontier: Tensor, output: HeadOutput, rows: Tensor) -> Tensor:
         """Return (frontier, hidden): features of the rows and experts that proposed nodes of the newest level."""
         # With decoupled experts, feature rows are numbered expert by expert
-        if self.head.config.fusion == "decoupled":
+        if self.head.mixes_experts:
             proposers = self.levels[-1].proposers.index_select(0, frontier)
             rows = torch.add(rows, proposers, alpha=output.features.shape[-2])
         return output.features.flatten(0, -2).index_select(0, rows)
@@ -329,7 +329,7 @@ class TreeGrower:
             both = self._scaled(torch.cat([output.features[0], output.contrastive[0]]))
             scores, self.ahead = both.split(output.features.shape[1])
             return scores
-        if self.head.config.fusion == "summed":
+        if not self.head.mixes_experts:
             return self._scaled(output.features[0])
         return Experts.of(self._scaled(output.features[:, 0]), output.router_weights[0])
 
@@ -339,7 +339,7 @@ class TreeGrower:
             indices, estimates, draft_probs, proposers = self.ranking.best_of(scores, self.width, depth)
         else:
             indices, estimates, draft_probs = self.ranking.best(scores, self.width, depth, contrastive)
-            proposer = self.head.config.num_experts if contrastive else 0
+            proposer = self.head.num_experts if contrastive else 0
             proposers = self._same(depth - 1 if self.by_level else proposer, indices)
         return Children(self._token_ids(indices), estimates, draft_probs, proposers)
 

@@ -39,12 +39,17 @@ class DraftHead(nn.Module):
             target's feature one position before it, the first one has none.
         root_rows: positions at the end of what `extend` returns from which a tree begins.
         drafted_rows: positions that drafting writes into the cache at least, however small the tree.
+        num_experts: Number of experts of its layer.
+        mixes_experts: Whether each expert has a distribution of its own, mixed with the router's weights.
+        has_contrastive_branch: Whether a pass also predicts the feature one position further.
     """
 
     skipped_tokens = 1
     root_rows = 1
     drafted_rows = 0
     capturable = packable = True
+    num_experts = 1
+    mixes_experts = has_contrastive_branch = False
 
     @property
     def levels(self) -> int | None:

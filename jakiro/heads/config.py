@@ -53,20 +53,20 @@ class DraftConfig:
     target_name: str = ""
     target_sha256: str = ""
     kind: ClassVar[str] = ""
-    # Drafting and training ask every head; only mixtures of experts answer otherwise, see `JakiroConfig`
-    fusion: ClassVar[str] = "summed"
-    num_experts: ClassVar[int] = 1
-    contrastive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            least, value = each.metadata.get("least"), getattr(self, each.name)
-            fits = least is None or is_count(value, least) or (value is None and each.default is None)
-            need(fits, f"{each.name} must be a whole number, {least} or more, not {value!r}")
-        numbers = isinstance(self.calibration, dict) and all(map(is_number, self.calibration.values()))
-        need(numbers, "calibration must be an object of numbers")
-        drafted = self.draft_vocab_size or 0
-        need(drafted <= self.vocab_size, f"draft_vocab_size must be 1 to vocab_size {self.vocab_size}, not {drafted}")
+        for entry in fields(self):
+            least, value = entry.metadata.get("least"), getattr(self, entry.name)
+            is_valid = least is None or is_count(value, least) or (value is None and entry.default is None)
+            need(is_valid, f"{entry.name} must be a whole number, {least} or more; got {value!r}")
+            for kind, description in ((str, "text"), (bool, "true or false")):
+                need(
+                    entry.type is not kind or type(value) is kind, f"{entry.name} must be {description}; got {value!r}"
+                )
+        has_numbers = isinstance(self.calibration, dict) and all(map(is_number, self.calibration.values()))
+        need(has_numbers, "calibration must be an object of numbers")
+        size = self.draft_vocab_size or 0
+        need(size <= self.vocab_size, f"draft_vocab_size must be 1 to vocab_size {self.vocab_size}; got {size}")
 
     def describe(self) -> str:
         """What the network is, in words."""

@@ -1,7 +1,6 @@
-"""The head of Jakiro, EAGLE and ParallelSpec: one decoder layer with experts predicts the target's next features.
+"""The head that EAGLE, ParallelSpec and Jakiro share: decoder layers that predict the target's next feature.
 
-From [E[x_{t+1}]; h_t] to the feature at t + 1, and with summed fusion, from the same pass, the contrastive feature one
-position further. Verification and the growing of trees live elsewhere. Jakiro, arXiv 2502.06282, section 3.
+A row maps [E[x_{t+1}]; h_t] to the feature at t + 1. EAGLE, arXiv 2401.15077, section 4.
 """
 
 from functools import reduce
@@ -11,31 +10,36 @@ from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead
 from jakiro.heads.layer_config import LayerConfig
-from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
+from jakiro.heads.layers import Angles, ExpertMixture, HeadLayer, HeadOutput, SwiGLUExpert
 from jakiro.ops.cache import PassCache
 from jakiro.ops.linear import Packing, linear_kernels, packed_linear
 from jakiro.ops.rotary import AngleTable, changes_with_length, signed
 
 
 class LayerHead(DraftHead):
-    """A draft head of one layer; with one expert it is EAGLE's, and layers of one expert can be several.
+    """A draft head of dense decoder layers; a subclass may have one layer with several experts.
 
     Args:
-        config: sizes and fusion.
+        config: Sizes.
+
+    Attributes:
+        kernel: One call for the whole layer; None if there is none.
     """
+
+    expert_type: type[nn.Module] = SwiGLUExpert
 
     def __init__(self, config: LayerConfig) -> None:
         from jakiro.heads.rotary import rotary_embedding
 
         super().__init__(config)
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.fc_bias)
-        self.layers = nn.ModuleList(HeadLayer(config, index) for index in range(config.num_layers))
+        router_rows = self.num_experts + 2 * self.has_contrastive_branch
+        self.layers = nn.ModuleList(
+            HeadLayer(config, ExpertMixture(config, self.expert_type, self.num_experts, router_rows), index)
+            for index in range(config.num_layers)
+        )
         self.rotary = rotary_embedding(config)
-        # By kind and expert, where the first expert of the contrastive pair is the stronger one, and else
-        signs = torch.tensor([[[1.0, 1.0], [1.0, -1.0]], [[1.0, 1.0], [-1.0, 1.0]]])
-        self.register_buffer("signs", signs, persistent=False)
         self._table: AngleTable | None = None
-        # One call for the whole layer, if `jakiro.ops.kernels` has one
         self.kernel: nn.Module | None = None
 
     @property
@@ -83,17 +87,19 @@ class LayerHead(DraftHead):
         for layer in further:
             # Only layers of one expert follow one another
             residual, expert_outputs, router_logits = layer(residual + expert_outputs[0], angles, mask, cache)
-        # (…, kinds, experts), of the main feature and, where there is one, the contrastive one
-        weights = router_logits.unflatten(-1, (-1, self.config.num_experts)).softmax(-1)
-        if self.config.fusion == "decoupled":
-            return HeadOutput(residual + expert_outputs, None, residual, expert_outputs, weights[..., 0, :], None)
-        if self.config.contrastive:
-            first_is_stronger = router_logits[..., 2:3] >= router_logits[..., 3:]
-            weights = weights * torch.where(first_is_stronger[..., None], *self.signs)
-        mixed = residual + (weights.movedim((-2, -1), (0, 1))[..., None] * expert_outputs).sum(1)
-        if not self.config.contrastive:
-            return HeadOutput(mixed[0], None, residual, expert_outputs, weights[..., 0, :], None)
-        return HeadOutput(*mixed.unbind(0), residual, expert_outputs, *weights.unbind(-2))
+        return self.combine(residual, expert_outputs, router_logits)
+
+    def combine(self, residual: Tensor, expert_outputs: Tensor, router_logits: Tensor) -> HeadOutput:
+        """Return the output of the last layer's experts.
+
+        Args:
+            residual: (batch, tokens, hidden), the stream before the experts.
+            expert_outputs: (experts, batch, tokens, hidden).
+            router_logits: (batch, tokens, router rows).
+        """
+        # All ones: the router of a single expert exists in files only
+        weights = router_logits.softmax(-1)
+        return HeadOutput(residual + weights * expert_outputs[0], None, residual, expert_outputs, weights, None)
 
     def angles(self, hidden: Tensor, positions: Tensor, cache: PassCache | None = None) -> Angles:
         """Of the rotary embedding, for tokens that follow the cached ones."""

@@ -86,13 +86,13 @@ def _fit_experts(head: LayerHead, inner: list[Tensor], normed: Tensor, main: Ten
         main, contrastive: (rows, hidden), what each branch has to add to the stream.
     """
     mixture = head.layers[0].mlp_moe
-    if head.config.contrastive:
+    if head.has_contrastive_branch:
         # Without a lead the stronger expert of the contrastive pair would change from row to row. Normed features share
         # a large mean, so a gate along that mean serves as the bias which the gate lacks.
         mean = normed.mean(0)
         mixture.gate.weight[-2:] += 1.5 * torch.stack([mean, -mean]) / mean.square().sum()
     lasts = [list(expert.children())[-1] for expert in mixture.experts]
-    if head.config.fusion == "decoupled":
+    if head.mixes_experts:
         for last, features in zip(lasts, inner, strict=True):
             last.weight.copy_(ridge(features, main).T)
         return
@@ -102,7 +102,7 @@ def _fit_experts(head: LayerHead, inner: list[Tensor], normed: Tensor, main: Ten
 
     router = mixture.gate(normed)
     rows, wanted = weighted(router[:, : len(inner)].softmax(-1)), main
-    if head.config.contrastive:
+    if head.has_contrastive_branch:
         pair = router[:, len(inner) :]
         signed = pair.softmax(-1) * torch.where(pair >= pair.flip(-1), 1.0, -1.0)
         rows, wanted = torch.cat([rows, weighted(signed)]), torch.cat([main, contrastive])

@@ -24,7 +24,7 @@ class HeadOutput(NamedTuple):
     """One pass of the head over tokens.
 
     Attributes:
-        features: main features; (…, hidden) for summed fusion, (experts, …, hidden) for decoupled.
+        features: main features, (…, hidden); (experts, …, hidden) if the head mixes experts.
         contrastive: (…, hidden) features one position further, None without a contrastive branch.
         residual: (…, hidden), the stream x before the experts.
         expert_outputs: (experts, …, hidden), y_e without their weights.
@@ -123,7 +123,7 @@ class HeadAttention(nn.Module):
 
 
 class SwiGLUExpert(nn.Module):
-    """down(silu(gate(u)) · up(u)), the expert of summed fusion."""
+    """down(silu(gate(u)) · up(u)), the MLP of Llama's layers."""
 
     def __init__(self, hidden_size: int, inner_size: int) -> None:
         super().__init__()
@@ -141,33 +141,26 @@ class SwiGLUExpert(nn.Module):
         return functional.silu(gate) * up
 
 
-class GELUExpert(nn.Module):
-    """proj(gelu(fc(u))), the expert of decoupled fusion."""
-
-    def __init__(self, hidden_size: int, inner_size: int) -> None:
-        super().__init__()
-        self.fc = nn.Linear(hidden_size, inner_size, bias=False)
-        self.proj = nn.Linear(inner_size, hidden_size, bias=False)
-
-    inner = staticmethod(functional.gelu)
-
-
 class ExpertMixture(nn.Module):
-    """All experts on every position, and the router's logits; the head decides how they are combined.
+    """All experts on every position, and the router's logits; the head combines them.
 
-    The router has one row per expert, and for summed fusion two more for the contrastive pair.
+    A layer with one expert is a dense layer. Its router exists only because files have one.
+
+    Args:
+        config: Sizes.
+        expert: Class of the experts.
+        num_experts: Number of experts.
+        router_rows: Rows of the router: one per expert, and two for a contrastive pair.
     """
 
-    def __init__(self, config: LayerConfig) -> None:
+    def __init__(
+        self, config: LayerConfig, expert: type[nn.Module], num_experts: int = 1, router_rows: int = 1
+    ) -> None:
         super().__init__()
-        expert = SwiGLUExpert if config.fusion == "summed" else GELUExpert
-        router_rows = config.num_experts + 2 if config.contrastive else config.num_experts
-        self.gate = nn.Linear(config.hidden_size, router_rows, bias=False)
-        self.experts = nn.ModuleList(
-            expert(config.hidden_size, config.expert_intermediate_size) for _ in range(config.num_experts)
-        )
-        self.inner, self.num_experts = expert.inner, config.num_experts
-        self.inner_size = config.expert_intermediate_size
+        size, inner_size = config.hidden_size, config.expert_intermediate_size
+        self.gate = nn.Linear(size, router_rows, bias=False)
+        self.experts = nn.ModuleList(expert(size, inner_size) for _ in range(num_experts))
+        self.inner, self.num_experts, self.inner_size = expert.inner, num_experts, inner_size
         self.readers: nn.Module | None = None
         self.writers: Tensor | None = None
 
@@ -199,14 +192,20 @@ class ExpertMixture(nn.Module):
 
 
 class HeadLayer(nn.Module):
-    """A decoder layer of a head: attention, without a norm before it in the first layer, then the experts."""
+    """A decoder layer of a head: attention, without a norm before it in the first layer, then the experts.
 
-    def __init__(self, config: LayerConfig, index: int = 0) -> None:
+    Args:
+        config: Sizes.
+        mixture: The experts.
+        index: Number of the layer, from 0.
+    """
+
+    def __init__(self, config: LayerConfig, mixture: ExpertMixture, index: int = 0) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps) if index else None
         self.self_attn = HeadAttention(config, index)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.mlp_moe = ExpertMixture(config)
+        self.mlp_moe = mixture
 
     def fuse(self) -> None:
         """Fuses matrices with the same input: on a GPU, a pass over few tokens is mostly launches."""

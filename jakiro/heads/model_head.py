@@ -10,7 +10,8 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.models.families import num_kv_heads
-from jakiro.models.target import PREFILL_CHUNK, TargetModel
+from jakiro.models.passes import PREFILL_CHUNK
+from jakiro.models.target import TargetModel
 from jakiro.ops.cache import RowCache
 
 # Of two tokenizers' tokens at most this share may be known to one alone, such as padding that a file adds

@@ -77,13 +77,17 @@ def decoder_fields(values: dict) -> dict:
     }
 
 
-def layer_tensors(config: LayerConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors under our names, without what the target has; a dense MLP is the only expert of its layer.
+def layer_tensors(config: LayerConfig, tensors: dict[str, Tensor], is_dense: bool = True) -> dict[str, Tensor]:
+    """Return the tensors under the names of `LayerHead`, without those that the target has.
 
-    A router over one expert always says 1, so its row is zero.
+    Args:
+        config: Config of the head.
+        tensors: Published tensors.
+        is_dense: Whether an MLP without experts becomes the only expert of its layer. The weight of a single expert is
+            always 1, so its router row is zero.
     """
     kept = _without_what_the_target_has(config, tensors)
-    if config.num_experts > 1:
+    if not is_dense:
         return kept
     renamed = {re.sub(r"^(layers\.\d+\.)mlp\.", r"\1mlp_moe.experts.0.", name): each for name, each in kept.items()}
     router = next(iter(kept.values())).new_zeros((1, config.hidden_size))

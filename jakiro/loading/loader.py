@@ -29,7 +29,8 @@ from jakiro.loading.checksums import hashed_aside
 from jakiro.loading.options import LoadOptions
 from jakiro.models.families import makers_settings, refuse_what_cannot_work, unapplied
 from jakiro.models.stored import SHAPES, StoredModel
-from jakiro.models.target import ROUNDED, TargetModel
+from jakiro.models.target import TargetModel
+from jakiro.models.weights import ROUNDED
 from jakiro.ops.kernels import start_build
 from jakiro.ops.linear import native_works, packing_works, round_linears
 from jakiro.system import within_memory

@@ -1,1 +1,1 @@
-"""Target models: any causal language model with `prefill`, `score` and a cache."""
+"""Target models: transformers causal language models with `prefill`, `score` and a cache."""

@@ -1,6 +1,6 @@
-"""Attention under the name that transformers looks it up by: exact within a pass that asks for it, else the stock one.
+"""The attention function registered with transformers: exact within `exact_attention_if`, otherwise the stock one.
 
-Imported where a target is made, because transformers' models take seconds to import.
+Imported when a target is created, because transformers' models take seconds to import.
 """
 
 from collections.abc import Iterator
@@ -16,23 +16,23 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from jakiro.models.families import ATTENTION
 from jakiro.ops.attention import additive_mask, attend_exactly
 
-# Per pass and thread: one model serves both numerics, and its config says the same to all passes
-_exact: ContextVar[bool] = ContextVar("exact", default=False)
+# Per pass and thread: one model serves both numerics, and its config is common to all passes
+_is_exact: ContextVar[bool] = ContextVar("is_exact", default=False)
 
 
 @contextmanager
-def attending(exact: bool) -> Iterator[None]:
-    """Within this block, in this thread, passes attend exactly or as the stock model does."""
-    token = _exact.set(exact)
+def exact_attention_if(is_exact: bool) -> Iterator[None]:
+    """Run the passes of this block and thread with exact attention if `is_exact`, otherwise with the stock one."""
+    token = _is_exact.set(is_exact)
     try:
         yield
     finally:
-        _exact.reset(token)
+        _is_exact.reset(token)
 
 
 def attention(module: nn.Module, *inputs, **kwargs) -> tuple[Tensor, None]:
-    """What `attending` asks for; arguments as transformers gives them."""
-    return (exact_attention if _exact.get() else stock_attention)(module, *inputs, **kwargs)
+    """Compute the attention that `exact_attention_if` selects; transformers passes the arguments."""
+    return (exact_attention if _is_exact.get() else stock_attention)(module, *inputs, **kwargs)
 
 
 def exact_attention(
@@ -45,22 +45,28 @@ def exact_attention(
     softcap: float | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """Attention whose result depends neither on the order of keys nor on how many rows run together.
+    """Compute attention whose result depends neither on the order of keys nor on the number of rows.
 
     Args:
-        query: (1, heads, rows, head_dim); key, value: (1, kv_heads, keys, head_dim), float64 where the cache keeps it.
-        attention_mask: (1, 1, rows, keys) bool, True where a row may look.
+        module: Unused; part of transformers' interface.
+        query: (1, heads, rows, head_dim).
+        key: (1, kv_heads, keys, head_dim), float64 if the cache stores it.
+        value: (1, kv_heads, keys, head_dim), float64 if the cache stores it.
+        attention_mask: (1, 1, rows, keys) bool, True for keys that a row attends to.
+        scaling: Factor of the scores; None for head_dim^-0.5.
+        softcap: Soft cap of the scores, or None.
+        kwargs: Other arguments of transformers.
 
     Returns:
         (1, rows, heads, head_dim) in the query's dtype, and None for the weights.
 
     Raises:
-        ValueError: no bool mask, or attention sinks, which this attention does not compute.
+        ValueError: The mask is not bool, or the model has attention sinks, which are not supported.
     """
     if kwargs.get("s_aux") is not None:
-        raise ValueError("Exact numerics compute no attention sinks; choose numerics='fast' for this model.")
+        raise ValueError("Exact numerics does not support attention sinks; choose numerics='fast' for this model.")
     if attention_mask is None or attention_mask.dtype != torch.bool:
-        raise ValueError("exact attention needs an explicit bool mask")
+        raise ValueError("Exact attention requires an explicit bool mask.")
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     bias = additive_mask(attention_mask[0, 0], torch.float64, query.shape[1] // key.shape[1])
     attended = attend_exactly(query[0], key[0], value[0], bias, scaling, softcap)
@@ -70,9 +76,9 @@ def exact_attention(
 def stock_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs
 ) -> tuple[Tensor, None]:
-    """torch's scaled dot-product attention over a cache that may keep wider numbers than the model computes with.
+    """Compute torch's scaled dot-product attention over a cache that may have a wider dtype than the model.
 
-    It knows no soft cap, so families that have one get the exact sums here too.
+    torch's kernel has no soft cap, so families with one get exact attention here too.
     """
     if kwargs.get("softcap") is not None:
         return exact_attention(module, query, key, value, attention_mask, **kwargs)
@@ -80,6 +86,6 @@ def stock_attention(
 
 
 def register() -> None:
-    """Makes it known to transformers under its name."""
+    """Register the attention function with transformers."""
     AttentionInterface.register(ATTENTION, attention)
     AttentionMaskInterface.register(ATTENTION, sdpa_mask)

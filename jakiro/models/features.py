@@ -1,7 +1,7 @@
-"""Features from several layers of the target: the last hidden state, and beside it those of chosen layers.
+"""Features from several layers of the target: the last hidden state, followed by those of chosen layers.
 
-The last hidden state, after the final norm, comes first, because the output function reads it. The others follow as
-they are, in ascending order, for EAGLE-3's heads (arXiv 2503.01840, section 3).
+The last hidden state, after the final norm, comes first because the output function reads it. The other states follow
+unnormalised in ascending order, as EAGLE-3's heads read them (arXiv 2503.01840, section 3).
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 
 def features_of(base: nn.Module, feature_layers: Sequence[int], **inputs) -> Tensor:
-    """One pass of a stock decoder.
+    """Run one pass of a stock decoder and return its features.
 
     Args:
-        base: without its output function.
-        feature_layers: layers whose output is wanted, the first layer being 1.
+        base: Decoder without its output function.
+        feature_layers: Numbers of the layers to include; the first layer is 1.
+        inputs: Arguments of the decoder.
 
     Returns:
         (batch, rows, (1 + feature_layers) · hidden).
@@ -27,10 +28,14 @@ def features_of(base: nn.Module, feature_layers: Sequence[int], **inputs) -> Ten
 
 
 def check_feature_layers(feature_layers: Sequence[int], num_layers: int) -> None:
-    """Raises ValueError for layers that a target does not have below its last."""
+    """Check that a target has these layers below its last.
+
+    Raises:
+        ValueError: A layer is outside 1 to num_layers - 1.
+    """
     for layer in feature_layers:
         if not 1 <= layer < num_layers:
             raise ValueError(
-                f"Features of layer {layer} were asked for, the target has {num_layers} layers and the last one's are "
-                f"always read; name layers from 1 to {num_layers - 1}."
+                f"Feature layer must be between 1 and {num_layers - 1}; got {layer}. The target has {num_layers} "
+                "layers and the features always include the last one."
             )

@@ -1,6 +1,6 @@
-"""A target of Llama's shape out of the weights of a file, in the file's own bits: no transformers model lies beside it.
+"""A target of Llama's shape with the weights of a GGUF file in the file's own bits, without a transformers model.
 
-Matrices are read one by one into panels of 8 bits, whose products compiled code computes, see `csrc/dots.h`.
+Matrices are read one by one into packed blocks of 8 bits, which compiled kernels multiply.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,34 +15,37 @@ from jakiro.ops import kernels
 from jakiro.ops.blocks import BLOCKS, StoredBlocks
 from jakiro.ops.linear import RowTable
 
-# What transformers calls models of the layers that compiled code runs
+# transformers' names of the model types whose layers compiled kernels run
 SHAPES = ("llama", "qwen2")
 
 
 class StoredModel:
-    """What `TargetModel` takes instead of a transformers model.
+    """The replacement of a transformers model for `TargetModel`.
 
     Args:
-        config: transformers', of one of `SHAPES`.
-        weights: by transformers' names, each with its `tensor` in the file, the `order` in which its rows stand there
-            (None where it is the same) and all its `numbers`, see `jakiro.loading`.
+        config: transformers' config of one of `SHAPES`.
+        weights: Weights by transformers' names. Each has its `tensor` in the file, the `order` of the stored rows
+            (None if it is the same) and a method `numbers`, see `jakiro.loading`.
 
     Attributes:
-        embedding, output_weight: (vocab_size, hidden_size), a tensor, or blocks whose rows are looked up by number.
-        file_bits: of a weight in the file, in the mean.
+        embedding: (vocab_size, hidden_size), a tensor or a `RowTable`.
+        output_weight: (vocab_size, hidden_size), a tensor or a `RowTable`.
+        output: Output function.
+        fused: Decoder layers.
+        file_bits: Mean bits of a weight in the file.
 
     Raises:
-        ValueError: the file was cut meanwhile, or holds scales that are no finite numbers.
-        OSError: it cannot be read.
+        ValueError: The file was truncated meanwhile, or scales are not finite.
+        OSError: The file cannot be read.
     """
 
     def __init__(self, config, weights: Mapping) -> None:
-        # Late: a list of methods imports this file, and this import takes seconds
+        # Imported here: the import takes seconds, and listing methods does not need it
         from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
         self.config, self._weights = config, weights
         tensors = [weight.tensor for weight in weights.values()]
-        self.file_bits = 8 * sum(each.num_bytes for each in tensors) / sum(prod(each.shape) for each in tensors)
+        self.file_bits = 8 * sum(tensor.num_bytes for tensor in tensors) / sum(prod(tensor.shape) for tensor in tensors)
         self.embedding = self._table("model.embed_tokens")
         self.output_weight = output = self.embedding if config.tie_word_embeddings else self._table("lm_head")
         self.output = kernels.current().linear(output, None) if isinstance(output, Tensor) else output
@@ -76,7 +79,7 @@ class StoredModel:
         return torch.from_numpy(np.array(self._weights[name].numbers(), dtype=np.float32))
 
     def _matrix(self, *names: str) -> nn.Module:
-        """Matrices over the same inputs, side by side."""
+        """Return the layer of several matrices with the same inputs, their outputs one after another."""
         stored = [self._weights[f"{name}.weight"] for name in names]
         sizes = [weight.tensor.shape[0] for weight in stored]
         bias = None
@@ -93,7 +96,7 @@ class StoredModel:
 
 
 def bytes_kept(weights: Mapping) -> int:
-    """About how much memory a `StoredModel` of these weights takes: a byte a weight with its scales, or a float."""
+    """Estimate the bytes of a `StoredModel` with these weights: a byte a weight with its scales, or a float."""
     tensors = [weight.tensor for weight in weights.values()]
     return sum(int((1.1 if tensor.kind in BLOCKS else 4) * prod(tensor.shape)) for tensor in tensors)
 

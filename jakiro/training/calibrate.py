@@ -247,7 +247,7 @@ def kept_shares(drafter: HeadDrafter, answers: Sequence[tuple[SamplingParams, Se
         drafter: of a head whose weights are fitted and that has no such numbers yet.
         answers: by how they were sampled, at temperatures of `REGIMES`.
     """
-    contrastive, found = drafter.head.config.contrastive, {}
+    contrastive, found = drafter.head.has_contrastive_branch, {}
     # A contrastive branch gives the deepest level alone, so trees of every depth are grown
     depths = range(2, MAX_DEPTH + 1) if contrastive else (MAX_DEPTH,)
     for sampling, written in answers:

@@ -141,7 +141,7 @@ class Objective(nn.Module):
 
     def _continued(self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor]) -> Tensor:
         """The features that the next step reads; of decoupled experts, those of the token's proposer."""
-        if self.head.config.fusion == "summed":
+        if not self.head.mixes_experts:
             return output.features
         following = torch.cat([ids[:, 2:], ids[:, -1:]], dim=1)
         with torch.no_grad():
@@ -165,7 +165,7 @@ class Objective(nn.Module):
 
         Decoupled, the third result is what normalises each expert's logits, (experts, rows).
         """
-        if self.head.config.fusion == "summed":
+        if not self.head.mixes_experts:
             return *token_and_feature_loss(output.features[sequence, row], target, true, vocabulary), None
         predicted, router_log = output.features[:, sequence, row], output.router_weights[sequence, row].log()
         token, shares, normalisers = MixtureCrossEntropy.apply(

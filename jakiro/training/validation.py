@@ -79,7 +79,7 @@ def branch_features(
         hidden) with decoupled fusion), and there the log of the (positions, experts) router weights.
     """
     for step, output in enumerate(objective.unroll(batch, num_steps, None), start=1):
-        if objective.head.config.fusion == "decoupled":
+        if objective.head.mixes_experts:
             router_log = output.router_weights[sequence, position - 1].log()
             yield "main", step, output.features[:, sequence, position - 1], router_log
         else:

@@ -129,8 +129,7 @@ class GraphGrower(TreeGrower):
     def _select(self) -> Proposal:
         """The tree of the best candidates; those that were taken over say so."""
         merged = torch.cat(self.taken_over)
-        config = self.head.config
-        number = config.num_experts + config.contrastive
+        number = self.head.num_experts + self.head.has_contrastive_branch
         whole = Candidates.joined(self.levels)
         self.levels = [replace(whole, proposers=torch.where(merged, number, whole.proposers))]
         return super()._select()
@@ -138,7 +137,7 @@ class GraphGrower(TreeGrower):
 
 def graph_drafter(head: LayerHead, info: dict | None = None, shared: int = SHARED_TOKENS) -> HeadDrafter:
     """Trees whose shared runs are drafted once; `shared` as in `GraphGrower`."""
-    return HeadDrafter(head, info, partial(GraphGrower, shared=shared), (*experts_of(head.config), MERGED))
+    return HeadDrafter(head, info, partial(GraphGrower, shared=shared), (*experts_of(head), MERGED))
 
 
 METHOD = head_method(

@@ -69,7 +69,7 @@ def configured(**values) -> TrainConfig:
 
 def merged(head: LayerHead) -> LayerHead:
     """A dense head whose one expert is the mean of a summed head's two."""
-    single, tensors = LayerHead(replace(head.config, num_experts=1)), head.state_dict()
+    single, tensors = type(head)(replace(head.config, num_experts=1)), head.state_dict()
     for name, tensor in single.state_dict().items():
         if ".experts.0." in name:
             tensor.copy_((tensors[name] + tensors[name.replace(".experts.0.", ".experts.1.")]) / 2)

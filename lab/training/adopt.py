@@ -42,8 +42,9 @@ def equal_width(source: DraftConfig, kind: HeadKind, fusion: str) -> int | None:
     if not isinstance(source, DecoderConfig):
         return None
     matrices = {"summed": 3, "decoupled": 2}
-    total = source.expert_intermediate_size * source.num_experts * matrices[source.fusion]
-    return total // (kind.config.num_experts * matrices[fusion])
+    num_experts = getattr(source, "num_experts", 1), getattr(kind.config, "num_experts", 1)
+    total = source.expert_intermediate_size * num_experts[0] * matrices[getattr(source, "fusion", "summed")]
+    return total // (num_experts[1] * matrices[fusion])
 
 
 @torch.no_grad()
@@ -103,7 +104,7 @@ def adopt(
     fields = {**chosen.trains, "target_name": pair.target_name, "target_sha256": sha256 or ""}
     if "fusion" in {each.name for each in fields_of(kind.config)}:
         fields["fusion"] = fusion
-    width = expert_width or equal_width(trained.config, kind, fields.get("fusion", kind.config.fusion))
+    width = expert_width or equal_width(trained.config, kind, fields.get("fusion", "summed"))
     head = make_head(head_config(kind, model.config, width, trained.config.draft_vocab_size, **fields), KNOWN.kinds)
     head.draft_token_ids.copy_(trained.draft_token_ids)
     head.bind(model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach())

@@ -29,7 +29,7 @@ def expert_facts(head: LayerHead, data: HeldOut) -> dict[str, float]:
     `gain`: their difference; `entropy`: of the routing weights, mean in bits; `mean_weight_0`: of the first expert.
     """
     totals = {"differ": 0.0, "union_top1": 0.0, "entropy": 0.0, "mean_weight_0": 0.0}
-    hits, count = torch.zeros(head.config.num_experts), 0
+    hits, count = torch.zeros(head.num_experts), 0
     objective = Objective(head, LossWeights())
     for batch, choice in zip(data.batches, data.choices, strict=True):
         sequence, position = learnable_positions(batch, 1).nonzero(as_tuple=True)
@@ -63,7 +63,7 @@ def experts(
     data = held_out(FeatureCache(features), range(rows), output)
     for name in heads:
         head = load_head(registry.resolve(target, name).head_folder())
-        if head.config.num_experts < 2:
+        if head.num_experts < 2:
             raise ValueError(f"The head {name} has one expert; give heads of two.")
         facts = expert_facts(head.bind(embedding, output), data)
         typer.echo(f"{name}: {', '.join(f'{fact} {value:.3f}' for fact, value in facts.items())}")

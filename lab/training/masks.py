@@ -88,7 +88,7 @@ def masked_head(base: LayerHead, masks: DomainMasks, domain: str) -> LayerHead:
             )
     scale, mask = masks.scales[domain], masks.masks[domain]
     deltas = {name: scale * torch.where(mask[name], delta.float(), 0) for name, delta in masks.unified.items()}
-    head, start = LayerHead(replace(base.config, calibration=masks.calibrations[domain])), base.state_dict()
+    head, start = type(base)(replace(base.config, calibration=masks.calibrations[domain])), base.state_dict()
     head.load_state_dict(start | {name: start[name] + delta for name, delta in deltas.items()})
     return head.eval().requires_grad_(False)
 

@@ -66,10 +66,10 @@ def merged(head: LayerHead, partner: Tensor, shares: Tensor) -> LayerHead:
     Raises:
         ValueError: the head is no decoupled head of two experts.
     """
-    if head.config.fusion != "decoupled" or head.config.num_experts != 2:
+    if not head.mixes_experts or head.num_experts != 2:
         raise ValueError("Only a decoupled head's two experts are merged; give another head.")
     first, second = head.layers[0].mlp_moe.experts
-    one = LayerHead(replace(head.config, num_experts=1))
+    one = type(head)(replace(head.config, num_experts=1))
     tensors = head.state_dict()
     for name, tensor in one.state_dict().items():
         if "mlp_moe" not in name:

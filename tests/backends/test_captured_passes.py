@@ -67,8 +67,8 @@ def fake(monkeypatch, without_compiled_functions) -> FakeCudaTensors:
             return None
 
     monkeypatch.setattr(targets, "Trial", NoTrial)
-    monkeypatch.setattr(targets, "output_function", lambda model, like: model.get_output_embeddings())
-    monkeypatch.setattr(TargetModel, "probe_bit_identity", lambda *arguments: True)
+    monkeypatch.setattr("jakiro.models.weights.output_function", lambda model, like: model.get_output_embeddings())
+    monkeypatch.setattr("jakiro.models.target.is_bit_identical", lambda *arguments: True)
     monkeypatch.setattr(FusedLlama, "build", classmethod(lambda cls, model, packing: cls.of(model, packing)))
     return FakeCudaTensors(monkeypatch)
 

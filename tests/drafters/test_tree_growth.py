@@ -67,7 +67,7 @@ def test_every_grown_tree_is_a_tree_of_the_size_asked_for(heads, name):
         tree = grown(head, config, sampling)
         assert_is_a_tree(tree)
         vocab_size = head.draft_token_ids.shape[0]
-        assert tree.num_nodes == min(config.nodes, 1 + candidates(config, head.config.contrastive, vocab_size))
+        assert tree.num_nodes == min(config.nodes, 1 + candidates(config, head.has_contrastive_branch, vocab_size))
         assert int(tree.depths.max()) <= config.depth
         assert set(tree.token_ids[1:].tolist()) <= set(head.draft_token_ids.tolist())
         parents = tree.parents[1:]
@@ -208,7 +208,7 @@ def outputs_along(head, tokens, experts):
         found.append(output)
         if depth < len(tokens):
             last = output.features[..., -1, :]
-            own = last[experts[depth], 0] if head.config.fusion == "decoupled" else last[0]
+            own = last[experts[depth], 0] if head.mixes_experts else last[0]
             ids = torch.cat([ids, torch.tensor(tokens[depth : depth + 1], device=DEVICE)])
             features = torch.cat([features, own[None]])
     return found
@@ -218,7 +218,7 @@ def outputs_along(head, tokens, experts):
 @pytest.mark.parametrize("name", HEADS)
 def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name, temperature):
     head, beta = heads[name], temperature or 1.0
-    decoupled = head.config.fusion == "decoupled"
+    decoupled = head.mixes_experts
     tree = grown(head, TreeConfig(width=4, depth=4, nodes=53, shared_noise=False), SamplingParams(temperature))
     tokens, parents, experts = tree.token_ids.tolist(), tree.parents.tolist(), tree.proposers.tolist()
     index_of = {token: index for index, token in enumerate(head.draft_token_ids.tolist())}
@@ -234,9 +234,9 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
 
     for node in range(1, tree.num_nodes):
         above, index = chain(node)[:-1], index_of[tokens[node]]
-        contrastive = experts[node] == head.config.num_experts
+        contrastive = experts[node] == head.num_experts
         found.add(contrastive)
-        assert contrastive == (head.config.contrastive and tree.depths[node] == 4)
+        assert contrastive == (head.has_contrastive_branch and tree.depths[node] == 4)
         # The contrastive row of a pass speaks one position further: it is the row of the grandparent.
         rows = above[:-1] if contrastive else above
         output = outputs_along(head, [tokens[i] for i in rows], [experts[i] for i in rows])[-1]
@@ -267,7 +267,7 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
             logits = head.logits(feature)
             total = float(contributions[node].sum() + residuals[node])
             assert total == pytest.approx(float(logits[index] - logits.mean()), abs=1e-3)
-    assert found == ({False, True} if head.config.contrastive else {False})
+    assert found == ({False, True} if head.has_contrastive_branch else {False})
 
 
 def assert_ranked(head, tree, parent, feature, weigh):

@@ -26,7 +26,7 @@ from jakiro.config import NUMERICS, SamplingParams, TreeConfig
 from jakiro.drafters.registry import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JAKIRO
-from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.jakiro.network import JakiroHead
 from jakiro.loading import loader, placement
 from jakiro.loading.registry import Pair
 from jakiro.loading.shapes import SHAPES as TARGET_SHAPES
@@ -61,7 +61,7 @@ def random_generator(name: str, options: loader.LoadOptions) -> JakiroGenerator:
     torch.manual_seed(0)
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval().requires_grad_(False)
-        head = LayerHead(head_config(JAKIRO, config)).eval().requires_grad_(False)
+        head = JakiroHead(head_config(JAKIRO, config)).eval().requires_grad_(False)
     pair = Pair(f"random weights, {name}", "", "random", None)
     models = loader.LoadedModels(pair, model, byte_tokenizer(), None, head.to(dtype=dtype), options)
     return JakiroGenerator.from_parts(loader.start_pair(models))

@@ -238,7 +238,7 @@ def test_a_head_comes_back_in_our_own_form_and_names_layers_that_the_target_lack
     save_head(head, tmp_path)
     assert load_head(tmp_path).config == head.config
     (sentence,) = misfits(tiny_head(tiny_target(), kind="dflash", feature_layers=(3,)).config, tiny_model().config)
-    assert "Features of layer 3 were asked for, the target has 2 layers" in sentence
+    assert "Feature layer must be between 1 and 1; got 3. The target has 2 layers" in sentence
 
 
 def test_a_block_finds_room_at_the_end_of_an_answer_whatever_the_tree():

@@ -11,6 +11,8 @@ from jakiro.config import TreeConfig
 from jakiro.drafters.eagle3 import fused_drafter
 from jakiro.heads.checkpoint import load_head
 from jakiro.heads.config import named_target
+from jakiro.heads.eagle3.config import Eagle3Config
+from jakiro.heads.eagle3.network import Eagle3Head
 from tests.heads.test_foreign import write_folder
 from tests.heads.test_golden import assert_grows
 
@@ -116,6 +118,23 @@ def test_logits_are_those_of_speculators(name):
         torch.testing.assert_close(
             head.logits(going_on.features)[0, 0], golden["logits_1"][0, last], atol=1e-4, rtol=1e-4
         )
+
+
+def test_fc_reads_the_target_s_features_even_if_they_are_as_wide_as_the_head():
+    """(1 + 3 states) · 16 numbers of the target are the 64 of the head."""
+    config = Eagle3Config(
+        hidden_size=64, target_hidden_size=16, vocab_size=40, num_attention_heads=4, num_key_value_heads=2,
+        expert_intermediate_size=32, own_embedding=True,
+    )  # fmt: skip
+    head = Eagle3Head(config).eval().requires_grad_(False)
+    assert config.feature_size == config.hidden_size
+    embedding = torch.randn(40, 16)
+    head.bind(embedding, embedding)
+    ids, features = torch.arange(5), torch.randn(5, 64)
+    output = head.extend(ids, features, head.new_cache(8))
+    states = head.fc(features[:, 16:])
+    expected = head(head.embed(ids)[None], states[None], torch.arange(5)[None])
+    torch.testing.assert_close(output.features, expected.features)
 
 
 def folder_of(tmp_path, **values):

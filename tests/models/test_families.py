@@ -14,7 +14,7 @@ from jakiro.drafters.head import HeadDrafter
 from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroConfig
-from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.jakiro.network import JakiroHead
 from jakiro.models.families import refuse_what_cannot_work
 from jakiro.models.target import TargetModel
 from tests.support import (
@@ -169,7 +169,7 @@ def family_head(target):
         vocab_size=target.vocab_size,
         expert_intermediate_size=32,
     )
-    head = LayerHead(config).to(target.device).eval().requires_grad_(False)
+    head = JakiroHead(config).to(target.device).eval().requires_grad_(False)
     return head.bind(target.embedding, target.output_weight)
 
 
@@ -264,7 +264,7 @@ RECURRENT = {
 REFUSED = {
     **{name: f"^{name} has layers of the kind .* cannot be rolled back" for name in RECURRENT},
     **dict.fromkeys(["t5", "bart", "t5gemma"], "is an encoder-decoder model; Jakiro needs a decoder-only"),
-    "llama4_text": "llama4_text attends within fixed chunks",
+    "llama4_text": "llama4_text has layers with chunked attention",
 }
 
 
@@ -286,7 +286,7 @@ def test_a_model_whose_tree_passes_give_other_logits_is_refused(monkeypatch):
         return output
 
     monkeypatch.setattr(type(model.model), "forward", blind_to_masks)
-    monkeypatch.setattr("jakiro.models.target.FusedLlama.build", lambda *_: None)
+    monkeypatch.setattr("jakiro.models.weights.FusedLlama.build", lambda *_: None)
     with pytest.raises(ValueError, match=r"llama cannot be a target: .* \(other logits\); choose another model"):
         TargetModel(model, byte_tokenizer())
 

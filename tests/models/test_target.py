@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams
-from jakiro.models import target as target_module
+from jakiro.models import passes
+from jakiro.models.probes import is_bit_identical
 from jakiro.models.target import TargetModel
 from tests.support import (
     DEVICE,
@@ -26,7 +27,7 @@ def test_a_prompt_longer_than_a_chunk_gives_the_features_of_one_pass(monkeypatch
     target = tiny_target()
     whole_cache, chunk_cache = target.new_cache(60 + target.row_bucket(1)), target.new_cache(60 + target.row_bucket(1))
     whole, logits = target.prefill(PROMPT, whole_cache)
-    monkeypatch.setattr(target_module, "PREFILL_CHUNK", 13)
+    monkeypatch.setattr(passes, "PREFILL_CHUNK", 13)
     chunked, chunk_logits = target.prefill(PROMPT, chunk_cache)
     assert chunk_cache.length == whole_cache.length == 40
     torch.testing.assert_close(chunked, whole, atol=1e-4, rtol=1e-4)
@@ -67,14 +68,13 @@ def test_the_probe_notices_a_pass_that_rounds_by_its_number_of_rows(sizes, monke
         return scores
 
     monkeypatch.setattr(target, "score", rounding_by_rows)
-    assert not target.probe_bit_identity()
+    assert not is_bit_identical(target)
 
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_plain_passes_run_with_as_few_rows_as_round_like_many(monkeypatch, rows):
-    target = tiny_target()
-    target.bucketed = False
-    monkeypatch.setattr(TargetModel, "probe_bit_identity", lambda self: self.row_bucket(1) == rows)
+    target = tiny_target().with_settings(bucketed=False)
+    monkeypatch.setattr("jakiro.models.target.is_bit_identical", lambda passes: passes.row_bucket(1) == rows)
     exact = target.with_numerics("exact")
     assert exact.bit_identical and exact.row_bucket(1) == rows and exact.row_bucket(5) == 5
 

@@ -57,7 +57,7 @@ class Oracle(nn.Module):
     def __init__(self, head, batch, shift: int) -> None:
         super().__init__()
         self.config, self.output_weight, self.draft_token_ids = head.config, head.output_weight, head.draft_token_ids
-        self.embed = head.embed
+        self.embed, self.mixes_experts = head.embed, head.mixes_experts
         self.features, self.shift = batch.features, shift
 
     def forward(self, embeddings, features, positions, mask, cache):

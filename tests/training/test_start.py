@@ -16,7 +16,7 @@ from transformers import (
 
 from jakiro.heads.checkpoint import misfits
 from jakiro.heads.jakiro import JAKIRO
-from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.jakiro.network import JakiroHead
 from jakiro.loading.registry import manifest_of
 from jakiro.training.corpus import Row
 from jakiro.training.split import (
@@ -57,7 +57,7 @@ def test_a_family_with_two_rotary_settings_gives_the_head_those_of_full_attentio
     config = head_config(JAKIRO, model.config, 12)
     assert config.rope_parameters == dict(model.config.rope_parameters["full_attention"])
     assert misfits(config, model.config) == []
-    LayerHead(config)
+    JakiroHead(config)
 
 
 ROWS = [Row([number, number + 1, 7], "magpie", number % 2 / 2, 2, 1) for number in range(40)]

@@ -48,9 +48,7 @@ def test_the_contrastive_branch_is_read_two_positions_back_and_the_main_one_back
     """Row p of a pass guesses the choice at p + 1 by the main branch, and the one at p + 2 by the contrastive."""
     rows = torch.arange(20.0).view(1, 20, 1)
     output = SimpleNamespace(features=rows, contrastive=rows + 100)
-    objective = SimpleNamespace(
-        head=SimpleNamespace(config=SimpleNamespace(fusion="summed")), unroll=lambda batch, num_steps, _: [output]
-    )
+    objective = SimpleNamespace(head=SimpleNamespace(mixes_experts=False), unroll=lambda batch, num_steps, _: [output])
     found = branch_features(objective, None, torch.zeros(3, dtype=torch.long), torch.tensor([2, 7, 19]), 1)
     assert [(branch, step, features.flatten().tolist()) for branch, step, features, _ in found] == [
         ("main", 1, [1, 6, 18]),
@@ -63,9 +61,7 @@ def test_decoupled_experts_and_their_weights_are_read_one_position_back():
     output = SimpleNamespace(
         features=torch.stack([rows, rows + 100]), router_weights=torch.cat([rows, rows + 100], -1), contrastive=None
     )
-    objective = SimpleNamespace(
-        head=SimpleNamespace(config=SimpleNamespace(fusion="decoupled")), unroll=lambda batch, num_steps, _: [output]
-    )
+    objective = SimpleNamespace(head=SimpleNamespace(mixes_experts=True), unroll=lambda batch, num_steps, _: [output])
     ((branch, step, features, log),) = branch_features(
         objective, None, torch.zeros(2, dtype=torch.long), torch.tensor([2, 7]), 1
     )
@@ -78,7 +74,7 @@ def test_levels_of_their_own_are_read_one_position_back():
         return (torch.arange(20.0).view(1, 20, 1) + level for level in (0, 100, 200))
 
     head = nn.Module()
-    head.config = SimpleNamespace(fusion="summed")
+    head.mixes_experts = False
     batch = SimpleNamespace(ids=None, inputs=torch.zeros(1, 21, 1))
     objective = Objective(head, LossWeights(), levels)
     found = branch_features(objective, batch, torch.zeros(2, dtype=torch.long), torch.tensor([2, 7]), 2)

@@ -31,7 +31,8 @@ from jakiro.drafters.base import Drafter
 from jakiro.drafters.candidates import MAX_CHAIN
 from jakiro.drafters.head import HeadDrafter
 from jakiro.heads.base import DraftHead
-from jakiro.models.target import TREE_ROWS, TargetModel
+from jakiro.models.passes import TREE_ROWS
+from jakiro.models.target import TargetModel
 
 # Of the largest tree, and levels × width of the widest draft
 MOST_NODES, MOST_DRAFT_ROWS = TREE_ROWS, 256

@@ -134,7 +134,7 @@ class GraphPool:
                 is_invariant = is_batch_invariant(buffers)
             finally:
                 self.give_back(buffers)
-        self.target = self.target.seen_in_slots(is_invariant)
+        self.target = self.target.with_settings(bit_identical=self.target.bit_identical and is_invariant)
         return self.target
 
     @property

@@ -8,8 +8,8 @@ import torch
 
 from jakiro.backends.cuda_graphs.buffers import GraphBuffers
 from jakiro.core.tree import DraftTree
+from jakiro.models.passes import TREE_ROWS
 from jakiro.models.probes import random_ids, star_tree
-from jakiro.models.target import TREE_ROWS
 
 NUM_PROMPT = 24
 

@@ -1,7 +1,8 @@
-"""Calls the C draft head on a CPU: one pass of its layer (`csrc/head.c`), or a whole draft (`csrc/draft.c`)."""
+"""Compiled draft heads on a CPU: one pass of a head's layer (`csrc/head.c`), or a whole draft tree (`csrc/draft.c`)."""
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
@@ -15,17 +16,69 @@ from jakiro.ops.cache import PassCache, RowCache
 from jakiro.ops.linear import Packing
 from jakiro.ops.rotary import AngleTable
 
-# Of a pass; more are a prompt, which kernels for many rows read better
+# Rows of a compiled pass at most: torch's kernels for many rows read a prompt faster
 MOST_ROWS = 64
 
 
+@dataclass(frozen=True, kw_only=True)
+class GrowthLimits:
+    """Bounds of a tree; the fields of the same names in `Draft`.
+
+    Attributes:
+        width: Children of a node and expanded nodes of a level, at most.
+        passes: Passes over drafted nodes, at most.
+        explored: Nodes of the largest tree. Nodes that cannot have a child in it are not expanded.
+        contrastive: Whether the last pass gives two levels.
+        kept: Nodes of the result at most, root included.
+        temperature: Temperature of the draft's distribution.
+    """
+
+    width: int
+    passes: int
+    explored: int
+    contrastive: bool
+    kept: int
+    temperature: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """The inputs of `NativeHeadLayer.grow`.
+
+    Attributes:
+        output: Output layer of the draft vocabulary.
+        embedding: (vocab_size, hidden) float32 tensor, or a `BlockLinear`.
+        draft_token_ids: (draft vocabulary,) int64, the token of each output.
+        directions: Rows of the output function, (draft vocabulary, hidden), and their mean, (hidden,), both float32,
+            from which evidence is computed; None for no evidence.
+        token_ids: (rows,) int64 committed tokens, at most `MOST_ROWS`; the last one is the root.
+        features: (rows, feature_size), the target's features one position before each token.
+        cache: With room for the tokens and for `width` rows per pass, which are written after them but not counted.
+        weights: a, b and log kept of each level, see `jakiro.heads.calibration`.
+        noise: (levels, draft vocabulary) float32, or None.
+        limits: Bounds of the tree.
+    """
+
+    output: NativeLinear
+    embedding: Tensor | BlockLinear
+    draft_token_ids: Tensor
+    directions: tuple[Tensor, Tensor] | None
+    token_ids: Tensor
+    features: Tensor
+    cache: RowCache
+    weights: Sequence[Sequence[float]]
+    noise: Tensor | None
+    limits: GrowthLimits
+
+
 class NativeHeadLayer(nn.Module):
-    """Made from a head's input projection and layer, whose weights it copies.
+    """The layer of a `LayerHead` in one call, made from a head's input projection and layer, whose weights it copies.
 
     Args:
-        projection: the input projection.
-        angles: of the head's rotary embedding.
-        packing: packs matrices for compiled products.
+        projection: Input projection.
+        layer: Layer that is not packed yet.
+        angles: Angles of the head's rotary embedding.
+        packing: Packs matrices for compiled products.
     """
 
     def __init__(self, projection: nn.Linear, layer: HeadLayer, angles: AngleTable, packing: Packing) -> None:
@@ -42,46 +95,70 @@ class NativeHeadLayer(nn.Module):
         self.write = nn.ModuleList(pack(linears[-1].weight) for linears in experts)
         self.heads, self.kv_heads, self.head_dim = attention.num_heads, attention.num_kv_heads, attention.head_dim
         self.hidden_size, self.inner_size = self.output.out_features, self.write[0].in_features
-        self._matrices = [(Matrix * len(experts))(*(each.matrix for each in part)) for part in (self.read, self.write)]
         self._summed, self._contrastive = len(experts[0]) == 3, self.router.out_features > len(experts)
-        sizes = (self.hidden_size, self.inner_size, len(experts), self.heads, self.kv_heads, self.head_dim)
-        matrices = (each.matrix for each in (self.projection, self.query_key_value, self.output, self.router))
-        norm = (address(self.norm), layer.post_attention_layernorm.eps)
-        scaling = self.head_dim**-0.5
-        self._structure = Head(*matrices, *self._matrices, *norm, scaling, *sizes, self._summed, self._contrastive)
+        array = Matrix * len(experts)
+        self._matrices = [array(*(linear.matrix for linear in part)) for part in (self.read, self.write)]
+        self._structure = Head(
+            projection=self.projection.matrix,
+            query_key_value=self.query_key_value.matrix,
+            output=self.output.matrix,
+            router=self.router.matrix,
+            read=self._matrices[0],
+            write=self._matrices[1],
+            norm=address(self.norm),
+            eps=layer.post_attention_layernorm.eps,
+            scaling=self.head_dim**-0.5,
+            hidden=self.hidden_size,
+            inner=self.inner_size,
+            experts=len(experts),
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            summed=self._summed,
+            contrastive=self._contrastive,
+        )
 
     @staticmethod
     def takes(embeddings: Tensor, cache: PassCache | None) -> bool:
-        """Whether these are the few rows of a draft; a prompt is better read by kernels for many rows."""
+        """Return whether a pass has the few rows of a draft; torch's kernels for many rows read a prompt faster."""
         return isinstance(cache, RowCache) and embeddings.shape[0] == 1 and embeddings.shape[1] <= MOST_ROWS
 
     @staticmethod
     def fits(layer: HeadLayer) -> bool:
-        """Whether the experts' gates, where they have any, fill whole panels of weights."""
+        """Return whether the experts' gates, if there are any, fill whole panels of weights."""
         linears = list(layer.mlp_moe.experts[0].children())
         return len(linears) == 2 or linears[-1].in_features % library().jakiro_panel() == 0
 
     def forward(
         self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: RowCache
     ) -> HeadOutput:
-        """As `LayerHead.forward` takes them, for rows that `takes` takes."""
+        """Run one pass; arguments as in `LayerHead.forward`, for rows that `takes` accepts."""
         rows, start = embeddings.shape[1], cache.extend(embeddings.shape[1])
-        (keys, values), last = cache.store.rows[0], cache.length
+        (keys, values), end = cache.store.rows[0], cache.length
         if mask is None:
-            mask = torch.arange(last) <= torch.arange(start, last)[:, None]
+            mask = torch.arange(end) <= torch.arange(start, end)[:, None]
+        mask = mask.reshape(rows, end).contiguous()
         inputs = torch.cat([embeddings[0], features[0]], dim=-1)
-        cos, sin = self._angles.at(positions[0], last)
-        hidden, router_rows, experts = self.hidden_size, self.router.out_features, len(self.write)
-        widths = [hidden, (self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim]
-        widths += [experts * self.inner_size, experts * hidden, router_rows, hidden, hidden]
-        threads = num_threads()
-        memory = threads * library().jakiro_head_floats(ctypes.byref(self._structure), rows, start + rows)
-        buffers = inputs.new_empty(rows * sum(widths) + memory).split([*(rows * width for width in widths), memory])
-        stream, _, _, _, outputs, router, mixed, contrast, _ = buffers
-        mask = mask.reshape(rows, start + rows).contiguous()
-        read, head = (inputs, cos, sin, mask, keys, values, *buffers), ctypes.pointer(self._structure)
-        run = HeadPass(head, rows, start, keys.shape[1], *map(address, read), rows * hidden)
+        cos, sin = self._angles.at(positions[0], end)
+        buffers = self._pass_buffers(inputs, rows, end)
+        tensors = (inputs, cos, sin, mask, keys, values, *buffers)
+        head, threads = ctypes.pointer(self._structure), num_threads()
+        run = HeadPass(head, rows, start, keys.shape[1], *map(address, tensors), rows * self.hidden_size)
         library().jakiro_draft(ctypes.byref(run), threads)
+        return self._output(rows, buffers)
+
+    def _pass_buffers(self, inputs: Tensor, rows: int, end: int) -> tuple[Tensor, ...]:
+        """Return the float buffers of a pass in the order of `HeadPass`, from `stream` to `memory`."""
+        experts, hidden = len(self.write), self.hidden_size
+        widths = [hidden, (self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim]
+        widths += [experts * self.inner_size, experts * hidden, self.router.out_features, hidden, hidden]
+        memory = num_threads() * library().jakiro_head_floats(ctypes.byref(self._structure), rows, end)
+        sizes = [*(rows * width for width in widths), memory]
+        return inputs.new_empty(sum(sizes)).split(sizes)
+
+    def _output(self, rows: int, buffers: tuple[Tensor, ...]) -> HeadOutput:
+        stream, _, _, _, outputs, router, mixed, contrast, _ = buffers
+        experts, hidden, router_rows = len(self.write), self.hidden_size, self.router.out_features
         stream, outputs = stream.view(1, rows, hidden), outputs.view(experts, 1, rows, hidden)
         weights, pair = router.view(1, rows, router_rows).split([experts, router_rows - experts], dim=-1)
         features = mixed.view(1, rows, hidden) if self._summed else stream + outputs
@@ -89,66 +166,49 @@ class NativeHeadLayer(nn.Module):
             return HeadOutput(features, None, stream, outputs, weights, None)
         return HeadOutput(features, contrast.view(1, rows, hidden), stream, outputs, weights, pair)
 
-    def grow(
-        self,
-        output: NativeLinear,
-        embedding: Tensor | BlockLinear,
-        draft_token_ids: Tensor,
-        directions: tuple[Tensor, Tensor] | None,
-        token_ids: Tensor,
-        features: Tensor,
-        cache: RowCache,
-        weights: Sequence[Sequence[float]],
-        noise: Tensor | None,
-        **growth: float,
-    ) -> tuple[Tensor, Tensor]:
-        """Reads committed tokens into the cache and grows a tree on them.
-
-        Args:
-            output: of the draft vocabulary, whose ids are `draft_token_ids`. embedding: (tokens, hidden)
-                float32, see `looked_up`.
-            directions: (draft vocabulary, hidden) and (hidden,) float32, the output function's rows and their mean, of
-                which evidence is made; None for none.
-            token_ids: (rows,) int64, at most `MOST_ROWS`; features: (rows, …) the target's one position before each.
-            cache: with room for the tokens and for `width` rows a pass, which are written behind them, but not counted.
-            weights: of each level, a, b and log kept, see `heads.calibration`.
-            noise: (levels, draft vocabulary) float32, or None.
-            growth: what the tree may be, as the fields of `Draft`: `width`, children of a node, and nodes expanded a
-                level, at most; `passes` over drafted nodes, at most; nodes of the largest tree `explored`, because what
-                can have no child in it is not expanded; nodes `kept` at most, root included; whether the last pass
-                gives two levels, `contrastive`; and the `temperature` of the draft's distribution.
+    def grow(self, growth: Growth) -> tuple[Tensor, Tensor]:
+        """Read committed tokens into the cache and grow a tree after them.
 
         Returns:
-            Of the nodes, root first: (6, nodes) int64, tokens, parents, depths, draft passes, proposers and who
-            proposed it too; (2, nodes) float32, scores and draft probabilities, and below them the evidence, see
-            `drafting.experts.expert_evidence`.
+            (6, nodes) int64, the root first: tokens, parents, depths, draft passes, proposers and other proposers.
+            (columns, nodes) float32: scores, draft probabilities, evidence (see `jakiro.heads.jakiro.evidence`).
         """
-        committed, start = len(token_ids), cache.extend(len(token_ids))
-        rows = cache.store.rows
-        angles = self._angles.up_to(start + committed + growth["passes"], features.device)
-        parts, kept = 2 if directions is None else 3 + 2 * len(self.write), growth["kept"]
-        ints, floats = torch.empty((6, kept), dtype=torch.int64), torch.empty((parts, kept))
-        token_ids, features = token_ids.contiguous(), features.contiguous()
-        noise = None if noise is None else noise.contiguous()
-        numbers = (ctypes.c_float * (3 * len(weights)))(*chain.from_iterable(weights))
-        blocks = isinstance(embedding, BlockLinear)
-        directions, mean = directions or (None, None)
-        tensors = {"embedding": None if blocks else embedding, "directions": directions, "mean": mean, "noise": noise}
-        tensors |= {"token_ids": draft_token_ids, "angles": angles, "rows": rows, "ids": token_ids}
-        tensors |= {"features": features, "int_columns": ints, "float_columns": floats}
+        cache, limits = growth.cache, growth.limits
+        committed, start = len(growth.token_ids), cache.extend(len(growth.token_ids))
+        angles = self._angles.up_to(start + committed + limits.passes, growth.features.device)
+        num_columns = 2 if growth.directions is None else 3 + 2 * len(self.write)
+        int_columns = torch.empty((6, limits.kept), dtype=torch.int64)
+        float_columns = torch.empty((num_columns, limits.kept))
+        has_blocks = isinstance(growth.embedding, BlockLinear)
+        directions, mean = growth.directions or (None, None)
+        # Held until the call returns: the structure contains addresses only
+        tensors = {
+            "embedding": None if has_blocks else growth.embedding,
+            "token_ids": growth.draft_token_ids,
+            "directions": directions,
+            "mean": mean,
+            "angles": angles,
+            "rows": cache.store.rows,
+            "ids": growth.token_ids.contiguous(),
+            "features": growth.features.contiguous(),
+            "noise": None if growth.noise is None else growth.noise.contiguous(),
+            "int_columns": int_columns,
+            "float_columns": float_columns,
+        }
+        weights = (ctypes.c_float * (3 * len(growth.weights)))(*chain.from_iterable(growth.weights))
         draft = Draft(
             head=ctypes.pointer(self._structure),
-            output=ctypes.pointer(output.matrix),
-            table=ctypes.pointer(embedding.matrix) if blocks else None,
+            output=ctypes.pointer(growth.output.matrix),
+            table=ctypes.pointer(growth.embedding.matrix) if has_blocks else None,
             positions=angles.shape[1],
             start=start,
-            capacity=rows.shape[3],
+            capacity=cache.store.rows.shape[3],
             committed=committed,
-            weights=ctypes.addressof(numbers),
+            weights=ctypes.addressof(weights),
             **{name: address(tensor) for name, tensor in tensors.items()},
-            **growth,
+            **vars(limits),
         )
         threads = num_threads()
         memory = torch.empty(library().jakiro_grow_bytes(ctypes.byref(draft), threads), dtype=torch.uint8)
         count = library().jakiro_grow(ctypes.byref(draft), memory, threads)
-        return ints[:, :count], floats[:, :count]
+        return int_columns[:, :count], float_columns[:, :count]

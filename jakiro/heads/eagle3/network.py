@@ -1,8 +1,8 @@
-"""The EAGLE-3 head: layers that read three hidden states of the target, and score a vocabulary of their own.
+"""The EAGLE-3 head: layers that read three hidden states of the target and score their own draft vocabulary.
 
-A row pairs the embedding of token t + 1 with the target's states at t, which `fc` maps to the head's width, or with the
-head's own last state where it continues its draft. The first layer attends over [e; h]; its residual is h. EAGLE-3,
-arXiv 2503.01840, section 3; the norms that speculators' format adds are fields of `Eagle3Config`.
+A row combines the embedding of token t + 1 with the target's states at t, mapped to the head's width by `fc`, or with
+the head's own last state while it drafts. The first layer attends over [e; h]; its residual is h. EAGLE-3, arXiv
+2503.01840, section 3. The norms of speculators' format are fields of `Eagle3Config`.
 """
 
 import torch
@@ -16,7 +16,12 @@ from jakiro.ops.rotary import signed
 
 
 class Eagle3Layer(nn.Module):
-    """A decoder layer; the first one attends over [e; h]."""
+    """A decoder layer; the first one attends over [e; h].
+
+    Args:
+        config: Sizes and norms.
+        index: Number of the layer, from 0.
+    """
 
     def __init__(self, config: Eagle3Config, index: int) -> None:
         super().__init__()
@@ -31,7 +36,7 @@ class Eagle3Layer(nn.Module):
     def forward(
         self, embeddings: Tensor, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: PassCache | None
     ) -> Tensor:
-        """(batch, rows, hidden) states to the layer's; embeddings of the same shape are read by the first layer."""
+        """Return the (batch, rows, hidden) states after the layer; only the first layer reads the embeddings."""
         if self.hidden_norm is None:
             read = self.input_layernorm(hidden)
         else:
@@ -43,7 +48,7 @@ class Eagle3Layer(nn.Module):
 
 
 class Eagle3Head(StatesHead):
-    """Drafts with its own output rows over a draft vocabulary."""
+    """A head with its own output rows over a draft vocabulary."""
 
     def __init__(self, config: Eagle3Config) -> None:
         super().__init__(config, (Eagle3Layer(config, index) for index in range(config.num_layers)))
@@ -54,7 +59,7 @@ class Eagle3Head(StatesHead):
             self.fc_norm = nn.ModuleList(RMSNorm(config.target_hidden_size, eps=eps) for _ in range(config.num_states))
 
     def logits(self, features: Tensor) -> Tensor:
-        """(…, hidden) states as they are fed back → (…, draft vocabulary)."""
+        """Return the (…, draft vocabulary) logits of (…, hidden) states as the head feeds them back."""
         return super().logits(features if self.config.norm_output else self.norm(features))
 
     def forward(
@@ -65,19 +70,30 @@ class Eagle3Head(StatesHead):
         mask: Tensor | None = None,
         cache: PassCache | None = None,
     ) -> HeadOutput:
-        """One pass over tokens, with the arguments of `LayerHead.forward`.
+        """Run one pass over tokens; arguments as in `LayerHead.forward`.
 
         Args:
-            features: (batch, rows, feature_size) of the target, or (batch, rows, hidden) of the head's own.
+            features: (batch, rows, hidden), the head's own states, or the target's as `fused` returns them.
         """
-        hidden = features if features.shape[-1] == self.config.hidden_size else self.fused(features)
+        hidden = features
         cos, sin = self.rotary(hidden, positions)
         for layer in self.layers:
             hidden = layer(embeddings, hidden, (cos, signed(sin)), mask, cache)
         return row_output(self.norm(hidden) if self.config.norm_output else hidden)
 
+    def extend(self, token_ids: Tensor, features: Tensor, cache: PassCache) -> HeadOutput:
+        """Extend the cache by committed tokens and the target's features, which `fc` maps to the head's width."""
+        return super().extend(token_ids, self.fused(features), cache)
+
     def fused(self, features: Tensor) -> Tensor:
-        """The target's features, its last state first, which is not read, to (…, hidden)."""
+        """Map the target's features to the head's width.
+
+        Args:
+            features: (…, feature_size); the last hidden state, which comes first, is not read.
+
+        Returns:
+            (…, hidden).
+        """
         states = features[..., self.config.target_hidden_size :]
         if self.input_norm is not None:
             states = self.input_norm(states)

@@ -3,7 +3,7 @@
 from jakiro.heads import layer_learning
 from jakiro.heads.jakiro import published
 from jakiro.heads.jakiro.config import JakiroConfig
+from jakiro.heads.jakiro.network import JakiroHead
 from jakiro.heads.kind import HeadKind
-from jakiro.heads.layer_head import LayerHead
 
-JAKIRO = HeadKind.of(JakiroConfig, LayerHead, published, layer_learning)
+JAKIRO = HeadKind.of(JakiroConfig, JakiroHead, published, layer_learning)

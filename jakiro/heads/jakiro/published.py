@@ -23,7 +23,7 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[JakiroConfig, dic
     else:
         fields["fusion"] = "decoupled"
     config = JakiroConfig(**fields)
-    return config, layer_tensors(config, tensors)
+    return config, layer_tensors(config, tensors, is_dense=config.num_experts == 1)
 
 
 def _count(tensors: dict[str, Tensor], endings: tuple[str, ...]) -> int:

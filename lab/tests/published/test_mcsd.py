@@ -36,8 +36,9 @@ FEATURES = torch.randn((12, HIDDEN_SIZE), generator=torch.Generator().manual_see
 
 def drawn(kind, seed):
     """The two candidates of one place under one seed."""
-    config = SimpleNamespace(contrastive=False, fusion="summed", num_experts=2, calibration={}, draft_vocab_size=None)
-    head = SimpleNamespace(config=config, draft_token_ids=torch.arange(5))
+    config = SimpleNamespace(calibration={}, draft_vocab_size=None)
+    kind_of = {"has_contrastive_branch": False, "mixes_experts": False, "num_experts": 2}
+    head = SimpleNamespace(config=config, draft_token_ids=torch.arange(5), **kind_of)
     noise = KeyedNoise(seed).at(torch.tensor(8), torch.arange(5))[None]
     sampling, tree = SamplingParams(1.0, seed=seed), TreeConfig(width=2, depth=1, nodes=3)
     grower = kind(head, SimpleNamespace(length=7), None, torch.zeros(1).long(), sampling, tree, noise)

@@ -24,9 +24,7 @@ def test_how_two_experts_share_the_work_counted_by_hand(monkeypatch):
     asked = torch.tensor([[False, False, True, True, True]])
     monkeypatch.setattr(module, "learnable_positions", lambda batch, num_steps: asked)
     monkeypatch.setattr(module, "Objective", lambda *_: SimpleNamespace(unroll=lambda *_: iter([output])))
-    head = SimpleNamespace(
-        config=SimpleNamespace(num_experts=2), draft_token_ids=torch.arange(4), logits=lambda rows: rows
-    )
+    head = SimpleNamespace(num_experts=2, draft_token_ids=torch.arange(4), logits=lambda rows: rows)
     facts = expert_facts(head, HeldOut([None], [torch.tensor([[9, 9, 0, 2, 3]])], torch.eye(4)))
     entropy = (1 + 0 - 0.25 * math.log2(0.25) - 0.75 * math.log2(0.75)) / 3
     wanted = {

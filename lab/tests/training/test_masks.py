@@ -5,7 +5,7 @@ import torch
 
 from jakiro.heads.checkpoint import save_head
 from jakiro.heads.jakiro import JakiroConfig
-from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.jakiro.network import JakiroHead
 from lab.training.masks import elect, load_masks, masked_head, save_masks
 
 SQUARE = "layers.0.self_attn.q_proj.weight"
@@ -15,7 +15,7 @@ def tiny_head(calibration=None, draft_vocab_size=None, seed=0, **sizes):
     """A random head with float16 numbers, as one that comes from disk; queries are a 2 × 2 matrix."""
     torch.manual_seed(seed)
     sizes = {"hidden_size": 2, "vocab_size": 8, "expert_intermediate_size": 3} | sizes
-    head = LayerHead(
+    head = JakiroHead(
         JakiroConfig(
             num_attention_heads=1, num_key_value_heads=1, draft_vocab_size=draft_vocab_size,
             calibration=calibration or {}, **sizes,
@@ -27,7 +27,7 @@ def tiny_head(calibration=None, draft_vocab_size=None, seed=0, **sizes):
 def tuned(base, domain, seed):
     """A head that training took from the base, calibrated for itself; a third of the weights did not move."""
     generator = torch.Generator().manual_seed(seed)
-    head = LayerHead(replace(base.config, calibration={"main/1/greedy": float(seed)}))
+    head = JakiroHead(replace(base.config, calibration={"main/1/greedy": float(seed)}))
     head.load_state_dict(base.state_dict())
     for parameter in head.requires_grad_(False).parameters():
         factor = 1 + 0.2 * torch.randn(parameter.shape, generator=generator).clamp(-2, 2)
@@ -37,7 +37,7 @@ def tuned(base, domain, seed):
 
 
 def moved(base, rows):
-    head = LayerHead(base.config).requires_grad_(False)
+    head = JakiroHead(base.config).requires_grad_(False)
     head.load_state_dict(base.state_dict())
     head.state_dict()[SQUARE].add_(torch.tensor(rows))
     return head
