@@ -28,7 +28,7 @@ from jakiro.decode.tree_budget import TreeBudget, candidate_sizes
 from jakiro.drafters.base import Drafter, Method, Resources, why_not
 from jakiro.drafters.merged import MergedDrafter
 from jakiro.drafters.prediction import METHOD as PREDICTION
-from jakiro.drafters.registry import METHODS, PLAIN, Methods
+from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.loading.loader import GeneratorParts, LoadOptions, load_parts
 from jakiro.loading.placement import most_gpu_memory
 from jakiro.loading.registry import head_warning
@@ -201,8 +201,9 @@ class JakiroGenerator:
 
     @property
     def usual(self) -> Method:
-        """The default method, see `Methods.usual`."""
-        return self.known_methods.usual(self._resources)
+        """The default method, see `Methods.usual`; a drafter passed to the constructor needs no head."""
+        usual = self.known_methods.usual(self._resources)
+        return DEFAULT if usual is PLAIN and self._can_run(DEFAULT) else usual
 
     def _can_run(self, method: Method) -> bool:
         return method.name in self._drafters or why_not(method, self._resources) is None
