@@ -57,6 +57,9 @@ def write_gguf(
     options = {"split_max_tensors": -(-len(held) // parts)} if parts > 1 else {}
     writer = gguf.GGUFWriter(path, architecture, **options)
     for key, value in values.items():
+        if key == "general.architecture":
+            # The writer adds this key itself
+            writer.kv_data[0].pop(key)
         if value is not None:
             _add(writer, key.replace("%", architecture, 1), value)
     for name, value in held.items():

@@ -12,10 +12,10 @@ from jakiro.text import (
     IncrementalDecoder,
     TokenText,
     as_messages,
-    checked_arguments,
+    check_template_arguments,
     encode_messages,
-    left_out,
-    told_template,
+    find_omitted_messages,
+    with_default_arguments,
 )
 from tests.support import byte_tokenizer
 
@@ -196,7 +196,7 @@ def test_a_template_that_reads_parts_is_given_parts():
     ],
 )  # fmt: skip
 def test_what_a_template_leaves_out_is_found(template, missing):
-    assert left_out(templated(template)) == missing
+    assert find_omitted_messages(templated(template)) == missing
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_template_is_told_arguments_and_has_them_from_its_load():
     assert not set(encode_messages(tokenizer, "Why?", arguments={"more": "<|im_end|>"})) & set(
         tokenizer.all_special_ids
     )
-    tokenizer.chat_template = told_template(THINKING, {"enable_thinking": False, "more": "it's \"\n\\ é"})
+    tokenizer.chat_template = with_default_arguments(THINKING, {"enable_thinking": False, "more": "it's \"\n\\ é"})
     assert written() == "Why?it's \"\n\\ é"
     assert written(enable_thinking=True, more="") == "Why?<think>"
 
@@ -243,7 +243,7 @@ def test_a_template_is_told_arguments_and_has_them_from_its_load():
 )  # fmt: skip
 def test_arguments_that_are_none_of_a_templates_are_refused(arguments):
     with pytest.raises(ValueError, match=r"emplate"):
-        checked_arguments(byte_tokenizer(), arguments)
+        check_template_arguments(byte_tokenizer(), arguments)
 
 
 def test_no_text_passes_for_the_mark_that_stands_for_another_one(default_tokenizer):
@@ -285,7 +285,7 @@ def test_contents_that_are_lists_of_text_parts_are_joined():
 
 MALFORMED = (message("x", "robot"), message(3), "text", {})
 NO_LIST = (5, 2.5, True, b"text", message("x"), object)
-NO_PARTS = (({"type": "image", "url": "x"}, "one of type 'image'"), ({"type": "text"}, "{'type': 'text'}"))
+NO_PARTS = (({"type": "image", "url": "x"}, "a part of type 'image'"), ({"type": "text"}, "{'type': 'text'}"))
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ NO_PARTS = (({"type": "image", "url": "x"}, "one of type 'image'"), ({"type": "t
     [
         *(([each], "A message needs a role") for each in MALFORMED),
         *((each, "Messages must be a text, or a list of dictionaries") for each in NO_LIST),
-        *(([message([each])], f"parts must be texts.*you gave {named}") for each, named in NO_PARTS),
+        *(([message([each])], f"Every part of a content must be a text.*got {named}") for each, named in NO_PARTS),
         ("bad \ud83d text", "surrogate"),
         ([message("bad \ud83d"), message("good")], "surrogate pair at character 4"),
     ],

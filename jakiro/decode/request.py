@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from jakiro.config import SamplingParams, TreeConfig, is_count, require, shortened
 from jakiro.decode.prefix_cache import OwnPrefixes
-from jakiro.text import all_arguments, as_messages, encode_messages
+from jakiro.text import as_messages, encode_messages, merge_template_arguments
 
 Messages = str | Sequence[dict] | Sequence[int]
 
@@ -81,7 +81,7 @@ class GenerationRequest:
             tree=tree,
             messages=() if raw else tuple(as_messages(messages)),
             raw_prompt=messages if raw else None,
-            template_arguments=None if raw else all_arguments(tokenizer, template_arguments) or None,
+            template_arguments=None if raw else merge_template_arguments(tokenizer, template_arguments) or None,
             forced=tuple(forced),
         )
 

@@ -40,7 +40,8 @@ _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 # A converted model's file of hashes: of the other files by name, of the weights as `weights_sha256` computes it, and
 # which rules of converting made them; earlier ones read tokenizers wrongly
 _HASHES_NAME, _WEIGHTS, _RULES = "hashes.json", "weights", "rules"
-_CURRENT_RULES = "2"
+# Rules 3 changed tokenizers that normalise text or have user-defined tokens; the embedded default has neither
+_CURRENT_RULES, _EMBEDDED_RULES = "3", "2"
 
 log = logging.getLogger("jakiro")
 
@@ -147,7 +148,7 @@ def damage(folder: Path) -> str | None:
         weights, rules = hashes.pop(_WEIGHTS), hashes.pop(_RULES, None)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return f"{_HASHES_NAME} is missing or half written"
-    if rules != _CURRENT_RULES:
+    if rules != _rules_of(folder):
         return "an earlier version converted it"
     for name in hashes:
         path = folder / name
@@ -157,6 +158,11 @@ def damage(folder: Path) -> str | None:
         return None if weights_sha256(folder) == weights else "its weights are others"
     except ValueError as error:
         return str(error)
+
+
+def _rules_of(folder: Path) -> str:
+    """Return the version of the conversion rules that a cached folder must have."""
+    return _EMBEDDED_RULES if folder in (embedded_folder(), embedded_file_folder()) else _CURRENT_RULES
 
 
 def damages() -> Iterator[tuple[Path, str | None]]:
@@ -197,7 +203,7 @@ def _convert_into(folder: Path, find_gguf: Callable[[Path], Path], convert: Call
         give_back_memory()
         hashes = {path.name: file_sha256(path) for path in converted.iterdir() if path.suffix != ".safetensors"}
         weights = hash_weights(converted) if any(converted.glob("*.safetensors")) else None
-        hashes |= {_WEIGHTS: weights, _RULES: _CURRENT_RULES}
+        hashes |= {_WEIGHTS: weights, _RULES: _rules_of(folder)}
         (converted / _HASHES_NAME).write_text(json.dumps(hashes, indent=1), encoding="utf-8")
         converted.rename(folder)
 

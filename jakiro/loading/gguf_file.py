@@ -16,6 +16,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from jakiro.loading.metadata import check_gguf_metadata
+
 SUFFIX = ".gguf"
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _STRING, _ARRAY = 8, 9
@@ -98,7 +100,7 @@ def open_gguf(path: Path) -> GgufFile:
     """
     paths = parts_of(path)
     metadata, tensors = _read(paths[0])
-    if not isinstance(metadata.get("general.architecture"), str):
+    if "general.architecture" not in metadata:
         raise ValueError(f"{paths[0]} does not say which architecture it holds.")
     count = metadata.get("split.count", 1)
     if count != len(paths):
@@ -157,12 +159,12 @@ def _read(path: Path) -> tuple[dict[str, Value], dict[str, GgufTensor]]:
     size = path.stat().st_size
     with path.open("rb") as file:
         try:
-            return _read_header(_Bytes(file, size), path, size)
-        except (EOFError, UnicodeDecodeError, MemoryError, OverflowError) as error:
+            return _read_header(_HeaderReader(file, size), path, size)
+        except (_MalformedError, UnicodeDecodeError, MemoryError, OverflowError) as error:
             raise ValueError(f"{path} is cut or damaged ({str(error) or 'it ends too soon'}); {_AGAIN}.") from error
 
 
-def _read_header(data: "_Bytes", path: Path, size: int) -> tuple[dict[str, Value], dict[str, GgufTensor]]:
+def _read_header(data: "_HeaderReader", path: Path, size: int) -> tuple[dict[str, Value], dict[str, GgufTensor]]:
     from gguf import GGML_QUANT_SIZES
 
     if data.take(4) != _MAGIC:
@@ -173,9 +175,8 @@ def _read_header(data: "_Bytes", path: Path, size: int) -> tuple[dict[str, Value
     num_tensors, num_values = data.number(_U64), data.number(_U64)
     metadata = dict(_each_once(((data.text(), data.value()) for _ in range(num_values)), path))
     places = dict(_each_once(((data.text(), data.place()) for _ in range(num_tensors)), path))
+    check_gguf_metadata(metadata, path)
     alignment = metadata.get("general.alignment", 32)
-    if not isinstance(alignment, int) or alignment <= 0:
-        raise ValueError(f"{path} aligns its tensors to {alignment!r} bytes; {_AGAIN}.")
     start = -(-data.position // alignment) * alignment
     known = {kind.value: (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}
     tensors = {}
@@ -205,8 +206,12 @@ def _each_once(found: Iterator[tuple[str, object]], path: Path) -> Iterator[tupl
         yield name, value
 
 
-class _Bytes:
-    """What stands in a header, one thing after the other; EOFError where the file ends before."""
+class _MalformedError(Exception):
+    """A header that does not follow the format."""
+
+
+class _HeaderReader:
+    """Reads the values of a header in order; raises `_MalformedError` if the file ends too early."""
 
     def __init__(self, file: BinaryIO, size: int):
         self._file, self._left, self.position = file, size, 0
@@ -214,7 +219,7 @@ class _Bytes:
     def take(self, count: int) -> bytes:
         self._left -= count
         if self._left < 0:
-            raise EOFError(f"{count:,} bytes are announced after {self.position:,}, and it ends before")
+            raise _MalformedError(f"it ends before the {count:,} bytes announced at position {self.position:,}")
         self.position += count
         return self._file.read(count)
 
@@ -224,18 +229,21 @@ class _Bytes:
     def text(self) -> str:
         return self.take(self.number(_U64)).decode()
 
-    def value(self, kind: int | None = None) -> Value:
-        kind = self.number(_U32) if kind is None else kind
+    def value(self) -> Value:
+        """Read a metadata value; arrays of arrays, which no converter writes, are rejected."""
+        kind = self.number(_U32)
         if kind == _STRING:
             return self.text()
         if kind == _ARRAY:
-            of, count = self.number(_U32), self.number(_U64)
-            if of in _VALUES:
-                form = _VALUES[of]
-                return [each for (each,) in form.iter_unpack(self.take(count * form.size))]
-            return [self.value(of) for _ in range(count)]
+            element_kind, count = self.number(_U32), self.number(_U64)
+            if element_kind in _VALUES:
+                form = _VALUES[element_kind]
+                return [value for (value,) in form.iter_unpack(self.take(count * form.size))]
+            if element_kind != _STRING:
+                raise _MalformedError(f"an array has elements of the unsupported type {element_kind}")
+            return [self.text() for _ in range(count)]
         if kind not in _VALUES:
-            raise EOFError(f"a value of type {kind}, which there is not")
+            raise _MalformedError(f"a metadata value has the unknown type {kind}")
         return self.number(_VALUES[kind])
 
     def place(self) -> tuple[tuple[int, ...], int, int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jakiro import progress
 from jakiro.loading.gguf_file import GgufFile, GgufTensor, Value, open_gguf
 from jakiro.loading.incompatibilities import first_of, one_sentence
 
@@ -35,6 +36,13 @@ _ROPE = {
     "rope.scaling.yarn_beta_slow",
 }  # fmt: skip
 _HEADS = {"attention.head_count_kv", "attention.key_length", "attention.value_length", "vocab_size"}
+
+# Names of `SamplingParams`
+_SAMPLING = {
+    "temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+}  # fmt: skip
+_SAMPLING_NEUTRAL = {"penalty_last_n": -1, "mirostat": 0, "xtc_probability": 0.0}
 
 # Settings that ask for biases, and how the names of those in a file begin
 _BIASES = {"attention_bias": "blk.0.attn_", "mlp_bias": "blk.0.ffn_"}
@@ -106,9 +114,14 @@ class GgufWeight:
 
     def numbers(self) -> np.ndarray:
         """float32, in transformers' order; errors are `GgufTensor.numbers`'."""
-        found = self.tensor.numbers()
-        found = found if self.order is None else found[self.order]
-        return found + np.float32(self.offset) if self.offset else found
+        values = self.tensor.numbers()
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"{self.tensor.path}: tensor {self.tensor.name} has values that are not finite; convert or download "
+                "the file again."
+            )
+        values = values if self.order is None else values[self.order]
+        return values + np.float32(self.offset) if self.offset else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +171,9 @@ def stock_model(read: GgufModel, dtype):
     weights = model.state_dict()
     tied = {"lm_head.weight"} if read.config["tie_word_embeddings"] else set()
     assert weights.keys() - tied == read.weights.keys(), "a table here differs from transformers' names"
-    for name, weight in read.weights.items():
+    for number, (name, weight) in enumerate(read.weights.items()):
+        # The page cancels a conversion by raising from its listener
+        progress.tell(progress.CONVERT, number / len(read.weights))
         weights[name].copy_(torch.from_numpy(weight.numbers()))
     return model
 
@@ -182,22 +197,55 @@ def _keys(file: GgufFile, kind: _Architecture) -> dict[str, Value]:
     unknown = [f"{prefix}{key}" for key in sorted(keys.keys() - known)]
     if unknown:
         raise _refusal(file, f"what {first_of(unknown)} would change is not known here")
+    missing = [f"{prefix}{key}" for key in (*_SIZES, "attention.layer_norm_rms_epsilon") if key not in keys]
+    if missing:
+        raise _refusal(file, f"it lacks {first_of(missing)}")
+    num_layers = keys["block_count"]
     for key, value in keys.items():
-        if isinstance(value, list) and key != "attention.sliding_window_pattern":
+        if isinstance(value, list):
+            if len(value) != num_layers:
+                raise _refusal(file, f"{prefix}{key} has {len(value)} values for {num_layers:,} layers")
+            if key == "attention.sliding_window_pattern":
+                continue
             if len(set(value)) != 1:
                 raise _refusal(file, f"{prefix}{key} differs between layers")
             keys[key] = value[0]
         if key in _NEUTRAL and keys[key] != _NEUTRAL[key]:
-            raise _refusal(file, f"{prefix}{key} is {value}, and only {_NEUTRAL[key]} is understood")
-        counts = key in _SIZES or key in _HEADS
-        if counts and (type(keys[key]) is not int or keys[key] <= 0):
-            raise _refusal(file, f"{prefix}{key} is {value}, which is no whole number above 0")
-        if isinstance(keys[key], str) and key not in _ABOUT and key != "rope.scaling.type":
-            raise _refusal(file, f"{prefix}{key} is the text {value}, which is no number")
-    missing = [f"{prefix}{key}" for key in (*_SIZES, "attention.layer_norm_rms_epsilon") if key not in keys]
-    if missing:
-        raise _refusal(file, f"it lacks {first_of(missing)}")
+            raise _refusal(file, f"{prefix}{key} is {value}, and only {_NEUTRAL[key]} is supported")
+    _check_counts(file, keys)
     return keys
+
+
+def _check_counts(file: GgufFile, keys: Mapping[str, Value]) -> None:
+    """Check that no count exceeds what the file's tensors can hold, before anything is allocated or looped over.
+
+    Raises:
+        ValueError: a count is too large.
+    """
+    widest = max((max(tensor.shape) for tensor in file.tensors.values()), default=0)
+    limits = dict.fromkeys((*_SIZES, *_HEADS, "rope.dimension_count"), widest) | {"block_count": len(file.tensors)}
+    for key, limit in limits.items():
+        if key != "context_length" and keys.get(key, 0) > limit:
+            raise _refusal(file, f"{file.architecture}.{key} is {keys[key]:,}, and its tensors allow at most {limit:,}")
+
+
+def recommended_sampling(metadata: Mapping[str, Value]) -> tuple[dict[str, float], list[str]]:
+    """Return the sampling settings of a GGUF file by the names of `SamplingParams`, and those that are not applied.
+
+    llama.cpp applies `penalty_repeat` to the last `penalty_last_n` tokens, Jakiro to all tokens; 0 switches it off.
+    """
+    prefix = "general.sampling."
+    values = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+    if values.get("penalty_last_n") == 0:
+        values.pop("penalty_repeat", None)
+    settings = {}
+    for key, name in _SAMPLING.items():
+        if key in values:
+            value = values.pop(key)
+            # A float32 such as 0.7 is stored as 0.699999988
+            settings[name] = float(f"{value:.6g}") if isinstance(value, float) else max(value, 0)
+    ignored = [f"{prefix}{key} {value}" for key, value in values.items() if value != _SAMPLING_NEUTRAL.get(key)]
+    return settings, ignored
 
 
 def _config(file: GgufFile, kind: _Architecture, keys: Mapping[str, Value]) -> dict[str, object]:

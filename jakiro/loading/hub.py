@@ -11,7 +11,9 @@ from pathlib import Path
 from jakiro.heads.config import WEIGHTS_NAMES
 from jakiro.heads.shards import INDEX_ENDING, shards_named_by
 from jakiro.loading.incompatibilities import one_sentence
+from jakiro.system import reason_of
 
+_REACH_SECONDS = 5.0
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@\w[\w./-]*)?")
 
 
@@ -37,6 +39,29 @@ def cached_folder(name: str) -> Path | None:
     except HFValidationError:
         return None
     return Path(found).parent if isinstance(found, str) else None
+
+
+def require_hub(name: str) -> None:
+    """Check that a model is in the local cache or that the Hub answers.
+
+    huggingface_hub repeats a failed request for half a minute; one request with a short limit tells the same.
+
+    Raises:
+        ValueError: the model is not in the cache and the Hub cannot be reached.
+    """
+    from huggingface_hub import constants, get_session
+
+    if cached_folder(name) is not None or constants.HF_HUB_OFFLINE:
+        return
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_REACH_SECONDS)
+    except Exception as error:
+        nearest = next(folder for folder in Path(name).parents if folder.is_dir())
+        raise ValueError(
+            f"{name} could not be loaded: there is no such folder here (the nearest existing folder is "
+            f"{nearest.resolve()}), it is not in the local cache, and the Hugging Face Hub can't be reached "
+            f"({reason_of(error)}); correct the name, or connect to the network."
+        ) from error
 
 
 @functools.lru_cache(maxsize=4)
@@ -66,6 +91,7 @@ def fetch_head(name: str) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+    require_hub(name)
     hub_id, revision = split_revision(name)
     with one_sentence("draft head", name, "files"):
         config = Path(hf_hub_download(hub_id, "config.json", revision=revision))

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from torch import nn
@@ -26,14 +27,14 @@ from jakiro.heads.model_head import ModelHead, refuse_other_tokens
 from jakiro.loading import placement, registry, weights
 from jakiro.loading.checksums import hashed_aside
 from jakiro.loading.options import LoadOptions
-from jakiro.models.families import refuse_what_cannot_work, unapplied
+from jakiro.models.families import makers_settings, refuse_what_cannot_work, unapplied
 from jakiro.models.stored import SHAPES, StoredModel
 from jakiro.models.target import TargetModel
 from jakiro.models.weights import ROUNDED
 from jakiro.ops.kernels import start_build
 from jakiro.ops.linear import native_works, packing_works, round_linears
 from jakiro.system import within_memory
-from jakiro.text import left_out, read_arguments, tell_template
+from jakiro.text import find_omitted_messages, read_arguments, set_template_arguments
 
 # From so many steps on, capturing is taken to pay: it takes about four eager runs, and a replay saves most of one
 PAYS_FROM = 6
@@ -197,8 +198,8 @@ def reads_stored(pair: registry.Pair, options: LoadOptions, config, device: torc
 
 def _check_template(tokenizer, arguments: str | None) -> None:
     """Lets a tokenizer's chat template know the arguments, and refuses one that writes no question."""
-    tell_template(tokenizer, read_arguments(arguments))
-    if "the question" in left_out(tokenizer):
+    set_template_arguments(tokenizer, read_arguments(arguments))
+    if "the question" in find_omitted_messages(tokenizer):
         raise ValueError(
             "The model's chat template does not write the question that it is given; choose another model."
         )
@@ -322,7 +323,9 @@ def _shorter(head: DraftHead, target: TargetModel) -> str | None:
 def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[TargetModel, list[str]]:
     """The target model, and notices about it beside its own."""
     target_name = read.names.target_name
-    makers = registry.makers_settings_of(target_name)
+    settings, ignored_keys = weights.recommended_settings(target_name)
+    # Invalid settings and those equal to the defaults are omitted
+    makers = makers_settings(SimpleNamespace(do_sample=True, **settings))
     try:
         target = TargetModel(model, read.tokenizer, target_name, read.sha256, numerics, makers)
     except ValueError:
@@ -345,12 +348,14 @@ def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[Tar
     if target.makers_settings:
         asked = ", ".join(f"{name} {value}" for name, value in target.makers_settings.items())
         notices.append(f"The model's makers ask for {asked}; what you set counts alone until you take their settings.")
+    if ignored_keys:
+        notices.append(f"The GGUF file recommends {', '.join(ignored_keys)}; Jakiro does not apply this.")
     ignored = unapplied(getattr(model, "generation_config", None))
     if ignored:
         notices.append(f"The model's generation_config.json asks for {', '.join(ignored)}; none of this is applied.")
     if not getattr(read.tokenizer, "chat_template", None):
         notices.append("This model has no chat template; a plain dialogue form is used.")
-    if missing := left_out(read.tokenizer):
+    if missing := find_omitted_messages(read.tokenizer):
         notices.append(f"The model's chat template leaves out {' and '.join(missing)}: the model does not read them.")
     return target, notices
 

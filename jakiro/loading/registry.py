@@ -7,6 +7,7 @@ module loads neither torch nor transformers, so a page can list names before a m
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 from jakiro.heads.config import HeadSummary, named_target
@@ -21,8 +22,10 @@ DEFAULT_TARGET = EMBEDDED_TARGET
 DEFAULT_HEAD = f"{DEFAULT_TARGET}-decoupled"
 NO_HEAD = "none"
 
-# Of what a folder holds so much is named
+# Names of a folder's content in a message
 _SHOWN = 5
+# Least ratio of `difflib` between a mistyped name and the folder it may mean
+_SIMILARITY = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
     Raises:
         ValueError: a name that is nothing known, or a head that can't be fetched from the Hub.
     """
+    target, head = _expand_user(target), _expand_user(head)
     path = None
     if target is None:
         target, path = _target_of(head)
@@ -354,12 +358,20 @@ def _locate_head(name: str) -> Path | None:
     )
 
 
+def _expand_user(name: str | None) -> str | None:
+    """Return a path that begins with ~ as an absolute path; a shell does not expand it in `--target=~/x`."""
+    return str(Path(name).expanduser()) if name and name.startswith("~") else name
+
+
 def _refuse_missing_path(name: str, what: str) -> None:
-    """A mistyped path is not looked for on the Hub.
+    """Reject a mistyped path instead of looking for it on the Hub.
+
+    A name of the form owner/model counts as a path if its first part is a folder here, or is similar to one that holds
+    the second part.
 
     Raises:
-        ValueError: the name begins like a path, has more parts than a Hub id, is a file, or lies in a folder that is
-            here, and is no name of the table.
+        ValueError: the name is a file, begins like a path, has more parts than a Hub id, is in an existing folder, or
+            resembles an existing folder, and is not in the registry.
     """
     name = split_revision(name)[0]
     path = Path(name).expanduser()
@@ -367,9 +379,35 @@ def _refuse_missing_path(name: str, what: str) -> None:
         return
     if path.is_file():
         raise ValueError(f"The {what} {name} is a file; give the folder that holds config.json and weights.")
-    beside = path.parent if "/" in name and path.parent.is_dir() else None
-    if beside is None and not name.startswith((".", "/", "~")) and "\\" not in name and name.count("/") < 2:
+    is_path = name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1
+    is_path = is_path or ("/" in name and path.parent.is_dir())
+    similar = _similar_folder(path)
+    if not is_path and ("/" not in name or similar is None or similar.name != path.name):
         return
-    found = sorted(each.name for each in beside.iterdir() if each.is_dir()) if beside else []
-    there = f"{beside} holds {', '.join(found[:_SHOWN])}{', …' if len(found) > _SHOWN else ''}" if found else ""
-    raise ValueError(f"There is no folder {name} with a {what}; {there or 'correct the path'}.")
+    if similar is not None:
+        raise ValueError(f"There is no folder {name} with a {what}; did you mean {similar}?")
+    parent = next(folder for folder in path.parents if folder.is_dir())
+    raise ValueError(f"There is no folder {name} with a {what}; {_list_folders(parent)}.")
+
+
+def _list_folders(folder: Path) -> str:
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    more = ", …" if len(names) > _SHOWN else ""
+    holds = f"it holds {', '.join(names[:_SHOWN])}{more}" if names else "it holds no folders"
+    return f"the nearest existing folder is {'the current folder' if folder == Path() else folder}, {holds}"
+
+
+def _similar_folder(path: Path) -> Path | None:
+    """Return an existing folder whose name differs from a path in a few letters of each part; None if there is none."""
+    folder = Path(path.anchor)
+    for part in path.parts[1 if path.anchor else 0 :]:
+        if not (folder / part).is_dir():
+            try:
+                names = [entry.name for entry in folder.iterdir() if entry.is_dir()]
+            except OSError:
+                return None
+            part = next(iter(get_close_matches(part, names, 1, _SIMILARITY)), None)
+            if part is None:
+                return None
+        folder /= part
+    return folder

@@ -9,12 +9,22 @@ from pathlib import Path
 from jakiro.loading.checksums import damaged_since, weights_sha256
 from jakiro.loading.embedded import EMBEDDED_SHA256, converted_gguf, described_gguf, embedded_file, embedded_target
 from jakiro.loading.files import check_files, has_whole_weights, refuse_scaled
-from jakiro.loading.gguf_model import read_gguf_model
-from jakiro.loading.hub import cached_folder, split_revision, tensor_kinds
+from jakiro.loading.gguf_file import open_gguf
+from jakiro.loading.gguf_model import read_gguf_model, recommended_sampling
+from jakiro.loading.hub import cached_folder, require_hub, split_revision, tensor_kinds
 from jakiro.loading.incompatibilities import first_of, one_sentence
+from jakiro.loading.metadata import check_config_values
 from jakiro.loading.placement import check_room
 from jakiro.loading.progress import counted
-from jakiro.loading.registry import NO_HEAD, Pair, chat_template_of, file_of, is_embedded, resolve
+from jakiro.loading.registry import (
+    NO_HEAD,
+    Pair,
+    chat_template_of,
+    file_of,
+    is_embedded,
+    makers_settings_of,
+    resolve,
+)
 
 # What older checkpoints hold beside their weights, and a model computes from its config
 _BUFFERS = (
@@ -31,7 +41,22 @@ def load_config(name: str | None = None):
     """
     from transformers import AutoConfig
 
-    return _read(resolve(name, NO_HEAD), "config", AutoConfig)
+    pair = resolve(name, NO_HEAD)
+    config = _read(pair, "config", AutoConfig)
+    check_config_values(config, pair.target_path_or_hub_id)
+    return config
+
+
+def recommended_settings(name: str | None = None) -> tuple[dict[str, float], list[str]]:
+    """Return the sampling settings that come with a target, by the names of `SamplingParams`, and those not applied.
+
+    Both come from the metadata of a GGUF file, or from the registry; transformers models have a generation_config.
+    """
+    pair = resolve(name, NO_HEAD)
+    if not is_gguf(pair):
+        return makers_settings_of(pair.target_name), []
+    settings, ignored = recommended_sampling(open_gguf(gguf_path(pair)).metadata)
+    return settings or makers_settings_of(pair.target_name), ignored
 
 
 def load_tokenizer(name: str | None = None):
@@ -202,6 +227,8 @@ def _read(pair: Pair, part: str, kind, whole: bool = False, **options):
     Code that lies beside the files never runs, and nobody is asked on standard input whether it may.
     """
     source, revision = _prepared(pair, whole)
+    if not Path(source).exists():
+        require_hub(pair.target_path_or_hub_id)
     with one_sentence("target model", pair.target_path_or_hub_id, part):
         return kind.from_pretrained(source, revision=revision, trust_remote_code=False, **options)
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from jakiro.config import Grammar, SamplingParams, is_count, shortened
 from jakiro.server.errors import Refusal
 from jakiro.server.hints import unbounded_parts
-from jakiro.text import as_messages, joined_parts
+from jakiro.text import as_messages, join_text_parts
 
 # Sampling settings, which `SamplingParams` checks; by the names of requests
 SAMPLED = {field.name for field in fields(SamplingParams)} - {
@@ -339,7 +339,7 @@ def _requests(
     sampling = _named("ignore_eos" if settings["grammar"] else None, lambda: SamplingParams(**settings))
     prediction = ""
     if body.prediction is not None:
-        prediction = _named("prediction", lambda: joined_parts(body.prediction.content)) or ""
+        prediction = _named("prediction", lambda: join_text_parts(body.prediction.content)) or ""
     is_schema = sampling.grammar is not None and sampling.grammar.kind == "json_schema"
     hints = unbounded_parts(sampling.grammar.source) if is_schema else ()
     for index in range(len(prompts) * body.n):

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from jakiro.heads.base import DraftHead
 from jakiro.loading.loader import read_target
 from jakiro.system import cache_folder
-from jakiro.text import read_arguments, tell_template
+from jakiro.text import read_arguments, set_template_arguments
 from jakiro.training.answers import AnswerFolder
 
 
@@ -49,7 +49,7 @@ class BoundHead:
         """
         told = read_arguments(template_arguments)
         model, tokenizer, sha256 = read_target(target, device, dtype)
-        tell_template(tokenizer, told)
+        set_template_arguments(tokenizer, told)
         layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
         bound = cls(head.eval(), layers, model, tokenizer, target, sha256)
         own = next(head.parameters()).dtype

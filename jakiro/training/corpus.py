@@ -24,7 +24,7 @@ from jakiro.models.families import stop_ids
 from jakiro.ops.linear import pack_linears, packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
-from jakiro.text import all_arguments, read_arguments, tell_template
+from jakiro.text import merge_template_arguments, read_arguments, set_template_arguments
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.messages import made_messages
 from jakiro.training.writing import TextRequest, write_texts
@@ -243,7 +243,7 @@ def write_corpus(config: CorpusConfig) -> int:
     if packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype):
         pack_linears(model)
     write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends)
-    tell_template(tokenizer, read_arguments(config.template_arguments))
+    set_template_arguments(tokenizer, read_arguments(config.template_arguments))
     if config.made:
         passages = [] if config.passages is None else _passages(Path(config.passages), tokenizer)
         prompts = made_messages(config.rows, config.options.seed, passages)
@@ -303,7 +303,7 @@ class CorpusWriter:
             "part_rows": PART_ROWS,
             **asdict(options),
         }
-        if told := all_arguments(tokenizer, None):
+        if told := merge_template_arguments(tokenizer, None):
             settings["template_arguments"] = told
         self.settings = json.loads(json.dumps(settings))
         self.counts = {"rows": 0, "tokens": 0, "learned_tokens": 0, "dropped_as_evaluation": 0}

@@ -72,7 +72,7 @@ def test_device_tag_where_the_host_looks_at_each_tree_the_choice_is_made_outside
             for step in stream:
                 assert step.plan.why.endswith("so nothing is drafted ahead.")
             assert stream.trace.token_ids == expected
-        assert generator.stream(REPETITIVE, GREEDY, tree=TREE)._runner.can_draft_ahead
+        assert generator.stream(REPETITIVE, GREEDY, tree=TREE)._backend.can_draft_ahead
 
 
 def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):

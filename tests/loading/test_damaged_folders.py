@@ -82,6 +82,21 @@ EARLY = {
     "a config that is no JSON": (text("config.json", '{"a'), "its config cannot be read", "not a valid JSON file"),
     "an unknown architecture": (config(model_type="wizard"), "model type `wizard`"),
     "an unknown activation": (config(hidden_act="magic"), "its config cannot be read (KeyError: 'magic')"),
+    **{
+        f"{name} {value}": (config(**{name: value}), f"{name} in its config must be ", "Correct the config")
+        for name, value in (
+            ("rms_norm_eps", float("nan")),
+            ("rms_norm_eps", -1e-5),
+            ("max_position_embeddings", 10**30),
+            ("num_key_value_heads", 0),
+            ("vocab_size", 2**40),
+        )
+    },
+    "a rotary base of 0": (config(rope_parameters={"rope_type": "default", "rope_theta": 0.0}), "rope_theta in its"),
+    "a rotary factor that is NaN": (
+        config(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": float("nan")}),
+        "factor in its config must be a number above 0; got nan",
+    ),
     "a tokenizer that is no JSON": (text("tokenizer.json", '{"a'), "its tokenizer cannot be read"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "its tokenizer cannot be read"),
     "a generation config that is no JSON": (text("generation_config.json", "{"), "generation_config.json is not JSON"),

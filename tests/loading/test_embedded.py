@@ -101,9 +101,9 @@ def with_other_bytes(path):
         ("model.safetensors", cut),
         ("model.safetensors", with_other_bytes),
         ("chat_template.jinja", cut),
-        ("checksums.json", lambda path: path.write_text("")),
-        ("checksums.json", lambda path: path.unlink()),
-        ("checksums.json", lambda path: path.write_text(path.read_text().replace('"rules"', '"other"'))),
+        ("hashes.json", lambda path: path.write_text("")),
+        ("hashes.json", lambda path: path.unlink()),
+        ("hashes.json", lambda path: path.write_text(path.read_text().replace('"rules"', '"other"'))),
     ],
 )
 def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, file, damage, caplog):

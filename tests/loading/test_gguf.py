@@ -1,13 +1,17 @@
 """Targets in GGUF files: converted once, the same model as the one written; what cannot be read is said."""
 
 import logging
+import re
+import struct
 
 import numpy as np
 import pytest
 import torch
 
+from jakiro import progress
 from jakiro.loading import registry, weights
 from jakiro.loading.gguf_model import read_gguf_model, stock_model
+from jakiro.loading.loader import LoadOptions, load_parts
 from jakiro.loading.weights import load_config, load_target
 from jakiro.models.families import stop_ids
 from tests.gguf_files import random_model, write_gguf
@@ -124,18 +128,22 @@ def test_a_matrix_that_is_missing_unknown_or_of_another_shape_is_named_and_nothi
     [
         ({".attention.sliding_window": 16}, r"what llama\.attention\.sliding_window would change is not known here"),
         ({".attn_logit_softcapping": 30.0}, r"what llama\.attn_logit_softcapping would change"),
-        ({".expert_count": 8}, r"llama\.expert_count is 8, and only 0 is understood"),
+        ({".expert_count": 8}, r"llama\.expert_count is 8, and only 0 is supported"),
         ({".attention.causal": False}, r"llama\.attention\.causal is False"),
         ({".attention.layer_norm_rms_epsilon": None}, r"it lacks llama\.attention\.layer_norm_rms_epsilon"),
-        ({".block_count": 0}, r"llama\.block_count is 0, which is no whole number above 0"),
-        ({".rope.freq_base": "high"}, r"llama\.rope\.freq_base is the text high, which is no number"),
+        ({".block_count": 0}, r"llama\.block_count must be a whole number at least 1 and at most 2,147,483,647; got 0"),
+        ({".rope.freq_base": "high"}, r"llama\.rope\.freq_base must be a number above 0; got 'high'"),
         ({".block_count": 3}, r"it lacks blk\.2\.attn_k\.weight, .* and 6 more"),
-        ({".vocab_size": 270}, r"vocab_size is 270, where the rest of it means 260"),
+        ({".vocab_size": 270}, r"vocab_size is 270, and its tensors allow at most 260"),
         ({".attention.value_length": 8}, r"attention\.value_length is 8, where the rest of it means 16"),
         ({".attention.head_count_kv": [2, 1]}, r"llama\.attention\.head_count_kv differs between layers"),
         ({".rope.dimension_count": 8}, r"its rotary embedding turns 8 of a head's 16 numbers"),
         ({".rope.scaling.type": "longrope", ".rope.scaling.factor": 2.0}, "its rotary embedding is scaled by longrope"),
         ({".rope.scaling.type": "yarn", ".rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor is 0.5, and only 1.0"),
+        ({".block_count": 2**31 - 1}, r"llama\.block_count is 2,147,483,647, and its tensors allow at most 21"),
+        ({".attention.key_length": 2**30}, r"key_length is 1,073,741,824, and its tensors allow at most"),
+        ({".attention.head_count": 2**30}, r"head_count is 1,073,741,824, and its tensors allow at most"),
+        ({".attention.head_count_kv": [2, 2, 2]}, r"head_count_kv has 3 values for 2 layers"),
         ({"general.type": "adapter"}, "it holds no model but: adapter"),
     ],
 )  # fmt: skip
@@ -179,3 +187,97 @@ def test_a_folder_with_several_asks_for_one(tmp_path):
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"holds several GGUF files \(a\.gguf, b\.gguf\); name one of them"):
         registry.resolve(str(tmp_path), "none")
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((".rope.freq_base", value) for value in (NAN, INF, 0.0, -1.0)),
+        *((".attention.layer_norm_rms_epsilon", value) for value in (NAN, -1e-5, INF, "small")),
+        *((".rope.scaling.factor", value) for value in (NAN, -2.0)),
+        (".rope.scaling.attn_factor", NAN),
+        (".block_count", [2, 2]),
+        (".attention.head_count", 4.0),
+        (".attention.head_count_kv", "two"),
+        ("tokenizer.ggml.add_bos_token", "false"),
+        ("tokenizer.ggml.add_bos_token", 1),
+        ("tokenizer.ggml.eos_token_id", [256]),
+        ("tokenizer.ggml.eos_token_id", "256"),
+        ("tokenizer.ggml.eot_token_id", 999_999),
+        ("tokenizer.ggml.padding_token_id", 260),
+        ("tokenizer.ggml.pre", ["gpt-2"]),
+        ("tokenizer.ggml.merges", [1]),
+        ("tokenizer.ggml.tokens", "abc"),
+        ("tokenizer.chat_template", 5),
+        ("general.alignment", True),
+        ("general.alignment", "32"),
+        ("general.architecture", 5),
+        ("split.no", "zero"),
+        ("split.count", [1]),
+        ("general.sampling.temp", NAN),
+        ("general.sampling.top_k", "many"),
+    ],
+)
+def test_a_value_of_another_type_or_range_is_one_sentence_with_its_key(key, value, own_cache, tmp_path):
+    write_gguf(tmp_path / "model.gguf", tiny_model(), keys={key: value})
+    name = re.escape(key.removeprefix("."))
+    with pytest.raises(
+        ValueError, match=rf"^\S+model\.gguf cannot be read: metadata key \S*{name} must be .*; got .*\.$"
+    ):
+        load_parts(LoadOptions(str(tmp_path / "model.gguf"), "none", "cpu", "float32"))
+
+
+@pytest.mark.parametrize(("value", "sentence"), [(-1, "at least 0 .*; got -1"), (2**31 - 1, "number of tokens 260")])
+def test_an_end_token_outside_of_the_vocabulary_is_named(value, sentence, tmp_path):
+    """As int32 −1 it made the last word of the vocabulary the end token."""
+    path = write_gguf(tmp_path / "model.gguf", tiny_model(), keys={"tokenizer.ggml.eos_token_id": 256})
+    data = path.read_bytes()
+    place = data.index(b"tokenizer.ggml.eos_token_id") + len("tokenizer.ggml.eos_token_id")
+    path.write_bytes(data[:place] + struct.pack("<Ii", 5, value) + data[place + 8 :])
+    with pytest.raises(ValueError, match=rf"tokenizer\.ggml\.eos_token_id must be .*{sentence}"):
+        read_gguf_model(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["output_norm.weight", "blk.1.attn_norm.weight", "blk.0.ffn_up.weight", "token_embd.weight"]
+)
+@pytest.mark.parametrize("value", [NAN, INF])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_tensor_that_is_not_finite_is_named(name, value, dtype, own_cache, tmp_path):
+    path = write_gguf(tmp_path / "model.gguf", tiny_model())
+    values = read_gguf_model(path).file.tensors[name].numbers().copy()
+    values.reshape(-1)[-1] = value
+    write_gguf(path, tiny_model(), tensors={name: values})
+    with pytest.raises(ValueError, match=rf"tensor {re.escape(name)} has values that are not finite"):
+        load_parts(LoadOptions(str(path), "none", "cpu", dtype))
+
+
+def test_recommended_sampling_of_a_file_is_read_and_the_rest_is_a_notice(own_cache, tmp_path):
+    keys = {
+        "temp": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "penalty_repeat": 1.05, "penalty_last_n": 64,
+    }  # fmt: skip
+    keys = {f"general.sampling.{key}": value for key, value in keys.items()}
+    path = write_gguf(tmp_path / "model.gguf", tiny_model(), keys=keys)
+    for dtype in ("float32", "bfloat16"):
+        parts = load_parts(LoadOptions(str(path), "none", "cpu", dtype))
+        assert parts.resources.target.makers_settings == {
+            "temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 1.05,
+        }  # fmt: skip
+        assert any("general.sampling.penalty_last_n 64" in notice for notice in parts.notices)
+    off = {"general.sampling.penalty_last_n": 0, "general.sampling.penalty_repeat": 1.5}
+    path = write_gguf(tmp_path / "off.gguf", tiny_model(), keys=off)
+    assert load_parts(LoadOptions(str(path), "none", "cpu", "float32")).resources.target.makers_settings == {}
+
+
+def test_a_conversion_can_be_cancelled(own_cache, tmp_path):
+    def cancel(step: str, share: float | None, total: int | None) -> None:
+        if step == progress.CONVERT and share:
+            raise progress.Cancelled
+
+    path = write_gguf(tmp_path / "model.gguf", tiny_model())
+    with progress.reporting_to(cancel), pytest.raises(progress.Cancelled):
+        load_target(str(path))
+    assert load_target(str(path))[0].config.num_hidden_layers == 2

@@ -123,3 +123,12 @@ def test_models_of_a_folder_are_found_by_any_case_and_a_split_one_once(tmp_path)
     (tmp_path / "Model.GGUF").touch()
     (tmp_path / "notes.txt").touch()
     assert [path.name for path in ggufs_in(tmp_path)] == ["Model.GGUF", "tiny-00001-of-00003.gguf"]
+
+
+def test_deeply_nested_arrays_are_refused(tmp_path):
+    path = written(tmp_path, keys={"own.list": [1]})
+    data = path.read_bytes()
+    place = data.index(b"own.list") + len("own.list")
+    path.write_bytes(data[: place + 4] + struct.pack("<IQ", 9, 1) * 20_000 + data[place + 4 :])
+    with pytest.raises(ValueError, match=r"is cut or damaged .an array has elements of the unsupported type 9"):
+        open_gguf(path)

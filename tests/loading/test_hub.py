@@ -11,7 +11,7 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from safetensors.torch import save_file
 
 from jakiro.heads.checkpoint import head_sha256, load_head
-from jakiro.loading import registry
+from jakiro.loading import registry, weights
 from jakiro.progress import FETCH, Cancelled, reporting_to
 from tests.heads.test_foreign import official_config, official_tensors, write_folder
 from tests.stand_in_hub import BYTES, COMMIT, FILE, stand_in_hub
@@ -204,3 +204,28 @@ def test_the_known_file_is_a_target_by_its_name_wherever_it_lies(stand_in):
         registry.file_of("qwen2.5-coder-0.5b-instruct") is entry.file
         and registry.file_of(registry.DEFAULT_TARGET) is None
     )
+
+
+@pytest.fixture
+def without_hub(monkeypatch, tmp_path):
+    """No network: requests fail, and are counted."""
+    requests = []
+
+    class Session:
+        def head(self, url: str, **options) -> None:
+            requests.append(url)
+            raise OSError("Name or service not known")
+
+    monkeypatch.setattr(huggingface_hub, "get_session", Session)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: pytest.fail("a download was tried"))
+    monkeypatch.chdir(tmp_path)
+    return requests
+
+
+def test_without_a_network_a_mistyped_folder_fails_after_one_request(without_hub, tmp_path):
+    for load in (weights.load_config, lambda name: registry.resolve(head=name)):
+        del without_hub[:]
+        with pytest.raises(ValueError, match="there is no such folder here") as caught:
+            load("runs/hed")
+        assert len(without_hub) == 1
+        assert f"the nearest existing folder is {tmp_path}" in str(caught.value) and "\n" not in str(caught.value)

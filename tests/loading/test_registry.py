@@ -16,7 +16,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
 from jakiro.loading import registry
 from jakiro.loading.loader import further_heads
-from tests.support import HEADS, head_fields, tiny_head, tiny_target, with_own_head
+from tests.support import HEADS, head_fields, save_target, tiny_head, tiny_target, with_own_head
 
 
 @pytest.fixture
@@ -66,9 +66,18 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("runs/hed", "There is no folder runs/hed with a {what}; runs holds head, old."),
-        ("../nowhere/hed", "There is no folder ../nowhere/hed with a {what}; correct the path."),
-        ("~/no/such", "There is no folder ~/no/such with a {what}; correct the path."),
+        ("runs/hed", "There is no folder runs/hed with a {what}; did you mean runs/head?"),
+        ("rnus/head", "There is no folder rnus/head with a {what}; did you mean runs/head?"),
+        ("rums/od/", "There is no folder rums/od/ with a {what}; did you mean runs/old?"),
+        (
+            "runs/xyz",
+            "There is no folder runs/xyz with a {what}; the nearest existing folder is runs, it holds head, old.",
+        ),
+        (
+            "./zzz/yyy",
+            "There is no folder ./zzz/yyy with a {what}; the nearest existing folder is the current folder, it holds "
+            "runs.",
+        ),
         ("runs/hed.bin", "The {what} runs/hed.bin is a file; give the folder that holds config.json and weights."),
     ],
 )
@@ -82,6 +91,22 @@ def test_what_looks_like_a_path_is_not_looked_for_on_the_hub(name, words, here):
         with pytest.raises(ValueError) as caught:
             call()
         assert str(caught.value) == words.format(what=what)
+
+
+@pytest.mark.parametrize("name", ["rnus/model", "someone/model", "Runs-org/model-7b"])
+def test_a_hub_id_that_is_like_no_folder_is_looked_for_on_the_hub(name, here):
+    assert registry.resolve(name, "none").target_path_or_hub_id == name
+
+
+def test_a_tilde_is_expanded_for_targets_and_heads(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save_head(tiny_head(tiny_target()), tmp_path / "head")
+    save_target(tmp_path / "models" / "foo")
+    pair = registry.resolve("~/models/foo", "~/head")
+    assert pair.target_path_or_hub_id == str((tmp_path / "models" / "foo").resolve())
+    assert pair.head_path == (tmp_path / "head").resolve()
+    with pytest.raises(ValueError, match=r"There is no folder .*/models/fo with a target model; did you mean .*/foo\?"):
+        registry.resolve("~/models/fo")
 
 
 def test_a_head_for_other_weights_gets_a_notice():

@@ -102,7 +102,7 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
     ("changes", "sentence"),
     [
         ({"question": ""}, "Type a question first."),
-        ({"question": "a\ud800"}, "The text holds half of a surrogate pair at character 1; remove it."),
+        ({"question": "a\ud800"}, "The text has half of a surrogate pair at character 1; remove it."),
         ({"temperature": None}, "Temperature must be between 0 and 2; you gave nothing."),
         ({"length": 0}, "Length must be a whole number of tokens, 1 or more; you gave 0."),
         ({"candidates": 1000}, "Guesses must be a whole number from 1 to 255; you gave 1000."),
@@ -118,7 +118,7 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         (
             {"history": [{"role": "user"}]},
-            "A message needs a role (system, user, assistant) and its content as text; you gave {'role': 'user'}.",
+            "A message needs a role (system, user, assistant) and its content as text; got {'role': 'user'}.",
         ),
     ],
 )
