@@ -245,7 +245,7 @@ LINES = (
         ("parents-may-come-later", "_find_node_error", "if not 0 <= parent < node:", "if parent < 0:"),
     )),
     ("app.page.v1", "tests/app/page/test_prompt_caches.py", (
-        ("prompt-caches-are-shared-between-keys", "PageBackend.answer", "(caller.key, wish.", "(None, wish."),
+        ("prompt-caches-are-shared-between-keys", "PageBackend.answer", "(caller.key, request.", "(None, request."),
     )),
     ("jakiro.loading.gguf_model", "tests/loading/test_gguf_rope.py", (
         ("gguf-an-attention-factor-is-ignored", "_rope", "attention * (0.1", "(0.1"),
@@ -254,8 +254,8 @@ LINES = (
         ("an-unreadable-file-is-not-damaged", "damaged_since", "damaged = True", "damaged = False"),
     )),
     ("jakiro.server.reply", "tests/server/test_usage.py", (
-        ("usage-counts-tokens-after-the-cut", "Reply._numbers",
-         "min(len(step.accepted_path), len(step.committed_ids))", "len(step.accepted_path)"),
+        ("usage-counts-tokens-after-the-cut", "_count_drafted", "step.accepted_path[: len(step.committed_ids)]",
+         "step.accepted_path"),
     )),
     ("jakiro.drafters.candidates", "tests/drafters/test_merged.py", (
         ("the-last-chain-alone-is-named", "Candidates.merged_with", "also | (1 << chain.proposer)",

@@ -3,7 +3,6 @@
 import traceback
 
 from jakiro.cli.loading import say
-from jakiro.drafters.registry import find_external_line
 from jakiro.system import is_out_of_memory
 
 INPUT_ERROR, INTERNAL_ERROR = 2, 1
@@ -36,6 +35,9 @@ def _message_and_code(error: Exception) -> tuple[str, int]:
         return f"{error.filename or 'A file'}: {error.strerror}.", INPUT_ERROR
     if isinstance(error, (ValueError, OSError)):
         return str(error), INPUT_ERROR
+    # Imports torch, which takes seconds
+    from jakiro.drafters.registry import find_external_line
+
     location = find_external_line(error)
     if location is not None:
         path, line = location

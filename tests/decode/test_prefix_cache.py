@@ -13,7 +13,7 @@ from jakiro.drafters.base import DraftSession
 from jakiro.drafters.head import HeadSession
 from jakiro.drafters.plain import PlainSession
 from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN
-from jakiro.models import target as model
+from jakiro.models import passes
 from jakiro.trace import Trace
 from tests.backends.static import static_generator
 from tests.support import DEVICE, TREE, heads_of, prompt_ids, tiny_generator
@@ -81,7 +81,7 @@ def test_rows_do_not_depend_on_how_a_prompt_is_cut_into_passes(generator, chunk)
 
 @pytest.mark.parametrize("method", [PLAIN.name, DEFAULT.name])
 def test_of_a_text_longer_than_the_room_the_beginning_is_taken_over(monkeypatch, generator, method):
-    monkeypatch.setattr(model, "PREFILL_CHUNK", 8)
+    monkeypatch.setattr(passes, "PREFILL_CHUNK", 8)
     question, whole, reused = "a" * 25, PrefixStore(), []
     read = generator.run(question, SAMPLINGS[1], method, TREE, prefixes=whole.of())
     known = read.header.num_prompt_tokens + len(read.token_ids) - 1

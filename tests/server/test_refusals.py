@@ -91,7 +91,7 @@ def error_of(answer: httpx.Response) -> dict:
         (
             {"prediction": {"type": "content", "content": [{"type": "image"}]}},
             "prediction",
-            "A content's parts must be",
+            "Every part of a content must be a text",
         ),
         ({"messages": [{"role": "tool", "content": "1"}]}, "messages", "A message needs a role (system, user, assis"),
         (
@@ -102,7 +102,7 @@ def error_of(answer: httpx.Response) -> dict:
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages",
-            "A content's parts must be texts",
+            "Every part of a content must be a text",
         ),
         ({"messages": []}, "messages", "“messages” is missing"),
         ({"messages": "Why?"}, "messages", "messages should be a valid list; got 'Why?'."),

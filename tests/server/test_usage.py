@@ -14,11 +14,14 @@ def test_accepted_tokens_are_those_that_came_into_the_answer(num_committed, acce
     nodes = (node(10), *(node(10 + depth, depth - 1, depth, "expert_0") for depth in (1, 2, 3)))
     last = step(0, (1, 2, 3), nodes, committed=(11, 12, 13, 99)[:num_committed])
     options = SimpleNamespace(include_usage=False)
-    body = SimpleNamespace(stream=False, jakiro=None, stream_options=options)
+    body = SimpleNamespace(stream=False, jakiro=None, n=1, stream_options=options)
     extension = SimpleNamespace(provenance=False, alternatives=False)
-    reply = Reply(SimpleNamespace(raw=False, body=body, own=extension), "tiny")
+    request = SimpleNamespace(
+        raw=False, body=body, extension=extension, index=0, prediction="", method=None, hints=(), logprobs=None
+    )
+    reply = Reply([request], "tiny")
     for event in (("header", None, header()), ("step", None, last), ("end", None, "length")):
-        reply.take(event)
+        reply.take(0, event)
     usage = reply.whole()["usage"]
     assert usage["completion_tokens"] == 1 + num_committed
     assert usage["completion_tokens_details"] == {
