@@ -96,9 +96,12 @@ export function goOnFrom(run, index, id) {
   ];
   askInstead(run, { ...run.form, question: run.question, "answer-prefix": prefix }, "beside");
 }
-// The same question and seed once more with a large tree, which shows more and takes longer
-export const bigTree = () =>
-  askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
+// The same question and seed once more with trees of another size; 0: at each step the size that is fastest here
+export const bigTree = (candidates) =>
+  askInstead(
+    state.run,
+    candidates ? { tree: say("fixed"), candidates, levels: 6 } : { tree: say("automatic") },
+  );
 
 export function edit(run) {
   state.from = run;

@@ -288,7 +288,7 @@ def test_text_that_is_no_saved_answer_is_refused_in_words(functions):
 def test_the_mask_reads_as_a_table(shown):
     steps = traces_of()["jakiro"]["steps"]
     assert shown.locator(".mask-host table").count() == 0, "what is closed is not drawn"
-    shown.click(".panels > summary")
+    shown.click('[data-action="about"]')
     shown.click(".panel-mask summary")
     shown.wait_for_selector(".mask-host table")
     seen = "[...document.querySelectorAll('.mask-host tbody tr')].map(r => r.querySelectorAll('.seen, .self').length)"
