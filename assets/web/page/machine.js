@@ -37,6 +37,7 @@ export const state = {
   spaces: false,
   formatted: true,
   plotMode: "tokens",
+  raceSpeed: 1,
   turns: [],
   from: null,
   putAway: null,
@@ -497,7 +498,8 @@ const end = (main) => change({ playing: false, replay: false, time: null, index:
 function playSeconds(before) {
   const main = lane();
   const goOn = unlessMoved((now) => {
-    state.time += Math.max(0, now - before) / 1000;
+    const speed = state.tab === "race" ? state.raceSpeed : 1;
+    state.time += (speed * Math.max(0, now - before)) / 1000;
     before = now;
     state.index = Math.max(0, main.stepsAt(state.time) - 1);
     if (state.time >= lastClock(state.run)) return end(main);

@@ -174,12 +174,12 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   parts.treeHost.hidden = !step || list || narrow;
   parts.listHost.hidden = !step || !list;
   parts.ladderHost.hidden = !step || list || !narrow;
-  parts.wholeTree.hidden = parts.ladderHost.hidden;
   parts.phases.mark(phase);
   parts.treeSize.draw({ run, main, step });
   parts.guess.checked = guess;
   drawSum(parts.treeLine, step ? stepSum(step, phase) : "");
   drawKey(parts.key, step && main, phase);
+  parts.wholeTree.hidden = true;
   if (!step) return;
   parts.card.about(main, index, phase);
   if (list) parts.listHost.replaceChildren(treeList(main, index, phase));
@@ -195,6 +195,7 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
       sentence: stepSentence(main, index, phase),
     });
   }
+  parts.wholeTree.hidden = list || !(narrow || parts.tree.plan.pills.length);
   if (opened(parts.mask)) drawMask(parts.mask, main, index);
   if (opened(parts.router)) drawRouter(parts.router, main, index);
   if (opened(parts.budget)) drawBudget(parts.budget, main, index);

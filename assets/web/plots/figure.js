@@ -238,7 +238,7 @@ export class Figure {
       dragmode: coarse() ? false : "zoom",
       xaxis: {
         range: view.x.full,
-        title: { text: plotText(view.x.title) },
+        title: { text: plotText(view.x.title ?? "") },
         nticks: 8,
         ...TICKS,
         ...view.x.ticks,

@@ -74,8 +74,8 @@ export class TreeView {
     const height = Math.max(this.host.clientHeight - 4, 160);
     this.setScale(width, height);
     const { scale } = this;
-    const top = (HEADS + (sharedPasses(step).length ? 22 : 0)) * scale;
-    const least = ROW * scale;
+    const top = (HEADS + (sharedPasses(step).length ? 24 : 0)) * scale;
+    const least = ROW * pageScale();
     const room = height - top - 6 * scale;
     const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
     const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
@@ -125,7 +125,7 @@ export class TreeView {
     const branches = Map.groupBy(nodes, (node) => node.parent);
     const folds = !this.shown.showAll && leavesOf(this.step) + 1 > (height / usual - HEADS) / ROW;
     const note = this.step.nodes.length - 1 <= SMALL ? 40 : 0;
-    const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
+    const needed = Array(depthOf(this.step) + 2).fill(note ? 2 * LEVEL : LEVEL);
     nodes.forEach((node, i) => {
       const wide =
         measure(this.nameAt(i)) / usual +
@@ -282,7 +282,7 @@ export class TreeView {
       const words = pair
         ? say("shared_pass_pair")
         : say("shared_pass", { n: pass, levels: last - first + 1 });
-      const y = (HEADS + 14) * this.scale;
+      const y = (HEADS + 18) * this.scale;
       group.append(
         s("path", {
           class: "bracket",
@@ -406,7 +406,9 @@ export class TreeView {
     const state = stateOf(this.step, id);
     if (state !== "refused") return say(`note_${state}`);
     const { target_choice: token, target_choice_piece: piece } = this.step.nodes[node.parent];
-    return say("note_refused", { choice: this.named(nameOf(this.shown.lane, token, piece)) });
+    return say("note_refused", {
+      choice: this.named(nameOf(this.shown.lane, token, piece)).trim(),
+    });
   }
 
   nodes() {
