@@ -51,7 +51,10 @@ METHOD, METHOD_INFO = "Method", "how the guesses are made; the text stays the sa
 TRAINED = "Its head was trained for {minutes} minutes."
 FURTHER_LANES, FURTHER_LANES_INFO = "More methods", "added to the race; at most four, including plain decoding"
 TOO_MANY_LANES = "At most {most} methods race at once; you chose {came}."
-NUMERICS, NUMERICS_INFO = "Arithmetic", "Exact: all methods write the same text. Fast: the text may differ after a near tie"
+NUMERICS, NUMERICS_INFO = (
+    "Arithmetic",
+    "Exact: all methods write the same text. Fast: the text may differ after a near tie",
+)
 EXACT, FAST = "Exact", "Fast"
 ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "for comparison; the answer takes about twice as long"
 
@@ -107,16 +110,16 @@ SERVER_ENDING = "The server is being restarted. What was written stays on your s
 LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; you gave {came}."
 UNKNOWN_METHODS = "Methods must be a list of different names from {known}."
 UNKNOWN_METHOD = "The method must be one of {known}; you gave {came}."
-HOST_NOT_HERE = "Cannot listen on “{came}” ({reason}). Use an address of this machine, such as 127.0.0.1, ::1 or 0.0.0.0."
+HOST_NOT_HERE = (
+    "Cannot listen on “{came}” ({reason}). Use an address of this machine, such as 127.0.0.1, ::1 or 0.0.0.0."
+)
 LOGINS_NOT_FOUND = "Logins must be name:password or a file of such lines; the file “{came}” does not exist."
 LOGINS_MALFORMED = "Each login needs a name, a colon and a password on a line of its own."
 REQUEST_TOO_LARGE = "The request is too large; the limit is {limit} KB."
 REQUEST_NOT_READ = "The request could not be read; docs/api.md describes the parameters of each endpoint."
 ANSWER_UNKNOWN = "No answer has this id, or it was already read; ask again."
 NOT_SERVED = "This address does not exist."
-V1_NOT_ON_ZERO_GPU = (
-    "This Space shares its GPU with page visitors only; /v1 requires a server with its own device."
-)
+V1_NOT_ON_ZERO_GPU = "This Space shares its GPU with page visitors only; /v1 requires a server with its own device."
 V1_LOADING = "The model is being loaded; ask again in some seconds."
 V1_CLOSED = "This page requires a login; start it with --api-key to open /v1 to programs."
 SERVER_FAILED = "The server could not answer this request. The page is unchanged; try again."
@@ -240,7 +243,11 @@ BROWSER = {
     "fact_same_so_far": "as plain decoding so far",
     "fact_same_stopped": "as plain decoding, which stopped there",
     "fact_speedup": "as fast",
-    "fact_tau": "tokens a step",
+    "fact_tau": "tokens per step",
+    "hint_language": (
+        "Few guesses were right. The draft head was trained on English text; other languages and unusual text gain "
+        "little speed."
+    ),
     "whole_tree": "Show all",
     "tree_next": "next token",
     "tree_next_short": "next",
@@ -264,7 +271,7 @@ BROWSER = {
     "target_sentence": "The model’s own choice: one token per step, not guessed.",
     "root": "Last kept token",
     "tree_size": "Size of the tree",
-    "tree_size_about": "Answers the question again with trees of this size. Automatic: the size that is fastest on this machine",
+    "tree_size_about": "Answers the question again with trees of this size. Automatic: the fastest size on this machine",
     "size_automatic": "automatic size",
     "size_fixed": "{n} guesses",
     "size_cost": "{n} guesses, about {speed} tokens/s",
@@ -304,9 +311,10 @@ BROWSER = {
     "alternatives_drawn": "It was sampled with seed {seed} at position {position}.",
     "alternatives_forced": "You chose it.",
     "alternatives_about": (
-        "The model’s probabilities at temperature {temperature}, after penalties and grammar, before top-k, top-p and min-p."
+        "The model’s probabilities at temperature {temperature}, after penalties and grammar, before top-k, top-p "
+        "and min-p."
     ),
-    "alternatives_greedy": "The model’s probabilities after penalties and grammar; at temperature 0 the most likely token is chosen.",
+    "alternatives_greedy": "The model’s probabilities after penalties and grammar; temperature 0 takes the most likely token.",
     "alternatives_recorded": "This is a recording. Ask its question yourself to continue from any of these tokens.",
     "alternatives_came": "chosen",
     "go_on_here": "Continue from here with",

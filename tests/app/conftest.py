@@ -389,6 +389,8 @@ def opened_alone(open_tab, path):
 
 def number_of(tab, name: str) -> tuple[str, str]:
     """A number of the answer and its definition, as they stand under "Numbers"."""
-    tab.evaluate("document.querySelector('.panels').showPopover(); document.querySelector('.panel-numbers').open = true")
+    tab.evaluate(
+        "document.querySelector('.panels').showPopover(); document.querySelector('.panel-numbers').open = true"
+    )
     value = tab.locator(f'[data-metric="{name}"]:visible')
     return value.text_content(), value.locator("xpath=following-sibling::*[1]").text_content()

@@ -1,7 +1,10 @@
-"""The layout: one screen on desktops, in frames and on projectors; one column on phones; nothing moves between phases."""
+"""The layout: one screen on desktops, in frames and on projectors, one column on phones, and nothing moves."""
+
+import itertools
 
 import pytest
 
+from app.page import lesson
 from tests.app.conftest import seek, show, wait_for_frames
 from tests.app.fake import traces_of
 
@@ -14,9 +17,11 @@ ONE_SCREEN = {
     "projector": (1280, 720, "projector"),
     "hall": (1920, 1080, "projector"),
 }
-PLACES = """() => Object.fromEntries(['.phases', '.tree-room', '.tree-foot', '.tree-line', '.scrubber', '.plot-pane'].map(
-  (part) => { const { left, top, width, height } = document.querySelector(`.columns ${part}`).getBoundingClientRect();
-    return [part, [left, top + scrollY, width, height].map(Math.round)]; }))"""
+PARTS = "['.phases', '.tree-room', '.tree-foot', '.tree-line', '.scrubber', '.plot-pane']"
+PLACES = f"""() => Object.fromEntries({PARTS}.map(
+  (part) => {{ const box = document.querySelector(`.columns ${{part}}`).getBoundingClientRect();
+    const {{ left, top, width, height }} = box;
+    return [part, [left, top + scrollY, width, height].map(Math.round)]; }}))"""
 DRAWING = "document.querySelector('.columns .plot')._fullLayout._size.h"
 OVERFLOW = "document.documentElement.scrollWidth - innerWidth"
 
@@ -67,7 +72,7 @@ def test_a_large_tree_is_folded_to_rows_that_can_be_read(modules):
     rows = "[...document.querySelectorAll('svg.tree .node rect')].map((rect) => rect.getBoundingClientRect().top)"
     tops = sorted(set(map(round, tab.evaluate(rows))))
     assert len(tops) > 5
-    assert min(after - before for before, after in zip(tops, tops[1:], strict=False)) >= 15
+    assert min(after - before for before, after in itertools.pairwise(tops)) >= 15
     assert tab.locator("svg.tree .pill").count() > 0
     tab.click(".whole-tree")
     tab.wait_for_selector("dialog svg.tree")
@@ -82,8 +87,8 @@ def test_a_small_tree_says_under_each_guess_what_the_check_found(modules):
     assert notes and all(note.endswith("sure") for note in notes), "nothing of the result before the check"
     tab.evaluate("Jakiro.moves.setPhase(3)")
     wait_for_frames(tab)
-    states = "[...document.querySelectorAll('svg.tree .node:not(.root)')].map((node) => [node.dataset.state, node.textContent])"
-    for state, text in tab.evaluate(states):
+    nodes = "[...document.querySelectorAll('svg.tree .node:not(.root)')]"
+    for state, text in tab.evaluate(f"{nodes}.map((node) => [node.dataset.state, node.textContent])"):
         expected = {
             "accepted": "✓ right",
             "refused": "✗ model: ",
@@ -122,3 +127,27 @@ def test_the_race_ends_with_bars_of_seconds_and_is_replayed_slowly(modules):
     tab.wait_for_function("time => Jakiro.state.time > time + 0.02", arg=time)
     now, later = tab.evaluate("[performance.now(), Jakiro.state.time]")
     assert later - time <= 0.1 * (now - before + 100) / 1000, "a tenth of real time"
+
+
+@pytest.mark.parametrize(("drafter", "explained"), [({"name": "fake-head"}, True), (None, False)])
+def test_a_head_whose_guesses_are_almost_never_right_is_explained(modules, drafter, explained):
+    """German, Chinese and Arabic have about one token per step: the head was trained on English."""
+    traces = traces_of()
+    plain, drafted = traces["autoregressive"], traces["jakiro"]
+    drafted["header"]["drafter"] = drafter
+    drafted["steps"] = [step | {"accepted_path": []} for step in plain["steps"]]
+    show(modules, {"jakiro": drafted}, source="opened")
+    assert modules.is_visible(".fact-hint") == explained
+    if explained:
+        assert "trained on English" in modules.inner_text(".fact-hint")
+
+
+def test_the_lesson_s_titles_have_no_numbers_with_gaps(modules):
+    modules.add_script_tag(content=lesson.script())
+    modules.evaluate(
+        "() => { const host = document.createElement('div');"
+        " host.innerHTML = '<div class=\"jk-view jk-lesson\"></div>';"
+        " document.body.append(host); Jakiro.mountLesson(host, { lesson_recordings: async () => null }); }"
+    )
+    titles = modules.locator(".stop-title").all_text_contents()
+    assert len(titles) == 10 and not any(title[0].isdigit() for title in titles)

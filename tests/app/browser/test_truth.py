@@ -73,7 +73,7 @@ def test_a_chat_is_remembered_in_sight_and_any_turn_can_be_asked_again(tab):
     ask_to_end(tab, "First?")
     assert tab.input_value("#question textarea") == "", "a question leaves the box"
     assert tab.is_hidden(".earlier") and tab.is_hidden(".sent-with")
-    assert tab.inner_text("#jk-chat").startswith("The model also reads 1 earlier turn.")
+    assert tab.inner_text("#jk-chat").startswith("Your next question includes 1 earlier turn.")
     ask_to_end(tab, "Second?")
     ask_to_end(tab, "Third?")
     assert sent(tab) == ["user", "assistant"] * 2 + ["user"]

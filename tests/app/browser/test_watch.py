@@ -10,7 +10,7 @@ from app.tools import record
 from app.words import page as words
 from jakiro.drafters.registry import METHODS
 from tests.app.conftest import ask, ask_to_end, plotted, seek, send, served, wait_until_finished
-from tests.app.fake import FakeGenerator, default_answer, traces_of
+from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
 
