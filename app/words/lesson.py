@@ -44,8 +44,8 @@ STOPS = (
     {
         "title": "Two experts, two opinions",
         "idea": "The head holds two experts. Both run, and a router says how much each counts. Where they rank "
-        "the guesses (“candidates” in papers) differently, together they propose more varied ones. The colour of a guess "
-        "shows the expert that contributed most to it, which may be the one with the smaller weight.",
+        "the guesses (“candidates” in papers) differently, together they propose more varied ones. The colour of a "
+        "guess shows the expert that contributed most to it, which may be the one with the smaller weight.",
         "try": "Move the mix from all expert 1 to all expert 2. The recorded guesses are ranked again.",
         "notice": "On the left the order changes. On the right the experts agree more.",
         "belief": "Each expert owns a topic, and the router picks one of them.",

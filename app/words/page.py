@@ -271,7 +271,7 @@ BROWSER = {
     "target_sentence": "The model’s own choice: one token per step, not guessed.",
     "root": "Last kept token",
     "tree_size": "Size of the tree",
-    "tree_size_about": "Answers the question again with trees of this size. Automatic: the fastest size on this machine",
+    "tree_size_about": "Answers the question again with trees of this size; automatic is the fastest size here",
     "size_automatic": "automatic size",
     "size_fixed": "{n} guesses",
     "size_cost": "{n} guesses, about {speed} tokens/s",
@@ -314,7 +314,7 @@ BROWSER = {
         "The model’s probabilities at temperature {temperature}, after penalties and grammar, before top-k, top-p "
         "and min-p."
     ),
-    "alternatives_greedy": "The model’s probabilities after penalties and grammar; temperature 0 takes the most likely token.",
+    "alternatives_greedy": "The model’s probabilities after penalties and grammar; at temperature 0 the best one wins.",
     "alternatives_recorded": "This is a recording. Ask its question yourself to continue from any of these tokens.",
     "alternatives_came": "chosen",
     "go_on_here": "Continue from here with",
