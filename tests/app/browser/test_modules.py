@@ -204,7 +204,7 @@ def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(shown):
     assert "accepted" not in tree and "refused" not in tree and "bonus" not in tree
     shown.hover('.tree .node[data-node="1"] .reach')
     card = shown.inner_text(".jk-card")
-    assert "target" not in card and "Refused" not in card
+    assert "target" not in card and "Wrong" not in card
     before = 1 + sum(len(step["committed_ids"]) for step in steps[:6])
     assert shown.locator(".answer-text [data-token]").count() == before
     shown.evaluate("document.querySelector('.jk-view').focus()")
