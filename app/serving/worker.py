@@ -186,6 +186,7 @@ class ModelService:
             "size": self.size, "choosable": self.choosable, "target": status["target"], "dtype": status["dtype"],
             "trouble": self.trouble or "",
             "numerics": words.FAST if status["numerics"] == "fast" else words.EXACT, "length": self.usual_length,
+            "context": self.limits.max_prompt_tokens,
         }  # fmt: skip
 
     @property

@@ -3,14 +3,12 @@
 `BROWSER` travels to the page as JSON; `{name}` marks what the browser fills in. Nothing here depends on Gradio.
 """
 
-from app.words import plots, sharing
+from app.words import chat, plots, sharing
 from jakiro.loading.registry import HEAD_MINUTES, UNEQUAL_HEADS
 
 TITLE = "Jakiro"
 TAGLINE = "The same answer, faster: a small network guesses ahead, the model checks."
 
-QUESTION_PLACEHOLDER = "Ask anything short"
-ASK, STOP, CLEAR = "Ask", "Stop", "New chat"
 
 SETTINGS, CLOSE_SETTINGS = "Settings", "Close settings"
 SYSTEM_PROMPT = "System prompt"
@@ -446,23 +444,8 @@ BROWSER = {
     "card_empty": "The result appears here when the race is over.",
     "card_settings": "temperature {temperature} · seed {seed} · at most {candidates}",
     "close": "Close",
-    "ask_again": "Ask again",
-    "other_wording": "Another wording (temperature {temperature})",
-    "edit": "Edit",
-    "go_on": "Go on",
-    "show_turn": "Show",
     "one_earlier_turn": "1 earlier turn",
     "many_earlier_turns": "{n} earlier turns",
-    "chat_sent": "sent with {turns}",
-    "chat_next": "The model also reads {turns}.",
-    "chat_fresh": "Starts a new chat.",
-    "chat_instead": "Takes the place of an earlier turn.",
-    "chat_go_on": "Keep the chat",
-    "other_model": "Another model",
-    "answers_here": "{target} answers here: a small model, often wrong.",
-    "chat_put_away": "A new chat has begun.",
-    "chat_undo": "Undo",
-    "new_chat": CLEAR,
     "spoken_progress": "{tokens} tokens{speedup}",
     "spoken_speedup": ", {speedup} times as fast as plain decoding",
     "spoken_start": "Answering.",
@@ -473,4 +456,4 @@ BROWSER = {
     "keys_race": "Keys: Space or → on a clicker: run the race, pause · ← → step",
     "keys_ask": "Keys: Space or → on a clicker: ask the question in the box",
 }
-BROWSER |= plots.BROWSER | sharing.BROWSER
+BROWSER |= plots.BROWSER | sharing.BROWSER | chat.BROWSER | {"empty_question": EMPTY_QUESTION}

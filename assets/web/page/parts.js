@@ -1,8 +1,8 @@
 // Every pane of the view, built once and handed to the view, which only fills it.
 
 import { h, linkButton, radios, say } from "../base/dom.js";
-import { cut } from "../base/pieces.js";
 import { bigTree } from "../chat/asking.js";
+import { WaitingBox, chatPane } from "../chat/pane.js";
 import { RecordingsView } from "../data/recordings.js";
 import { onKey } from "./keys.js";
 import { change, moves, redrawNow, state } from "./machine.js";
@@ -11,10 +11,7 @@ import { RaceView } from "../race/race.js";
 import { Card } from "../tree/card.js";
 import { showLarge } from "../tree/dialog.js";
 import { TreeView } from "../tree/tree.js";
-import { Alternatives } from "../watch/alternatives.js";
-import { AnswerView, Legend } from "../watch/answer.js";
-import { Headline } from "../watch/facts.js";
-import { BranchBar } from "../watch/branches.js";
+import { Legend } from "../watch/answer.js";
 import { Plot } from "../watch/plot.js";
 import { Scrubber } from "../watch/scrubber.js";
 
@@ -36,84 +33,6 @@ const tableToggle = (host) =>
     },
     say("read_as_table"),
   );
-
-const MOST_QUESTION = 200;
-
-// A question that waits: on top at once, with what it waits for and a way out of the queue
-class WaitingBox {
-  constructor() {
-    this.question = h("b", { dir: "auto" });
-    this.words = h("span");
-    this.leave = linkButton(
-      "leave",
-      () => document.querySelector("#stop").click(),
-      say("leave_queue"),
-    );
-    this.element = h(
-      "div",
-      { class: "waiting", role: "status", hidden: true },
-      this.question,
-      this.words,
-      this.leave,
-    );
-  }
-
-  draw(run) {
-    this.element.hidden = !run;
-    if (!run) return;
-    this.words.textContent = run.waiting || say("reading");
-    this.question.textContent = cut(run.form?.question || run.typed || "", MOST_QUESTION);
-    this.leave.hidden = !run.waiting;
-  }
-}
-
-function chatPane(parts) {
-  const headline = h("div", {
-    class: "headline",
-    role: "group",
-    "aria-label": say("numbers"),
-    hidden: true,
-  });
-  parts.headline = new Headline(headline);
-  parts.earlier = h("div", { class: "earlier", hidden: true });
-  parts.question = h("p", { class: "asked", dir: "auto" });
-  parts.sentWith = h("p", { class: "sent-with muted" });
-  parts.empty = h("p", { class: "muted empty" }, say("empty_answer"));
-  parts.answerText = h("div", { class: "answer-host" });
-  parts.turns = h("div", { class: "turn-actions" });
-  parts.branches = new BranchBar();
-  parts.answerScroll = h(
-    "div",
-    { class: "answer-scroll", id: "jk-answer", tabindex: -1 },
-    parts.earlier,
-    parts.question,
-    parts.sentWith,
-    parts.branches.element,
-    parts.empty,
-    parts.answerText,
-    parts.turns,
-  );
-  const legend = h("div", { class: "legend" });
-  const pane = h(
-    "section",
-    { class: "pane answer-pane", "aria-label": say("answer") },
-    h("h2", { class: "voice" }, say("answer")),
-    headline,
-    parts.waiting[0].element,
-    parts.answerScroll,
-    h("div", { class: "legend-line" }, legend),
-  );
-  parts.alternatives = new Alternatives(pane, (index) =>
-    parts.answerText.querySelector(`[data-token="${index}"]`),
-  );
-  parts.answer = new AnswerView(parts.answerText, (index) => {
-    const { step } = state.run.main.tokens[index];
-    if (step >= 0) moves.seek(step);
-    parts.alternatives.open(state.run, index);
-  });
-  parts.legend = new Legend(legend);
-  return pane;
-}
 
 // A plot is drawn in `host`; what can be chosen shows itself while pointer or focus are in the pane
 function plotPane(host) {
@@ -234,6 +153,9 @@ export function buildParts(root) {
   parts.keysHint = h("p", { class: "muted keys-hint" });
   const tree = treePane(parts);
   const chat = chatPane(parts);
+  const legend = h("div", { class: "legend" });
+  parts.legend = new Legend(legend);
+  chat.append(h("div", { class: "legend-line" }, legend));
   parts.playBar = new Scrubber(scrubber, parts.watchHost);
   const columns = h(
     "div",
@@ -245,6 +167,10 @@ export function buildParts(root) {
   );
   // Keys reach the scrubber after the answer or the lanes, and before the tree
   parts.placeScrubber = (tab) => (tab === "race" ? parts.race.more : tree).before(scrubber);
+  parts.placeComposer = (tab) =>
+    tab === "race"
+      ? parts.race.element.prepend(parts.composer.element)
+      : parts.answerScroll.parentElement.append(parts.composer.element);
   root.append(
     columns,
     parts.race.element,

@@ -2,7 +2,7 @@
 
 import { h, isWalking, s, say } from "../base/dom.js";
 import { notice } from "../base/server.js";
-import { chip, guardAsking } from "./chip.js";
+import { chip } from "./chip.js";
 import { onTab, setTab } from "./machine.js";
 
 // Each tab with its drawing, for screens on which five words have no room
@@ -86,5 +86,4 @@ export function mountTop(element) {
       notice,
     );
   chip.look();
-  guardAsking();
 }
