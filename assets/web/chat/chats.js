@@ -7,7 +7,7 @@ import { questionBox } from "./box.js";
 import { exportChat } from "./export.js";
 import { importOldChat, loadChat, loadSteps, saveChat, titleOf } from "./keep.js";
 import { deleteChat, deleteEverything, putChat, storedChats, whenStored } from "./store.js";
-import { Chat } from "./tree.js";
+import { Chat, turnsBelow } from "./tree.js";
 import { Run } from "../data/history.js";
 import { rememberForm } from "../page/form.js";
 import { change, newId, onTurn, redrawNow, screen, show, state } from "../page/machine.js";
@@ -85,17 +85,17 @@ export async function restore() {
   memory.set(VISIT, "");
   if (!visit) return;
   const record = (await storedChats()).find(({ id }) => id === visit.chat);
-  if (record) await openStored(record);
-  if (visit.writing) takeUp(visit.writing);
-}
-
-function takeUp({ id, form, typed, under }) {
-  const turns = [...state.turns];
+  const chat = record ? await loadChat(record) : state.chat;
+  if (!visit.writing) return record && openChat(chat);
+  const { id, form, typed, under } = visit.writing;
+  const turns = turnsBelow(chat);
   const known = turns.find((turn) => turn.id === id);
+  const parent = turns.find((turn) => turn.id === under) ?? chat;
+  const run = known ?? Object.assign(new Run(id, "live"), { form, under: parent });
   state.seen.add(id);
-  if (known) return resume(Object.assign(known, { typed }));
-  const parent = turns.find((turn) => turn.id === under) ?? state.chat;
-  return resume(Object.assign(new Run(id, "live"), { form, typed, under: parent }));
+  if (known) change({ chat });
+  else await openChat(chat);
+  return resume(Object.assign(run, { typed }));
 }
 
 addEventListener("pagehide", () => screen.server && remember());

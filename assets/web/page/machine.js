@@ -245,8 +245,8 @@ function end(run) {
 // The connection to an answer broke, for a reason that a sentence gives
 export function lose(run, sentence) {
   const n = run.main?.tokens.length ?? 0;
-  giveBack(run);
   end(run);
+  giveBack(run);
   state.lost = run;
   notify("error", say(sentence, { n }));
 }
@@ -300,7 +300,6 @@ function grow(value) {
   if (run === state.waiting && run.main) {
     state.waiting = null;
     if (!run.parent) addTurn(run.under, run);
-    run.typed = "";
     if (chatOf(run) === state.chat) show(run);
   }
   if (run.parent && !run.finished) saveGrowing(run);
