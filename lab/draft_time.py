@@ -17,13 +17,13 @@ from rich.table import Table
 from torch import nn
 
 from jakiro import JakiroGenerator
+from jakiro.backends.native.library import library
+from jakiro.backends.native.linear import NativeLinear
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.decode.runner import SlicedRunner
 from jakiro.drafters.base import Committed, Context, Drafter, TreeLimits
 from jakiro.heads.layer_head import LayerHead
 from jakiro.models.target import TargetModel
-from jakiro.ops.compiled.library import library
-from jakiro.ops.compiled.linear import NativeLinear
 from jakiro.prompts import load_questions
 from jakiro.system import assets_folder
 from jakiro.text import encode_messages
@@ -95,7 +95,7 @@ def target_bytes(target: TargetModel) -> int:
 
 def draft_bytes(head: LayerHead) -> int:
     """What a level of a draft reads."""
-    return packed_bytes((*head._native.modules(), head._output_layer))
+    return packed_bytes((*head.kernel.modules(), head.output_layer))
 
 
 @torch.inference_mode()

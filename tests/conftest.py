@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from jakiro.ops import kernels
 from tests.support import scripted_generator, tiny_generator
 
 # Gradio takes the first free port from this one on; workers that looked from the same one on would find it together
@@ -49,7 +50,7 @@ def own_cache(tmp_path, monkeypatch):
 def without_compiled_functions(monkeypatch):
     """Torch's operations alone: what slots run on a GPU, and what a recorder in CUDA's place can repeat."""
     monkeypatch.setattr("jakiro.ops.linear.native_works", lambda: False)
-    monkeypatch.setattr("jakiro.ops.compiled.sampling.library", lambda: None)
+    monkeypatch.setattr("jakiro.ops.kernels.current", lambda: kernels.TORCH)
 
 
 @pytest.fixture

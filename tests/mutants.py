@@ -22,7 +22,7 @@ from tests.faults import FAULTS, ROOT, Fault
 # pytest's exit status where all tests passed, and where tests ran and some failed
 PASSED, FAILED = 0, 1
 VARIABLE = "JAKIRO_FAULT"
-SOURCES = ROOT / "jakiro" / "ops" / "compiled" / "csrc"
+SOURCES = ROOT / "jakiro" / "backends" / "native" / "csrc"
 
 
 def found(fault: Fault) -> tuple[object, str, object]:
@@ -59,7 +59,7 @@ def body_of(fault: Fault) -> tuple[str, int, int]:
 def plant(fault: Fault) -> None:
     """Makes the mistake in this process, wherever what was right is already known by name."""
     if isinstance(fault.wrong, str):
-        from jakiro.ops.compiled import building
+        from jakiro.backends.native import building
 
         text, start, end = body_of(fault)
         copy = Path(tempfile.mkdtemp(prefix="jakiro-csrc-"))

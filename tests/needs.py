@@ -2,9 +2,10 @@
 
 import pytest
 
-from jakiro.ops.compiled.library import library, why_not
+from jakiro.ops import kernels
 from tests.support import DEVICE
 
 compiled_functions = pytest.mark.skipif(
-    DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
+    DEVICE.type == "cuda" or kernels.current() is kernels.TORCH,
+    reason=f"no compiled functions: {kernels.unavailable_reason() or 'the suite is on a GPU'}",
 )

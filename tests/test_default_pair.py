@@ -23,7 +23,7 @@ from jakiro.loading.embedded import embedded_file
 from jakiro.loading.gguf_model import read_gguf_model, stock_model
 from jakiro.models.probes import star_tree
 from jakiro.models.stored import StoredModel
-from jakiro.ops.compiled.library import library
+from jakiro.ops import kernels
 from jakiro.system import assets_folder, file_sha256
 from jakiro.text import encode_messages
 from jakiro.trace import first_difference
@@ -53,7 +53,7 @@ def loaded(dtype):
     generator = JakiroGenerator.from_pretrained(device=str(DEVICE), dtype=dtype)
     assert generator.head is not None, "the shipped head is missing"
     # In float32 the file's own bits are read by compiled code alone, and without it a notice says so
-    rounded = dtype == "float32" and DEVICE.type == "cpu" and library() is None
+    rounded = dtype == "float32" and DEVICE.type == "cpu" and kernels.current() is kernels.TORCH
     said = ["bfloat16" in notice for notice in generator.status["notices"]]
     assert said == [True] * rounded, generator.status["notices"]
     return generator

@@ -149,7 +149,7 @@ alike = lambda: generator.run("Fork.", sampling, tree=TREE).token_ids == text
 
 FORKED_WHILE_COMPILING = """
 import threading
-from jakiro.ops.compiled import library
+from jakiro.backends.native import library
 compiling, go_on = threading.Event(), threading.Timer(0.5, lambda: None)
 def slowly():
     compiling.set()
@@ -157,7 +157,7 @@ def slowly():
     go_on.join()
     return None, "a test"
 library._found_once = slowly
-library.begin_building()
+library.start_build()
 compiling.wait()
 alike = lambda: library.library() is None
 """

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from jakiro.ops.compiled import building
-from jakiro.ops.compiled.library import library, why_not
+from jakiro.backends.native import building
+from jakiro.backends.native.library import library, unavailable_reason
 from jakiro.system import processor_features
 from tests.support import DEVICE, pytest_apart
 
@@ -69,7 +69,7 @@ def test_exact_is_exact_with(name, compiled, pytestconfig):
     if missing:
         pytest.skip(f"this processor has no {', '.join(sorted(missing))}")
     if compiled and library() is None:
-        pytest.skip(f"no compiled functions: {why_not()}")
+        pytest.skip(f"no compiled functions: {unavailable_reason()}")
     variables = {
         "ATEN_CPU_CAPABILITY": instructions.aten,
         "ONEDNN_MAX_CPU_ISA": instructions.onednn,

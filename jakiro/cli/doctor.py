@@ -18,7 +18,7 @@ from jakiro.loading import placement, registry
 from jakiro.loading.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
 from jakiro.loading.loader import LoadOptions, choose_dtype, described, device_and_dtype
 from jakiro.models.families import num_kv_heads
-from jakiro.ops.compiled.library import why_not
+from jakiro.ops.kernels import unavailable_reason
 from jakiro.system import cache_folder, num_cores, write_atomically
 
 
@@ -55,7 +55,7 @@ def _cache() -> Finding:
 
 def _devices() -> list[Finding]:
     dtype = str(choose_dtype(None, torch.device("cpu"))).removeprefix("torch.")
-    missing = why_not()
+    missing = unavailable_reason()
     devices = [
         Finding("cpu", f"cores: {num_cores()}, threads: {torch.get_num_threads()}, {dtype}"),
         Finding("compiled code", f"none, so decoding is slower: {missing}" if missing else "for this processor"),

@@ -7,7 +7,7 @@ choice and a draft's ranking take it in rows, a position each.
 import torch
 from torch import Tensor
 
-from jakiro.ops.compiled import sampling as native
+from jakiro.ops import kernels
 
 _SPARE_ROWS = 32
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
@@ -100,7 +100,9 @@ class NoiseRows:
         if whole is not None:
             torch.index_select(whole, 1, self.token_ids, out=rows)
             return
-        if type(self.noise) is KeyedNoise and not isinstance(self.noise.seed, Tensor) and native.works_on(rows):
+        is_keyed = type(self.noise) is KeyedNoise and not isinstance(self.noise.seed, Tensor)
+        native = kernels.current().sampling_for(rows) if is_keyed else None
+        if native is not None:
             native.write_noise(self.noise.seed, self._end, self.token_ids, rows)
             return
         positions = torch.arange(self._end, self._end + rows.shape[0], device=self.token_ids.device)

@@ -14,7 +14,8 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, choose, tempered
 from jakiro.core.tree import DraftTree, accepted_node
-from jakiro.ops.compiled import sampling as native
+from jakiro.ops import kernels
+from jakiro.ops.kernels import SamplingKernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,9 @@ def verify(
         prefix_length: how many sorted tokens top-k and top-p look at before `needs_full_sort` asks for all.
     """
     keyed = isinstance(sampling, SamplingParams) and (noise_rows is not None or not sampling.unfiltered)
-    if keyed and native.works_on(logits):
-        return _verify_in_one_call(tree, logits, sampling, noise_rows, root_position)
+    native = kernels.current().sampling_for(logits) if keyed else None
+    if native is not None:
+        return _verify_in_one_call(native, tree, logits, sampling, noise_rows, root_position)
     positions = tree.depths + (root_position + 1)
     parents = tree.parents.clamp(min=0)
     choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length)
@@ -108,7 +110,12 @@ def verify(
 
 
 def _verify_in_one_call(
-    tree: DraftTree, logits: Tensor, sampling: SamplingParams, noise_rows: Tensor | None, root_position: int
+    native: SamplingKernels,
+    tree: DraftTree,
+    logits: Tensor,
+    sampling: SamplingParams,
+    noise_rows: Tensor | None,
+    root_position: int,
 ) -> Verification:
     temperature, dropped = 1.0 if sampling.greedy else sampling.temperature, None
     if not sampling.unfiltered:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from jakiro.config import ALTERNATIVES
-from jakiro.ops.compiled import sampling as native
+from jakiro.ops import kernels
 from jakiro.text import TokenText
 from jakiro.trace import Ranked, Scored
 
@@ -54,7 +54,8 @@ def ranked(logits: Tensor, token_ids: Sequence[int], temperature: float, token_t
 
 def _likeliest(logits: Tensor, count: int, weight: float) -> tuple[Tensor, Tensor]:
     """(n, count) int64 ids of the largest of each row, best first, and log-softmax of weight · logits there."""
-    if native.works_on(logits) and native.ranks_up_to(count):
+    native = kernels.current().sampling_for(logits)
+    if native is not None and native.ranks_up_to(count):
         return native.best_tokens(logits, weight, None, 0.0, count, chances=False)[:2]
     values, ids = (logits.float() * weight).log_softmax(-1).topk(count, dim=-1)
     return ids, values

@@ -25,7 +25,6 @@ from jakiro.drafters.base import (
     Resources,
     TreeLimits,
 )
-from jakiro.drafters.compiled import grow_in_one_call, grows_in_one_call
 from jakiro.drafters.experts import EVIDENCE, expert_evidence, experts_of
 from jakiro.drafters.limited import limited
 from jakiro.drafters.tree_growth import TreeGrower
@@ -34,6 +33,7 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.eagle import EAGLE
 from jakiro.heads.jakiro import JAKIRO
 from jakiro.heads.layers import HeadOutput
+from jakiro.ops import kernels
 from jakiro.ops.cache import RowCache
 
 LAYERS = Needs(head=(JAKIRO.name, EAGLE.name))
@@ -149,8 +149,9 @@ class HeadSession(DraftSession):
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
         """Grows a tree; afterwards the cache holds the committed tokens and no others."""
-        compiled, tree = self.grower is TreeGrower and grows_in_one_call(self.head, limits.tree), limits.tree
-        if compiled:
+        tree = limits.tree
+        grow_in_one_call = kernels.current().tree_growth(self.head, tree) if self.grower is TreeGrower else None
+        if grow_in_one_call is not None:
             pending = self._taken()
             committed = self.cache.length + pending[0].shape[0]
         else:
@@ -163,7 +164,7 @@ class HeadSession(DraftSession):
         if limits.added is not None and not tree.root_only:
             noise = self._with_rule(noise, limits.added(), tree.depth)
         asked = (self.sampling, tree, noise, limits.chain)
-        if compiled:
+        if grow_in_one_call is not None:
             proposal = grow_in_one_call(self.head, self.cache, pending, *asked, self.evidence is not None)
         else:
             root = (self._root, self._root_token)

@@ -19,8 +19,8 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import Calibration, Weights
 from jakiro.heads.layer_head import mixture
 from jakiro.heads.layers import HeadOutput
+from jakiro.ops import kernels
 from jakiro.ops.cache import PassCache
-from jakiro.ops.compiled import sampling as native
 
 
 class Children(NamedTuple):
@@ -97,7 +97,8 @@ class Ranking:
             places in the draft vocabulary, log chances, and draft probabilities.
         """
         weights, noise, on_host = self._at(depth, contrastive)
-        if on_host and native.works_on(log_q) and native.ranks_up_to(width):
+        native = kernels.current().sampling_for(log_q) if on_host else None
+        if native is not None and native.ranks_up_to(width):
             indices, estimates, draft_probs = native.best_tokens(log_q, weights.log_q, noise, weights.noise, width)
         else:
             as_they_are = on_host and weights.log_q == 1 and noise is None
@@ -117,7 +118,8 @@ class Ranking:
     def best_of(self, experts: Experts, width: int, depth: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """As `best` of the mixture, and which expert proposes each of them."""
         weights, noise, on_host = self._at(depth)
-        if on_host and native.works_on(experts.logits) and native.ranks_up_to(width):
+        native = kernels.current().sampling_for(experts.logits) if on_host else None
+        if native is not None and native.ranks_up_to(width):
             indices, estimates, *rest = native.best_of_mixture(*experts, weights.log_q, noise, weights.noise, width)
             return indices, estimates + weights.log_kept if weights.log_kept else estimates, *rest
         log_q, offsets = experts.mixed()

@@ -10,8 +10,7 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.models.target import TargetModel
 from jakiro.ops.cache import RowCache
-from jakiro.ops.compiled.linear import BlockLinear, CompiledInt8Linear
-from jakiro.ops.linear import Packing, looked_up, native_works, pack_linears, packed_linear, packing_works
+from jakiro.ops.linear import Packing, RowTable, linear_kernels, looked_up, pack_linears, packed_linear, packing_works
 
 PRECISIONS = ("int8", "full")
 
@@ -54,11 +53,6 @@ class DraftHead(nn.Module):
         """
         return None
 
-    @property
-    def grows(self) -> bool:
-        """Whether compiled code grows whole trees with it, see `LayerHead.grow`."""
-        return False
-
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
         self.config = config
@@ -66,10 +60,10 @@ class DraftHead(nn.Module):
         self.register_buffer("draft_token_ids", vocabulary, persistent=config.draft_vocab_size is not None)
         self.embedding: Tensor | None = None
         self.output_weight: Tensor | None = None
-        self._output_layer: nn.Module | None = None
+        self.output_layer: nn.Module | None = None
         self.precision = "full"
 
-    def bind(self, embedding: Tensor | BlockLinear, output_weight: Tensor | BlockLinear) -> "DraftHead":
+    def bind(self, embedding: Tensor | RowTable, output_weight: Tensor | RowTable) -> "DraftHead":
         """Shares the target's raw embedding and output matrix, both (vocab_size, hidden_size), see `looked_up`.
 
         Raises:
@@ -104,8 +98,8 @@ class DraftHead(nn.Module):
 
     def logits(self, features: Tensor) -> Tensor:
         """(…, hidden) → (…, draft vocabulary)."""
-        if self._output_layer is not None:
-            return self._output_layer(features)
+        if self.output_layer is not None:
+            return self.output_layer(features)
         return torch.nn.functional.linear(features, self.output_weight)
 
     def pack(self, precision: str = "int8") -> "DraftHead":
@@ -120,10 +114,11 @@ class DraftHead(nn.Module):
             self.fuse()
         if packing_works(device, self.output_weight.dtype) and self.packable:
             # int8 where compiled code multiplies such matrices
-            self.precision = "int8" if precision == "int8" and native_works() else "full"
-            packing = packed_linear if self.precision == "full" else CompiledInt8Linear
+            int8_linear = linear_kernels().int8_linear
+            self.precision = "int8" if precision == "int8" and int8_linear is not None else "full"
+            packing = packed_linear if self.precision == "full" else int8_linear
             self.pack_matrices(packing)
-            self._output_layer = packing(self.output_weight, None)
+            self.output_layer = packing(self.output_weight, None)
         return self
 
     def pack_matrices(self, packing: Packing) -> None:

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead
-from jakiro.heads.compiled import MOST_ROWS, NativeHeadLayer
 from jakiro.heads.layer_config import LayerConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
-from jakiro.ops.cache import PassCache, RowCache
-from jakiro.ops.compiled.linear import BlockLinear, NativeLinear
-from jakiro.ops.linear import Packing, native_works, packed_linear
+from jakiro.ops.cache import PassCache
+from jakiro.ops.linear import Packing, linear_kernels, packed_linear
 from jakiro.ops.rotary import AngleTable, changes_with_length, signed
 
 
@@ -37,7 +35,8 @@ class LayerHead(DraftHead):
         signs = torch.tensor([[[1.0, 1.0], [1.0, -1.0]], [[1.0, 1.0], [-1.0, 1.0]]])
         self.register_buffer("signs", signs, persistent=False)
         self._table: AngleTable | None = None
-        self._native: NativeHeadLayer | None = None
+        # One call for the whole layer, if `jakiro.ops.kernels` has one
+        self.kernel: nn.Module | None = None
 
     @property
     def packable(self) -> bool:
@@ -45,8 +44,8 @@ class LayerHead(DraftHead):
 
     def pack_matrices(self, packing: Packing) -> None:
         self._table = AngleTable(self.rotary)
-        if len(self.layers) == 1 and native_works() and NativeHeadLayer.fits(self.layers[0]):
-            self._native = NativeHeadLayer(self.fc, self.layers[0], self._table, packing)
+        if len(self.layers) == 1:
+            self.kernel = linear_kernels().head_layer(self.fc, self.layers[0], self._table, packing)
         for layer in self.layers:
             layer.pack(packing)
         # Never rounded: embeddings and features are of very different sizes
@@ -75,8 +74,8 @@ class LayerHead(DraftHead):
             mask: bool, broadcastable to (batch, heads, tokens, keys); None means causal over these tokens alone.
             cache: of the tokens before these, extended in place.
         """
-        if self._native is not None and self._native.takes(embeddings, cache):
-            return self._native(embeddings, features, positions, mask, cache)
+        if self.kernel is not None and self.kernel.takes(embeddings, cache):
+            return self.kernel(embeddings, features, positions, mask, cache)
         hidden = self.fc(torch.cat([embeddings, features], dim=-1))
         angles = self.angles(hidden, positions, cache)
         first, *further = self.layers
@@ -95,33 +94,6 @@ class LayerHead(DraftHead):
         if not self.config.contrastive:
             return HeadOutput(mixed[0], None, residual, expert_outputs, weights[..., 0, :], None)
         return HeadOutput(*mixed.unbind(0), residual, expert_outputs, *weights.unbind(-2))
-
-    @property
-    def grows(self) -> bool:
-        # One call does a pass of this class; another kind's head may have one of its own
-        return (
-            type(self) is LayerHead
-            and self._native is not None
-            and isinstance(self._output_layer, NativeLinear)
-            and all(
-                isinstance(rows, BlockLinear) or (rows.dtype == torch.float32 and rows.is_contiguous())
-                for rows in (self.embedding, self.output_weight)
-            )
-        )
-
-    def grow(
-        self, token_ids: Tensor, features: Tensor, cache: RowCache, *ranked, with_evidence: bool, **growth
-    ) -> tuple[Tensor, Tensor]:
-        """Reads committed tokens and grows a tree on them in one call, see `NativeHeadLayer.grow`.
-
-        Of a prompt, all tokens but the last are read before.
-        """
-        if token_ids.shape[0] > MOST_ROWS:
-            self.extend(token_ids[:-1], features[:-1], cache)
-            token_ids, features = token_ids[-1:], features[-1:]
-        directions = (self.output_weight, self.mean_output_row) if with_evidence else None
-        vocabulary = (self._output_layer, self.embedding, self.draft_token_ids, directions)
-        return self._native.grow(*vocabulary, token_ids, features, cache, *ranked, **growth)
 
     def angles(self, hidden: Tensor, positions: Tensor, cache: PassCache | None = None) -> Angles:
         """Of the rotary embedding, for tokens that follow the cached ones."""

@@ -28,7 +28,7 @@ from jakiro.loading.options import LoadOptions
 from jakiro.models.families import refuse_what_cannot_work, unapplied
 from jakiro.models.stored import SHAPES, StoredModel
 from jakiro.models.target import ROUNDED, TargetModel
-from jakiro.ops.compiled.library import begin_building
+from jakiro.ops.kernels import start_build
 from jakiro.ops.linear import native_works, packing_works, round_linears
 from jakiro.system import within_memory
 from jakiro.text import left_out, read_arguments, tell_template
@@ -125,7 +125,7 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     draft_precision, known = known_precision(options.draft_precision or "int8"), options.known_methods
     device, dtype = device_and_dtype(options)
     if device.type == "cpu":
-        begin_building()
+        start_build()
     alone = options.draft_model is not None and options.head is None
     pair = registry.resolve(options.target, registry.NO_HEAD if alone else options.head)
     config, tokenizer = described(pair)

@@ -5,7 +5,7 @@ Half of a small model's pass through the stock modules is Python and dispatch: 2
 where attention reads them; products are added to the stream in place. One layer is 15 or 16 operations that compute,
 at addresses that do not change, so that a GPU captures the pass as it is. A model qualifies by the modules its layers
 consist of, and only if a trial pass gives what the stock modules give; every other model keeps its stock modules. Where
-there are compiled functions (`jakiro.ops.compiled`), exact passes run all layers in one call of them.
+there are compiled functions (`jakiro.ops.kernels`), exact passes run all layers in one call of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jakiro.models.compiled import NativeDecoder
+from jakiro.ops import kernels
 from jakiro.ops.attention import additive_mask, attend_exactly, attend_grouped
 from jakiro.ops.cache import PassCache, RowCache
-from jakiro.ops.compiled.linear import BlockLinear
-from jakiro.ops.linear import Packing, looked_up
+from jakiro.ops.kernels import DecoderKernel
+from jakiro.ops.linear import Packing, RowTable, looked_up
 from jakiro.ops.rotary import AngleTable, changes_with_length, signed
 
 _LINEARS = {f"self_attn.{part}_proj" for part in "qkvo"} | {f"mlp.{part}_proj" for part in ("gate", "up", "down")}
@@ -91,7 +91,7 @@ class FusedLlama:
 
     def __init__(
         self,
-        embedding: Tensor | BlockLinear,
+        embedding: Tensor | RowTable,
         rotary: nn.Module,
         norm: Tensor,
         eps: float,
@@ -102,9 +102,9 @@ class FusedLlama:
         self.embedding, self.rotary, self.angles = embedding, rotary, AngleTable(rotary)
         self.norm, self.eps, self.layers = norm, eps, layers
         (self.num_heads, self.num_kv_heads, self.head_dim), self.scaling = heads, scaling
-        self.native: NativeDecoder | None = None
-        if self.is_static and NativeDecoder.fits(layers):
-            self.native = NativeDecoder(layers, *heads, scaling)
+        self.native: DecoderKernel | None = None
+        if self.is_static:
+            self.native = kernels.current().decoder(layers, heads, scaling)
 
     @property
     def is_static(self) -> bool:

@@ -8,10 +8,12 @@ from math import prod
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from jakiro.models.llama import FusedLlama, Layer
-from jakiro.ops.compiled.linear import BLOCKS, BlockLinear, NativeLinear, StoredBlocks
+from jakiro.ops import kernels
+from jakiro.ops.blocks import BLOCKS, StoredBlocks
+from jakiro.ops.linear import RowTable
 
 # What transformers calls models of the layers that compiled code runs
 SHAPES = ("llama", "qwen2")
@@ -43,7 +45,7 @@ class StoredModel:
         self.file_bits = 8 * sum(each.num_bytes for each in tensors) / sum(prod(each.shape) for each in tensors)
         self.embedding = self._table("model.embed_tokens")
         self.output_weight = output = self.embedding if config.tie_word_embeddings else self._table("lm_head")
-        self.output = NativeLinear(output, None) if isinstance(output, Tensor) else output
+        self.output = kernels.current().linear(output, None) if isinstance(output, Tensor) else output
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         self.fused = FusedLlama(
@@ -73,7 +75,7 @@ class StoredModel:
     def _vector(self, name: str) -> Tensor:
         return torch.from_numpy(np.array(self._weights[name].numbers(), dtype=np.float32))
 
-    def _matrix(self, *names: str) -> NativeLinear:
+    def _matrix(self, *names: str) -> nn.Module:
         """Matrices over the same inputs, side by side."""
         stored = [self._weights[f"{name}.weight"] for name in names]
         sizes = [weight.tensor.shape[0] for weight in stored]
@@ -83,9 +85,9 @@ class StoredModel:
             bias = torch.cat([torch.zeros(size) if b is False else b for size, b in zip(sizes, biases, strict=True)])
         if all(weight.tensor.kind in BLOCKS for weight in stored):
             return _blocks(stored, bias)
-        return NativeLinear(torch.cat([torch.from_numpy(weight.numbers()) for weight in stored]), bias)
+        return kernels.current().linear(torch.cat([torch.from_numpy(weight.numbers()) for weight in stored]), bias)
 
-    def _table(self, name: str) -> Tensor | BlockLinear:
+    def _table(self, name: str) -> Tensor | RowTable:
         weight = self._weights[f"{name}.weight"]
         return _blocks([weight], None) if weight.tensor.kind in BLOCKS else torch.from_numpy(weight.numbers())
 
@@ -96,9 +98,9 @@ def bytes_kept(weights: Mapping) -> int:
     return sum(int((1.1 if tensor.kind in BLOCKS else 4) * prod(tensor.shape)) for tensor in tensors)
 
 
-def _blocks(stored: Sequence, bias: Tensor | None) -> BlockLinear:
+def _blocks(stored: Sequence, bias: Tensor | None) -> nn.Module:
     parts = [StoredBlocks(weight.tensor.kind, weight.tensor.blocks(), weight.order) for weight in stored]
     try:
-        return BlockLinear(parts, stored[0].tensor.shape[1], bias)
+        return kernels.current().block_linear(parts, stored[0].tensor.shape[1], bias)
     except ValueError as error:
         raise ValueError(f"{stored[0].tensor.path}: {stored[0].tensor.name} cannot be used, {error}.") from error

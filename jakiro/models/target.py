@@ -31,8 +31,8 @@ from jakiro.models.features import check_feature_layers, features_of
 from jakiro.models.llama import FusedLlama
 from jakiro.models.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, star_tree
 from jakiro.models.stored import StoredModel
+from jakiro.ops import kernels
 from jakiro.ops.cache import PassCache, RowCache
-from jakiro.ops.compiled.linear import BlockLinear
 from jakiro.ops.linear import pack_linears, packed_itemsize, packed_linear, packing_works
 
 # Says of a model that `round_linears` rounded its weights, which compiled code then keeps in 8 bits
@@ -135,7 +135,7 @@ class TargetModel:
         else:
             trial = Trial(model, self.vocab_size, self.device)
             packed = packing_works(self.device, self.dtype)
-            packing = BlockLinear.rounded if getattr(model, ROUNDED, False) else packed_linear
+            packing = kernels.current().rounded_linear if getattr(model, ROUNDED, False) else packed_linear
             self.fused = FusedLlama.build(model, packing if packed else None)
             if self.fused is not None:
                 model.base_model.layers = nn.ModuleList()
@@ -255,7 +255,7 @@ class TargetModel:
 
     @property
     def compiled(self) -> bool:
-        """Whether passes over trees run in compiled code, see `jakiro.ops.compiled`."""
+        """Whether passes over trees run in compiled code, see `jakiro.ops.kernels`."""
         return self.fused is not None and self.fused.native is not None
 
     @property

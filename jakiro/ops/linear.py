@@ -1,6 +1,6 @@
 """Linear layers with packed weights, for float32 passes of few rows on a CPU.
 
-Where there are compiled functions, they multiply (`jakiro.ops.compiled`); the layers here are for all other
+Where there are compiled functions, they multiply (`jakiro.ops.kernels`); the layers here are for all other
 machines: one row times sixty matrices of 1536 × 576 takes 8.0 ms, with `nn.Linear` 15.1 (Zen 3). The stock layer hands
 a row-major matrix to a general matrix product, which is slow for 2 to 64 rows and whose rounding depends on the number
 of rows. Packed once at load, the same weights are read at memory speed, and each row is computed alike however many
@@ -9,17 +9,16 @@ and came out alike.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from jakiro.ops.compiled.library import library
-from jakiro.ops.compiled.linear import BlockLinear, NativeLinear, StoredBlocks
+from jakiro.ops import kernels
+from jakiro.ops.blocks import StoredBlocks
+from jakiro.ops.kernels import Kernels, Packing
 from jakiro.ops.rounding import rounded_to_blocks
-
-# Makes a packed layer from weight and bias
-Packing = Callable[[Tensor, Tensor | None], nn.Module]
 
 _TYPICAL_ROWS = 8
 # Numbers of rows that are tried, and rows of the largest tree: more than that are read from a prompt
@@ -82,8 +81,9 @@ def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
     """
     if weight.dtype == torch.bfloat16:
         return PackedLinear(weight, bias)
-    if native_works():
-        return NativeLinear(weight, bias)
+    linear = linear_kernels().linear
+    if linear is not None:
+        return linear(weight, bias)
     return BatchInvariantLinear(PackedLinear(weight, bias), alike_counts(PackedLinear, *weight.shape, bias is not None))
 
 
@@ -121,7 +121,18 @@ def _tried_counts(layer: Packing, out_features: int, in_features: int, bias: boo
     return tuple(max((counts for _, counts in groups), key=len))
 
 
-def looked_up(table: Tensor | BlockLinear, ids: Tensor) -> Tensor:
+class RowTable(Protocol):
+    """A stored matrix whose rows are looked up by index, such as `jakiro.backends.native.linear.BlockLinear`."""
+
+    shape: tuple[int, int]
+    device: torch.device
+    dtype: torch.dtype
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return the rows of (…,) int64 ids as (…, width) float32."""
+
+
+def looked_up(table: Tensor | RowTable, ids: Tensor) -> Tensor:
     """(…,) int64 numbers of rows → (…, width), the rows of an embedding or an output function."""
     return nn.functional.embedding(ids, table) if isinstance(table, Tensor) else table.rows(ids)
 
@@ -142,16 +153,22 @@ def packs_bfloat16(device: torch.device, dtype: torch.dtype) -> bool:
 @functools.cache
 def native_works() -> bool:
     """Whether there are compiled functions, and they multiply as they should."""
-    return library() is not None and _works(NativeLinear) and _blocks_work()
+    found = kernels.current()
+    return found is not kernels.TORCH and _works(found.linear) and _blocks_work(found)
 
 
-def _blocks_work() -> bool:
+def linear_kernels() -> Kernels:
+    """Return the kernels whose products were checked on this machine, or torch's."""
+    return kernels.current() if native_works() else kernels.TORCH
+
+
+def _blocks_work(found: Kernels) -> bool:
     """Whether products of 8-bit blocks have the bits of what `dots.h` says, computed number by number."""
     generator = torch.Generator().manual_seed(0)
     bytes_of = torch.randint(0, 256, (40, 3, 16), generator=generator, dtype=torch.uint8)
     about = torch.randn((40, 3, 2), generator=generator).half()
     stored = torch.cat([about.view(torch.uint8), bytes_of], dim=-1).flatten(1)
-    layer = BlockLinear([StoredBlocks("Q4_1", stored.numpy())], 96)
+    layer = found.block_linear([StoredBlocks("Q4_1", stored.numpy())], 96, None)
     numbers, hidden = torch.cat([bytes_of & 15, bytes_of >> 4], dim=-1), torch.randn((5, 96), generator=generator)
     expected = block_products(numbers, *about.float().unbind(-1), hidden)
     return torch.equal(layer(hidden), expected)
@@ -193,7 +210,7 @@ def _works(layer: Packing) -> bool:
 
 def packed_itemsize(module: nn.Module, dtype: torch.dtype) -> int:
     """Bytes of a weight as passes read it: those of the smallest packed one below a module, else its dtype's."""
-    packed = (each.itemsize for each in module.modules() if isinstance(each, NativeLinear))
+    packed = (layer.itemsize for layer in module.modules() if hasattr(layer, "itemsize"))
     return min(packed, default=dtype.itemsize)
 
 

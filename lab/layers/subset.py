@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from jakiro.drafters.base import why_no_layers
-from jakiro.models.compiled import NativeDecoder
 from jakiro.models.target import TargetModel
+from jakiro.ops import kernels
 from jakiro.ops.cache import RowCache
 
 # So few rows run in compiled code, where there is any; a prompt is better read by kernels for many rows
@@ -34,9 +34,8 @@ class LayerSubset:
         fused = self._decoder
         fused.layers = [fused.layers[number] for number in numbers]
         if fused.native is not None:
-            fused.native = NativeDecoder(
-                fused.layers, fused.num_heads, fused.num_kv_heads, fused.head_dim, fused.scaling
-            )
+            heads = fused.num_heads, fused.num_kv_heads, fused.head_dim
+            fused.native = kernels.current().decoder(fused.layers, heads, fused.scaling)
         self.normed = self._decoder.normed
 
     def new_cache(self, capacity: int) -> RowCache:

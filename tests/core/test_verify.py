@@ -16,8 +16,7 @@ from jakiro.core.tree import accepted_node, ancestor_mask
 from jakiro.core.verify import verify
 from jakiro.decode.outcome import read_back
 from jakiro.decode.recorder import nodes_from
-from jakiro.ops.compiled import sampling as native
-from jakiro.ops.compiled.library import library
+from jakiro.ops import kernels
 from jakiro.trace import Node
 from tests.support import DEVICE, tree_of
 
@@ -26,9 +25,9 @@ from tests.support import DEVICE, tree_of
 def one_way(request, monkeypatch):
     """Verification by torch's operations and one copy, as on a GPU, and by compiled code."""
     if request.param == "torch":
-        monkeypatch.setattr("jakiro.ops.compiled.sampling.library", lambda: None)
+        monkeypatch.setattr("jakiro.ops.kernels.current", lambda: kernels.TORCH)
         monkeypatch.setattr("jakiro.decode.outcome._on_host", lambda tensor: False)
-    elif DEVICE.type == "cuda" or library() is None:
+    elif DEVICE.type == "cuda" or kernels.current() is kernels.TORCH:
         pytest.skip("no compiled functions")
 
 
@@ -113,7 +112,7 @@ def test_only_rows_on_the_accepted_path_can_ask_for_the_full_sort():
     assert outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).accepted_path == [1, 5, 7]
     assert not outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).needs_full_sort
     # Compiled code has no prefix
-    asks = not native.works_on(logits)
+    asks = kernels.current().sampling_for(logits) is None
     assert outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=3).needs_full_sort is asks
     assert not outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=VOCAB_SIZE).needs_full_sort
 

@@ -11,10 +11,9 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafters.base import Committed, TreeLimits
 from jakiro.drafters.candidates import Chain
-from jakiro.drafters.compiled import grow_in_one_call, grows_in_one_call
 from jakiro.drafters.head import HeadDrafter
-from jakiro.heads.compiled import MOST_ROWS
 from jakiro.heads.layer_head import LayerHead
+from jakiro.ops import kernels
 from tests import needs
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
@@ -39,7 +38,7 @@ def grown(head, config, sampling=SamplingParams()):  # noqa: B008
 
 
 def no(head, tree):
-    return False
+    return None
 
 
 def candidates(config, contrastive, vocab_size):
@@ -132,12 +131,14 @@ def assert_same_proposals(found, expected):
 def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level(packed_heads, name, monkeypatch):
     """Over a text's first tokens, several at a time, as accepted steps bring them, and once without new ones."""
     head, calls = packed_heads[name], []
-    monkeypatch.setattr(
-        "jakiro.drafters.head.grow_in_one_call", lambda *given: calls.append(1) or grow_in_one_call(*given)
-    )
+    tree_growth = kernels.current().tree_growth
+
+    def counted(head, tree):
+        grow = tree_growth(head, tree)
+        return grow and (lambda *arguments: calls.append(1) or grow(*arguments))
 
     def proposals(limits, sampling, with_evidence, compiled):
-        monkeypatch.setattr("jakiro.drafters.head.grows_in_one_call", grows_in_one_call if compiled else no)
+        monkeypatch.setattr(kernels.current(), "tree_growth", counted if compiled else no)
         drafter = HeadDrafter(head, has_evidence=with_evidence)
         session = drafter.start(prompt_of(IDS[:6], FEATURES[:5]), sampling, KeyedNoise(sampling.seed))
         found = [session.propose(limits)]
@@ -165,12 +166,14 @@ def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_leve
 @needs.compiled_functions
 @pytest.mark.parametrize("name", HEADS)
 def test_of_a_prompt_of_many_rows_the_last_one_alone_is_read_with_the_tree(packed_heads, name, monkeypatch):
+    from jakiro.backends.native.head_layer import MOST_ROWS
+
     head, generator = packed_heads[name], torch.Generator().manual_seed(7)
     ids = torch.randint(0, 250, (MOST_ROWS + 9,), generator=generator)
     features, limits = torch.randn((len(ids) - 1, HIDDEN_SIZE), generator=generator), TreeLimits(TreeConfig(4, 3, 12))
     found = []
-    for grows in (grows_in_one_call, no):
-        monkeypatch.setattr("jakiro.drafters.head.grows_in_one_call", grows)
+    for tree_growth in (kernels.current().tree_growth, no):
+        monkeypatch.setattr(kernels.current(), "tree_growth", tree_growth)
         session = HeadDrafter(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
         found.append(session.propose(limits))
         assert session.cache.length == len(ids) - 1

@@ -4,13 +4,14 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from jakiro.config import SamplingParams
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.loading.gguf_model import read_gguf_model, stock_model
 from jakiro.models.probes import star_tree
 from jakiro.models.stored import StoredModel
 from jakiro.models.target import TargetModel
-from jakiro.ops.compiled.linear import BLOCKS
+from jakiro.ops import kernels
+from jakiro.ops.blocks import BLOCKS
 from jakiro.ops.linear import round_linears
 from tests import needs
 from tests.gguf_files import random_model, write_gguf
@@ -91,7 +92,7 @@ def test_a_head_reads_the_files_own_rows(reduced, tmp_path):
     ids = torch.arange(40)
     assert torch.equal(head.embed(ids), target.embedding.rows(ids))
     assert torch.equal(head.output_weight, target.output_weight.rows(head.draft_token_ids))
-    assert head.pack().grows
+    assert kernels.current().tree_growth(head.pack(), TreeConfig()) is not None
 
 
 @pytest.mark.parametrize("tied", [True, False])

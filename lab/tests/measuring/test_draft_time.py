@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from jakiro.ops.compiled.library import library
+from jakiro.backends.native.library import library
 from lab import draft_time
 from tests.support import DEVICE
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from gguf.quants import dequantize
 
-from jakiro.ops.compiled.linear import BLOCKS, BlockLinear, StoredBlocks
+from jakiro.backends.native.linear import BlockLinear
+from jakiro.ops.blocks import BLOCKS, StoredBlocks
 from jakiro.ops.linear import block_products
 from tests import needs
 from tests.gguf_files import random_blocks

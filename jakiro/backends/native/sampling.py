@@ -9,12 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from jakiro.ops.compiled.library import Filters, library, num_threads
-
-
-def works_on(rows: Tensor) -> bool:
-    """Whether the compiled functions take these rows."""
-    return rows.device.type == "cpu" and rows.dtype == torch.float32 and library() is not None
+from jakiro.backends.native.library import Filters, library, num_threads
 
 
 def write_noise(seed: int, first: int, token_ids: Tensor, rows: Tensor) -> None:

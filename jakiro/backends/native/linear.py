@@ -5,14 +5,14 @@
 
 import ctypes
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from jakiro.ops.compiled.library import Kind, Matrix, address, library, num_threads
-from jakiro.ops.compiled.pages import in_large_pages, large_pages
+from jakiro.backends.native.library import Kind, Matrix, address, library, num_threads
+from jakiro.backends.native.pages import in_large_pages, large_pages
+from jakiro.ops.blocks import BLOCKS, StoredBlocks
 from jakiro.ops.rounding import rounded_to_8_bits, rounded_to_blocks
 
 
@@ -58,27 +58,6 @@ class NativeLinear(nn.Module):
         return result.view(*hidden.shape[:-1], self.out_features)
 
 
-class StoredBlocks(NamedTuple):
-    """A quantized matrix as a file holds it.
-
-    Attributes:
-        kind: ggml's name of the type, one of `BLOCKS`.
-        rows: (outputs, bytes of a row) uint8.
-        order: (outputs,) int64, the stored row that is each output's; None where they are in order.
-    """
-
-    kind: str
-    rows: np.ndarray
-    order: np.ndarray | None = None
-
-
-# By ggml's names: ggml's number of the type, inputs that share a scale, whether there are minima, and stored together
-BLOCKS = {
-    "Q4_0": (2, 32, False, 32), "Q4_1": (3, 32, True, 32), "Q5_0": (6, 32, False, 32), "Q5_1": (7, 32, True, 32),
-    "Q8_0": (8, 32, False, 32), "Q4_K": (12, 32, True, 256), "Q5_K": (13, 32, True, 256), "Q6_K": (14, 16, False, 256),
-}  # fmt: skip
-
-
 class BlockLinear(NativeLinear):
     """The products of quantized matrices, with their own scales; what they read is rounded to 16 bits, see `dots.h`.
 
@@ -93,10 +72,10 @@ class BlockLinear(NativeLinear):
     def __init__(self, parts: Sequence[StoredBlocks], inputs: int, bias: Tensor | None = None) -> None:
         nn.Module.__init__(self)
         outputs, panel = sum(len(part.rows) for part in parts), library().jakiro_panel()
-        block = min(BLOCKS[part.kind][1] for part in parts)
-        minima = any(BLOCKS[part.kind][2] for part in parts)
+        block = min(BLOCKS[part.kind].size for part in parts)
+        minima = any(BLOCKS[part.kind].has_minima for part in parts)
         # Stored scales are float16, those of K-types products of two numbers
-        scale_bytes = 2 if all(BLOCKS[part.kind][3] == 32 for part in parts) else 4
+        scale_bytes = 2 if all(BLOCKS[part.kind].stored_size == 32 for part in parts) else 4
         shape = (-(-outputs // panel), -(-inputs // block), panel * (scale_bytes * (1 + minima) + block))
         packed = large_pages(int(np.prod(shape))).view(shape)
         blocks = {"block": block, "blocks": shape[1], "minima": minima, "scale_bytes": scale_bytes}
@@ -104,7 +83,7 @@ class BlockLinear(NativeLinear):
         first = 0
         for kind, rows, order in parts:
             places = None if order is None else np.ascontiguousarray(order).ctypes.data
-            about = (BLOCKS[kind][0], rows.ctypes.data, places, *rows.shape)
+            about = (BLOCKS[kind].type_id, rows.ctypes.data, places, *rows.shape)
             if library().jakiro_unpack(ctypes.byref(self.matrix), first, *about):
                 raise ValueError("it holds scales that are no finite numbers")
             first += len(rows)

@@ -13,6 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from jakiro.backends.native import library as compiled_library
+from jakiro.backends.native.library import library
+from jakiro.backends.native.linear import CompiledInt8Linear, NativeLinear
+from jakiro.backends.native.sampling import best_of_mixture, best_tokens
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
@@ -20,10 +24,7 @@ from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.core.verify import verify
 from jakiro.drafters.tree_growth import Experts
 from jakiro.models.target import TargetModel
-from jakiro.ops.compiled import library as compiled_library
-from jakiro.ops.compiled.library import library
-from jakiro.ops.compiled.linear import CompiledInt8Linear, NativeLinear
-from jakiro.ops.compiled.sampling import best_of_mixture, best_tokens
+from jakiro.ops import kernels
 from jakiro.ops.rounding import rounded_to_8_bits
 from jakiro.system import is_out_of_memory
 from tests import needs
@@ -170,7 +171,7 @@ def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, sampl
         asked = (tree, ancestor_mask(tree.parents, tree.max_depth), logits, sampling, noise, 6, rows, vocab_size)
         found = verify(*asked)
         with monkeypatch.context() as patch:
-            patch.setattr("jakiro.ops.compiled.sampling.library", lambda: None)
+            patch.setattr("jakiro.ops.kernels.current", lambda: kernels.TORCH)
             expected = verify(*asked)
         for name in ("choices", "on_path"):
             assert torch.equal(getattr(found, name), getattr(expected, name)), name
@@ -247,7 +248,7 @@ def test_among_equals_the_lower_place_comes_first():
 
 def reason(tmp_path, **environment) -> str:
     """What a new process says."""
-    code = "from jakiro.ops.compiled.library import library, why_not; print(library() is None, why_not())"
+    code = "from jakiro.ops.kernels import TORCH, current, unavailable_reason as r; print(current() is TORCH, r())"
     names = {"JAKIRO_CACHE": str(tmp_path)} | environment
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | names)
     assert run.returncode == 0, run.stderr
@@ -317,7 +318,7 @@ OUT_OF_MEMORY = """
 import resource, torch
 from pathlib import Path
 from unittest.mock import Mock
-from jakiro.ops.compiled.linear import CompiledInt8Linear
+from jakiro.backends.native.linear import CompiledInt8Linear
 layer, rows = CompiledInt8Linear(torch.randn(32, 4096), None), torch.zeros(6400, 4096)
 layer(rows[:2])
 pages = int(Path("/proc/self/statm").read_text().split()[0])

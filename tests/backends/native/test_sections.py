@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from jakiro.backends.native import building
+from jakiro.backends.native.building import compilers
+from jakiro.backends.native.library import give_threads
 from jakiro.config import SamplingParams
-from jakiro.ops.compiled import building
-from jakiro.ops.compiled.building import compilers
-from jakiro.ops.compiled.library import give_threads
 from tests import needs
 from tests.support import TREE, tiny_generator
 
@@ -24,7 +24,7 @@ ANSWERS = """
 import ctypes, json
 import torch
 from jakiro.config import SamplingParams
-from jakiro.ops.compiled import library
+from jakiro.backends.native import library
 from tests.support import TREE, tiny_generator
 library.usable_threads = lambda wanted: wanted
 torch.set_num_threads(3)
@@ -77,7 +77,7 @@ def test_late_threads_change_no_number(tmp_path):
 @pytest.mark.parametrize("method", ["autoregressive", "jakiro"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_texts_do_not_depend_on_threads_that_change_from_step_to_step(method, temperature, monkeypatch):
-    monkeypatch.setattr("jakiro.ops.compiled.library.usable_threads", lambda wanted: wanted)
+    monkeypatch.setattr("jakiro.backends.native.library.usable_threads", lambda wanted: wanted)
     generator, before = tiny_generator(), torch.get_num_threads()
     assert generator.status["compiled"]
     sampling = SamplingParams(temperature=temperature, seed=4, max_new_tokens=24)

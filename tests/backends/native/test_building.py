@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jakiro.ops.compiled import building
-from jakiro.ops.compiled import library as compiled
+from jakiro.backends.native import building
+from jakiro.backends.native import library as compiled
 
 # Writes its own arguments where `-o` says, and counts its calls
 COMPILER = """#!/bin/sh

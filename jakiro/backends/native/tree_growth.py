@@ -3,21 +3,31 @@
 import torch
 from torch import Tensor
 
+from jakiro.backends.native.head_layer import MOST_ROWS
+from jakiro.backends.native.linear import BlockLinear, NativeLinear
+from jakiro.backends.native.sampling import ranks_up_to
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import FLOAT_COLUMNS, INT_COLUMNS, DraftTree
 from jakiro.drafters.base import Proposal
 from jakiro.drafters.candidates import Candidates, Chain, best_tree
 from jakiro.drafters.experts import EVIDENCE
 from jakiro.drafters.tree_growth import ends_in_a_pair, width_of
+from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import Calibration
 from jakiro.heads.layer_head import LayerHead
 from jakiro.ops.cache import RowCache
-from jakiro.ops.compiled import sampling as native
 
 
-def grows_in_one_call(head: LayerHead, tree: TreeConfig) -> bool:
-    """Whether `grow_in_one_call` grows such trees with this head."""
-    return head.grows and native.ranks_up_to(width_of(head, tree))
+def can_grow_in_one_call(head: DraftHead, tree: TreeConfig) -> bool:
+    """Return whether `grow_in_one_call` grows such trees with this head.
+
+    A subclass of `LayerHead` may have a pass of its own, which the compiled code does not run.
+    """
+    if type(head) is not LayerHead or head.kernel is None or not isinstance(head.output_layer, NativeLinear):
+        return False
+    tables = (head.embedding, head.output_weight)
+    readable = (isinstance(t, BlockLinear) or (t.dtype == torch.float32 and t.is_contiguous()) for t in tables)
+    return all(readable) and ranks_up_to(width_of(head, tree))
 
 
 def grow_in_one_call(
@@ -45,7 +55,14 @@ def grow_in_one_call(
     kept = tree.nodes if chain is None else 1 + width * (1 + width * (tree.depth - 1))
     growth = {"width": width, "passes": passes, "explored": tree.nodes, "contrastive": contrastive, "kept": kept}
     growth["temperature"] = 1.0 if sampling.greedy else sampling.temperature
-    ints, floats = head.grow(*pending, cache, weights, noise, with_evidence=with_evidence, **growth)
+    token_ids, features = pending
+    if token_ids.shape[0] > MOST_ROWS:
+        # Kernels for many rows read a prompt faster
+        head.extend(token_ids[:-1], features[:-1], cache)
+        token_ids, features = token_ids[-1:], features[-1:]
+    directions = (head.output_weight, head.mean_output_row) if with_evidence else None
+    vocabulary = (head.output_layer, head.embedding, head.draft_token_ids, directions)
+    ints, floats = head.kernel.grow(*vocabulary, token_ids, features, cache, weights, noise, **growth)
     columns, evidence = dict(zip((*INT_COLUMNS, *FLOAT_COLUMNS), (*ints, *floats[:2]), strict=True)), {}
     if with_evidence:
         evidence = dict(zip(EVIDENCE, floats[2:].T.split(head.config.num_experts, dim=1), strict=True))

@@ -8,10 +8,10 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from jakiro.backends.native.library import Draft, Head, HeadPass, Matrix, address, library, num_threads
+from jakiro.backends.native.linear import BlockLinear, NativeLinear
 from jakiro.heads.layers import HeadLayer, HeadOutput, fused
 from jakiro.ops.cache import PassCache, RowCache
-from jakiro.ops.compiled.library import Draft, Head, HeadPass, Matrix, address, library, num_threads
-from jakiro.ops.compiled.linear import BlockLinear, NativeLinear
 from jakiro.ops.linear import Packing
 from jakiro.ops.rotary import AngleTable
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from jakiro.backends.native.library import Decoder, Layer, Pass, address, library, num_threads
+from jakiro.backends.native.linear import NativeLinear
 from jakiro.ops.cache import RowCache
-from jakiro.ops.compiled.library import Decoder, Layer, Pass, address, library, num_threads
-from jakiro.ops.compiled.linear import NativeLinear
 
 
 class NativeDecoder:

@@ -1,8 +1,8 @@
 """Loads the C functions of `csrc/`, which `building.py` builds, and says how they are called.
 
 The system's C compiler makes them once, in a second or two. Where there is none, or anything about it does not work,
-passes run on torch's own kernels, in full precision and slower; `why_not` says why, and a compiler that is there and
-failed is a warning. JAKIRO_NATIVE=0 asks for that.
+passes run on torch's own kernels, in full precision and slower; `unavailable_reason` says why, and a compiler that is
+there and failed is a warning. JAKIRO_NATIVE=0 asks for that.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from jakiro import progress
-from jakiro.ops.compiled.building import built, compilers
+from jakiro.backends.native.building import built, compilers
 from jakiro.system import usable_threads
 
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
@@ -184,12 +184,12 @@ def library() -> ctypes.CDLL | None:
     return _found()[0]
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Why nothing was compiled, as the end of a sentence; None where it was."""
     return _found()[1]
 
 
-def begin_building() -> None:
+def start_build() -> None:
     """Builds the functions in a thread of its own, where that is still to be done, while the caller does other work."""
     threading.Thread(target=library, name="compile", daemon=True).start()
 

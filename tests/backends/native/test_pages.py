@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from jakiro.ops.compiled import pages
+from jakiro.backends.native import pages
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int8)
 

@@ -1,0 +1,4 @@
+"""Compiled kernels for CPUs: the C code in `csrc/` is built on the machine that runs it, if that has a compiler.
+
+The registry in `jakiro.ops.kernels` names `kernels.py`; no other package imports this one.
+"""
