@@ -44,6 +44,7 @@ export async function stop(run) {
 export const stopAll = () => Promise.all([...state.open.values()].map(stop));
 
 let sending = Promise.resolve();
+export const whenSent = () => sending;
 
 // Sends a question after those before it: the form's values with `changes`. from: the turn that it is another version of
 function send(changes, { from = null, typed = "" } = {}) {
