@@ -19,7 +19,7 @@ help:
 	@echo "make test-with          the engine's tests in an environment of yours (PYTHON_ENV=FOLDER)"
 	@echo "make mutants            plant known faults, one after another: the tests must notice each (some minutes)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
-	@echo "make bench-gpu          what is to be known about a GPU, one command after another; ends with runs/gpu/summary.md (ARGS=--offline)"
+	@echo "make bench-gpu          test and measure a GPU, one item after another; the results are in runs/gpu/all/summary.md"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
 	@echo "make figures            measure all that README's tables show and write them, on a quiet machine"
 	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
@@ -62,9 +62,9 @@ mutants: $(VENV)/.requirements-dev
 bench: $(VENV)/.requirements-dev
 	$(RUN) -m jakiro bench $(ARGS)
 
-# Offline nothing is installed: what the machine has must do
-bench-gpu: $(if $(findstring --offline,$(ARGS)),,$(VENV)/.requirements-dev)
-	$(if $(wildcard $(RUN)),$(RUN),$(PYTHON)) -m tests.bench_gpu $(ARGS)
+# The calls of tests/gpu/README.md one after the other, with the packages of this environment
+bench-gpu: $(VENV)/.requirements-dev
+	$(RUN) -m tests.gpu all $(ARGS)
 
 bench-recorded: $(VENV)/.requirements
 	$(RUN) -m jakiro bench --methods autoregressive,jakiro --nodes auto --temperatures 0,1 --limit 16 \

@@ -36,6 +36,6 @@ def test_the_engine_s_tests_are_collected_without_the_page_s_packages(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_what_a_gpu_is_let_do_runs_without_the_page_s_packages(tmp_path):
-    done = run(tmp_path, "-m", "tests.gpu_work", "environment")
+def test_measurements_of_a_gpu_run_without_the_page_s_packages(tmp_path):
+    done = run(tmp_path, "-m", "tests.gpu.work", "environment")
     assert done.returncode == 0 and "torch" in done.stdout, done.stderr[-3000:]
