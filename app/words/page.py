@@ -456,4 +456,12 @@ BROWSER = {
     "keys_race": "Keys: Space or → on a clicker: run the race, pause · ← → step",
     "keys_ask": "Keys: Space or → on a clicker: ask the question in the box",
 }
-BROWSER |= plots.BROWSER | sharing.BROWSER | chat.BROWSER | {"empty_question": EMPTY_QUESTION}
+BROWSER |= (
+    plots.BROWSER
+    | sharing.BROWSER
+    | chat.BROWSER
+    | {
+        "empty_question": EMPTY_QUESTION,
+        "chat_counts": CHAT_COUNTS.strip(),
+    }
+)

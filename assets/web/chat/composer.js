@@ -5,7 +5,7 @@ import { ask, askOffered, parentOfNext, sentTurns, stopAll } from "./asking.js";
 import { leaveOut, undoNewChat } from "./chats.js";
 import { turnsUpTo } from "./tree.js";
 import { chip } from "../page/chip.js";
-import { change, screen, state } from "../page/machine.js";
+import { change, pages, screen, state } from "../page/machine.js";
 import { openPairs } from "../page/pairs.js";
 
 const NEARLY_FULL = 0.9; // share of the context from which the page offers to leave out turns
@@ -145,3 +145,9 @@ export function leaveOutOldest() {
   const fits = turns.findIndex((_, i) => sizeOf(turns.slice(i)) <= chip.value.context / 2);
   leaveOut(state.chat.skipped + (fits < 0 ? turns.length : Math.max(1, fits)));
 }
+
+// The question that was too long with them is in the box again
+pages.leaveOut = () => {
+  leaveOutOldest();
+  ask();
+};

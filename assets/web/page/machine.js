@@ -218,7 +218,10 @@ export function show(run, index) {
 export function receive(value) {
   if (!value || !value.run) return;
   if (value.ticks) grow(value);
-  if (value.error) notify("error", value.error);
+  if (value.error) {
+    const tooLong = value.error.endsWith(say("chat_counts"));
+    notify("error", value.error, tooLong && pages.leaveOut, "leave_out");
+  }
   const run = state.open.get(value.run);
   if (!run || !(value.error || value.gone)) return;
   if (value.gone) {
@@ -348,8 +351,8 @@ export function showRecording(id, recording, { playNow, source = "recording", st
   return run;
 }
 
-// What keys do in parts of the page that are built later: the lesson's pages, and the question that waits
-export const pages = { back: null, next: null, ask: null };
+// What keys and notices do in parts of the page that are built later
+export const pages = { back: null, next: null, ask: null, leaveOut: null };
 
 // Tabs; each listener is told the tab, and whether somebody chose it, so that Back returns to the one of before
 export const onTab = [];

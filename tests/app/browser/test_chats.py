@@ -389,6 +389,27 @@ def test_only_a_single_click_on_a_finished_answer_opens_the_card_of_a_word(tab):
     tab.wait_for_selector(".alternatives:popover-open")
 
 
+def test_a_chat_that_is_too_long_leaves_out_its_oldest_turns_on_request(open_tab):
+    with served(lambda: FakeGenerator(), max_prompt_characters=1200, max_prompt_tokens=200, **UNLIMITED) as (
+        _,
+        address,
+    ):
+        tab = open_tab(address, reduced_motion="reduce")
+        for question in ("First?", "Second?", "Third?"):
+            ask_to_end(tab, question)
+        assert tab.inner_text(".meter").startswith("109 of 200 tokens")
+        tab.wait_for_selector("#jk-chip.ready")
+        send(tab, "Fourth? " + "word " * 20)
+        tab.wait_for_selector('#jk-notice [data-action="leave_out"]')
+        assert tab.input_value("#question textarea").startswith("Fourth?")
+        tab.click('#jk-notice [data-action="leave_out"]')
+        tab.wait_for_function("Jakiro.state.turns.length === 4")
+        wait_until_finished(tab)
+        sent = tab.evaluate("Jakiro.state.run.main.header.messages.map((message) => message.content)")
+        assert sent[0] in ("Second?", "Third?") and sent[-1].startswith("Fourth?")
+        assert "Your next question leaves out" in tab.inner_text("#jk-chat")
+
+
 def test_copy_says_whether_it_worked(open_tab, place):
     tab = open_tab(place[2])
     ask_to_end(tab, "Why?")
