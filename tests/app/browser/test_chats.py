@@ -211,14 +211,17 @@ def test_a_question_is_sent_although_the_browser_calls_itself_offline(tab):
 
 
 def test_a_cut_and_a_stopped_answer_continue_beyond_the_servers_length(open_tab):
-    with served(lambda: FakeGenerator(pace=1), max_new_tokens=16, **UNLIMITED) as (_, address):
+    generator = FakeGenerator()
+    with served(lambda: generator, max_new_tokens=16, **UNLIMITED) as (_, address):
         tab = open_tab(address)
         tab.wait_for_function("Jakiro.formNow()?.length === 16")
         ask_to_end(tab, "Cut?")
         first = tab.evaluate("Jakiro.state.run.answer")
+        generator.pace = 20
         tab.click('.shown [data-action="go_on"]')
         tab.wait_for_function("Jakiro.state.run.branches.length === 2")
         tab.click("#stop")
+        generator.pace = 0
         wait_until_finished(tab)
         longer = tab.evaluate("Jakiro.state.run.answer")
         assert longer.startswith(first) and tab.is_hidden("#jk-notice")
