@@ -43,7 +43,7 @@ BROWSER = {
     "chat_instead": "Adds another version of an earlier question.",
     "chat_go_on": "Cancel",
     "other_model": "Another model",
-    "answers_here": "{target} can be wrong.",
+    "answers_here": "{target} answers; it can be wrong.",
     "chat_put_away": "A new chat has begun.",
     "chat_undo": "Undo",
     "context_used": "{n} of {most} tokens",

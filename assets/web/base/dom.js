@@ -115,6 +115,10 @@ export function say(key, values) {
   );
 }
 
+// A sentence whose **parts** are bold
+export const bold = (sentence) =>
+  sentence.split("**").map((part, i) => (i % 2 ? h("b", null, part) : part));
+
 // An error whose message is a sentence for people
 export class Trouble extends Error {}
 export const refuse = (key, values) => {

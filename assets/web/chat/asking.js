@@ -132,9 +132,12 @@ export function goOnFrom(run, index, id) {
   });
 }
 
-// The same question and seed with a large tree, which shows more and takes longer
-export const bigTree = () =>
-  askBeside(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
+// The same question and seed with trees of another size; 0: at each step the size that is fastest here
+export const bigTree = (candidates) =>
+  askBeside(
+    state.run,
+    candidates ? { tree: say("fixed"), candidates, levels: 6 } : { tree: say("automatic") },
+  );
 
 export function edit(run) {
   state.from = run;

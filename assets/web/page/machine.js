@@ -44,6 +44,7 @@ export const state = {
   spaces: false,
   formatted: true,
   plotMode: "tokens",
+  raceSpeed: 1,
   chat: new Chat(newId()),
   open: new Map(), // answers that the server computes or will compute, by id
   from: null, // the turn that the question in the box is another version of
@@ -507,7 +508,8 @@ const rest = (main) =>
 function playSeconds(before) {
   const main = lane();
   const goOn = unlessMoved((now) => {
-    state.time += Math.max(0, now - before) / 1000;
+    const speed = state.tab === "race" ? state.raceSpeed : 1;
+    state.time += (speed * Math.max(0, now - before)) / 1000;
     before = now;
     state.index = Math.max(0, main.stepsAt(state.time) - 1);
     if (state.time >= lastClock(state.run)) return rest(main);

@@ -1,11 +1,9 @@
 // The view: what one draw does to every pane, and how the page begins.
 
-import { counted, h, say } from "../base/dom.js";
+import { say, setText } from "../base/dom.js";
 import { drawChat, sentWith } from "../chat/chat.js";
 import { restore } from "../chat/chats.js";
 import { storeOnDisk } from "../chat/store.js";
-import { deliveredPath, depthOf } from "../data/history.js";
-import { TARGET } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
 import { chip } from "./chip.js";
 import { watchConnection } from "./connection.js";
@@ -24,27 +22,33 @@ import { buildParts } from "./parts.js";
 import { mountReplayTop } from "./top.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { addressed, watchAddress } from "../share/address.js";
-import { markerSample } from "../tree/marker.js";
 import { ladder, treeList } from "../tree/rows.js";
 import { drawNumbers } from "../watch/facts.js";
+import { drawSum } from "../watch/figure.js";
 import { fly, land } from "../watch/flight.js";
 import { drawBudget, drawMask, drawRouter } from "../watch/panels.js";
 import { setFormWith } from "./form.js";
-import { badgeOf, endWords, stepSentence } from "../watch/words.js";
+import { badgeOf, endWords, stepSentence, stepSum } from "../watch/words.js";
 
 const NARROW = 600; // pixels, below which the kept path stands in rows
 const SPEAK_MS = 10000;
-const SMALL = 12; // candidates of a mean step
 
 let before = {}; // the moment that was drawn last
 
-const opened = (host) => host.closest("details").open;
+const opened = (host) =>
+  host.closest("details").open && screen.parts.panels.matches(":popover-open");
 
 function draw(now) {
   const { parts } = screen;
   const { root } = parts;
   const { run } = now;
-  root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`); // read before anything is written
+  // Read before anything is written
+  const [above, below] = [
+    root.getBoundingClientRect().top + scrollY,
+    document.querySelector("#question-row")?.offsetHeight ?? 0,
+  ];
+  document.body.style.setProperty("--above", `${Math.ceil(above)}px`);
+  document.body.style.setProperty("--composer", `${below}px`);
   Object.assign(root.dataset, {
     run: run ? run.id : "",
     finished: String(Boolean(run?.finished)),
@@ -136,7 +140,10 @@ function scrollAnswer(parts, { run, main, following, playing, replay, index, sou
     box.scrollTop += spot.top - around.top - around.height / 2;
 }
 
-function drawPlot(plot, { run, main, steps, whole, following, seconds, index, time, plotMode }) {
+function drawPlot(
+  plot,
+  { run, main, steps, whole, following, seconds, index, time, plotMode, tab },
+) {
   screen.parts.root
     .querySelectorAll("[data-plot-mode]")
     .forEach((button) =>
@@ -147,6 +154,7 @@ function drawPlot(plot, { run, main, steps, whole, following, seconds, index, ti
   plot.draw(run, {
     growing: following,
     mode: plotMode,
+    race: tab === "race",
     time: seconds === Infinity ? null : seconds,
     playhead:
       time ?? (marked ? main.seconds[index] : steps && !following ? main.seconds[steps - 1] : null),
@@ -159,17 +167,12 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   parts.treeHost.hidden = !step || list || narrow;
   parts.listHost.hidden = !step || !list;
   parts.ladderHost.hidden = !step || list || !narrow;
-  parts.wholeTree.hidden = parts.ladderHost.hidden;
   parts.phases.mark(phase);
-  parts.smallTrees.hidden = !(
-    main &&
-    run.source === "live" &&
-    run.finished &&
-    drewSmallTrees(main)
-  );
+  parts.treeSize.draw({ run, main, step });
   parts.guess.checked = guess;
-  parts.treeLine.textContent = step ? stepWords(step, phase) : "";
+  drawSum(parts.treeLine, step ? stepSum(step, phase) : "");
   drawKey(parts.key, step && main, phase);
+  parts.wholeTree.hidden = true;
   if (!step) return;
   parts.card.about(main, index, phase);
   if (list) parts.listHost.replaceChildren(treeList(main, index, phase));
@@ -185,56 +188,16 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
       sentence: stepSentence(main, index, phase),
     });
   }
+  parts.wholeTree.hidden = list || !(narrow || parts.tree.plan.pills.length);
   if (opened(parts.mask)) drawMask(parts.mask, main, index);
   if (opened(parts.router)) drawRouter(parts.router, main, index);
   if (opened(parts.budget)) drawBudget(parts.budget, main, index);
 }
 
-// Whether a lane's trees were small because larger ones do not pay here
-const drewSmallTrees = ({ header, isPlain, steps }) =>
-  header.tree.policy === "auto" &&
-  !isPlain &&
-  header.device.startsWith("cpu") &&
-  steps.length > 0 &&
-  metrics.mean(steps, (step) => step.nodes.length - 1) < SMALL;
-
-// What the signs in the tree mean in a phase, for a lane's proposers
-let keyOf = null;
+// What the signs in the tree mean in a phase
 function drawKey(host, lane, phase) {
   host.hidden = !lane || lane.isPlain;
-  if (!lane || (lane === keyOf?.lane && phase === keyOf.phase)) return;
-  keyOf = { lane, phase };
-  const {
-    all,
-    all: [first],
-  } = lane.proposers;
-  const sign = (words, ...signs) => h("span", null, signs, say(words));
-  const ofPhase = [
-    [sign("sign_sure")],
-    [sign("sign_right"), sign("sign_wrong")],
-    [
-      sign("sign_kept", markerSample(first)),
-      sign("sign_refused", markerSample(first, true)),
-      sign("sign_own", markerSample(TARGET)),
-    ],
-  ];
-  host.replaceChildren(
-    sign("sign_guessed", ...all.map((one) => markerSample(one))),
-    ...ofPhase[phase - 1],
-  );
-}
-
-// The step in a few words; nothing of the verdict in phase 1
-function stepWords(step, phase) {
-  if (step.nodes.length < 2) return say("no_draft");
-  const kept = deliveredPath(step).length;
-  const values = {
-    candidates: counted("candidate", step.nodes.length - 1),
-    tokens: counted("token", depthOf(step)),
-    right: kept ? counted("right", kept) : say("none_right"),
-    cut: step.accepted_path.length + 1 - step.committed_ids.length,
-  };
-  return say(phase === 1 ? "tree_line_hidden" : values.cut ? "tree_line_cut" : "tree_line", values);
+  if (!host.hidden) setText(host, say(`signs_${phase}`));
 }
 
 // One polite voice: at the start, every ten seconds, and at the end

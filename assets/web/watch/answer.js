@@ -271,6 +271,7 @@ export class Legend {
       h(
         "span",
         { class: "legend-entry", "data-place": TARGET.place, title: TARGET.sentence },
+        markerSample(TARGET),
         say("unmarked"),
       ),
     );
@@ -280,7 +281,12 @@ export class Legend {
     const { id, place, label, sentence, classes } = proposer;
     return h(
       "span",
-      { class: "legend-entry", "data-place": place, "data-proposer": id, title: sentence },
+      {
+        class: "legend-entry",
+        "data-place": place,
+        "data-proposer": id,
+        title: sentence,
+      },
       markerSample(proposer),
       h("span", { class: `token ${classes}` }, h("u", null, label)),
       h("b", null, share),

@@ -182,13 +182,13 @@ BAD = [
         "#" + urlencode({"question": "Why?", "<script>window.ran=2</script>\u202e": "x"}),
         "<script>window.ran=2</script>�",
     ),
-    ("#" + urlencode({"question": "w" * 8000}), "It has 8,009 characters, and this page reads 8,000."),
+    ("#" + urlencode({"question": "w" * 8000}), "It has 8,009 characters; the limit is 8,000."),
     ("#tab=<svg onload=window.ran=3>", "There is no tab"),
     ("#stop-77", "There is no stop"),
     ("?stop=0", "There is no stop"),
     ("?recording=../../etc/passwd", "There is no recording"),
     ("?recording=1-opening&step=x", "A step is a whole number"),
-    ("?recording=1-opening&step=99999", "It asks for step 99999"),
+    ("?recording=1-opening&step=99999", "It names step 99999"),
 ]
 
 

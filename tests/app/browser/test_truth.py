@@ -47,10 +47,8 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     assert tab.evaluate(drawn, "cut") == [*(str(node) for node in last.accepted_path[kept:]), "bonus"]
     assert words.BROWSER["cut_here"] in tab.text_content("svg.tree .verdict")
     candidates = len(last.nodes) - 1
-    right = words.BROWSER["one_right" if kept == 1 else "many_rights"].format(n=kept)
-    line = words.BROWSER["tree_line_cut"].format(
-        candidates=f"{candidates} guesses", tokens="5 tokens", right=right, cut=by
-    )
+    right, tokens = len(last.accepted_path), f"{kept} token{'s' * (kept != 1)}"
+    line = words.BROWSER["sum_cut"].format(guesses=candidates, right=right, tokens=tokens, cut=by).replace("**", "")
     assert tab.inner_text(".tree-line") == line
     # Shares and τ count what was delivered; the drafted τ stands beside it
     counts = {}
