@@ -48,6 +48,14 @@ def main(
     ] = None,
     host: Annotated[str | None, option("Address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1).")] = None,
     port: Annotated[int | None, option("Port to listen on (GRADIO_SERVER_PORT, else a free one from 7860).")] = None,
+    store_chats: Annotated[
+        bool,
+        option(
+            "Browsers keep chats on disk; --no-store-chats for shared computers.",
+            "--store-chats/--no-store-chats",
+            envvar="JAKIRO_STORE_CHATS",
+        ),
+    ] = True,
     share: Annotated[bool, option("Also open a public Gradio link.", "--share")] = False,
     auth: Annotated[
         str | None, option("Ask for a login, NAME:PASSWORD, or name a file of them.", envvar="JAKIRO_AUTH")
@@ -90,6 +98,7 @@ def main(
             numerics=options.numerics,
             methods=METHODS.with_further(further),
             preferred=None if fixed or any(pair) else PREFERRED_TARGET,
+            store_chats=store_chats,
         )
         page.launch(blocks, host, port, share, logins=logins, keys=keys)
     except (OSError, ValueError) as error:

@@ -3,14 +3,12 @@
 `BROWSER` travels to the page as JSON; `{name}` marks what the browser fills in. Nothing here depends on Gradio.
 """
 
-from app.words import plots, sharing
+from app.words import chat, plots, sharing
 from jakiro.loading.registry import HEAD_MINUTES, UNEQUAL_HEADS
 
 TITLE = "Jakiro"
 TAGLINE = "Speculative decoding, live"
 
-QUESTION_PLACEHOLDER = "Ask a question"
-ASK, STOP, CLEAR = "Ask", "Stop", "New chat"
 
 SETTINGS, CLOSE_SETTINGS = "Settings", "Close settings"
 SYSTEM_PROMPT = "System prompt"
@@ -476,23 +474,8 @@ BROWSER = {
     "card_empty": "The result appears here when the race is over.",
     "card_settings": "temperature {temperature} · seed {seed} · at most {candidates}",
     "close": "Close",
-    "ask_again": "Ask again",
-    "other_wording": "Ask again (temperature {temperature})",
-    "edit": "Edit",
-    "go_on": "Go on",
-    "show_turn": "Show",
     "one_earlier_turn": "1 earlier turn",
     "many_earlier_turns": "{n} earlier turns",
-    "chat_sent": "sent with {turns}",
-    "chat_next": "Your next question includes {turns}.",
-    "chat_fresh": "Starts a new chat.",
-    "chat_instead": "Takes the place of an earlier turn.",
-    "chat_go_on": "Keep the chat",
-    "other_model": "Another model",
-    "answers_here": "{target} answers; it can be wrong.",
-    "chat_put_away": "A new chat has begun.",
-    "chat_undo": "Undo",
-    "new_chat": CLEAR,
     "spoken_progress": "{tokens} tokens{speedup}",
     "spoken_speedup": ", {speedup} times as fast as plain decoding",
     "spoken_start": "Answering.",
@@ -503,4 +486,5 @@ BROWSER = {
     "keys_race": "Keys: Space or → on a clicker: run the race, pause · ← → step",
     "keys_ask": "Keys: Space or → on a clicker: ask the question in the box",
 }
-BROWSER |= plots.BROWSER | sharing.BROWSER
+BROWSER |= plots.BROWSER | sharing.BROWSER | chat.BROWSER
+BROWSER |= {"empty_question": EMPTY_QUESTION, "chat_counts": CHAT_COUNTS.strip()}

@@ -2,7 +2,7 @@
 
 import { h, isWalking, s, say } from "../base/dom.js";
 import { notice } from "../base/server.js";
-import { chip, guardAsking } from "./chip.js";
+import { chip } from "./chip.js";
 import { onTab, setTab } from "./machine.js";
 
 // Each tab with its icon, for screens that are too narrow for five words
@@ -110,5 +110,4 @@ export function mountTop(element) {
       notice,
     );
   chip.look();
-  guardAsking();
 }

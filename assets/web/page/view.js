@@ -2,7 +2,8 @@
 
 import { say, setText } from "../base/dom.js";
 import { drawChat, sentWith } from "../chat/chat.js";
-import { restore } from "../chat/visit.js";
+import { restore } from "../chat/chats.js";
+import { storeOnDisk } from "../chat/store.js";
 import { metrics } from "../data/metrics.js";
 import { chip } from "./chip.js";
 import { watchConnection } from "./connection.js";
@@ -26,6 +27,7 @@ import { drawNumbers } from "../watch/facts.js";
 import { drawSum } from "../watch/figure.js";
 import { fly, land } from "../watch/flight.js";
 import { drawBudget, drawMask, drawRouter } from "../watch/panels.js";
+import { setFormWith } from "./form.js";
 import { badgeOf, endWords, stepSentence, stepSum } from "../watch/words.js";
 
 const NARROW = 600; // pixels, below which the kept path stands in rows
@@ -54,7 +56,7 @@ function draw(now) {
     waiting: now.waiting ? "1" : "",
     drawn: Number(root.dataset.drawn || 0) + 1,
   });
-  document.body.dataset.answering = now.waiting || now.live ? "1" : "";
+  document.body.dataset.answering = now.open.size ? "1" : "";
   root.classList.toggle("spaces", now.spaces);
   parts.waiting.forEach((box) => box.draw(now.waiting));
   parts.keysHint.textContent = say(keysNow(now)) + (screen.server ? ` · ${say("key_ask")}` : "");
@@ -98,8 +100,9 @@ const keysNow = (now) =>
           ? "keys_reveal"
           : "keys_next";
 
-function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, formatted }) {
-  parts.empty.hidden = Boolean(main) || Boolean(waiting);
+function drawAnswer(parts, now) {
+  const { run, main, steps, count, whole, index, waiting, formatted } = now;
+  parts.empty.hidden = Boolean(main) || Boolean(waiting) || now.turns.length > 0;
   parts.answerText.hidden = !main;
   parts.question.textContent = main ? run.question : "";
   parts.sentWith.textContent = main ? badgeOf(run) || sentWith(run) : "";
@@ -115,36 +118,26 @@ function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, for
   parts.turns.hidden = !whole;
 }
 
-// After all drawing, since it makes the browser lay out what has changed. While the text grows its end is in sight; where an
-// answer has ended that too, but for the step on screen, which comes first; whoever scrolls then is left alone.
-let broughtTo = null; // the step that was brought into sight
-let stuck = null; // how far the text was scrolled for that
-function scrollAnswer(
-  { answerScroll: box, answerText },
-  { run, main, following, playing, replay, whole, index, sought },
-) {
-  if (!main) return;
-  const wanted = `${run.id}/${index}`;
-  const growing = following || playing || replay;
-  // What stands around it may have grown
-  if (!growing && wanted === broughtTo && Math.abs(box.scrollTop - stuck) >= 2) return;
-  const toEnd = growing || (whole && index === main.steps.length - 1);
-  const chosen =
-    !toEnd &&
-    [...answerText.querySelectorAll(".selected")].find((token) => token.getClientRects().length); // signs have none
-  if (toEnd) box.scrollTop = box.scrollHeight;
-  else if (chosen) {
-    const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
-    if (!sought)
-      box.scrollTop = Math.min(
-        box.scrollHeight,
-        box.scrollTop + spot.top - around.top - 2 * spot.height,
-      );
-    else if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8)
-      box.scrollTop += spot.top - around.top - around.height / 2;
+// After all drawing, since it makes the browser lay out what has changed. Growing text follows its end while that is in view; when
+// an answer ends nothing scrolls. A step that the visitor chose comes into view
+let broughtTo = null;
+function scrollAnswer(parts, { run, main, following, playing, replay, index, sought, waiting }) {
+  const { answerScroll: box, answerText, follower } = parts;
+  if (following || waiting) {
+    follower.follow();
+    broughtTo = null;
+    return;
   }
-  stuck = box.scrollTop;
-  broughtTo = growing ? null : wanted;
+  const target = `${run?.id}/${index}`;
+  if (!main || broughtTo === target || !(sought || playing || replay)) return;
+  broughtTo = target;
+  const chosen = [...answerText.querySelectorAll(".selected")].find(
+    (token) => token.getClientRects().length, // signs have none
+  );
+  if (!chosen) return;
+  const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
+  if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8)
+    box.scrollTop += spot.top - around.top - around.height / 2;
 }
 
 function drawPlot(
@@ -233,13 +226,16 @@ function speak(parts, { run, main }) {
 
 function tabChanged(tab) {
   const { parts } = screen;
+  if (parts.composer) parts.placeComposer(tab);
   parts.root.dataset.tab = tab;
   parts.placeScrubber(tab);
   if (tab === "recordings") parts.recordings.draw();
 }
 
-export function mountView(element, props, watch, server, form) {
-  Object.assign(screen, { server, form });
+export function mountView(element, props, watch, server, host) {
+  Object.assign(screen, { server, host });
+  storeOnDisk(Boolean(host?.storeChats));
+  setFormWith(host?.setForm);
   const parts = (screen.parts = buildParts(element.querySelector(".jk-view")));
   drawWith(draw);
   onTab.push(tabChanged);

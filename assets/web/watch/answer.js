@@ -30,9 +30,9 @@ export class AnswerView {
     this.text = h("div", { class: "answer-text", role: "log", "aria-live": "off" });
     this.tail = h("div", { class: "answer-end muted" });
     host.append(this.text, this.tail);
-    this.text.addEventListener("click", ({ target }) => {
-      const token = target.closest?.("[data-token]");
-      if (token && this.lane) onToken?.(Number(token.dataset.token));
+    this.text.addEventListener("click", (event) => {
+      const token = event.target.closest?.("[data-token]");
+      if (token && this.lane) onToken?.(Number(token.dataset.token), event);
     });
   }
 

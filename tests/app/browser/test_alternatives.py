@@ -21,7 +21,7 @@ def tab(open_tab, fake_address):
 
 
 def word(index: int) -> str:
-    return f'#jk-answer > .answer-host [data-token="{index}"]'
+    return f'#jk-answer .answer-host [data-token="{index}"]'
 
 
 def text(tab) -> str:

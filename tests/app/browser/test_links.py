@@ -124,8 +124,8 @@ def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_t
     assert not urlsplit(link).query
     tab.evaluate("link => { location.hash = new URL(link).hash }", link.replace("Second", "Third"))
     tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Third?'")
-    tab.wait_for_selector(f'#jk-chat:has-text("{words.BROWSER["chat_fresh"]}")')
-    assert tab.evaluate("Jakiro.conversation(Jakiro.moves.state)") == []
+    tab.wait_for_selector(f'#jk-chat:has-text("{words.BROWSER["chat_put_away"]}")')
+    assert tab.evaluate("Jakiro.sentTurns(Jakiro.parentOfNext(Jakiro.state)).length") == 0
 
 
 def test_tabs_stops_and_steps_of_recordings_have_links_and_back_returns_to_the_tab_of_before(open_tab, fake_address):

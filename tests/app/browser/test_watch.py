@@ -19,7 +19,8 @@ def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
     with served(lambda: FakeGenerator(default_answer() * 30, pace=3)) as (_, address):
         tab = open_tab(address)
         # Six minutes: it does not end before it is stopped, however busy the browser is
-        tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 2000)")
+        tab.evaluate("Jakiro.fillForm({ length: 2000 })")
+        tab.wait_for_function("Jakiro.formNow().length === 2000")
         ask(tab, "Why?")
         tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) >= 4")
         seek(tab, 2)
