@@ -109,5 +109,6 @@ export function mountTop(element) {
       header(Object.keys(TABS), chip.element, settings),
       notice,
     );
+  document.documentElement.lang = "en"; // Gradio sets the browser's language, but the text is English
   chip.look();
 }

@@ -224,7 +224,9 @@ function token(unit, text) {
 
 // Words are underlined, and the space before one is not: where a line ends it would hang behind the text
 function addText(element, text) {
-  const marked = (part) => (part === " " && text.trim() ? part : h("u", null, part));
+  const isIndentation = /^\s{2,}$/.test(text);
+  const marked = (part) =>
+    part === " " && (text.trim() || isIndentation) ? part : h("u", null, part);
   text.split("\n").forEach((line, i) => {
     if (i) element.append(h("span", { class: "newline" }, "\n"));
     line
