@@ -139,7 +139,7 @@ export class TreeView {
       Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))),
       1.5,
     );
-    this.setType(usual * clamp(0.85, free / sum(needed), zoom));
+    this.setType(usual * clamp(0.9, free / sum(needed), zoom));
     const room = (free * usual) / this.scale;
     let longest = Math.max(...needed);
     const cutTo = (most) => needed.map((wide) => Math.min(wide, most));

@@ -193,7 +193,7 @@ def test_every_refusal_has_its_reason(shown):
         shown.mouse.move(2, 2)
     shown.locator('.tree .node[data-state="not_reached"] .reach').first.hover()
     card = shown.inner_text(".jk-card")
-    assert "before it was refused" in card or words.BROWSER["why_would_agree"] in card
+    assert "before it was wrong" in card or words.BROWSER["why_would_agree"] in card
 
 
 def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(shown):
@@ -204,7 +204,7 @@ def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(shown):
     assert "accepted" not in tree and "refused" not in tree and "bonus" not in tree
     shown.hover('.tree .node[data-node="1"] .reach')
     card = shown.inner_text(".jk-card")
-    assert "target" not in card and "Refused" not in card
+    assert "target" not in card and "Wrong" not in card
     before = 1 + sum(len(step["committed_ids"]) for step in steps[:6])
     assert shown.locator(".answer-text [data-token]").count() == before
     shown.evaluate("document.querySelector('.jk-view').focus()")
