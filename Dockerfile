@@ -28,6 +28,6 @@ ENV GRADIO_SERVER_NAME=0.0.0.0 GRADIO_SERVER_PORT=7860 GRADIO_ANALYTICS_ENABLED=
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 EXPOSE 7860
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
-    CMD ["python", "-c", "import http.client as c; p = c.HTTPConnection('127.0.0.1', 7860, timeout=4); p.request('GET', '/status'); p.getresponse().read()"]
+    CMD ["python", "-c", "import http.client as c; p = c.HTTPConnection('127.0.0.1', 7860, timeout=4); p.request('GET', '/status'); raise SystemExit(p.getresponse().status != 200)"]
 # The image is for many visitors: none of them may load another model for all
 CMD ["python", "app.py", "--fixed-model"]

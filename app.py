@@ -12,15 +12,25 @@ from app.proxies import check_proxies
 from jakiro.progress import importing
 from jakiro.system import errors_as_one_sentence
 
+
+def _check_port_variable() -> None:
+    """Raise ValueError if GRADIO_SERVER_PORT is no port; Gradio would fail with a traceback."""
+    port = os.environ.get("GRADIO_SERVER_PORT")
+    if port and not (port.isdecimal() and 1 <= int(port) <= 65535):
+        raise ValueError(f"GRADIO_SERVER_PORT must be a port from 1 to 65535; got {port!r}.")
+
+
 with errors_as_one_sentence():
-    check_proxies()  # with what stands there, Gradio's import would fail
+    # Gradio's import fails if these variables are invalid
+    _check_port_variable()
+    check_proxies()
 with importing():
     from app.devices.choose import device_for
     from app.page import build as page
     from app.page.picker import PREFERRED_TARGET
     from app.serving.limits import Limits
     from app.serving.server import read_logins
-    from jakiro.cli.fields import filled, options_from
+    from jakiro.cli.fields import build_config, options_from
     from jakiro.cli.options import MethodsFrom, option
     from jakiro.drafters.registry import METHODS
     from jakiro.drafters.registry import methods_from as read_methods
@@ -47,7 +57,10 @@ def main(
         str | None, option("Let a Ray cluster answer: ray://host:port, or auto on one of its machines.")
     ] = None,
     host: Annotated[str | None, option("Address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1).")] = None,
-    port: Annotated[int | None, option("Port to listen on (GRADIO_SERVER_PORT, else a free one from 7860).")] = None,
+    port: Annotated[
+        int | None,
+        option("Port to listen on (GRADIO_SERVER_PORT, else a free one from 7860).", min=1, max=65535),
+    ] = None,
     store_chats: Annotated[
         bool,
         option(
@@ -71,7 +84,7 @@ def main(
         # A cluster's machines have methods of their own
         beside = (Path(__file__).parent / "lab").is_dir() and workers is None
         further = read_methods(methods_from or [PUBLISHED] * beside)
-        options = filled(LoadOptions, given, side_by_side=2, methods=further)
+        options = build_config(LoadOptions, given, side_by_side=2, methods=further)
         options = replace(options, target=options.target or os.environ.get("JAKIRO_TARGET") or None)
         read_template_arguments(options.template_arguments)  # refused now, and not after a minute
         if pairs is not None and not pairs.is_dir():
@@ -91,7 +104,7 @@ def main(
         logins, keys = read_logins(auth), read_keys(api_key)
         blocks = page.build(
             device_for(workers, options, loader_of(*pair)),
-            filled(Limits, given),
+            build_config(Limits, given),
             loader_of=None if fixed else loader_of,
             pairs_folder=pairs,
             given=pair,

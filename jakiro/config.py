@@ -166,6 +166,7 @@ _COUNTS = {
     "top_k": (0, math.inf, "Top-k must be a whole number, 0 or more"),
     "seed": (0, MAX_SEED - 1, "Seed must be a whole number from 0 to 2^63 - 1"),
     "max_new_tokens": (1, math.inf, "Length must be a whole number of tokens, 1 or more"),
+    "min_new_tokens": (0, math.inf, "Minimum length must be a whole number of tokens, 0 for none"),
     "no_repeat_ngram_size": (0, math.inf, "N-gram size must be a whole number of tokens, 0 for none"),
 }
 
@@ -201,6 +202,8 @@ class SamplingParams:
             prompt or the answer has, and multiplies the negative ones; 1 changes none.
         presence_penalty, frequency_penalty: −2 to 2, subtracted from the logits of tokens that the answer has, once and
             for each time; 0 changes none.
+        min_new_tokens: 0 or more: end tokens are forbidden until the answer has so many tokens; stop texts are not.
+        ignore_eos: end tokens do not end the answer; it needs a length limit or a stop text, and has no grammar.
         no_repeat_ngram_size: no run of so many tokens comes twice in prompt and answer; 0 allows all.
         logit_bias: −100 to 100 by token id, added to its logit; given as a mapping or as pairs.
         suppress_tokens: ids that never come.
@@ -223,6 +226,8 @@ class SamplingParams:
     repetition_penalty: float = setting("Divide logits of tokens that came before, prompt included; 1 for none.", 1.0)
     presence_penalty: float = setting("Subtract from the logits of tokens that stand in the answer.", 0.0)
     frequency_penalty: float = setting("Subtract for each time that a token stands in the answer.", 0.0)
+    min_new_tokens: int = setting("Do not end the answer with an end token before this many tokens.", 0)
+    ignore_eos: bool = setting("Continue after end tokens, up to --max-new-tokens.", False, "--ignore-eos")
     no_repeat_ngram_size: int = setting("No sequence of this many tokens comes twice; 0 allows all.", 0)
     logit_bias: tuple[tuple[int, float], ...] = setting(
         "ID=BIAS, added to a token's logit; may be repeated.", (), repeated=True, read=bias_of
@@ -255,6 +260,13 @@ class SamplingParams:
             self.logprobs is None or (is_count(self.logprobs, 0) and self.logprobs <= MOST_LOGPROBS),
             f"Logprobs must be a whole number from 0 to {MOST_LOGPROBS}",
             self.logprobs,
+        )
+        require(
+            isinstance(self.ignore_eos, bool), f"ignore_eos must be true or false; got {shortened(self.ignore_eos)}."
+        )
+        require(
+            not self.ignore_eos or self.grammar is None,
+            "ignore_eos cannot be combined with a grammar, which ends with an end token; leave one of them out.",
         )
         recorded = self.record_alternatives
         _require_fit(isinstance(recorded, bool), "Record alternatives must be true or false", recorded)

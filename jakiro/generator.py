@@ -20,11 +20,14 @@ from jakiro.decode.device_profile import DeviceProfile, device_name, measure
 from jakiro.decode.loop import Stream
 from jakiro.decode.prefill import Setup
 from jakiro.decode.prefix_cache import OwnPrefixes
+from jakiro.decode.prompt_logprobs import PromptScores, score_prompt
 from jakiro.decode.request import Messages, Prompt, Request
 from jakiro.decode.runner import Runner, SlicedRunner
 from jakiro.decode.tree_budget import NONE, Size, sizes_for
 from jakiro.drafters.base import Drafter, Method, Resources, why_not
 from jakiro.drafters.candidates import MAX_CHAIN
+from jakiro.drafters.merged import MergedDrafter
+from jakiro.drafters.prediction import METHOD as PREDICTION
 from jakiro.drafters.registry import METHODS, PLAIN, Methods
 from jakiro.loading.loader import GeneratorParts, LoadOptions, load_parts
 from jakiro.loading.placement import most_gpu_memory
@@ -217,10 +220,29 @@ class JakiroGenerator:
             self._drafters[method.name] = method.load(self._resources)
         return self._drafters[method.name]
 
+    def _drafter_with_prediction(self, method: Method) -> Drafter:
+        """Return the method's drafter with the prediction merged in; made once, so that its passes are captured."""
+        name = f"{method.name}+{PREDICTION.name}"
+        if name not in self._drafters:
+            prediction = PREDICTION.load(self._resources)
+            own = None if method is PREDICTION else self.drafter(method)
+            self._drafters[name] = prediction if own is None else MergedDrafter(own, prediction)
+        return self._drafters[name]
+
+    def score_prompt(self, prompt: Messages, count: int = 0) -> PromptScores:
+        """Return the log probability of every token of a bare text, or of token ids; see `prompt_logprobs`.
+
+        Args:
+            prompt: text or token ids, read without the chat template.
+            count: number of likeliest tokens to report in each place.
+        """
+        token_ids = Prompt.of(self.tokenizer, prompt, raw=True).ids
+        return score_prompt(self.target, self.token_text, token_ids, count)
+
     @property
     def profile(self) -> DeviceProfile | None:
         """What passes cost here under the usual method, see `profile_of`; None where that method cannot run."""
-        return self.profile_of(self.usual) if self._works(self.usual) else None
+        return self.profile_of(self.usual) if self.usual is not PLAIN and self._works(self.usual) else None
 
     @profile.setter
     def profile(self, known: DeviceProfile) -> None:
@@ -278,11 +300,13 @@ class JakiroGenerator:
         template_arguments: Mapping[str, object] | None = None,
         answer_prefix_ids: Sequence[int] = (),
         forced: Sequence[int] | None = None,
+        prediction: str = "",
     ) -> Stream:
         """Reads the prompt and returns an iterator of `Step`s; its `.trace` grows, its `.close()` stops it.
 
         Args:
-            messages: a user message, or dictionaries with "role" and "content"; with `raw`, a bare text to continue.
+            messages: a user message, or dictionaries with "role" and "content"; with `raw`, a bare text or token ids to
+                continue.
             sampling: how tokens are chosen; None is greedy, at most 256 tokens.
             method: a name or an alias in `known_methods`; None is `usual`.
             tree: how trees grow; None lets each step choose its size. Plain decoding ignores it.
@@ -293,12 +317,14 @@ class JakiroGenerator:
             answer_prefix_ids: the beginning of the answer, which goes on after it as if it had been written so: it
                 counts for rules, stop texts and the limit.
             forced: places in that beginning whose tokens somebody chose, for the trace; None is the last one.
+            prediction: the text that the caller expects. It is drafted beside the method's own candidates, so an
+                answer that repeats it is faster; the text of the answer is the same. Plain decoding ignores it.
 
         Raises:
             ValueError: an empty or too long prompt, an unknown method, no draft head for a method that needs one, or a
                 beginning that ends the answer or is outside its grammar.
         """
-        prompt = {"raw": raw, "template_arguments": template_arguments, "forced": forced}
+        prompt = {"raw": raw, "template_arguments": template_arguments, "forced": forced, "prediction": prediction}
         request = self._request(messages, sampling, tree, prefixes, answer_prefix_ids=answer_prefix_ids, **prompt)
         return self._start(request, method)
 
@@ -316,7 +342,10 @@ class JakiroGenerator:
     def _start(self, request: Request, method: str | None) -> Stream:
         """One method's answer to a request."""
         wanted = self.known_methods.named(self.usual.name if method is None else method)
-        drafter = self.drafter(wanted)
+        predicts = bool(request.prompt.prediction_ids)
+        if predicts and method is None and wanted is PLAIN:
+            wanted = PREDICTION
+        drafter = self._drafter_with_prediction(wanted) if predicts and wanted is not PLAIN else self.drafter(wanted)
         tree = ROOT_ONLY if wanted is PLAIN else request.tree
         sizes_itself = tree.policy == "auto" and not tree.root_only
         profile = self.profile_of(wanted) if sizes_itself else None
@@ -376,7 +405,7 @@ class JakiroGenerator:
         Raises:
             ValueError: an error of `stream`, or a method that is named twice.
         """
-        raced = methods or (PLAIN.name, self.usual.name)
+        raced = methods or tuple(dict.fromkeys((PLAIN.name, self.usual.name)))
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
             raise ValueError(f"A race must not repeat a method; you gave {', '.join(raced)}.")
         request = self._request(messages, sampling, tree, **further)

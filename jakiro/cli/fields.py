@@ -1,76 +1,103 @@
-"""Options of a command from the fields of its config, which say name, type, default and help: `config.setting`."""
+"""Command-line options from dataclass fields: `config.setting` stores the name, type, default and help of each."""
 
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter, signature
 from types import NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
 from jakiro.system import comma_list
 
 
-def options_from(*configs: type, without: Collection[str] = ()) -> Callable[[Callable], Callable]:
-    """Adds an option for each field of these configs that has a sentence; the command gets their values by name.
+class _FieldType(NamedTuple):
+    """Type of a field.
 
-    Args:
-        without: fields that get none, and keep their defaults.
+    Attributes:
+        kind: the type without None.
+        item: type of the items, if `kind` is a tuple; of a union such as `int | str`, its first member.
+        optional: whether None is allowed.
     """
 
-    def decorated(command: Callable) -> Callable:
-        shown = signature(command, eval_str=True)
-        own = [each for each in shown.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-        shared = [(config, each) for config in configs for each in fields(config) if each.metadata]
-        added = [_parameter(config, each) for config, each in shared if each.name not in without]
-        # What must be given comes first
-        both = sorted((*added, *own), key=lambda each: each.default is not Parameter.empty)
-        command.__signature__ = shown.replace(parameters=[each.replace(kind=Parameter.KEYWORD_ONLY) for each in both])
+    kind: Any
+    item: type | None
+    optional: bool
+
+
+def options_from(*configs: type, without: Collection[str] = ()) -> Callable[[Callable], Callable]:
+    """Return a decorator that adds one option per field with help text; the command receives the values by name.
+
+    Args:
+        configs: dataclasses whose fields are declared with `setting`.
+        without: names of fields that get no option and keep their defaults.
+    """
+
+    def decorate(command: Callable) -> Callable:
+        declared = signature(command, eval_str=True)
+        parameters = [
+            parameter for parameter in declared.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD
+        ]
+        for config in configs:
+            shown = [field for field in fields(config) if field.metadata and field.name not in without]
+            parameters += [_parameter(config, field) for field in shown]
+        # A parameter without a default must precede those with one
+        parameters.sort(key=lambda parameter: parameter.default is not Parameter.empty)
+        keyword_only = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+        command.__signature__ = declared.replace(parameters=keyword_only)
         return command
 
-    return decorated
+    return decorate
 
 
-def filled(config: type, given: dict[str, Any], **others: Any) -> Any:
-    """A config of what a command was given, and of what stands in no option."""
-    known = [each for each in fields(config) if each.metadata and each.name in given]
-    return config(**{each.name: _value(config, each, given) for each in known} | others)
+def build_config(config: type, values: dict[str, Any], **others: Any) -> Any:
+    """Create a config from the values of a command's options.
+
+    Args:
+        config: a dataclass passed to `options_from`.
+        values: option values by field name; names of other configs are ignored.
+        others: values of fields that have no option.
+    """
+    known = [field for field in fields(config) if field.metadata and field.name in values]
+    return config(**{field.name: _value(config, field, values[field.name]) for field in known} | others)
 
 
-def _parts(config: type, field: Field) -> tuple[Any, type | None, bool]:
-    """A field's type, that of its parts where it is a tuple, and whether it may be None."""
+def _type_of(config: type, field: Field) -> _FieldType:
     hint = get_type_hints(config)[field.name]
-    kinds = [each for each in get_args(hint) if each is not NoneType] if NoneType in get_args(hint) else [hint]
-    part = get_args(kinds[0])[0] if get_origin(kinds[0]) is tuple else None
-    # Of numbers and words, which a comma list may mix
-    part = get_args(part)[0] if get_origin(part) is UnionType else part
-    return kinds[0], part, NoneType in get_args(hint)
+    optional = NoneType in get_args(hint)
+    kind = next(member for member in get_args(hint) if member is not NoneType) if optional else hint
+    item = get_args(kind)[0] if get_origin(kind) is tuple else None
+    if get_origin(item) is UnionType:
+        item = get_args(item)[0]
+    return _FieldType(kind, item, optional)
 
 
 def _parameter(config: type, field: Field) -> Parameter:
-    kind, part, optional = _parts(config, field)
-    about, default = field.metadata["about"], Parameter.empty if field.default is MISSING else field.default
-    if part is not None:
-        one = str if field.metadata["read"] else part
-        kind = list[one] if field.metadata["several"] else str
+    kind, item, optional = _type_of(config, field)
+    metadata = field.metadata
+    default = Parameter.empty if field.default is MISSING else field.default
+    if item is not None:
+        option_item = str if metadata["read"] else item
+        kind = list[option_item] if metadata["several"] else str
         if default is not Parameter.empty:
-            default = ",".join(f"{value:g}" if part is float else str(value) for value in default or ()) or None
+            default = ",".join(f"{value:g}" if item is float else str(value) for value in default or ()) or None
         optional = optional or default is None
-    variable = f"JAKIRO_{field.name.upper()}" if field.metadata["variable"] else None
-    shown = (
-        typer.Argument(help=about)
-        if field.metadata["argument"]
-        else typer.Option(*field.metadata["names"], help=about, envvar=variable)
-    )
+    variable = f"JAKIRO_{field.name.upper()}" if metadata["variable"] else None
+    if metadata["argument"]:
+        shown = typer.Argument(help=metadata["about"])
+    else:
+        metavar = "<str>" if metadata["several"] else None
+        shown = typer.Option(*metadata["names"], help=metadata["about"], envvar=variable, metavar=metavar)
     annotation = Annotated[kind | None if optional else kind, shown]
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _value(config: type, field: Field, given: dict[str, Any]) -> Any:
-    value, (_, part, optional) = given[field.name], _parts(config, field)
-    if part is None or (value is None and optional):
+def _value(config: type, field: Field, value: Any) -> Any:
+    """Return the field's value for an option's value: comma lists and repeated options become tuples."""
+    _, item, optional = _type_of(config, field)
+    if item is None or (value is None and optional):
         return value
     if isinstance(value, str):
-        return tuple(comma_list(f"--{field.name.replace('_', '-')}", value, part, field.metadata["words"]))
+        return tuple(comma_list(f"--{field.name.replace('_', '-')}", value, item, field.metadata["words"]))
     read = field.metadata["read"]
     return tuple(map(read, value or ()) if read else value or ())

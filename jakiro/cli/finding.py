@@ -1,12 +1,18 @@
-"""One line of a doctor's report."""
+"""One line of the report of `doctor`."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was asked and found; `ok` is false where the user has to do something."""
+    """One checked item.
 
-    what: str
-    found: str
+    Attributes:
+        topic: what was checked.
+        text: the result.
+        ok: False if the user has to act.
+    """
+
+    topic: str
+    text: str
     ok: bool = True

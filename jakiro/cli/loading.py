@@ -1,4 +1,4 @@
-"""What several commands do: load a pair, say what there is to know, check where a file goes, take their threads."""
+"""Helpers that several commands use: loading a pair, messages, output files, threads."""
 
 import logging
 from collections.abc import Sequence
@@ -16,6 +16,11 @@ notes = Console(stderr=True)
 
 
 def load(options):
+    """Load a generator and show the progress on stderr.
+
+    Args:
+        options: a `LoadOptions`.
+    """
     from transformers.utils import logging as transformers_logging
 
     from jakiro.generator import JakiroGenerator
@@ -23,15 +28,18 @@ def load(options):
     transformers_logging.disable_progress_bar()
     with notes.status("Loading the model…") as status:
 
-        def told(step: str, share: float | None, total_bytes: int | None) -> None:
+        def show_progress(step: str, share: float | None, total_bytes: int | None) -> None:
             status.update(f"Loading the model: {step}{'' if share is None else f' {share:.0%}'}…")
 
-        with reporting_to(told):
+        with reporting_to(show_progress):
             return JakiroGenerator.load(options)
 
 
 def show_messages() -> None:
-    """Shows the library's own messages, such as a download, on stderr; the Hub's retries end in a sentence of ours."""
+    """Print the library's log messages, such as downloads, to stderr.
+
+    Retries of huggingface_hub are hidden, because the error after the last one says the same in one line.
+    """
     logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
     logger = logging.getLogger("jakiro")
     if not logger.handlers:
@@ -40,7 +48,7 @@ def show_messages() -> None:
 
 
 def set_up(threads: int | None) -> None:
-    """Takes the number of threads and shows the library's messages."""
+    """Set the number of CPU threads and print the library's log messages."""
     import torch
 
     if threads is not None:
@@ -49,37 +57,44 @@ def set_up(threads: int | None) -> None:
 
 
 def table_console() -> Console:
-    """stdout, wide enough for the tables where it is a file or a pipe."""
+    """Return a console on stdout that is wide enough for tables if stdout is a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=150)
 
 
-def say(sentence: str, style: str | None = None) -> None:
-    """One sentence on stderr."""
-    notes.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
+def say(message: str, style: str | None = None) -> None:
+    """Print one message to stderr."""
+    notes.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def say_notices(generator) -> None:
+    """Print the notices of a generator to stderr."""
     for notice in generator.status["notices"]:
         say(notice, "yellow")
 
 
-def check_file(file: Path, what: str) -> None:
-    """Raises OSError where a file to be written is a folder, or has none to lie in."""
+def check_file(file: Path, content: str) -> None:
+    """Check that a file can be written.
+
+    Args:
+        file: path of the file.
+        content: name of what will be written, for the message.
+
+    Raises:
+        OSError: the path is a folder, or its folder does not exist.
+    """
     if file.is_dir():
-        raise IsADirectoryError(f"{file} is a folder; give a name in it for {what}.")
+        raise IsADirectoryError(f"{file} is a folder; give a file name in it for {content}.")
     if not file.absolute().parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {file.absolute().parent} for {what}.")
+        raise FileNotFoundError(f"There is no folder {file.absolute().parent} for {content}.")
 
 
 def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ...]:
-    """Those methods that run where the model has no draft head at all, else plain decoding; says which do not."""
-    from jakiro.drafters.registry import PLAIN
-
+    """Return the methods that run with the loaded pair; print which ones need a draft head that is missing."""
     if generator.status["head"]:
         return tuple(names)
-    headless = [method for method in map(known.named, names) if method.needs.head]
-    for method in headless:
-        lack = f"{method.name} needs {method.asks}." if method.asks else None
-        say(lack or f"No draft head fits this model, so {method.name} cannot run.", "yellow")
-    return tuple(name for name in names if known.named(name) not in headless) or (PLAIN.name,)
+    for method in map(known.named, names):
+        if method.needs.head:
+            reason = f"{method.name} needs {method.asks}." if method.asks else None
+            say(reason or f"No draft head fits this model, so {method.name} cannot run.", "yellow")
+    return known.runnable_without_head(names)

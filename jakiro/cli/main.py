@@ -1,11 +1,13 @@
-"""The command line: reads options, calls the library, shows the result; it computes nothing itself. The text goes to
-stdout, everything about it to stderr. Errors are one red sentence: exit code 2 for bad input, 1 for a fault of ours.
+"""The command line: reads options, calls the library, prints the result; it computes nothing itself.
+
+The answer goes to stdout, everything else to stderr. An error is one red line; the exit code is 2 for invalid input and
+1 for an internal error.
 """
 
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -15,70 +17,114 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from jakiro import __version__
 from jakiro.cli import errors, loading, options
-from jakiro.cli.fields import filled, options_from
+from jakiro.cli.fields import build_config, options_from
 from jakiro.cli.serve import serve
-from jakiro.config import About, SamplingParams
+from jakiro.config import About, SamplingParams, require
 from jakiro.loading.options import LoadOptions
 from jakiro.system import bound_waiting, comma_list, write_atomically, writing
 from jakiro.trace import Trace
 
-# Taken from the line by `main`, wherever it stands
+# Removed from the arguments by `main`, so that it is accepted anywhere
 DEBUG = "--debug"
-# What works in a checkout, too, where no script `jakiro` is installed
+# Also works in a checkout, where no script `jakiro` is installed
 PROGRAM = "python -m jakiro"
+# Commands whose options have defaults from modules that import torch: module of `jakiro.cli`, and help text. They are
+# imported only if they run, so that `--help` of the other commands takes 0.2 s instead of 4 s.
+LAZY_COMMANDS = {
+    "bench": ("bench", "Measure speed, tau and acceptance; compare the texts."),
+    "corpus": ("training", "Write the text on which a head is trained."),
+    "train": ("training", "Train a draft head for a target."),
+    "evaluate": ("training", "Measure a head's tau on prompts."),
+    "calibrate": ("training", "Calibrate a head again, on text it was not trained on."),
+}
 
+
+class LazyGroup(typer.core.TyperGroup):
+    """A group of commands that imports the modules of `LAZY_COMMANDS` only if one of them runs."""
+
+    def resolve_command(self, ctx, args):
+        if args and args[0] in LAZY_COMMANDS:
+            self.commands[args[0]] = import_command(args[0])
+        return super().resolve_command(ctx, args)
+
+
+def import_command(name: str):
+    """Import a lazy command and return it."""
+    module, _ = LAZY_COMMANDS[name]
+    command = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+    command.command(name)(getattr(import_module(f"jakiro.cli.{module}"), name))
+    return typer.main.get_command(command)
+
+
+# Without rich markup, help is formatted by click, which never cuts an option's name in a narrow terminal
 app = typer.Typer(
+    cls=LazyGroup,
     help="Lossless speculative decoding, every step recorded.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    rich_markup_mode=None,
 )
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line and leaves the process with its exit code."""
+    """Run the command line and exit with its exit code."""
     bound_waiting()
     loading.show_messages()
-    _replace_what_a_terminal_lacks()
+    _replace_unsupported_characters()
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = DEBUG in arguments
+    arguments = [argument for argument in arguments if argument != DEBUG]
     try:
-        app(args=[each for each in arguments if each != DEBUG], prog_name=PROGRAM)
+        app(args=arguments, prog_name=PROGRAM)
     except BrokenPipeError:
-        # The reader of our output has gone; Python would complain once more while flushing at exit.
+        # The reader of the output has exited. Python would report the error again while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except Exception as error:  # noqa: BLE001 - whatever it is, a person reads a sentence, and --debug shows the rest
-        sys.exit(errors.tell(error, debug))
+    except Exception as error:  # noqa: BLE001 - every error is printed as one line; --debug prints the traceback
+        sys.exit(errors.print_error(error, debug))
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        sys.stdout.write(f"jakiro {__version__}\n")
+        raise typer.Exit
 
 
 @app.callback()
 def every_command(
     debug: Annotated[
-        bool, typer.Option(DEBUG, help="Show the traceback of an error; allowed anywhere in the command.")
+        bool, typer.Option(DEBUG, help="Print the traceback of an error; allowed anywhere in the command.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
 
 
 @app.command()
-@options_from(options.Asked, SamplingParams, options.AnswerForm, LoadOptions)
+@options_from(options.PromptOptions, SamplingParams, options.GrammarOptions, LoadOptions)
 def generate(
-    method: Annotated[str | None, typer.Option(help="How to draft; the command `methods` lists the names.")] = None,
+    method: Annotated[str | None, typer.Option(help="Drafting method; the command `methods` lists the names.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
-    **given,
+    **values,
 ) -> None:
-    """Answer one prompt; the text streams to stdout, the numbers go to stderr."""
-    asked, load_options, sampling = _read(given)
+    """Answer one prompt.
+
+    The text streams to stdout; figures go to stderr.
+    """
+    prompt, load_options, sampling = _read_options(values)
     if method is not None:
         method = load_options.known_methods.named(method).name
     if trace is not None:
         loading.check_file(trace, "the trace")
     generator = loading.load(load_options)
     method = method and loading.runnable(generator, [method], load_options.known_methods)[0]
-    sampling = asked.sampling(generator, sampling)
-    stream = generator.stream(asked.prompt, sampling, method=method, tree=asked.tree, raw=asked.raw)
+    sampling = prompt.with_recommended(generator, sampling)
+    stream = generator.stream(prompt.text, sampling, method=method, tree=prompt.tree, raw=prompt.raw)
     loading.say_notices(generator)
     interrupted = False
     try:
@@ -90,7 +136,7 @@ def generate(
     if not stream.trace.steps:
         _write(stream.trace.text)
     _write("\n")
-    loading.say(_numbers(stream.trace), "dim")
+    loading.say(summary_line(stream.trace), "dim")
     if trace is not None:
         write_atomically(trace, stream.trace.to_json())
         loading.say(f"Trace written to {trace}.", "dim")
@@ -99,36 +145,41 @@ def generate(
 
 
 @app.command()
-@options_from(options.Asked, SamplingParams, options.AnswerForm, LoadOptions, without=("record_alternatives",))
+@options_from(
+    options.PromptOptions, SamplingParams, options.GrammarOptions, LoadOptions, without=("record_alternatives",)
+)
 def race(
     methods: Annotated[
         str | None,
         typer.Option(help="Comma list, see `methods`; default: plain decoding, the head's method."),
     ] = None,
-    **given,
+    **values,
 ) -> None:
-    """Run several methods in turns on one prompt, write the answer, and compare them in a table."""
+    """Compare drafting methods on one prompt.
+
+    The methods run in turns. The answer is printed first, then a table of the methods.
+    """
     from jakiro.cli.race_view import show_race
 
-    raced = None if methods is None else tuple(comma_list("--methods", methods, str))
-    asked, load_options, sampling = _read(given, side_by_side=len(raced) if raced else 2)
-    lanes = [load_options.known_methods.named(name).name for name in raced or ()]
-    if len(set(lanes)) < len(lanes):
-        raise ValueError(f"--methods must not repeat a method; you gave {methods!r}.")
+    names = None if methods is None else tuple(comma_list("--methods", methods, str))
+    prompt, load_options, sampling = _read_options(values, side_by_side=len(names) if names else 2)
+    known = load_options.known_methods
+    unique = {known.named(name).name for name in names or ()}
+    require(len(unique) == len(names or ()), f"--methods must not repeat a method; got {methods!r}.")
     generator = loading.load(load_options)
-    raced = raced and loading.runnable(generator, raced, load_options.known_methods)
-    sampling = asked.sampling(generator, sampling)
-    running = generator.race(asked.prompt, sampling, methods=raced, tree=asked.tree, raw=asked.raw)
+    names = names and loading.runnable(generator, names, known)
+    sampling = prompt.with_recommended(generator, sampling)
+    running = generator.race(prompt.text, sampling, methods=names, tree=prompt.tree, raw=prompt.raw)
     loading.say_notices(generator)
-    show_race(running, load_options.known_methods)
+    show_race(running, known)
 
 
-def _read(given: dict, **others) -> tuple[options.Asked, LoadOptions, SamplingParams]:
-    """What a prompt's command was given; what is wrong with it is refused before a model is loaded for it."""
-    asked = filled(options.Asked, given)
-    load_options = filled(LoadOptions, given, methods=_further(asked.methods_from), **others)
-    sampling = filled(SamplingParams, given, grammar=filled(options.AnswerForm, given).grammar)
-    return asked, load_options, sampling
+def _read_options(values: dict, **others) -> tuple[options.PromptOptions, LoadOptions, SamplingParams]:
+    """Check the options of a command that answers a prompt, before a model is loaded for it."""
+    prompt = build_config(options.PromptOptions, values)
+    load_options = build_config(LoadOptions, values, methods=_import_methods(prompt.methods_from), **others)
+    grammar = build_config(options.GrammarOptions, values).grammar
+    return prompt, load_options, build_config(SamplingParams, values, grammar=grammar)
 
 
 app.command()(serve)
@@ -136,7 +187,7 @@ app.command()(serve)
 
 @app.command()
 def methods(methods_from: options.MethodsFrom = None) -> None:
-    """List the drafting methods, and what else the benchmark can run."""
+    """List the drafting methods."""
     from jakiro.bench.peers import with_peers_of
     from jakiro.bench.runner import PLAIN_FAST
     from jakiro.drafters.registry import METHODS
@@ -144,7 +195,7 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
 
     minutes = minutes_by_kind(DEFAULT_TARGET)
     table = Table("name", "what it does", "needs", "paper", box=box.SIMPLE_HEAD)
-    for method in METHODS.with_further(_further(methods_from)).values():
+    for method in METHODS.with_further(_import_methods(methods_from)).values():
         name = "\n".join((method.name, *(f"or {alias}" for alias in method.aliases)))
         needs = method.asks or ("a draft head" if method.needs.head else "")
         if method.trains is not None:
@@ -152,31 +203,46 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
             needs += " of its own" if trained is None else f" of its own; the shipped one was trained {trained:.0f} min"
         table.add_row(name, f"{method.title}. {method.sentence}", needs, method.paper and f"arXiv {method.paper}")
     loading.table_console().print(table)
-    further = ", ".join((PLAIN_FAST, *with_peers_of(methods_from or ())))
-    loading.table_console().print(f"In benchmarks also: {further}.", highlight=False, soft_wrap=True)
+    lanes = ", ".join((PLAIN_FAST, *with_peers_of(methods_from or ())))
+    loading.table_console().print(f"In benchmarks also: {lanes}.", highlight=False, soft_wrap=True)
 
 
 @app.command()
-@options_from(LoadOptions)
+@options_from(LoadOptions, without=("numerics", "graphs", "draft_precision", "template_arguments", "draft_model"))
 def doctor(
-    plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
-    card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
+    plan: Annotated[str | None, typer.Option(help="Estimate this target's speed on GPUs, from data sheets.")] = None,
+    card: Annotated[str | None, typer.Option(help="GPU for --plan: t4, l4, a10g, a100 or h100; default: all.")] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read cached models and shipped heads whole and compare their hashes.")
+        bool, typer.Option("--verify", help="Compare the checksums of all cached models and shipped heads.")
     ] = False,
-    **given,
+    **values,
 ) -> None:
-    """Report what is installed and cached; with --target or --head, check whether the two fit."""
+    """Report what is installed and cached.
+
+    With --target or --head, check whether the two fit together.
+    """
     from jakiro.cli.doctor import report
 
+    _refuse_unused_options(plan, card, verify, values)
     healthy = True
-    for finding in report(filled(LoadOptions, given), plan, card, verify):
+    for finding in report(build_config(LoadOptions, values), plan, card, verify):
         healthy = healthy and finding.ok
         mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
         Console().print(mark, end=" ")
-        Console().print(f"{finding.what}: {finding.found}", markup=False, highlight=False, soft_wrap=True)
+        Console().print(f"{finding.topic}: {finding.text}", markup=False, highlight=False, soft_wrap=True)
     if not healthy:
         raise typer.Exit(1)
+
+
+def _refuse_unused_options(plan: str | None, card: str | None, verify: bool, values: dict) -> None:
+    """Raise ValueError for an option of `doctor` that would change nothing."""
+    require(card is None or plan is not None, "--card has no effect without --plan; add --plan with a target.")
+    require(plan is None or not verify, "--plan and --verify are two reports; give one of them.")
+    report = "with --plan" if plan is not None else "with --verify" if verify else ""
+    if not report and values["target"] is None and values["head"] is None:
+        report = "without --target or --head"
+    unused = [name for name, value in values.items() if report and value is not None]
+    require(not unused, f"--{', --'.join(unused)} has no effect {report}; leave it out.")
 
 
 @app.command()
@@ -193,46 +259,28 @@ def export(
     from jakiro.loading import registry
 
     with writing(out):
-        written = export_head(registry.resolve(head=head).head_path, out, form)
-    for path in written:
+        paths = export_head(registry.resolve(head=head).head_path, out, form)
+    for path in paths:
         loading.say(f"Written: {path}")
 
 
-def _later(module: str, name: str) -> Callable[[typer.Context], None]:
-    """Hands its arguments to a command whose options' defaults are the library's, which takes torch to read.
-
-    So `--help` comes in a fifth of a second, not in four.
-    """
-
-    def run(context: typer.Context) -> None:
-        command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-        command.command(name)(getattr(import_module(f"jakiro.cli.{module}"), name))
-        command(args=context.args, prog_name=f"{PROGRAM} {name}")
-
-    return run
+def _placeholder() -> None:
+    """Placeholder of a lazy command; `LazyGroup` replaces it before it runs."""
 
 
-LATER = {"bench": "bench"} | dict.fromkeys(("corpus", "train", "evaluate", "calibrate"), "training")
-for _name, _sentence in (
-    ("bench", "Measure speed, tau and acceptance on this machine, and whether texts are the same."),
-    ("corpus", "Let a target write the text that its head is trained on."),
-    ("train", "Train a draft head for a target."),
-    ("evaluate", "Measure a head's tau on prompts."),
-    ("calibrate", "Calibrate a head again on text that it was not trained on."),
-):
-    _forward = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.command(_name, help=_sentence, context_settings=_forward, add_help_option=False)(_later(LATER[_name], _name))
+for _name, (_, _help) in LAZY_COMMANDS.items():
+    app.command(_name, help=_help)(_placeholder)
 
 
-def _further(modules: Sequence[str] | None) -> tuple:
-    """The methods of `--methods-from`."""
+def _import_methods(modules: Sequence[str] | None) -> tuple:
+    """Return the drafting methods of the modules in --methods-from."""
     from jakiro.drafters.registry import methods_from
 
     return methods_from(modules or ())
 
 
-def _replace_what_a_terminal_lacks() -> None:
-    """Writes a question mark for a character that the terminal's encoding lacks, in place of ending the answer."""
+def _replace_unsupported_characters() -> None:
+    """Print a question mark for characters that the terminal's encoding lacks, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -243,8 +291,8 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _numbers(trace: Trace) -> str:
-    """One line about a run: tokens, speed, tau, where a step's time went, why it ended."""
+def summary_line(trace: Trace) -> str:
+    """Return one line about an answer: tokens, speed, tau, the parts of a step, and why it ended."""
     num_tokens = len(trace.token_ids)
     parts = [f"{num_tokens} token{'' if num_tokens == 1 else 's'}"]
     if trace.steps:

@@ -1,4 +1,4 @@
-"""Options that several commands share and that stand in no config; a command's own are declared there."""
+"""Options that several commands share and that belong to no config of the library."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,79 +9,90 @@ import typer
 from jakiro.config import About, Grammar, SamplingParams, TreeConfig, require, setting
 from jakiro.text import as_messages
 
-DEPTH = "A fixed tree whose deepest node has this depth."
+DEPTH = "Use fixed trees of this depth."
 
 
 def option(text: str, *names: str, **settings):
-    """typer's option with its help text first; `names` replace the parameter's own name."""
+    """Return a `typer.Option` with this help text; `names` replace the parameter's name."""
     return typer.Option(*names, help=text, **settings)
 
 
 def argument(text: str):
-    """typer's argument with its help text."""
+    """Return a `typer.Argument` with this help text."""
     return typer.Argument(help=text)
 
 
 Target = Annotated[str | None, option(About.TARGET)]
 MethodsFrom = Annotated[list[str] | None, option(About.METHODS_FROM, metavar="MODULE")]
+Port = Annotated[int, option("Port to listen on.", min=1, max=65535)]
 
-# Of the commands around training
+# Used by the training commands
 Threads = Annotated[int | None, option("CPU threads; all if not given.", min=1)]
 CorpusPaths = Annotated[list[Path], argument(About.CORPORA)]
 Prompts = Annotated[Path | None, option(About.PROMPTS)]
 
 
-def fixed_tree(**given: int | None) -> TreeConfig | None:
-    """A fixed tree with what was given; None, where nothing was, leaves the size to measured costs."""
-    given = {name: value for name, value in given.items() if value is not None}
-    return TreeConfig(**given) if given else None
+def fixed_tree(**sizes: int | None) -> TreeConfig | None:
+    """Return a fixed tree with the sizes that are not None; None if all are, so that measured costs choose."""
+    chosen = {name: value for name, value in sizes.items() if value is not None}
+    return TreeConfig(**chosen) if chosen else None
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What every command takes that answers a prompt."""
+class PromptOptions:
+    """Options of the commands that answer a prompt."""
 
-    prompt: str = setting("The user's message, or with --raw the text to continue.")
+    message: str | None = setting("The user's message, or with --raw the text to continue.", None, argument=True)
+    prompt: str | None = setting("The prompt as an option.", None)
     raw: bool = setting("Continue the prompt as it is, without the chat template.", False, "--raw")
-    makers: bool = setting("Take the model's makers' settings where you give none.", False, "--makers")
-    nodes: int | None = setting("A fixed tree of this many nodes, root included; 1 is plain decoding.", None)
+    makers: bool = setting("Use the model's recommended sampling settings where you give none.", False, "--makers")
+    nodes: int | None = setting("Use fixed trees of this many nodes, root included; 1 is plain decoding.", None)
     depth: int | None = setting(DEPTH, None)
     width: int | None = setting(About.WIDTH, None)
     methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
 
     def __post_init__(self) -> None:
-        as_messages(self.prompt)
+        both = self.message is not None and self.prompt is not None
+        require(not both, "Give the prompt once, as an argument or with --prompt.")
+        require(self.text is not None, 'There is no prompt; give it in quotes, such as "Why is the sky blue?".')
+        as_messages(self.text)
         _ = self.tree
 
     @property
+    def text(self) -> str | None:
+        """The prompt."""
+        return self.message if self.prompt is None else self.prompt
+
+    @property
     def tree(self) -> TreeConfig | None:
+        """The fixed tree, or None for trees sized by measured costs."""
         return fixed_tree(nodes=self.nodes, depth=self.depth, width=self.width)
 
-    def sampling(self, generator, given: SamplingParams) -> SamplingParams:
-        """With what the model's makers ask for where that is wanted."""
-        return given.with_makers(generator.target.makers_settings) if self.makers else given
+    def with_recommended(self, generator, sampling: SamplingParams) -> SamplingParams:
+        """Return the settings, completed with the model's recommended ones if --makers is given."""
+        return sampling.with_makers(generator.target.makers_settings) if self.makers else sampling
 
 
 @dataclass(frozen=True)
-class AnswerForm:
-    """The grammar of an answer as options; none of them is free text.
+class GrammarOptions:
+    """Options for the grammar of an answer; without any of them the answer is free text.
 
     Attributes:
-        json_schema, lark: a text, or a file that holds it.
+        json_schema, lark: the text, or the path of a file that contains it.
     """
 
-    json_schema: str | None = setting("Answer in JSON of this schema: a file, or the schema itself.", None)
-    json: bool = setting("Answer in JSON.", False, "--json")
-    regex: str | None = setting("Answer with a text that this regular expression matches.", None)
+    json_schema: str | None = setting("Answer with JSON of this schema: a file, or the schema itself.", None)
+    json: bool = setting("Answer with JSON.", False, "--json")
+    regex: str | None = setting("Answer with a text that matches this regular expression.", None)
     choice: tuple[str, ...] = setting("Answer with one of these texts; may be repeated.", (), repeated=True)
     lark: str | None = setting("Answer with a text of this Lark grammar: a file, or the grammar itself.", None)
 
     @property
     def grammar(self) -> Grammar | None:
-        """The one form that was asked for; None for free text.
+        """The requested grammar; None for free text.
 
         Raises:
-            ValueError: several were, or it is none.
+            ValueError: several grammars are requested, or one is invalid.
         """
         from jakiro.core.grammar import check
 
@@ -92,15 +103,17 @@ class AnswerForm:
             "choice": self.choice or None,
             "lark": _read(self.lark),
         }
-        asked = [Grammar(kind, source) for kind, source in sources.items() if source is not None]
-        require(len(asked) < 2, f"An answer has one form; you gave {' and '.join(each.kind for each in asked)}.")
-        for each in asked:
-            check(each)
-        return asked[0] if asked else None
+        grammars = [Grammar(kind, source) for kind, source in sources.items() if source is not None]
+        kinds = " and ".join(grammar.kind for grammar in grammars)
+        require(len(grammars) < 2, f"An answer has one grammar; got {kinds}.")
+        for grammar in grammars:
+            check(grammar)
+        return grammars[0] if grammars else None
 
 
-def _read(given: str | None) -> str | None:
-    """A text, or what a file of this name holds; no text of several lines or in brackets is a name."""
-    if given is None or "\n" in given or given.lstrip().startswith("{"):
-        return given
-    return Path(given).read_text(encoding="utf-8") if Path(given).is_file() else given
+def _read(text_or_path: str | None) -> str | None:
+    """Return the content of a file, or the text if it is no path of a file."""
+    if text_or_path is None or "\n" in text_or_path or text_or_path.lstrip().startswith("{"):
+        return text_or_path
+    path = Path(text_or_path)
+    return path.read_text(encoding="utf-8") if path.is_file() else text_or_path

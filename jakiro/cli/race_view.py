@@ -1,4 +1,4 @@
-"""A race in the terminal: the first lane's answer as it grows, then a table of all lanes."""
+"""A race in the terminal: the first method's answer while it is written, then a table of all methods."""
 
 import sys
 
@@ -12,10 +12,11 @@ from jakiro.trace import Trace, first_difference
 
 
 def show_race(race, known: Methods = METHODS) -> None:
-    """Writes the first lane's text until the race ends or is interrupted, then the table and what makes it unfair.
+    """Print the first method's text until the race ends or is interrupted, then the table and a fairness notice.
 
     Args:
-        known: the drafting methods that there are.
+        race: a `Race`.
+        known: the registered drafting methods.
     """
     console, traces = Console(), race.traces
     first = next(iter(traces))
@@ -35,7 +36,7 @@ def show_race(race, known: Methods = METHODS) -> None:
 
 
 def race_table(traces: dict[str, Trace], known: Methods = METHODS) -> Table:
-    """Speed, tau, a step's parts, the speedup of each lane over the first, and whether the texts are equal."""
+    """Return a table of speed, tau, parts of a step, speedup over the first method, and whether the texts are equal."""
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -54,19 +55,19 @@ def race_table(traces: dict[str, Trace], known: Methods = METHODS) -> Table:
             f"{trace.tau:.2f}" if steps else "–",
             *([f"{part:.1f}" for part in trace.step_ms] if steps else ["–"] * 3),
             f"{speedup:.2f}×" if (speedup := _speedup(reference, trace)) else "–",
-            _same_text(reference, trace),
+            _compare_texts(reference, trace),
         )
     return table
 
 
 def _speedup(reference: Trace, trace: Trace) -> float | None:
-    """Seconds per token against the first lane's; with equal texts the same as seconds against seconds."""
+    """Return the ratio of tokens per second to the first method's; None for the first method."""
     if trace is reference or not reference.steps or not trace.steps:
         return None
     return trace.tokens_per_second / reference.tokens_per_second
 
 
-def _same_text(reference: Trace, trace: Trace) -> str:
+def _compare_texts(reference: Trace, trace: Trace) -> str:
     if trace is reference:
         return ""
     if "stopped" in (reference.end_reason, trace.end_reason):

@@ -11,6 +11,10 @@ from jakiro.config import Grammar, cut_short, require
 from jakiro.core.logits_processors import HostRule, allows, forbid
 from jakiro.text import TokenText
 
+# Optional whitespace between JSON tokens, as llama.cpp limits it. Without a limit a greedy model may write blanks until
+# the answer is cut. A schema overrides this with its own "x-guidance" object (llguidance's name).
+JSON_WHITESPACE = {"whitespace_pattern": r" |\n{1,2}[ \t]{0,20}"}
+
 _tokenizers: "weakref.WeakKeyDictionary[TokenText, LLTokenizer]" = weakref.WeakKeyDictionary()
 
 
@@ -132,10 +136,11 @@ def _compiled(grammar: Grammar) -> str:
         return LLMatcher.grammar_from_lark(grammar.source)
     schema = "{}" if grammar.kind == "json" else grammar.source
     try:
-        json.loads(schema)
+        if isinstance(json.loads(schema), bool):
+            schema = f'{{"allOf": [{schema}]}}'
     except ValueError as error:
         raise ValueError(f"A JSON schema must be JSON: {error}.") from error
-    return LLMatcher.grammar_from_json_schema(schema)
+    return LLMatcher.grammar_from_json_schema(schema, defaults=JSON_WHITESPACE)
 
 
 def _sentence(trouble: str) -> str:

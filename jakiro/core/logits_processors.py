@@ -5,7 +5,7 @@ node's own path, and by nothing else, therefore leaves drafted text what plain d
 work where the logits lie; what has to look at tokens one by one, `HostRule`, sends a mask.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, require
 from jakiro.core.tree import DraftTree
 
-SUPPRESSED, REPEATED = "suppress_tokens", "no_repeat_ngram_size"
+SUPPRESSED, REPEATED, TOO_SHORT = "suppress_tokens", "no_repeat_ngram_size", "min_new_tokens"
 # Added to a draft's log probabilities: finite, so that a weight of 0 leaves numbers
 FORBIDDEN = -1e4
 
@@ -148,6 +148,33 @@ class UnrepeatedRuns(HostRule):
         return tuple(ids[len(ids) - self.size + 1 :])
 
 
+class MinNewTokensProcessor(HostRule):
+    """Forbids end tokens until an answer has `min_new_tokens` tokens, as transformers' processor of the same name.
+
+    Args:
+        min_new_tokens: number of tokens.
+        stop_ids: tokens that end an answer.
+    """
+
+    name = TOO_SHORT
+
+    def __init__(self, min_new_tokens: int, stop_ids: Collection[int]) -> None:
+        self.min_new_tokens, self.stop_ids = min_new_tokens, sorted(stop_ids)
+        self._num_tokens = 0
+
+    def advance(self, committed_ids: Sequence[int]) -> None:
+        self._num_tokens += len(committed_ids)
+
+    def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:
+        depths = [0] * len(token_ids)
+        for node in range(len(token_ids)):
+            depths[node] = depths[parents[node]] + 1 if node else 0
+            # The token after this node is number num_tokens + depth + 1 of the answer
+            if self._num_tokens + depths[node] + 1 < self.min_new_tokens:
+                for token_id in self.stop_ids:
+                    forbid(allowed[node], token_id)
+
+
 class Suppressed(HostRule):
     """Tokens that never come, where the host sends a mask anyway and a grammar may have to go before them."""
 
@@ -276,7 +303,7 @@ class TokenRule:
 
 def looks_on_host(sampling: SamplingParams) -> bool:
     """Whether the host has to see each tree before the target's choices."""
-    return sampling.no_repeat_ngram_size > 0 or sampling.grammar is not None
+    return sampling.no_repeat_ngram_size > 0 or sampling.min_new_tokens > 1 or sampling.grammar is not None
 
 
 def counts(sampling: SamplingParams) -> bool:
@@ -286,7 +313,11 @@ def counts(sampling: SamplingParams) -> bool:
 
 
 def rule_for(
-    sampling: SamplingParams, vocab_size: int, device: torch.device, grammar: HostRule | None
+    sampling: SamplingParams,
+    vocab_size: int,
+    device: torch.device,
+    grammar: HostRule | None,
+    stop_ids: Collection[int] = (),
 ) -> TokenRule | None:
     """The rule of an answer; None where nothing is set, so that nothing is computed.
 
@@ -300,6 +331,8 @@ def rule_for(
         most = max(token_ids, default=-1)
         require(most < vocab_size, f"{name} names token {most:,}; this model knows {vocab_size:,} tokens, from 0 on.")
     host_rules = [UnrepeatedRuns(sampling.no_repeat_ngram_size)] if sampling.no_repeat_ngram_size else []
+    if sampling.min_new_tokens > 1 and stop_ids:
+        host_rules.append(MinNewTokensProcessor(sampling.min_new_tokens, stop_ids))
     if grammar is not None:
         host_rules += [Suppressed(sampling.suppress_tokens), grammar] if sampling.suppress_tokens else [grammar]
         sampling = replace(sampling, suppress_tokens=())

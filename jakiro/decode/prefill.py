@@ -68,7 +68,8 @@ class Answer:
         within = request.within(self._target.max_positions)
         limit = within.sampling.max_new_tokens
         limit_reason = "length" if limit == request.sampling.max_new_tokens else "context"
-        stop_ids, stops = self._target.stop_ids, request.sampling.stop
+        stop_ids = () if request.sampling.ignore_eos else self._target.stop_ids
+        stops = request.sampling.stop
         self._text = AnswerText(setup.token_text, stop_ids, stops, limit, limit_reason)
         self._text.take(list(request.prompt.answer_ids))
         if self._text.end_reason is not None:
@@ -101,7 +102,8 @@ class Answer:
         known_ids, session = [*prompt.ids, first_token_id], None
         if not tree.root_only:
             head_rows = earlier.head_rows if earlier else {}
-            context = Context(known_ids, torch.cat([prompt_ids, first]), features, head_rows)
+            ids = torch.cat([prompt_ids, first])
+            context = Context(known_ids, ids, features, head_rows, prompt.prediction_ids)
             session = runner.session(setup.drafter, context)
             clock.end("draft")
         text.take([first_token_id])
@@ -164,7 +166,7 @@ def _rule_of(setup: Setup, request: Request) -> TokenRule | None:
     target, prompt, grammar = setup.target, request.prompt, request.sampling.grammar
     if grammar is not None:
         grammar = GrammarRule(grammar, setup.token_text, target.vocab_size, target.stop_ids)
-    rule = rule_for(request.sampling, target.vocab_size, target.device, grammar)
+    rule = rule_for(request.sampling, target.vocab_size, target.device, grammar, target.stop_ids)
     if rule is not None:
         rule.start(prompt.ids[: prompt.answer_start])
         rule.advance(prompt.answer_ids, torch.tensor(prompt.answer_ids, dtype=torch.int64, device=target.device))

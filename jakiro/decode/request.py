@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from jakiro.config import SamplingParams, TreeConfig, is_count, require, shortened
 from jakiro.decode.prefix_cache import OwnPrefixes
-from jakiro.text import all_arguments, as_messages, encode_messages
+from jakiro.text import TokenText, all_arguments, as_messages, encode_messages
 
-Messages = str | Sequence[dict]
+Messages = str | Sequence[dict] | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Prompt:
     raw: str | None = None
     told: dict | None = None
     forced: tuple[int, ...] = ()
+    prediction_ids: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -37,25 +38,34 @@ class Prompt:
         template_arguments: Mapping[str, object] | None = None,
         answer_prefix_ids: Sequence[int] = (),
         forced: Sequence[int] | None = None,
+        prediction: str = "",
     ) -> "Prompt":
-        """Encodes messages, or with `raw` a bare text to continue.
+        """Encodes messages, or with `raw` a bare text or token ids to continue.
 
         Args:
             template_arguments: what the chat template is told besides.
+            prediction: the text of the answer that the client expects; it is drafted, see `drafters.prediction`.
             answer_prefix_ids: the beginning of the answer. forced: places in it; None is the last one.
 
         Raises:
             ValueError: nothing was asked, or a message is malformed; see `encode_messages`. The beginning is no list of
                 token ids, or a place is not in it.
         """
-        ids = encode_messages(tokenizer, messages, messages if raw else None, template_arguments)
+        if raw and not isinstance(messages, str):
+            require(bool(messages), "The prompt is empty; give it some tokens.")
+            ids = list(_token_ids("A prompt", messages))
+            messages = tokenizer.decode(ids)
+        else:
+            ids = encode_messages(tokenizer, messages, messages if raw else None, template_arguments)
         given = tuple(_token_ids("The beginning of an answer", answer_prefix_ids))
         forced = range(len(given))[-1:] if forced is None else _token_ids("Forced places", forced)
         require(
             max(forced, default=-1) < len(given),
             f"Forced places must be below {len(given)}, the length of the answer's beginning; you gave {list(forced)}.",
         )
-        begun, whole = {"answer_start": len(ids), "forced": tuple(forced)}, (*ids, *given)
+        predicted = tuple(TokenText(tokenizer).encode(prediction)) if prediction else ()
+        begun = {"answer_start": len(ids), "forced": tuple(forced), "prediction_ids": predicted}
+        whole = (*ids, *given)
         if raw:
             return cls(whole, raw=messages, **begun)
         told = all_arguments(tokenizer, template_arguments)

@@ -152,12 +152,14 @@ class Context:
         features: (n, feature_size), the target's, of the prompt.
         head_rows: by head, rows that an earlier answer's cache held for the same tokens, from
             `DraftSession.head_rows`. A drafter computes the rows it does not take over from the features.
+        prediction_ids: tokens of the answer that the client expects; empty for none.
     """
 
     token_ids: list[int]
     ids: Tensor
     features: Tensor
     head_rows: Mapping[object, Tensor] = field(default_factory=dict)
+    prediction_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,8 @@ class MergedSession(DraftSession):
         token_ids, log_estimates = self.chains.chain()
         if limits.free is not None and limits.free.suffice(accumulate(log_estimates)):
             return self.chains.propose(replace(limits, tree=ROOT_ONLY))
-        if token_ids and not limits.chains_only:
+        # The chain of an outer merged drafter, such as a prediction, is longer and more often right
+        if token_ids and not limits.chains_only and limits.chain is None:
             chain = self._place_chain(token_ids, log_estimates, self.chains.proposer)
             limits = replace(limits, chain=chain)
         proposal = self.first.propose(limits)

@@ -101,9 +101,18 @@ class Methods(Mapping[str, Method]):
         return method
 
     def usual(self, resources: Resources) -> Method:
-        """The method to use where none is named: the default, unless the head at hand is of another kind."""
-        kind = None if resources.head is None else resources.head.config.kind
-        return DEFAULT if kind is None or kind in DEFAULT.needs.head else self.drafting_with(kind)
+        """Return the method used if a request names none: plain decoding without a head, else the head's method."""
+        if resources.head is None:
+            return PLAIN if resources.kind_for(DEFAULT.needs) is None else DEFAULT
+        kind = resources.head.config.kind
+        return DEFAULT if kind in DEFAULT.needs.head else self.drafting_with(kind)
+
+    def runnable_without_head(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the methods that run on a target without any draft head, or plain decoding if none does.
+
+        The page, `serve`, `generate` and `race` share this rule, so that one file works in all of them.
+        """
+        return tuple(name for name in names if not self.named(name).needs.head) or (PLAIN.name,)
 
     def drafting_with(self, kind: str) -> Method:
         """The method whose heads are of this kind, see `DraftConfig.kind`."""

@@ -33,6 +33,19 @@ class OneGenerator:
         self._seconds = 1.0
 
     @property
+    def notices(self) -> list[str]:
+        """Messages for the person who runs the server, in addition to the generator's."""
+        if self._generator.status["head"] or self._generator.notices:
+            return []
+        return [f"No draft head is loaded; requests are answered with {self._generator.usual.name}."]
+
+    def _runnable(self, name: str | None) -> str | None:
+        """Return the requested method, or one that runs without a head if none is loaded; see `Methods`."""
+        if name is None or self._generator.status["head"]:
+            return name
+        return name if name in self._generator.known_methods.runnable_without_head([name]) else None
+
+    @property
     def is_answering(self) -> bool:
         return self._turn.locked()
 
@@ -45,7 +58,13 @@ class OneGenerator:
         finally:
             self.num_waiting -= 1
         events, halt = Arriving(), threading.Event()
-        threading.Thread(target=self._work, args=(wish, caller, events, halt), name="answer", daemon=True).start()
+        arguments = (wish, caller, events, halt)
+        try:
+            threading.Thread(target=self._work, args=arguments, name="answer", daemon=True).start()
+        except RuntimeError as error:
+            # The system has no thread left; without a release every later request would wait forever
+            self._turn.release()
+            raise Refusal(503, "The server cannot start another thread; ask again later.", seconds=1) from error
         try:
             async for event in events:
                 if event[0] == "error":
@@ -71,7 +90,7 @@ class OneGenerator:
         stream = self._generator.stream(
             asked,
             wish.sampling,
-            wish.own.method,
+            self._runnable(wish.own.method),
             raw=wish.raw,
             prefixes=prefixes,
             template_arguments=wish.body.chat_template_kwargs,

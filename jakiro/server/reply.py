@@ -1,5 +1,6 @@
 """An answer's events as OpenAI's objects: chunks of a stream, or one object; usage, logprobs, and who proposed what."""
 
+import codecs
 import time
 import uuid
 from collections import Counter
@@ -8,7 +9,7 @@ from typing import NamedTuple
 
 from jakiro import __version__
 from jakiro.server.request import Wish
-from jakiro.trace import Ranked, Scored, Step, Trace
+from jakiro.trace import Header, Ranked, Scored, Step, Trace
 
 # An answer's end in OpenAI's words; what ends otherwise was cut by a limit
 _FINISHED = {"eos": "stop", "stop": "stop"}
@@ -38,8 +39,7 @@ class Reply:
     def __init__(self, wish: Wish, model: str) -> None:
         self._wish, self.trace = wish, None
         self._parts: list[Part] = []
-        # Of the text that the next part begins at, as completions count it
-        self._offset = 0
+        self._offsets = TextOffsets()
         kind = "text_completion" if wish.raw else "chat.completion"
         self._head = {
             "id": f"{'cmpl' if wish.raw else 'chatcmpl'}-{uuid.uuid4().hex}",
@@ -73,7 +73,6 @@ class Reply:
             choice["text"] = text
         else:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None}
-        self._offset = 0
         choice["logprobs"] = self._logprobs(logprobs)
         names = self._parts[0].own if self._parts else ()
         told = self._told({name: [each for part in self._parts for each in part.own[name]] for name in names})
@@ -115,18 +114,14 @@ class Reply:
             return None
         if not self._wish.raw:
             return {"content": [_token(each[0]) | {"top_logprobs": list(map(_token, each[1:]))} for each in tokens]}
-        names = [_text(each[0]) for each in tokens]
-        offsets = []
-        for name in names:
-            offsets.append(self._offset)
-            self._offset += len(name)
         return {
-            "tokens": names,
-            "token_logprobs": [_bounded(each[0].logprob) for each in tokens],
+            "tokens": [token_name(ranked[0]) for ranked in tokens],
+            "token_logprobs": [_bounded(ranked[0].logprob) for ranked in tokens],
             "top_logprobs": [
-                {_text(one): _bounded(one.logprob) for one in reversed((*each[1:], each[0]))} for each in tokens
+                {token_name(token): _bounded(token.logprob) for token in reversed((*ranked[1:], ranked[0]))}
+                for ranked in tokens
             ],
-            "text_offset": offsets,
+            "text_offset": [self._offsets.next(ranked[0], self.trace.header) for ranked in tokens],
         }
 
     def _reason(self) -> str:
@@ -156,6 +151,37 @@ class Reply:
             },
         }
         return {"usage": usage} | _speculation(steps)
+
+
+class TextOffsets:
+    """Character offsets of tokens in the text of a completion.
+
+    A token that ends inside a UTF-8 character has the offset at which that character will appear, as the next token.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._offset: int | None = None
+
+    def next(self, token: Scored, header: Header) -> int:
+        """Return the offset of the next token and advance past it."""
+        if str(token.token_id) in header.special_tokens:
+            return self._offset or 0
+        if self._offset is None:
+            # SentencePiece writes a blank before the first word, which is not part of the text
+            dropped = token.piece.startswith(b" ") and header.first_text[:1] not in ("", " ")
+            self._offset = -1 if dropped else 0
+        start = max(0, self._offset)
+        self._offset += len(self._decoder.decode(token.piece))
+        return start
+
+
+def token_name(token: Scored) -> str:
+    """Return a token's text; a token with incomplete UTF-8 is named by its bytes, as in OpenAI's completions."""
+    try:
+        return token.piece.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.piece)
 
 
 def _speculation(steps: Sequence[Step]) -> dict:

@@ -70,7 +70,7 @@ class TrainConfig:
     )
     method: str | None = setting("The drafting method to train a head for, see `methods`; jakiro if not given.", None)
     methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
-    fusion: str = setting("summed (with the contrastive branch) or decoupled.", "summed")
+    fusion: str | None = setting("For jakiro: summed (with the contrastive branch; default) or decoupled.", None)
     expert_width: int | None = setting("Inner width of an expert; default: that of --init, else the hidden size.", None)
     draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
     max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
@@ -236,8 +236,12 @@ def _shape_of(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
         raise ValueError(f"No heads are trained for {method.name}; choose one of {names}.")
     kind = known.kinds[method.needs.head[0]]
     require(kind.start is not None, f"Heads of the kind {kind.name} cannot be trained here: it brings no start.")
-    fusion = {"fusion": config.fusion} if "fusion" in {each.name for each in fields_of(kind.config)} else {}
-    return kind, fusion | method.trains
+    shape = method.trains
+    if config.fusion is not None:
+        settable = {field.name for field in fields_of(kind.config)} - set(shape)
+        require("fusion" in settable, f"--fusion has no effect on heads for {method.name}; leave it out.")
+        shape = shape | {"fusion": config.fusion}
+    return kind, shape
 
 
 def _refuse_short_rows(held_out: Sequence[Row]) -> None:

@@ -111,10 +111,25 @@ def test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_to
     assert capture.get().count(" 200.0 ") == 1 and capture.get().count(" 171.4 ") == 2, "all prompts, and by category"
 
 
-def test_each_lane_has_a_line_of_the_table_by_category(runs):
-    table = tables(summarise(runs))[1]
-    assert [column.header for column in table.columns] == ["method", *dict.fromkeys(run.category for run in runs)]
-    assert list(table.columns[0].cells) == list(dict.fromkeys(run.lane.name for run in runs))
+def test_tables_are_readable_in_80_columns_with_one_row_per_method_and_category(runs):
+    renamed = [replace(run, lane=Lane("jakiro+prompt_lookup", 24)) if run.lane.nodes else run for run in runs]
+    speed, steps, by_category = tables(summarise(renamed))
+    assert [column.header for column in by_category.columns] == [
+        "method",
+        "category",
+        "tokens/s",
+        "speedup",
+        "95 %",
+        "τ",
+    ]
+    lanes = dict.fromkeys(run.lane.name for run in renamed)
+    assert list(by_category.columns[0].cells) == [lane for lane in lanes for _ in range(2)]
+    assert list(by_category.columns[1].cells) == ["math", "coding"] * 2
+    console = Console(width=80)
+    with console.capture() as capture:
+        for table in (speed, steps, by_category):
+            console.print(table)
+    assert "…" not in capture.get() and "2.50×" in capture.get()
 
 
 def test_results_are_written_as_json(runs):

@@ -12,7 +12,7 @@ import pytest
 from transformers import AutoConfig
 
 from jakiro.cli import plan
-from jakiro.cli.doctor import examine
+from jakiro.cli.doctor import check_pair
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME
 from jakiro.loading import embedded, placement, registry, weights
 from jakiro.loading.loader import LoadOptions
@@ -28,13 +28,13 @@ def pair(own_cache, tmp_path):
 
 
 def report(pair):
-    return list(examine(LoadOptions(str(pair / "target"), str(pair / "head"), "cpu", "float32")))
+    return list(check_pair(LoadOptions(str(pair / "target"), str(pair / "head"), "cpu", "float32")))
 
 
 def test_a_good_pair_is_described(pair):
     found = report(pair)
     assert all(finding.ok for finding in found)
-    text = "\n".join(f"{finding.what}: {finding.found}" for finding in found)
+    text = "\n".join(f"{finding.topic}: {finding.text}" for finding in found)
     assert "target: llama, hidden size 64, 4 query and 2 key/value heads, vocabulary 260" in text
     assert "head: Jakiro, summed fusion, 2 experts of inner width" in text and "from head.safetensors" in text
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
@@ -78,14 +78,14 @@ def test_the_cause_of_a_broken_pair_is_named_without_reading_the_target(name, pa
     break_it, what, words = BROKEN[name]
     break_it(pair)
     last = report(pair)[-1]
-    assert not last.ok and last.what == what and words in last.found
-    assert "\n" not in last.found
+    assert not last.ok and last.topic == what and words in last.text
+    assert "\n" not in last.text
 
 
 def test_a_target_too_large_is_named_with_both_numbers(pair, monkeypatch):
     monkeypatch.setattr(placement, "free_memory", lambda device: 400_000)
     last = report(pair)[-1]
-    assert last.what == "memory" and "needs about" in last.found and "cpu has 0.4 MB free" in last.found
+    assert last.topic == "memory" and "needs about" in last.text and "cpu has 0.4 MB free" in last.text
 
 
 def test_a_plan_says_what_fits_how_fast_and_where_only_fewer_bits_do(capsys):

@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from jakiro.cli.fields import filled, options_from
+from jakiro.cli.fields import build_config, options_from
 from jakiro.config import setting
 
 
@@ -34,7 +34,7 @@ def answer(*arguments: str, without: tuple[str, ...] = ()):
     @app.command()
     @options_from(Outer, Inner, without=without)
     def command(own: int = 1, **given) -> None:
-        found.append((own, filled(Outer, given, inner=filled(Inner, given))))
+        found.append((own, build_config(Outer, given, inner=build_config(Inner, given))))
 
     result = CliRunner().invoke(app, arguments)
     return result, *found

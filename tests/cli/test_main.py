@@ -2,13 +2,22 @@
 
 import io
 import logging
+import os
+import re
+import runpy
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import Mock
 
 import httpx
 import pytest
+import typer
+import uvicorn
+from typer.testing import CliRunner
 
+import jakiro
 from jakiro.bench.peers import PEERS
 from jakiro.bench.runner import PLAIN_FAST
 from jakiro.cli import loading
@@ -18,7 +27,7 @@ from jakiro.drafters.registry import METHODS
 from jakiro.trace import Trace
 from tests.app.fake import FakeStream
 from tests.bench.scripted import ScriptedGenerator, trace
-from tests.server.served import run_apart
+from tests.server.served import any_port, run_apart
 from tests.support import tiny_generator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +86,7 @@ def test_generate_passes_every_setting_on(generator, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["--json", "--regex", "a"], "An answer has one form; you gave json and regex."),
+        (["--json", "--regex", "a"], "An answer has one grammar; got json and regex."),
         (["--regex", "a("], "The grammar cannot be used"),
         (["--logit-bias", "x=1"], "Logit bias takes ID=BIAS, such as 42=-5; you gave 'x=1'."),
     ],
@@ -160,7 +169,7 @@ def test_bench_says_which_share_of_the_texts_is_plain_decoding_s(generator, caps
         (["generate", "--prompt", ""], "The prompt is empty; give it some text."),
         (
             ["race", "--prompt", "x", "--methods", "plain,autoregressive"],
-            "--methods must not repeat a method; you gave ",
+            "--methods must not repeat a method; got ",
         ),
         (
             ["generate", "--prompt", "x", "--methods-from", "no.such.module"],
@@ -229,21 +238,110 @@ def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_pat
     assert (tmp_path / "t.json").is_file()
 
 
-def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys):
-    monkeypatch.setattr(loading, "load", lambda options: tiny_generator())
-    monkeypatch.setenv("JAKIRO_API_KEY", "sesame")
-    served = []
-    monkeypatch.setattr("uvicorn.run", lambda app, **options: served.append((app, options)))
-    code, _, err = run(capsys, "serve", "--port", "8123")
-    (app, options) = served[0]
-    assert code == 0 and "tiny at http://127.0.0.1:8123/v1" in err
-    assert (options["host"], options["port"]) == ("127.0.0.1", 8123)
+@pytest.fixture
+def served(monkeypatch):
+    """What `serve` runs: pairs of an application and its listening sockets."""
+    runs = []
+    monkeypatch.setattr(
+        uvicorn.Server, "run", lambda server, sockets: runs.append((server.config.app, sockets[0].getsockname()))
+    )
+    return runs
 
-    async def ask(**headers) -> httpx.Response:
+
+def ask(app, **headers) -> httpx.Response:
+    async def post() -> httpx.Response:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             body = {"model": "tiny", "prompt": "abc", "max_tokens": 3, "temperature": 0}
             return await client.post("/v1/completions", json=body, headers=headers)
 
-    assert run_apart(ask()).status_code == 401
-    assert run_apart(ask(authorization="Bearer sesame")).json()["usage"]["completion_tokens"] == 3
+    return run_apart(post())
+
+
+def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys, served):
+    monkeypatch.setattr(loading, "load", lambda options: tiny_generator())
+    monkeypatch.setenv("JAKIRO_API_KEY", "sesame")
+    port = any_port()
+    code, _, err = run(capsys, "serve", "--port", str(port))
+    ((app, address),) = served
+    assert code == 0 and f"tiny at http://127.0.0.1:{port}/v1" in err and address == ("127.0.0.1", port)
+    assert ask(app).status_code == 401
+    assert ask(app, authorization="Bearer sesame").json()["usage"]["completion_tokens"] == 3
+
+
+def test_serve_without_a_head_answers_plainly_and_says_so(monkeypatch, capsys, served):
+    monkeypatch.setattr(loading, "load", lambda options: tiny_generator(None))
+    code, _, err = run(capsys, "serve", "--port", str(any_port()))
+    assert code == 0 and "No draft head is loaded; requests are answered with autoregressive." in err
+    assert ask(served[0][0]).json()["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize("port", ["80000", "0", "-1", "99999999999999999999"])
+def test_a_port_out_of_range_is_refused_by_serve(port, capsys):
+    code, _, err = run(capsys, "serve", "--port", port)
+    assert code == 2 and "Invalid value for '--port'" in " ".join(err.split())
+
+
+def test_the_page_refuses_ports_out_of_range():
+    page = runpy.run_path(str(ROOT / "app.py"))
+    result = CliRunner().invoke(page["command"], ["--port", "99999"])
+    assert result.exit_code == 2 and "Invalid value for '--port'" in " ".join(result.output.split())
+    environment = os.environ | {"GRADIO_SERVER_PORT": "99999"}
+    ended = subprocess.run(
+        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == "GRADIO_SERVER_PORT must be a port from 1 to 65535; got '99999'.\n"
+
+
+def test_a_port_that_is_taken_is_one_sentence_before_a_model_is_loaded(capsys, monkeypatch):
+    monkeypatch.setattr(loading, "load", lambda *arguments: pytest.fail("a model was loaded"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = run(capsys, "serve", "--port", str(port))
+    assert code == 2 and f"Cannot listen on 127.0.0.1, port {port}: " in err and err.count("\n") == 1
+
+
+def test_the_prompt_is_an_argument_or_an_option_but_not_both(generator, capsys):
+    for arguments in (["Why?"], ["--prompt", "Why?"]):
+        assert run(capsys, "generate", *arguments)[0] == 0
+    assert [call[0] for call in generator.calls] == ["Why?", "Why?"]
+    code, _, err = run(capsys, "generate", "Why?", "--prompt", "How?")
+    assert code == 2 and "Give the prompt once" in err
+    code, _, err = run(capsys, "generate")
+    assert code == 2 and "There is no prompt" in err
+
+
+def test_the_version_is_printed(capsys):
+    assert run(capsys, "--version")[:2] == (0, f"jakiro {jakiro.__version__}\n")
+
+
+@pytest.mark.parametrize("name", typer.main.get_command(cli.app).commands)
+def test_help_in_80_columns_shows_every_option_whole(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(capsys, name, "--help")
+    command = cli.import_command(name) if name in cli.LAZY_COMMANDS else typer.main.get_command(cli.app).commands[name]
+    assert code == 0 and "…" not in out and max(map(len, out.splitlines())) <= 80
+    for parameter in command.params:
+        for option in (*parameter.opts, *parameter.secondary_opts):
+            assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", out), option
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--card", "h100"], "--card has no effect without --plan"),
+        (["--plan", "vicuna-7b-v1.3", "--verify"], "--plan and --verify are two reports"),
+        (["--device", "cpu"], "--device has no effect without --target or --head"),
+        (["--verify", "--target", "x"], "--target has no effect with --verify"),
+        (["--plan", "vicuna-7b-v1.3", "--dtype", "float32"], "--dtype has no effect with --plan"),
+    ],
+)
+def test_options_of_doctor_without_effect_are_refused(arguments, sentence, capsys):
+    code, out, err = run(capsys, "doctor", *arguments)
+    assert (code, out) == (2, "") and sentence in err
+
+
+def test_a_range_that_runs_backwards_is_refused(capsys):
+    code, _, err = run(capsys, "bench", "--seeds", "5,9-0")
+    assert code == 2 and "--seeds" in err and "9-0" in err

@@ -9,7 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from jakiro.cli.main import _numbers
+from jakiro.cli.main import summary_line
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 from jakiro.core.grammar import GrammarRule
 from jakiro.core.logits_processors import allows
@@ -70,7 +70,7 @@ def test_answers_keep_to_their_form_and_cut_ones_say_so(generators):
         assert trace.end_reason in ("eos", "length")
         cut = trace.end_reason == "length"
         assert cut or holds(trace.text, form)
-        assert ("cut before its form was complete" in _numbers(trace)) is cut
+        assert ("cut before its form was complete" in summary_line(trace)) is cut
         finished += not cut
         drafted += any(len(step.nodes) > 1 for step in trace.steps)
     assert finished > 30 and drafted > 40

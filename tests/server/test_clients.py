@@ -3,6 +3,8 @@
 import http.client
 import json
 import math
+import re
+import threading
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -13,6 +15,8 @@ from pydantic import BaseModel
 
 from jakiro.config import SamplingParams
 from jakiro.server.generator_lock import OneGenerator
+from jakiro.server.reply import token_name
+from jakiro.text import IncrementalDecoder
 from tests.server.served import ASKED, PATIENCE, Gated, served, wait_until
 from tests.support import tiny_generator
 
@@ -137,11 +141,11 @@ def test_a_text_is_continued(client, generator):
     assert answer.choices[0].text == trace.text and answer.object == "text_completion"
     found, first = answer.choices[0].logprobs, trace.header.first_logprobs
     assert found.token_logprobs[0] == pytest.approx(first[0].logprob, abs=1e-6) and len(found.tokens) == 12
-    assert found.text_offset[:2] == [0, len(found.tokens[0])]
-    assert (
-        found.top_logprobs[0].items()
-        >= {first[1].piece.decode(errors="replace"): pytest.approx(first[1].logprob)}.items()
-    )
+    decoder, lengths = IncrementalDecoder(generator.token_text), [0]
+    for token_id in trace.token_ids:
+        lengths.append(lengths[-1] + len(decoder.push([token_id])))
+    assert found.text_offset == lengths[:-1]
+    assert found.top_logprobs[0].items() >= {token_name(first[1]): pytest.approx(first[1].logprob)}.items()
     assert client.completions.create(**asked | {"prompt": ["abcabc"]}, echo=False).choices[0].text == trace.text
     chunks = client.completions.create(**asked, stream=True)
     assert "".join(chunk.choices[0].text for chunk in chunks) == trace.text
@@ -221,3 +225,61 @@ def test_settings_of_the_library_have_their_own_names_here(client, generator):
         **ASKED, **settings, temperature=1, seed=2, max_tokens=16, logit_bias={"65": 4.0}, extra_body=extra
     )
     assert answer.choices[0].message.content == generator.run(PROMPT, sampling).text
+
+
+def test_without_a_head_an_unnamed_and_a_named_method_are_answered_plainly():
+    generator = tiny_generator(None)
+    with served(generator) as (address, _), openai.OpenAI(base_url=address, api_key="any", max_retries=0) as client:
+        expected = generator.run(PROMPT, SamplingParams(0, max_new_tokens=8), "autoregressive").text
+        for extension in ({}, {"method": "jakiro"}):
+            answer = client.chat.completions.create(
+                **ASKED, temperature=0, max_tokens=8, extra_body={"jakiro": extension or {"provenance": True}}
+            )
+            assert answer.choices[0].message.content == expected and answer.jakiro["method"] == "autoregressive"
+
+
+def test_half_characters_have_distinct_names_and_offsets_count_the_text(client, generator):
+    """Three tokens of one byte each: the halves of “é” and a letter, forced by biases."""
+    asked = {"model": "tiny", "prompt": "abc", "max_tokens": 3, "temperature": 0}
+    token_ids = generator.token_text.encode("éx")
+    grammar = {"jakiro": {"grammar": {"kind": "choice", "source": ["éx"]}}}
+    answer = client.completions.create(**asked, logprobs=20, extra_body=grammar).choices[0]
+    assert answer.text == "éx" and len(token_ids) == 3
+    assert answer.logprobs.tokens == ["bytes:\\xc3", "bytes:\\xa9", "x"]
+    assert answer.logprobs.text_offset == [0, 0, 1]
+    for likeliest in answer.logprobs.top_logprobs:
+        assert len(likeliest) in (20, 21), "no two tokens share a name"
+    chunks = client.completions.create(**asked, logprobs=0, extra_body=grammar, stream=True)
+    offsets = [place for chunk in chunks if (found := chunk.choices[0].logprobs) for place in found.text_offset]
+    assert offsets == [0, 0, 1]
+
+
+def test_json_is_written_with_bounded_whitespace_unless_the_schema_says_otherwise(client):
+    """A bias on blanks stands for a model that would write them without end."""
+    schema = {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 2}
+    blanks = {"32": 100, "10": 100, "9": 100, "13": 100}
+    asked = ASKED | {"temperature": 0, "max_tokens": 200, "logit_bias": blanks}
+    for own, bound in ({}, 2 + 20), ({"x-guidance": {"whitespace_flexible": False}}, 1):
+        form = {"type": "json_schema", "json_schema": {"name": "t", "schema": schema | own}}
+        choice = client.chat.completions.create(**asked, response_format=form).choices[0]
+        assert choice.finish_reason == "stop" and len(json.loads(choice.message.content)) == 2
+        runs = re.findall(r"\s+", choice.message.content)
+        assert max(map(len, runs), default=0) <= bound
+
+
+def test_a_thread_that_cannot_start_releases_the_turn(generator, monkeypatch):
+    with served(generator) as (address, backend):
+        start = threading.Thread.start
+
+        def fail(thread) -> None:
+            if thread.name == "answer":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", fail)
+        body = ASKED | {"max_tokens": 2, "temperature": 0}
+        refused = httpx.post(f"{address}/chat/completions", json=body, timeout=PATIENCE)
+        assert refused.status_code == 503 and "cannot start another thread" in refused.json()["error"]["message"]
+        assert not backend.is_answering
+        monkeypatch.undo()
+        assert httpx.post(f"{address}/chat/completions", json=body, timeout=PATIENCE).status_code == 200

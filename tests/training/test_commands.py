@@ -271,6 +271,10 @@ def test_a_damaged_answer_is_written_again(tmp_path):
     [
         ((), "Give either --time-budget, in minutes, or --max-steps."),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
+        (
+            ("--max-steps", 3, "--method", "medusa", "--fusion", "decoupled"),
+            "--fusion has no effect on heads for medusa",
+        ),
         (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
         (("--max-steps", 3), "12 rows and 100 are held out"),
         (("--max-steps", 3, "--resume", "--validation-rows", 4), "Nothing to resume"),

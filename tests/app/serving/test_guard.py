@@ -13,7 +13,8 @@ from app.tools.load import ask
 from app.words import page as words
 from tests.app.conftest import come_from, served
 from tests.app.fake import FakeGenerator
-from tests.server.served import PATIENCE, run_apart
+from tests.faults import ROOT
+from tests.server.served import PATIENCE, run_apart, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -278,3 +279,14 @@ def test_elsewhere_what_a_connection_says_of_its_address_is_not_believed(counted
 )
 def test_an_ipv6_connection_is_counted_by_the_network_that_it_has_whole(address, network):
     assert counted_address(address) == network
+
+
+def test_status_is_an_error_after_a_failed_load_so_that_health_checks_fail():
+    def fail():
+        raise ValueError("no such model")
+
+    with served(fail) as (blocks, address):
+        wait_until(lambda: blocks.service.settled)
+        status, _, text = fetch(address, "/status")
+        assert (status, json.loads(text)["state"]) == (503, "failed")
+    assert "getresponse().status != 200" in (ROOT / "Dockerfile").read_text(encoding="utf-8")

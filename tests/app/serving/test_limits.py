@@ -19,7 +19,7 @@ from app.serving.runs import Runs, Visitor, trace_bytes
 from app.serving.turns import Turns
 from app.serving.worker import AnswerRun
 from app.words import page as words
-from jakiro.cli.fields import filled, options_from
+from jakiro.cli.fields import build_config, options_from
 from tests.app.asked import asking, begun, events_of
 from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator
@@ -38,7 +38,7 @@ def test_an_option_beats_a_variable_and_a_variable_beats_the_default():
     @app.command()
     @options_from(Limits)
     def command(**given) -> None:
-        found.append(filled(Limits, given))
+        found.append(build_config(Limits, given))
 
     variables = {"JAKIRO_QUEUE_LENGTH": "9", "JAKIRO_MAX_NEW_TOKENS": "77"}
     CliRunner().invoke(app, ["--queue-length", "3"], env=variables, catch_exceptions=False)
