@@ -57,6 +57,7 @@ lint: $(VENV)/.requirements-dev
 	$(VENV)/bin/lint-imports --no-cache --no-logo
 	@if [ -x node_modules/.bin/prettier ]; then npm run --silent check; \
 	else echo "JavaScript and CSS are not checked: run npm install once to check them, too"; fi
+	$(RUN) -m tests.check_structure
 
 mutants: $(VENV)/.requirements-dev
 	$(RUN) -m tests.mutants $(ARGS)

@@ -7,10 +7,14 @@ the end of the text; delivered tau counts what came into the text.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
 from types import UnionType
 from typing import NamedTuple, get_args, get_origin
+
+from jakiro.system import write_atomically
 
 SCHEMA_VERSION = 1
 
@@ -135,6 +139,15 @@ class Step:
     plan: Plan
     logprobs: tuple[tuple[Scored, ...], ...] = ()
     alternatives: tuple[Ranked, ...] = ()
+
+    def __repr__(self) -> str:
+        nodes, accepted = len(self.nodes), len(self.accepted_path)
+        return f"Step({self.index}: {nodes} nodes, {accepted} accepted, {self.text!r}, {self.total_ms:.1f} ms)"
+
+    def _repr_html_(self) -> str:
+        from jakiro.display import step_html
+
+        return step_html(self)
 
     @property
     def total_ms(self) -> float:
@@ -263,6 +276,35 @@ class Trace:
         """Tokens after the first ÷ `decode_seconds`; None where nothing was decoded."""
         seconds = self.decode_seconds
         return self._num_decoded / seconds if seconds > 0 else None
+
+    def __repr__(self) -> str:
+        speed = f", {self.tokens_per_second:.1f} tokens/s, τ {self.tau:.2f}" if self.tokens_per_second else ""
+        return f"Trace({self.header.method}: {len(self.token_ids)} tokens, {len(self.steps)} steps{speed})"
+
+    def _repr_html_(self) -> str:
+        from jakiro.display import trace_html
+
+        return trace_html(self)
+
+    def to_dataframe(self):
+        """Return a pandas DataFrame with one row per step; needs the package pandas."""
+        from jakiro.display import to_dataframe
+
+        return to_dataframe(self)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the trace to a JSON file; `load` reads it."""
+        write_atomically(Path(path), self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "Trace":
+        """Read a file of `save` or of `generate --trace`.
+
+        Raises:
+            TraceError: the file is not a trace of this version.
+            OSError: the file cannot be read.
+        """
+        return cls.from_json(Path(path).read_bytes())
 
     def to_dict(self) -> dict:
         """The trace in JSON's types, pieces as hex; `from_dict` reads it."""

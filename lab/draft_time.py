@@ -19,8 +19,8 @@ from torch import nn
 from jakiro import JakiroGenerator
 from jakiro.backends.native.library import library
 from jakiro.backends.native.linear import NativeLinear
+from jakiro.backends.torch_backend import TorchSession
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.decode.runner import SlicedRunner
 from jakiro.drafters.base import Committed, Context, Drafter, TreeLimits
 from jakiro.heads.layer_head import LayerHead
 from jakiro.models.target import TargetModel
@@ -64,11 +64,12 @@ class Drafts:
         ids: of prompt and answer. first: the first place.
     """
 
-    def __init__(self, runner: SlicedRunner, drafter: Drafter, ids: list[int], features: torch.Tensor, first: int):
+    def __init__(self, runner: TorchSession, drafter: Drafter, ids: list[int], features: torch.Tensor, first: int):
         self.places = []
         apart = (len(ids) - COMMITTED - first) // PLACES
         for end in range(first, first + PLACES * apart, apart):
-            session = runner.session(drafter, Context(ids[:end], torch.tensor(ids[:end]), features[: end - 1]))
+            prompt = Context(ids[:end], torch.tensor(ids[:end]), features[: end - 1])
+            session = drafter.start(prompt, runner.sampling, runner.draft_noise)
             session.propose(TreeLimits(TreeConfig(depth=1, nodes=4)))
             further = ids[end : end + COMMITTED]
             committed = Committed(further, torch.tensor(further), features[end - 1 : end - 1 + COMMITTED])
@@ -107,7 +108,8 @@ def drafted(
     sampling = SamplingParams(temperature=temperature, max_new_tokens=ANSWER_TOKENS)
     prompt = encode_messages(generator.tokenizer, question)
     ids = [*prompt, *generator.run(question, SamplingParams(max_new_tokens=ANSWER_TOKENS), "autoregressive").token_ids]
-    runner = SlicedRunner(generator.target, sampling, len(ids) + WIDTH)
+    plain = generator.drafter(generator.known_methods["autoregressive"])
+    runner = TorchSession(generator.target, plain, sampling, len(ids) + WIDTH)
     features, _ = runner.prefill(torch.tensor(ids))
     runner.begin(torch.tensor(ids[-1:]))
     drafters = {method: generator.drafter(generator.known_methods[method]) for method in METHODS}

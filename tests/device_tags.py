@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from jakiro.backends.cuda_graphs.slot import Slot
+from jakiro.backends.cuda_graphs.buffers import GraphBuffers
 from jakiro.loading import loader, placement, weights
 from tests.backends.fake_graphs import FakeCuda
 from tests.support import save_pair
@@ -185,6 +185,6 @@ def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
         return copy.deepcopy(model).to(device), sha256
 
     monkeypatch.setattr(weights, "load_model", read_onto_device)
-    monkeypatch.setattr(Slot, "_to_host", mode.the_read()(Slot._to_host))
+    monkeypatch.setattr(GraphBuffers, "_to_host", mode.the_read()(GraphBuffers._to_host))
     mode.pair = (str(folder / "target"), str(folder / "head"))
     return mode

@@ -70,10 +70,6 @@ def script(file: str, old: str, new: str) -> Callable:
     return wrong
 
 
-def _in_another_part(end):
-    return lambda clock, part: end(clock, "other" if part == "draft" else part)
-
-
 def _learning_from_any_tree(learn):
     return lambda stream, plan, proposal, *more: learn(stream, plan, replace(proposal, note=None), *more)
 
@@ -87,7 +83,7 @@ def _without_its_branch(at):
 
 
 def _of_anybody(of):
-    return lambda store, owner, target: [each for each in store._kept if each.target is target]
+    return lambda store, owner, target: [prefix for prefix in store._prefixes if prefix.target is target]
 
 
 def _narrower(interval):
@@ -116,17 +112,18 @@ PLACES = (
     ("any-host-may-ask", "jakiro.server.application:_is_own_name", value(lambda given: True),
      "tests/server/test_refusals.py"),
     ("a-client-never-hangs-up", "jakiro.server.application:_gone", value(_never), "tests/server/test_clients.py"),
-    ("drafting-counts-as-other", "jakiro.decode.clock:StepClock.end", _in_another_part, "tests/decode/test_clock.py"),
-    ("a-pause-is-counted", "jakiro.decode.clock:StepClock.pause", nothing, "tests/decode/test_clock.py"),
+    ("drafting-counts-as-other", "jakiro.backends.step_clock:StepClock.draft",
+     value(lambda clock: contextlib.nullcontext()), "tests/backends/test_step_clock.py"),
+    ("a-pause-is-counted", "jakiro.backends.step_clock:StepClock.pause", nothing, "tests/backends/test_step_clock.py"),
     ("target-probs-without-temperature", "jakiro.core.verify:tempered",
      value(lambda logits, sampling: logits.float()), "tests/core/test_verify.py"),
-    ("nobody-proposed-it-too", "jakiro.decode.recorder:names_in", value(lambda bits, names: ()),
+    ("nobody-proposed-it-too", "jakiro.decode.recorder:proposers_in", value(lambda bits, names: ()),
      "tests/core/test_verify.py"),
     ("numbers-that-json-has-not", "jakiro.decode.recorder:_bounded",
      value(lambda number, unknown: min(max(number, -1e9), 1e9)), "tests/decode/test_recorder.py"),
     ("calibration-of-another-branch", "jakiro.drafters.tree_growth:Ranking._at", _without_its_branch,
      "tests/drafters/test_tree_growth.py"),
-    ("learning-from-a-tree-that-was-not-planned", "jakiro.decode.loop:Stream._learn", _learning_from_any_tree,
+    ("learning-from-a-tree-that-was-not-planned", "jakiro.decode.loop:Stream._update_budget", _learning_from_any_tree,
      "tests/test_generator.py"),
     ("drafting-never-comes-back", "jakiro.decode.tree_budget:FADE", value(0.0), "tests/decode/test_tree_budget.py"),
     ("a-disturbed-timing-counts-in-full", "jakiro.decode.device_profile:statistics",
@@ -147,7 +144,7 @@ PLACES = (
     ("a-compiled-filter-that-drops-ties", "sampling.c:keep_from",
      "int64_t kept = 0; for (int64_t at = 0; at < number; at++) if (!kept || found[at].value > value) "
      "found[kept++] = found[at]; return kept;", "tests/backends/native/test_compiled.py"),
-    ("room-for-all-that-is-asked-for", "jakiro.decode.request:Request.within",
+    ("room-for-all-that-is-asked-for", "jakiro.decode.request:GenerationRequest.limited_to",
      value(lambda request, max_positions: request),
      "tests/drafters/test_conformance.py::test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill"),
     ("copies-that-are-not-worth-their-row", "jakiro.drafters.base:NoDraftLimits.worth",
@@ -158,7 +155,7 @@ PLACES = (
     ("chains-are-not-taken-back", "jakiro.drafters.merged:MergedSession.rewind",
      value(lambda session, length: session.first.rewind(length)), "tests/drafters/test_prompt_lookup.py"),
     ("temperatures-that-overflow", "jakiro.config:LEAST_TEMPERATURE", value(1e-38), "tests/test_config.py"),
-    ("tokens-after-a-stop-text", "jakiro.decode.completion_text:AnswerText._until_stop",
+    ("tokens-after-a-stop-text", "jakiro.decode.completion_text:CompletionText._cut_at_stop",
      lambda right: lambda text, ids: (right(text, ids), ids)[1], "tests/decode/test_stop.py"),
     ("gguf-a-window-goes-unread", "jakiro.loading.gguf_model:_ABOUT", value({"attention.sliding_window"}),
      "tests/loading/test_gguf.py"),
@@ -169,7 +166,7 @@ PLACES = (
     ("scales-go-unread", "jakiro.loading.weights:_refuse_what_differs", nothing,
      "tests/loading/test_damaged_folders.py"),
     ("any-device", "jakiro.loading.loader:_DEVICES", value(("cpu", "cuda", "mps", "meta")), "tests/test_errors.py"),
-    ("forked-processes-wait-for-threads-that-stayed-behind", "jakiro.generator:_live_on_after_forks", nothing,
+    ("forked-processes-wait-for-threads-that-stayed-behind", "jakiro.generator:_keep_forks_alive", nothing,
      "tests/test_errors.py::test_a_forked_process_answers_alike"),
     ("rules-that-see-the-root-twice", "jakiro.core.logits_processors:drafted_path", value(lambda mask: mask.float()),
      "tests/core/test_logits_processors.py"),
@@ -185,11 +182,11 @@ PLACES = (
      value(types.SimpleNamespace(copy_context=__import__("contextvars").Context)), "tests/app/page/test_benchmark.py"),
     ("gpu-a-pass-reads-the-host", "jakiro.core.verify:accepted_node", _reading_the_host,
      "tests/backends/test_capture.py"),
-    ("gpu-graphs-are-never-dropped", "jakiro.backends.cuda_graphs.capture:PassBook.open", nothing,
+    ("gpu-graphs-are-never-dropped", "jakiro.backends.cuda_graphs.capture:GraphCache.open", nothing,
      "tests/backends/test_memory.py"),
     ("gpu-a-refusal-is-forgotten", "jakiro.backends.cuda_graphs.capture:capture_was_refused", nothing,
      "tests/backends/test_memory.py"),
-    ("gpu-a-slot-is-lost", "jakiro.backends.cuda_graphs.pool:Slots._give_back", nothing,
+    ("gpu-a-slot-is-lost", "jakiro.backends.cuda_graphs.pool:GraphPool.give_back", nothing,
      "tests/backends/test_memory.py"),
     ("gpu-two-threads-capture-at-once", "jakiro.backends.cuda_graphs.capture:_capturing",
      value(contextlib.nullcontext()), "tests/backends/test_capture.py::test_two_threads_never_capture_at_once"),
@@ -218,18 +215,19 @@ LINES = (
     )),
     ("jakiro.decode.prefix_cache", "tests/decode/test_prefix_cache.py", (
         ("found-without-the-lock", "OwnPrefixes.find", "with self.store._lock:", "if True:"),
-        ("the-last-token-is-not-read-again", "OwnPrefixes.find", "prompt[:-1]", "prompt"),
+        ("the-last-token-is-not-read-again", "OwnPrefixes.find", "prompt_ids[:-1]", "prompt_ids"),
         ("the-shortest-prefix", "OwnPrefixes.find", "= max(zip(", "= min(zip("),
-        ("a-text-too-many", "PrefixStore._trim", "[:-MOST_TEXTS]", "[: -MOST_TEXTS - 1]"),
-        ("the-newest-goes-first", "PrefixStore._trim", "_kept.pop(0)", "_kept.pop()"),
+        ("a-text-too-many", "PrefixStore._trim", "[:-MAX_TEXTS]", "[: -MAX_TEXTS - 1]"),
+        ("the-newest-goes-first", "PrefixStore._trim", "_prefixes.pop(0)", "_prefixes.pop()"),
         ("who-left-comes-back", "PrefixStore.drop", "part.dropped or part.owner == owner", "part.owner == owner"),
         ("a-token-that-was-not-read", "GrowingPrefix.keep", "len(self.token_ids) - 1", "len(self.token_ids)"),
     )),
-    ("jakiro.decode.loop", "tests/decode/test_clock.py", (
-        ("the-first-draft-is-free", "Stream._step", 'clock.ms["draft"] + self._draft_ms', 'clock.ms["draft"]'),
+    ("jakiro.decode.recorder", "tests/backends/test_step_clock.py", (
+        ("the-first-draft-is-free", "StepRecorder.record", "clock.draft_ms + self.opening_draft_ms", "clock.draft_ms"),
     )),
-    ("jakiro.decode.loop", "tests/decode/test_logprobs.py", (
-        ("logprobs-of-another-node", "Stream._logprobs", "[0, *outcome.accepted_path]", "[*outcome.accepted_path, 0]"),
+    ("jakiro.decode.recorder", "tests/decode/test_logprobs.py", (
+        ("logprobs-of-another-node", "StepRecorder.read_step_logits", "[0, *outcome.accepted_path]",
+         "[*outcome.accepted_path, 0]"),
     )),
     ("app.serving.turns", "tests/app/serving/test_limits.py", (
         ("a-mean-that-only-grows", "Turns._finished", "(seconds - old)", "seconds"),
@@ -242,10 +240,10 @@ LINES = (
         ("routing-of-the-next", "branch_features", "router_weights[sequence, position - 1]",
          "router_weights[sequence, position]"),
     )),
-    ("jakiro.backends.cuda_graphs.pool", "tests/backends/test_slot.py", (
-        ("no-room-for-the-last-token", "Slots.__init__", "target.max_positions + 1", "target.max_positions"),
-        ("another-one-s-slot", "Slots._take", "slot = min(self._free", "slot = max(self._free"),
-        ("given-back-without-the-lock", "Slots._give_back", "with self._lock:", "if True:"),
+    ("jakiro.backends.cuda_graphs.pool", "tests/backends/test_buffers.py", (
+        ("no-room-for-the-last-token", "GraphPool.__init__", "target.max_positions + 1", "target.max_positions"),
+        ("another-one-s-slot", "GraphPool._take", "buffers = min(self._free", "buffers = max(self._free"),
+        ("given-back-without-the-lock", "GraphPool.give_back", "with self._lock:", "if True:"),
     )),
 )  # fmt: skip
 # The same of scripts, which have no places

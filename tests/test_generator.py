@@ -148,13 +148,13 @@ def test_the_header_says_what_ran(generator):
 
 
 def test_a_step_teaches_the_sizes_what_its_own_tree_brought_and_nothing_where_the_tree_was_another(monkeypatch):
-    learned, observe = [], TreeBudget.observe
+    learned, update = [], TreeBudget.update
 
     def noted(self, plan, accepted, *rest):
         learned.append(accepted)
-        observe(self, plan, accepted, *rest)
+        update(self, plan, accepted, *rest)
 
-    monkeypatch.setattr(TreeBudget, "observe", noted)
+    monkeypatch.setattr(TreeBudget, "update", noted)
     generator = tiny_generator("decoupled")
     generator.profile = DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 0.1), (8, 0.8)))
     tree = TreeConfig(width=4, depth=6, nodes=24, policy="auto")

@@ -10,7 +10,10 @@ from tests.support import pytest_apart
 
 ROOT = Path(__file__).resolve().parents[1]
 # By folder of `jakiro/backends`: the file with its registry line, and a text that this line alone contains
-BACKENDS = {"native": ("jakiro/ops/kernels.py", "jakiro.backends.native.kernels")}
+BACKENDS = {
+    "native": ("jakiro/ops/kernels.py", "jakiro.backends.native.kernels"),
+    "cuda_graphs": ("jakiro/backends/select.py", "jakiro.backends.cuda_graphs.backend"),
+}
 # Tests of what every backend computes: the same ids pass with a backend, without it, and with its switch turned off
 SUBSET = (
     "tests/core/test_sampling.py",

@@ -94,10 +94,10 @@ def _device(generator, header: Header) -> dict:
 
 def _profile(generator) -> dict[str, Line]:
     """What passes cost by rows, and drafts by levels."""
-    target, drafter = generator.target, generator.drafter(DEFAULT)
+    backend, drafter = generator.backend, generator.drafter(DEFAULT)
     return {
-        "verify_ms": time_passes(target, drafter, _ROWS),
-        "draft_ms": time_drafts(target, drafter, _LEVELS, width=2),
+        "verify_ms": time_passes(backend, drafter, _ROWS),
+        "draft_ms": time_drafts(backend, drafter, _LEVELS, width=2),
     }
 
 

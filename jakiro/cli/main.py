@@ -20,6 +20,7 @@ from rich.table import Table
 from jakiro import __version__
 from jakiro.cli import errors, loading, options
 from jakiro.cli.fields import build_config, options_from
+from jakiro.cli.plot import plot
 from jakiro.cli.serve import serve
 from jakiro.config import About, SamplingParams, require
 from jakiro.loading.options import LoadOptions
@@ -183,6 +184,7 @@ def _read_options(values: dict, **others) -> tuple[options.PromptOptions, LoadOp
 
 
 app.command()(serve)
+app.command()(plot)
 
 
 @app.command()

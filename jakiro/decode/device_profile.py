@@ -1,11 +1,10 @@
-"""What passes cost on this device: timed once, by a few passes, when a tree is first to choose its own size.
+"""Costs of passes on this device, measured once, before a tree first chooses its size.
 
-The first steps of an answer could be timed instead, but all of one size: they say nothing of what another one would
-cost, and a short answer is over before they do.
+Timing the first steps of an answer instead would give one size only: it would not show what another size costs, and a
+short answer would end before it gains.
 """
 
 import json
-import platform
 import statistics
 import time
 from bisect import bisect_left
@@ -16,17 +15,16 @@ from functools import partial
 
 import torch
 
+from jakiro.backends.device import hardware_name, synchronize
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.decode.runner import Runner, SlicedRunner
+from jakiro.core.backend import Backend, BackendSession
 from jakiro.drafters.base import Committed, Context, Drafter, TreeLimits
 from jakiro.models.probes import star_tree
-from jakiro.models.target import TargetModel
-from jakiro.system import num_cores, processor_name
 
 ROUNDS = 5
-# Few rows cost what reading the weights costs, many what multiplying them does
+# Few rows cost the time to read the weights, many rows the time to multiply them
 ROWS, LEVELS = (1, 4, 12, 24), (1, 4)
-# Some passes are timed after a long text, too, to learn what each token before the root adds
+# Passes are also timed after a long text, to measure the cost of each token before the root
 NEAR_TOKENS, FAR_TOKENS, FAR_ROWS = 128, 1152, (1, 12)
 _SAMPLING = SamplingParams(max_new_tokens=64)
 
@@ -36,14 +34,14 @@ Line = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class DeviceProfile:
-    """What passes cost on one device.
+    """Costs of passes on one device.
 
     Attributes:
-        verify_ms: (nodes, milliseconds) of a target pass; the first entry is plain decoding's.
-        draft_ms: (levels, milliseconds) of a draft; empty for a method that runs none.
-        key: what was measured: target, method, device.
-        context: tokens before the root where this was measured.
-        further_ms: (nodes, milliseconds) that 1,000 further tokens before the root add to a target pass.
+        verify_ms: (nodes, milliseconds) of a target pass; the first entry is a plain pass.
+        draft_ms: (levels, milliseconds) of a draft; empty for a method without draft passes.
+        key: names of the hardware and number of threads.
+        context: tokens before the root during the measurement.
+        further_ms: (nodes, milliseconds) that 1,000 more tokens before the root add to a target pass.
     """
 
     verify_ms: Line
@@ -53,21 +51,24 @@ class DeviceProfile:
     further_ms: Line = ()
 
     def verify(self, nodes: int, context: int = 0) -> float:
-        """Milliseconds of a target pass over so many nodes with `context` tokens before the root."""
+        """Return the milliseconds of a target pass over `nodes` nodes with `context` tokens before the root."""
         further = interpolate(self.further_ms, nodes) * max(context - self.context, 0) / 1000
         return interpolate(self.verify_ms, nodes) + further
 
     def draft(self, levels: int) -> float:
-        """Milliseconds of drafting so many levels."""
+        """Return the milliseconds of drafting `levels` levels."""
         return interpolate(self.draft_ms, levels) if levels else 0.0
 
     def to_dict(self) -> dict:
-        """The fields in JSON's types."""
+        """Return the fields in JSON's types."""
         return json.loads(json.dumps(asdict(self)))
 
 
 def interpolate(points: Line, x: float) -> float:
-    """Piecewise linear through ascending (x, y) points; beyond the last one its last slope goes on. 0 without any."""
+    """Interpolate linearly between ascending (x, y) points.
+
+    Beyond the last point the last slope continues; without points the value is 0.
+    """
     if len(points) < 2 or x <= points[0][0]:
         return points[0][1] if points else 0.0
     right = min(bisect_left(points, x, key=lambda point: point[0]), len(points) - 1)
@@ -75,118 +76,113 @@ def interpolate(points: Line, x: float) -> float:
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
-def device_name(device: torch.device) -> str:
-    """The device in words a person reads."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{num_cores()}-core CPU" if device.type == "cpu" else str(device)
+def measure(backend: Backend, drafter: Drafter, has_drafts: bool) -> DeviceProfile:
+    """Time passes of different sizes; takes half a second on two cores of a laptop.
 
-
-def measure(target: TargetModel, drafter: Drafter, drafts: bool, slots=None) -> DeviceProfile:
-    """Times what the size of a tree depends on: half a second on two cores of a laptop.
+    A backend with one fixed size pads all passes to it, and its attention costs the same after any text: only plain
+    passes and passes over that tree are timed.
 
     Args:
-        drafts: whether the drafter runs passes.
-        slots: `jakiro.backends.cuda_graphs.pool.Slots`, where passes run at fixed addresses, else None. Trees have
-            one size there, and attention costs the same for any text, so only plain passes and those of that tree are
-            timed.
+        has_drafts: whether the drafter runs passes.
     """
-    rows, levels = (ROWS, LEVELS) if slots is None else ((1, slots.tree.nodes), (slots.tree.depth,))
-    verify_ms = time_passes(target, drafter, rows, slots=slots)
-    draft_ms = time_drafts(target, drafter, levels, slots=slots) if drafts else ()
-    far = min(FAR_TOKENS, target.max_positions - ROWS[-1])
-    further: Line = ()
-    if slots is None and far >= 2 * NEAR_TOKENS:
-        added = [
-            (nodes, 1000 * (ms - interpolate(verify_ms, nodes)) / (far - NEAR_TOKENS))
-            for nodes, ms in time_passes(target, drafter, FAR_ROWS, context=far)
-        ]
-        further = _ascending(added)
-    cpu = f"{processor_name()} ({platform.machine()})"
-    device = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else cpu
-    key = {"device": device, "threads": torch.get_num_threads()}
-    return DeviceProfile(verify_ms, draft_ms, key, NEAR_TOKENS, further)
+    target, size = backend.target, backend.fixed_size
+    rows = ROWS if size is None else (1, size.nodes)
+    levels = LEVELS if size is None else (size.levels,)
+    verify_ms = time_passes(backend, drafter, rows)
+    draft_ms = time_drafts(backend, drafter, levels) if has_drafts else ()
+    far_tokens = min(FAR_TOKENS, target.max_positions - ROWS[-1])
+    further_ms: Line = ()
+    if size is None and far_tokens >= 2 * NEAR_TOKENS:
+        added_tokens = far_tokens - NEAR_TOKENS
+        further_ms = _ascending(
+            [
+                (nodes, 1000 * (ms - interpolate(verify_ms, nodes)) / added_tokens)
+                for nodes, ms in time_passes(backend, drafter, FAR_ROWS, context=far_tokens)
+            ]
+        )
+    key = {"device": hardware_name(target.device), "threads": torch.get_num_threads()}
+    return DeviceProfile(verify_ms, draft_ms, key, NEAR_TOKENS, further_ms)
 
 
 @torch.inference_mode()
-def time_passes(
-    target: TargetModel, drafter: Drafter, rows: Sequence[int], context: int = NEAR_TOKENS, slots=None
-) -> Line:
-    """Milliseconds of the target's passes by rows, after a text of `context` tokens."""
-    with _after_text(target, drafter, context, max(rows), slots) as (runner, prompt):
+def time_passes(backend: Backend, drafter: Drafter, rows: Sequence[int], context: int = NEAR_TOKENS) -> Line:
+    """Time the target's passes over trees of `rows` nodes, after a text of `context` tokens."""
+    with _read_text(backend, drafter, context, max(rows)) as (session, prompt):
 
-        def pass_over(nodes: int) -> float:
-            tree = runner.place(star_tree(prompt.ids[-2:], nodes))
-            return _milliseconds(target.device, partial(runner.score, tree))
+        def time_pass(nodes: int) -> float:
+            tree = session.place_tree(star_tree(prompt.ids[-2:], nodes))
+            return _milliseconds(backend.target.device, partial(session.score, tree))
 
-        return _medians(pass_over, rows)
+        return _medians(time_pass, rows)
 
 
 @torch.inference_mode()
-def time_drafts(target: TargetModel, drafter: Drafter, levels: Sequence[int], width: int = 1, slots=None) -> Line:
-    """Milliseconds of drafts by levels: of chains, which surely reach their last level, or of wider trees."""
-    with _after_text(target, drafter, NEAR_TOKENS, 1, slots) as (runner, prompt):
-        session = runner.session(drafter, prompt)
+def time_drafts(backend: Backend, drafter: Drafter, levels: Sequence[int], width: int = 1) -> Line:
+    """Time drafts by levels: of chains (`width` 1), which always reach their last level, or of wider trees."""
+    with _read_text(backend, drafter, NEAR_TOKENS, 1) as (session, prompt):
+        drafting = session.drafter.start(prompt, _SAMPLING, session.draft_noise)
         root = Committed(prompt.token_ids[-1:], prompt.ids[-1:], prompt.features[-1:])
 
-        def draft(depth: int) -> float:
-            # As in decoding, where the target's weights have just pushed the head's out of the processor's caches
-            runner.score(runner.root_tree())
-            session.observe(root)
-            tree = TreeConfig(width, depth, 1 + width * depth) if slots is None else slots.tree
-            milliseconds = _milliseconds(target.device, partial(session.propose, TreeLimits(tree)))
-            session.rewind(len(prompt.token_ids))
+        def time_draft(depth: int) -> float:
+            # In decoding, the target's weights have just evicted the head's from the processor's caches
+            session.score(session.root_tree())
+            drafting.observe(root)
+            tree = _fixed_tree(backend) or TreeConfig(width, depth, 1 + width * depth)
+            milliseconds = _milliseconds(backend.target.device, partial(drafting.propose, TreeLimits(tree)))
+            drafting.rewind(len(prompt.token_ids))
             return milliseconds
 
-        return _medians(draft, levels)
+        return _medians(time_draft, levels)
+
+
+def _fixed_tree(backend: Backend) -> TreeConfig | None:
+    return None if backend.fixed_size is None else TreeConfig().with_size(backend.fixed_size)
 
 
 @contextmanager
-def _after_text(
-    target: TargetModel, drafter: Drafter, context: int, rows: int, slots
-) -> Iterator[tuple[Runner, Context]]:
-    """A runner that has read a text of so many tokens, with room for a tree of `rows` after it; and the text."""
+def _read_text(
+    backend: Backend, drafter: Drafter, context: int, num_nodes: int
+) -> Iterator[tuple[BackendSession, Context]]:
+    """Yield a session that has read a text of `context` tokens, with room for a tree after it, and the text."""
+    target = backend.target
     ids = (torch.arange(NEAR_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size
-    if slots is None:
-        runner, release = SlicedRunner(target, _SAMPLING, context + target.row_bucket(rows)), lambda: None
-    else:
-        num_tokens = NEAR_TOKENS + _SAMPLING.max_new_tokens
-        runner, release = slots.borrow(drafter, _SAMPLING, slots.tree, NEAR_TOKENS, num_tokens)
+    tree = _fixed_tree(backend) or TreeConfig(nodes=num_nodes)
+    session = backend.open(drafter, _SAMPLING, tree, NEAR_TOKENS, context + _SAMPLING.max_new_tokens)
     try:
-        features, _ = runner.prefill(ids[:-1])
+        features, _ = session.prefill(ids[:-1])
         if context > NEAR_TOKENS:
-            # What rows hold does not change what attending to them costs
-            runner.cache.extend(context - NEAR_TOKENS - 1)
-            runner.prefill(ids[-1:])
-        runner.begin(ids[-1:])
-        yield runner, Context(ids.tolist(), ids, features)
+            # The values of the rows do not change the cost of attending to them
+            session.cache.extend(context - NEAR_TOKENS - 1)
+            session.prefill(ids[-1:])
+        session.begin(ids[-1:])
+        yield session, Context(ids.tolist(), ids, features)
     finally:
-        release()
+        backend.close(session)
 
 
-def _medians(once: Callable[[int], float], counts: Sequence[int]) -> Line:
-    """The median of some rounds, in which all counts take turns, so that who else computes meanwhile meets each alike.
+def _medians(time_once: Callable[[int], float], counts: Sequence[int]) -> Line:
+    """Return the median time of each count over several rounds.
 
-    A first round is not counted: what is timed for the first time may take several times as long.
+    All counts take turns in each round, so that other load on the machine affects them equally. The first round is not
+    counted: a first pass may take several times as long.
     """
-    rounds = [[once(count) for count in counts] for _ in range(1 + ROUNDS)][1:]
+    rounds = [[time_once(count) for count in counts] for _ in range(1 + ROUNDS)][1:]
     return _ascending(list(zip(counts, map(statistics.median, zip(*rounds, strict=True)), strict=True)))
 
 
 def _ascending(points: Sequence[tuple[int, float]]) -> Line:
-    """The points as a line that never falls, nor below 0: more work takes no less time, so a dip is noise."""
-    found, highest = [], 0.0
+    """Return the points as a line that never falls and is never below 0: a dip is noise of the measurement."""
+    line, highest = [], 0.0
     for count, milliseconds in points:
         highest = max(highest, milliseconds)
-        found.append((count, round(highest, 3)))
-    return tuple(found)
+        line.append((count, round(highest, 3)))
+    return tuple(line)
 
 
 def _milliseconds(device: torch.device, work: Callable[[], object]) -> float:
-    """Until the device has finished the work."""
-    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
-    wait()
+    """Return the time until the device has finished the work."""
+    synchronize(device)
     start = time.perf_counter()
     work()
-    wait()
+    synchronize(device)
     return 1000 * (time.perf_counter() - start)

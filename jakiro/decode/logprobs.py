@@ -1,4 +1,4 @@
-"""What the target says of committed tokens and of others in their place, where an answer asks for it."""
+"""Log probabilities of committed tokens and of their alternatives, for requests that record them."""
 
 import math
 from collections.abc import Sequence
@@ -11,49 +11,55 @@ from jakiro.text import TokenText
 from jakiro.trace import Ranked, Scored
 
 
-def scored(
+def token_logprobs(
     logits: Tensor, token_ids: Sequence[int], count: int, token_text: TokenText, temperature: float = 1
 ) -> tuple[tuple[Scored, ...], ...]:
-    """For each token, it and then the likeliest in its place: log-softmax of logits over the temperature.
+    """Return for each token its log probability, followed by the likeliest tokens in its place.
 
     Args:
-        logits: (n, vocab_size) that the n tokens are looked up in.
-        count: of the likeliest; fewer where fewer may come.
+        logits: (n, vocab_size), one row for each of the n tokens.
+        count: number of likeliest tokens; fewer are returned if fewer are possible.
+        temperature: above 0; logits are divided by it.
     """
-    found = _likeliest(logits, max(1, min(count, logits.shape[-1])), 1 / temperature)
+    likeliest = _likeliest(logits, max(1, min(count, logits.shape[-1])), 1 / temperature)
     rows = []
-    for row, (given, ids, logprobs) in enumerate(zip(token_ids, *(part.tolist() for part in found), strict=True)):
-        if given in ids:
-            own = logprobs[ids.index(given)]
+    for row, (token_id, ids, logprobs) in enumerate(
+        zip(token_ids, *(part.tolist() for part in likeliest), strict=True)
+    ):
+        if token_id in ids:
+            logprob = logprobs[ids.index(token_id)]
         else:
-            own = logprobs[0] + float(logits[row, given].float() - logits[row, ids[0]].float()) / temperature
-        others = [pair for pair in zip(ids[:count], logprobs, strict=False) if math.isfinite(pair[1])]
-        rows.append(tuple(Scored(each, token_text.piece(each), logprob) for each, logprob in [(given, own), *others]))
+            distance = float(logits[row, token_id].float() - logits[row, ids[0]].float())
+            logprob = logprobs[0] + distance / temperature
+        possible = [pair for pair in zip(ids[:count], logprobs, strict=False) if math.isfinite(pair[1])]
+        pairs = [(token_id, logprob), *possible]
+        rows.append(tuple(Scored(pair_id, token_text.piece(pair_id), value) for pair_id, value in pairs))
     return tuple(rows)
 
 
-def ranked(logits: Tensor, token_ids: Sequence[int], temperature: float, token_text: TokenText) -> tuple[Ranked, ...]:
-    """What could have come in the place of each token.
+def token_alternatives(
+    logits: Tensor, token_ids: Sequence[int], temperature: float, token_text: TokenText
+) -> tuple[Ranked, ...]:
+    """Return the rank of each token and the likeliest tokens in its place.
 
     Args:
-        logits: (n, vocab_size) that the n tokens were chosen from, as the answer's rules left them.
-        temperature: 0 is taken for 1.
+        logits: (n, vocab_size) from which the n tokens were chosen, after the logits processors.
+        temperature: 0 counts as 1.
     """
-    found = []
-    for row, tokens in enumerate(scored(logits, token_ids, ALTERNATIVES, token_text, temperature or 1)):
-        ids = [each.token_id for each in tokens[1:]]
-        # Most are among the likeliest; only for others the whole row is looked at
-        rank = (
-            ids.index(token_ids[row]) + 1
-            if token_ids[row] in ids
-            else int((logits[row] > logits[row, token_ids[row]]).count_nonzero()) + 1
-        )
-        found.append(Ranked(rank, tokens))
-    return tuple(found)
+    alternatives = []
+    for row, tokens in enumerate(token_logprobs(logits, token_ids, ALTERNATIVES, token_text, temperature or 1)):
+        ids, token_id = [token.token_id for token in tokens[1:]], token_ids[row]
+        # Most tokens are among the likeliest; counting over the whole row is needed for the others only
+        if token_id in ids:
+            rank = ids.index(token_id) + 1
+        else:
+            rank = int((logits[row] > logits[row, token_id]).count_nonzero()) + 1
+        alternatives.append(Ranked(rank, tokens))
+    return tuple(alternatives)
 
 
 def _likeliest(logits: Tensor, count: int, weight: float) -> tuple[Tensor, Tensor]:
-    """(n, count) int64 ids of the largest of each row, best first, and log-softmax of weight · logits there."""
+    """Return the (n, count) int64 ids of the largest logits, best first, and their log softmax of weight · logits."""
     native = kernels.current().sampling_for(logits)
     if native is not None and native.ranks_up_to(count):
         return native.best_tokens(logits, weight, None, 0.0, count, chances=False)[:2]

@@ -1,47 +1,118 @@
-"""One answer being decoded: propose, score, verify, commit.
+"""The decode loop of one answer: draft a tree, score it, verify it, commit the accepted tokens.
 
-The step is the same for every method; plain decoding is the loop whose tree is only its root. What an answer begins
-with is made in `prepare.py`.
+The step is the same for every method; plain decoding is the loop whose tree is only its root.
 """
 
+import weakref
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
+from jakiro.backends.step_clock import StepClock, start_clock
+from jakiro.config import SamplingParams
 from jakiro.core.verify import Outcome
-from jakiro.decode.clock import StepClock
-from jakiro.decode.logprobs import ranked, scored
-from jakiro.decode.prefill import Answer, Setup
-from jakiro.decode.recorder import nodes_from, shown_plan
-from jakiro.decode.request import Request
-from jakiro.drafters.base import Committed, NoDraftLimits, Proposal, TreeLimits
+from jakiro.decode.prefill import (
+    DecodeContext,
+    choose_first_token,
+    make_header,
+    make_processors,
+    prefill,
+    start_completion,
+)
+from jakiro.decode.prefix_cache import GrowingPrefix
+from jakiro.decode.recorder import StepRecorder, StepResult
+from jakiro.decode.request import GenerationRequest
+from jakiro.drafters.base import Committed, Context, NoDraftLimits, Proposal, TreeLimits
 from jakiro.drafters.candidates import MAX_CHAIN
-from jakiro.trace import Plan, Ranked, Scored, Step
+from jakiro.drafters.plain import PlainSession
+from jakiro.trace import Plan, Step, Trace
 
 
-class Begun(NamedTuple):
-    """A step whose draft was asked for."""
+class PendingDraft(NamedTuple):
+    """A step with a launched draft."""
 
     clock: StepClock
     plan: Plan | None
     proposal: Proposal
 
 
-class Stream(Answer):
-    """One answer being decoded: an iterator of steps that owns caches, noise and text state, and ends with them.
+class Stream:
+    """One answer being decoded: an iterator of steps that owns the answer's caches until it ends.
 
     Attributes:
-        trace: grows by a step at a time.
-        may_draft_ahead: no other answer of a race shares the device; then the next draft may begin while the host still
-            describes a step.
+        trace: grows with every step.
+        may_draft_ahead: whether the next draft may be launched while the host describes a step; False in a race,
+            because its other answers use the device at that time.
+
+    Raises:
+        ValueError: the target cannot read the prompt, or the beginning of the answer ends it.
     """
 
-    def __init__(self, setup: Setup, request: Request) -> None:
-        super().__init__(setup, request)
-        self.may_draft_ahead, self._begun = True, None
+    def __init__(self, context: DecodeContext, request: GenerationRequest) -> None:
+        # The cache is sized by the limit of the target: the requested limit may be far larger
+        limited = request.limited_to(context.target.max_positions)
+        if not context.backend.max_reusable_tokens:
+            request = replace(request, prefixes=None)
+        self._context, self._target = context, context.target
+        self._completion = start_completion(context, request, limited.sampling.max_new_tokens)
+        self._processors = make_processors(context, request)
+        self._tree = replace(request.tree, width=1) if self._target.chains_only else request.tree
+        self.may_draft_ahead = not request.tree.root_only
+        self._pending: PendingDraft | None = None
+        largest_tree, num_prompt_tokens = context.largest_tree(request.tree), len(request.prompt_ids)
+        self._backend = context.backend.open(
+            context.drafter, limited.sampling, largest_tree, num_prompt_tokens, limited.max_tokens
+        )
+        self._release = weakref.finalize(self, context.backend.close, self._backend)
+        self._release.atexit = False
+        try:
+            self._open(request, limited.sampling)
+        except BaseException:
+            self._release()
+            raise
         if self.finished:
             self._end()
+
+    def _open(self, request: GenerationRequest, limited: SamplingParams) -> None:
+        """Read the prompt, choose the first token, start drafting and make the header.
+
+        Args:
+            limited: the request's sampling with the token limit of the target.
+        """
+        context, backend, sampling = self._context, self._backend, request.sampling
+        clock = StepClock()
+        prefilled = prefill(backend, self._target, request)
+        first = choose_first_token(prefilled, self._processors, sampling)
+        prefill_ms = clock.other_ms
+        token_ids, prefix = [*request.prompt_ids, first.token_id], prefilled.prefix
+        with clock.draft():
+            backend.begin(first.ids, self._processors)
+            self._session = PlainSession()
+            if not request.tree.root_only:
+                head_rows = prefix.head_rows if prefix is not None else {}
+                ids = torch.cat([prefilled.prompt_ids, first.ids])
+                prompt = Context(token_ids, ids, prefilled.features, head_rows, request.prediction_ids)
+                self._session = backend.drafter.start(prompt, limited, backend.draft_noise)
+        self._recorder = StepRecorder(
+            context.token_text,
+            sampling,
+            proposers=[proposer.id for proposer in context.drafter.proposers],
+            is_plain=request.tree.root_only,
+            note=backend.note,
+            opening_draft_ms=0.0 if request.tree.root_only else clock.draft_ms,
+        )
+        self._completion.take([first.token_id])
+        self._advance_processors([first.token_id], first.ids)
+        logit_records = self._recorder.read_logits(
+            [first.token_id], lambda: prefilled.logits, lambda: first.processed_logits
+        )
+        first_text = self._completion.text()
+        header = make_header(context, request, first, first_text, logit_records, prefix, prefill_ms)
+        self.trace = Trace(header, end_reason=self._completion.end_reason)
+        self._growing_prefix = None
+        if request.prefixes is not None:
+            self._growing_prefix = GrowingPrefix(request.prefixes, context.backend, token_ids, prefilled.features)
 
     @property
     def finished(self) -> bool:
@@ -60,143 +131,118 @@ class Stream(Answer):
         return step
 
     def close(self) -> None:
-        """Stops; what was decoded stays in the trace."""
+        """Stop decoding; the trace keeps the finished steps."""
         if not self.finished:
             self.trace.end_reason = "stopped"
             self._end()
-        self._session = self._begun = None
+        # Frees the drafter's caches
+        self._session, self._pending = PlainSession(), None
 
     def keep_prefix(self) -> None:
-        """Keeps what was read so far for prompts that begin like this text."""
-        if self._prefix is not None:
-            self._prefix.keep(self._runner, self._session)
+        """Store the cache rows of this answer for prompts with the same beginning."""
+        if self._growing_prefix is not None:
+            self._growing_prefix.keep(self._backend, self._session)
+
+    @torch.inference_mode()
+    def _step(self) -> Step:
+        """Draft a tree, score it, verify it and commit the accepted tokens."""
+        clock, plan, proposal = self._take_draft()
+        with clock.verify():
+            self._backend.score(proposal.tree)
+        outcome, needed_full_sort = self._verify(proposal, clock)
+        logit_records = self._recorder.read_step_logits(self._backend, outcome)
+        committed = self._commit(outcome)
+        with clock.draft():
+            self._session.observe(committed)
+        committed_ids = self._completion.take(committed.token_ids)
+        self.trace.end_reason = self._completion.end_reason
+        self._advance_processors(committed.token_ids, committed.ids)
+        self._update_budget(plan, proposal, outcome, clock)
+        if self.may_draft_ahead and self._backend.can_draft_ahead and not self.finished:
+            self._draft_ahead(clock)
+        text, forbidden = self._new_text(), self._processors and self._processors.forbidden(outcome.token_ids)
+        result = StepResult(
+            plan, proposal.note, outcome, needed_full_sort, committed_ids, text, logit_records, forbidden
+        )
+        return self._recorder.record(result, clock)
+
+    def _take_draft(self) -> PendingDraft:
+        """Return the draft that was launched ahead, or launch one."""
+        if self._pending is None:
+            return self._launch_draft()
+        pending, self._pending = self._pending, None
+        pending.clock.resume()
+        return pending
+
+    def _launch_draft(self) -> PendingDraft:
+        """Choose the next tree's size and launch its draft."""
+        clock = start_clock(self._target.device)
+        with clock.draft():
+            plan = None
+            if self._context.budget is not None:
+                num_committed = self.trace.header.num_prompt_tokens + self._completion.num_tokens
+                plan = self._context.budget.next_tree(num_committed - 1)
+            proposal = self._propose(plan)
+        return PendingDraft(clock, plan, proposal)
+
+    def _draft_ahead(self, clock: StepClock) -> None:
+        """Launch the next draft, so that the device drafts while the host describes this step.
+
+        The draft is dropped if the answer is stopped before.
+        """
+        clock.pause()
+        self._pending = self._launch_draft()
+        self._pending.clock.pause()
+        clock.resume()
+
+    def _propose(self, plan: Plan | None) -> Proposal:
+        """Return a proposal with a tree: the drafter's, or the root only."""
+        if plan is not None and plan.levels == 0 and not self._context.drafter.chains:
+            return Proposal(self._backend.root_tree())
+        tree, free = self._tree, None
+        if plan is not None:
+            tree = replace(tree, depth=plan.levels, nodes=plan.nodes)
+            num_nodes = min(self._tree.nodes, 1 + MAX_CHAIN)
+            free = NoDraftLimits(num_nodes, self._context.budget.least_chance, plan.expected_tokens - 1)
+        added = self._processors.added if self._processors is not None and self._processors.steers else None
+        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, added=added))
+        return proposal if proposal.tree is not None else replace(proposal, tree=self._backend.root_tree())
+
+    def _verify(self, proposal: Proposal, clock: StepClock) -> tuple[Outcome, bool]:
+        """Return the outcome of the scored tree, and whether it needed a full sort."""
+        outcome = self._backend.verify(proposal.tree)
+        clock.read_events()
+        if not outcome.needs_full_sort:
+            return outcome, False
+        return self._backend.verify(proposal.tree, whole_vocabulary=True), True
+
+    def _commit(self, outcome: Outcome) -> Committed:
+        """Commit the accepted tokens and return them for the drafter."""
+        logits = self._backend.logits(len(outcome.token_ids)) if self._context.method.needs.logits else None
+        ids, features = self._backend.commit(outcome)
+        committed = Committed([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
+        if self._growing_prefix is not None:
+            self._growing_prefix.add(committed.token_ids, features)
+        return committed
+
+    def _advance_processors(self, token_ids: list[int], ids: torch.Tensor) -> None:
+        """Give committed tokens to the logits processors."""
+        if self._processors is not None and self._completion.end_reason is None:
+            self._processors.advance(token_ids, ids)
+
+    def _update_budget(self, plan: Plan | None, proposal: Proposal, outcome: Outcome, clock: StepClock) -> None:
+        """Update the tree budget with the result of a step."""
+        if plan is not None:
+            accepted = len(outcome.accepted_path) if proposal.note is None else None
+            times = clock.draft_ms, clock.verify_ms, clock.other_ms
+            with clock.draft():
+                self._context.budget.update(plan, accepted, *times)
+
+    def _new_text(self) -> str:
+        """Return the text that the step adds; the first step begins with the first token's text."""
+        text = self._completion.text()
+        return text if self.trace.steps else self.trace.header.first_text + text
 
     def _end(self) -> None:
         self.keep_prefix()
         self._release()
-
-    @torch.inference_mode()
-    def _step(self) -> Step:
-        clock, plan, proposal = self._begin()
-        self._runner.score(proposal.tree)
-        clock.end("verify")
-        outcome = self._runner.verify(proposal)
-        reread = outcome.needs_full_sort
-        if reread:
-            outcome = self._runner.verify(proposal, whole_vocabulary=True)
-        alternatives = self._alternatives(outcome)
-        committed = self._commit(outcome)
-        clock.end("other")
-        if self._session is not None:
-            self._session.observe(committed)
-            clock.end("draft")
-        committed_ids = self._text.take(committed.token_ids)
-        self.trace.end_reason = self._text.end_reason
-        if self._rule is not None and not self.finished:
-            self._rule.advance(committed.token_ids, committed.ids)
-        logprobs = self._logprobs(outcome, committed_ids)
-        clock.end("other")
-        ahead = not self.finished and self.may_draft_ahead and self._session is not None and self._runner.drafts_ahead
-        if ahead:
-            self._learn(plan, proposal, outcome, clock)
-            self._begin_ahead(clock)
-        header, index = self.trace.header, len(self.trace.steps)
-        text = self._text.text() if index else header.first_text + self._text.text()
-        shown = shown_plan(plan, outcome, proposal.note, reread, drafts=self._session is not None)
-        if self._runner.note:
-            shown = replace(shown, why=f"{shown.why} {self._runner.note}")
-        proposers, rule = [proposer["id"] for proposer in header.proposers], self._rule
-        forbidden = rule and rule.forbidden(outcome.token_ids)
-        nodes = nodes_from(outcome, self._setup.token_text, proposers, forbidden)
-        clock.end("other")
-        if not ahead:
-            self._learn(plan, proposal, outcome, clock)
-        return Step(
-            index=index,
-            nodes=nodes,
-            accepted_path=tuple(outcome.accepted_path),
-            bonus_token_id=outcome.bonus_token_id,
-            bonus_piece=self._setup.token_text.piece(outcome.bonus_token_id),
-            committed_ids=tuple(committed_ids),
-            text=text,
-            draft_ms=clock.ms["draft"] if index else clock.ms["draft"] + self._draft_ms,
-            verify_ms=clock.ms["verify"],
-            other_ms=clock.ms["other"],
-            plan=shown,
-            logprobs=logprobs,
-            alternatives=alternatives[: len(committed_ids)],
-        )
-
-    def _begin(self) -> Begun:
-        """Asks for a step's draft, unless that was done ahead."""
-        if self._begun is not None:
-            begun, self._begun = self._begun, None
-            begun.clock.resume()
-            return begun
-        clock = StepClock(self._target.device)
-        plan = self._choose_size()
-        proposal = self._propose(plan)
-        clock.end("draft")
-        return Begun(clock, plan, proposal)
-
-    def _begin_ahead(self, clock: StepClock) -> None:
-        """Asks for the next step's draft, so that the device drafts while the host describes this step.
-
-        It is dropped where the answer is stopped before.
-        """
-        clock.pause()
-        self._begun = self._begin()
-        self._begun.clock.pause()
-        clock.resume()
-
-    def _choose_size(self) -> Plan | None:
-        """The next tree's size; None for trees of a fixed size."""
-        if self._budget is None:
-            return None
-        return self._budget.choose(self.trace.header.num_prompt_tokens + self._text.num_tokens - 1)
-
-    def _propose(self, plan: Plan | None) -> Proposal:
-        """A proposal with a tree: the session's, or the root alone."""
-        if self._session is None or (plan is not None and plan.levels == 0 and not self._setup.drafter.chains):
-            return Proposal(self._runner.root_tree())
-        tree, free = self._tree, None
-        if plan is not None:
-            tree = replace(tree, depth=plan.levels, nodes=plan.nodes)
-            nodes = min(self._tree.nodes, 1 + MAX_CHAIN)
-            free = NoDraftLimits(nodes, self._budget.least_chance, plan.expected_tokens - 1)
-        added = self._rule.added if self._rule is not None and self._rule.steers else None
-        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, added=added))
-        return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
-
-    def _commit(self, outcome: Outcome) -> Committed:
-        """Keeps the accepted rows of the cache."""
-        needed = self._session is not None and self._setup.method.needs.logits
-        logits = self._runner.logits(len(outcome.token_ids)) if needed else None
-        ids, features = self._runner.commit(outcome)
-        committed = Committed([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
-        if self._prefix is not None:
-            self._prefix.add(committed.token_ids, features)
-        return committed
-
-    def _logprobs(self, outcome: Outcome, committed_ids: list[int]) -> tuple[tuple[Scored, ...], ...]:
-        """Of the tokens that a step adds to the answer, where they are asked for."""
-        if self._sampling.logprobs is None:
-            return ()
-        rows = [0, *outcome.accepted_path][: len(committed_ids)]
-        logits = self._runner.logits(len(outcome.token_ids))[rows]
-        return scored(logits, committed_ids, self._sampling.logprobs, self._setup.token_text)
-
-    def _alternatives(self, outcome: Outcome) -> tuple[Ranked, ...]:
-        """Of the tokens that a step commits, where they are asked for."""
-        if not self._sampling.record_alternatives:
-            return ()
-        logits = self._runner.chosen_from(len(outcome.token_ids))[[0, *outcome.accepted_path]]
-        token_ids = [*outcome.accepted_ids, outcome.bonus_token_id]
-        return ranked(logits, token_ids, self._sampling.temperature, self._setup.token_text)
-
-    def _learn(self, plan: Plan | None, proposal: Proposal, outcome: Outcome, clock: StepClock) -> None:
-        """Lets the next trees' size follow from a step."""
-        if plan is not None:
-            accepted = len(outcome.accepted_path) if proposal.note is None else None
-            self._budget.observe(plan, accepted, *clock.ms.values())
-            clock.end("draft")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from jakiro.config import MOST_LOGPROBS, is_count, require
-from jakiro.decode.logprobs import scored
+from jakiro.decode.logprobs import token_logprobs
 from jakiro.models.target import TargetModel
 from jakiro.text import TokenText
 from jakiro.trace import Scored
@@ -58,6 +58,6 @@ def score_prompt(target: TargetModel, token_text: TokenText, token_ids: Sequence
         features, _ = target.prefill(ids, target.new_cache(len(ids)))
         for start in range(0, len(ids), CHUNK):
             logits = target.logits(features[start : start + CHUNK, : target.hidden_size])
-            rows += scored(logits, token_ids[start + 1 : start + 1 + len(logits)], count, token_text)
+            rows += token_logprobs(logits, token_ids[start + 1 : start + 1 + len(logits)], count, token_text)
     special = {str(token_id): name for token_id, name in token_text.special_tokens.items()}
     return PromptScores(tuple(token_ids), token_text.decode(token_ids), tuple(rows), special)

@@ -1,123 +1,127 @@
-"""Whether the next step drafts a tree: none or the device's one size, whichever promises more tokens a second.
+"""Choice of each step's tree size: no draft, or the most cost-effective tree of the device.
 
-The size follows from what passes cost; an answer moves between the two by how many of its guesses were accepted. Plain
-numbers only. Such a decision model is what multi-candidate speculative decoding asks for (arXiv 2409.10644).
+The sizes follow from measured costs; an answer alternates between the two by its own acceptance. Plain numbers only.
+Multi-candidate speculative decoding (arXiv 2409.10644) asks for such a cost model.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from jakiro.config import TreeConfig
+from jakiro.config import NO_DRAFT, TreeConfig, TreeSize
 from jakiro.decode.device_profile import DeviceProfile
 from jakiro.drafters.candidates import MAX_CHAIN
 from jakiro.trace import Plan
 
-# The n-th best guess of a tree is right in about RANK_RATE / n² of the steps, one a level deeper DEPTH_RATE times as
-# often as the one before it, and a step writes SPEEDUP times what it would without a draft (the default pair's prompts)
+# Fitted to the default pair's prompts: the n-th best candidate of a tree is accepted in about RANK_RATE / n² of the
+# steps, each level DEPTH_RATE times as often as the level above, and a step commits SPEEDUP times the tokens of a plain
+# step
 RANK_RATE, DEPTH_RATE, SPEEDUP = 2.5, 0.4, 1.5
-# Tokens that a tree is expected to have accepted before an answer has shown its own
-START = 1.0
-# Weight of a step among those before it: of a drafted one, of a plain one that lets old experience fade, of a time
+# Expected number of accepted tokens before an answer has measured its own
+INITIAL_ACCEPTED = 1.0
+# Weights of moving averages: of a drafted step, of a plain step (old experience fades), of a measured time
 LEARN, FADE, FOLLOW = 1 / 8, 1 / 256, 0.1
 
 
-class Size(NamedTuple):
-    """Levels of a tree, 0 for the root alone, and its nodes, root included."""
+def candidate_sizes(
+    profile: DeviceProfile, bounds: TreeConfig, fixed_size: TreeSize | None = None
+) -> tuple[TreeSize, TreeSize]:
+    """Return the two candidate sizes: no draft, and the most cost-effective tree within `bounds`.
 
-    levels: int
-    nodes: int
-
-
-NONE = Size(0, 1)
-
-
-def sizes_for(profile: DeviceProfile, bounds: TreeConfig) -> tuple[Size, Size]:
-    """None, and the tree within the bounds that pays on this device."""
-    least = SPEEDUP / profile.verify(1)
+    Args:
+        fixed_size: the backend's one tree size, if all sizes cost the same.
+    """
+    if fixed_size is not None:
+        return NO_DRAFT, TreeSize(min(fixed_size.levels, bounds.depth), min(fixed_size.nodes, bounds.nodes))
+    least_gain = SPEEDUP / profile.verify(1)
     nodes = 2
-    while nodes < bounds.nodes and RANK_RATE / nodes**2 >= least * (profile.verify(nodes + 1) - profile.verify(nodes)):
+    while nodes < bounds.nodes:
+        row_ms = profile.verify(nodes + 1) - profile.verify(nodes)
+        if RANK_RATE / nodes**2 < least_gain * row_ms:
+            break
         nodes += 1
 
-    def rate(levels: int) -> float:
+    def tokens_per_ms(levels: int) -> float:
         tokens = sum(DEPTH_RATE**level for level in range(levels + 1))
         return tokens / (profile.verify(nodes) + profile.draft(levels))
 
-    return NONE, Size(max(range(1, min(bounds.depth, nodes - 1) + 1), key=rate), nodes)
+    return NO_DRAFT, TreeSize(max(range(1, min(bounds.depth, nodes - 1) + 1), key=tokens_per_ms), nodes)
 
 
 class TreeBudget:
-    """Chooses the size of each step's tree in one answer.
+    """Chooses the tree size of each step of one answer.
 
     Args:
-        profile: this device's costs.
-        sizes: none, and the tree where the method drafts one.
+        profile: costs of passes on this device.
+        sizes: candidate sizes: `NO_DRAFT`, and a tree if the method drafts one.
 
     Attributes:
-        least_chance: of a candidate that needs no draft; a less likely one costs more than it brings.
+        least_chance: of a candidate that needs no draft; verifying a less likely one costs more than it gains.
     """
 
-    def __init__(self, profile: DeviceProfile, sizes: Sequence[Size]) -> None:
+    def __init__(self, profile: DeviceProfile, sizes: Sequence[TreeSize]) -> None:
         self.profile, self.sizes = profile, tuple(sizes)
         row_ms = (profile.verify(1 + MAX_CHAIN) - profile.verify(1)) / MAX_CHAIN
         self.least_chance = SPEEDUP * row_ms / profile.verify(1)
-        # Of a drafted tree, a running mean
-        self._accepted = START
-        # Measured over profiled time in this answer, and the time of a step that is neither draft nor pass
+        # Moving average of the accepted tokens of a drafted tree
+        self._accepted = INITIAL_ACCEPTED
+        # Measured time divided by profiled time
         self._verify_pace = self._draft_pace = 1.0
+        # Milliseconds of a step without draft and pass
         self._other_ms: float | None = None
         self._context = 0
 
-    def choose(self, context: int = 0) -> Plan:
-        """The tree of the next step.
+    def next_tree(self, context: int = 0) -> Plan:
+        """Choose the size of the next tree.
 
         Args:
-            context: tokens before the root, which every row of a pass attends to.
+            context: tokens before the root, to which every row of a pass attends.
         """
         self._context, rates = context, []
         for size in self.sizes:
-            tokens, ms = 1 + (self._accepted if size.levels else 0.0), self._ms(size)
+            tokens, ms = 1 + (self._accepted if size.levels else 0.0), self._predict_ms(size)
             rates.append((tokens / ms, size, tokens, ms))
         _, size, tokens, ms = max(rates)
-        curve = tuple((each.nodes, 1000 * rate) for rate, each, *_ in rates)
-        return Plan(size.levels, size.nodes, _why(size, tokens, ms), tokens, ms, curve)
+        curve = tuple((candidate.nodes, 1000 * rate) for rate, candidate, *_ in rates)
+        return Plan(size.levels, size.nodes, _reason(size, tokens, ms), tokens, ms, curve)
 
-    def observe(self, plan: Plan, accepted: int | None, draft_ms: float, verify_ms: float, other_ms: float) -> None:
-        """Learns from a finished step.
+    def update(self, plan: Plan, accepted: int | None, draft_ms: float, verify_ms: float, other_ms: float) -> None:
+        """Update the moving averages with the result of a step.
 
         Args:
-            plan: what `choose` returned.
-            accepted: draft tokens; None where the tree was another than planned.
-            draft_ms, verify_ms, other_ms: the step's time for the draft, for the target's pass, and for neither.
+            plan: from `next_tree`.
+            accepted: number of accepted draft tokens; None if the tree was not the planned one.
+            draft_ms, verify_ms, other_ms: the step's time for the draft, for the target's pass, and for the rest.
         """
-        self._other_ms = other_ms if self._other_ms is None else _followed(self._other_ms, other_ms)
+        self._other_ms = other_ms if self._other_ms is None else _follow(self._other_ms, other_ms)
         if accepted is not None:
-            self._verify_pace = _paced(self._verify_pace, verify_ms, self.profile.verify(plan.nodes, self._context))
+            self._verify_pace = _follow_pace(
+                self._verify_pace, verify_ms, self.profile.verify(plan.nodes, self._context)
+            )
         if not plan.levels:
-            # Who else computes here may be gone, and the text easier, so that in time a tree is tried again
+            # Other load on the machine may end and the text may become easier, so a tree is tried again in time
             self._draft_pace += FADE * (self._verify_pace - self._draft_pace)
-            self._accepted += FADE * (START - self._accepted)
+            self._accepted += FADE * (INITIAL_ACCEPTED - self._accepted)
         elif accepted is not None:
-            self._draft_pace = _paced(self._draft_pace, draft_ms, self.profile.draft(plan.levels))
+            self._draft_pace = _follow_pace(self._draft_pace, draft_ms, self.profile.draft(plan.levels))
             self._accepted += LEARN * (accepted - self._accepted)
 
-    def _ms(self, size: Size) -> float:
-        """Of a step with such a tree, as passes go in this answer."""
-        passes = self._verify_pace * self.profile.verify(size.nodes, self._context)
-        return passes + self._draft_pace * self.profile.draft(size.levels) + (self._other_ms or 0.0)
+    def _predict_ms(self, size: TreeSize) -> float:
+        """Return the predicted milliseconds of a step with a tree of this size, at this answer's measured speed."""
+        verify_ms = self._verify_pace * self.profile.verify(size.nodes, self._context)
+        return verify_ms + self._draft_pace * self.profile.draft(size.levels) + (self._other_ms or 0.0)
 
 
-def _why(size: Size, tokens: float, ms: float) -> str:
-    if size == NONE:
+def _reason(size: TreeSize, tokens: float, ms: float) -> str:
+    if size == NO_DRAFT:
         return "No draft this step: checking one token was faster here."
     guesses = "1 guess" if size.nodes == 2 else f"{size.nodes - 1} guesses"
     return f"{guesses}: about {tokens:.1f} tokens in {ms:.0f} ms, the best rate on this machine."
 
 
-def _followed(usual: float, value: float) -> float:
-    """A running mean, in which one outlier counts as no more than twice what was usual."""
-    return usual + FOLLOW * (min(value, 2 * usual) - usual)
+def _follow(average: float, value: float) -> float:
+    """Return the updated moving average; an outlier counts as at most twice the average."""
+    return average + FOLLOW * (min(value, 2 * average) - average)
 
 
-def _paced(pace: float, ms: float, profiled_ms: float) -> float:
-    """Measured over profiled time, followed."""
-    return _followed(pace, ms / profiled_ms) if profiled_ms > 0 else pace
+def _follow_pace(pace: float, ms: float, profiled_ms: float) -> float:
+    """Return the updated moving average of measured time divided by profiled time."""
+    return _follow(pace, ms / profiled_ms) if profiled_ms > 0 else pace

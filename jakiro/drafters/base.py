@@ -291,7 +291,7 @@ class Drafter(ABC):
         form.
 
         Args:
-            slot: a `jakiro.backends.cuda_graphs.slot.Slot`, whose `head_drafter` and `chain` are what drafters ask for.
+            slot: a `jakiro.backends.cuda_graphs.buffers.GraphBuffers`; drafters call its `head_drafter` and `chain`.
         """
         return None
 

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from jakiro import progress
-from jakiro.backends.cuda_graphs.pool import Slots
+from jakiro.backends.select import select_backend
+from jakiro.core.backend import Backend
 from jakiro.drafters.base import Drafter, Resources, why_not
 from jakiro.drafters.registry import METHODS, PLAIN, Methods
 from jakiro.heads.base import DraftHead, known_precision
@@ -70,7 +71,7 @@ class GeneratorParts:
     Attributes:
         drafters: methods that are loaded already, by name.
         notices: sentences for the user beside the target's, such as a head trained for other weights.
-        slots: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
+        backend: runs the target's passes.
         seconds: what reading and starting took, as a whole ("load") and by step.
         methods: the drafting methods that there are.
     """
@@ -78,7 +79,7 @@ class GeneratorParts:
     resources: Resources
     drafters: dict[str, Drafter]
     notices: list[str]
-    slots: Slots | None
+    backend: Backend
     seconds: dict[str, float] = field(default_factory=dict)
     methods: Methods = METHODS
 
@@ -243,10 +244,14 @@ def _start_pair(read: LoadedModels, device: torch.device | None) -> GeneratorPar
     usual = [method for method in (PLAIN, known.usual(resources)) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     with progress.step(progress.CAPTURE):
-        slots = slots_for(target_model, list(drafters.values()), read.options, notices)
-    if slots is not None:
-        resources = replace(resources, target=slots.target)
-    return GeneratorParts(resources, drafters, notices, slots, methods=known)
+        options = read.options
+        fewest_steps = 0 if options.capture_at_load else PAYS_FROM
+        backend, backend_notices = select_backend(
+            target_model, list(drafters.values()), options.graphs, options.side_by_side, fewest_steps
+        )
+    notices += backend_notices
+    resources = replace(resources, target=backend.target)
+    return GeneratorParts(resources, drafters, notices, backend, methods=known)
 
 
 def _copied(module: nn.Module, device: torch.device) -> nn.Module:
@@ -294,27 +299,6 @@ def _bound(head: DraftHead, name: str, sha256: str | None, target: TargetModel, 
     """Binds a head to its target and packs it; returns its info for traces."""
     head.bind(target.embedding, target.output_weight).pack(precision)
     return {"name": name, "sha256": sha256, "precision": head.precision}
-
-
-def slots_for(target: TargetModel, drafters: list[Drafter], options: LoadOptions, notices: list[str]) -> Slots | None:
-    """Slots with their passes captured as the options say, on a GPU; `notices` get a sentence where that cannot be.
-
-    Args:
-        drafters: see `Slots.prepare`.
-    """
-    if target.device.type != "cuda":
-        return None
-    if target.fused is None or not target.fused.is_static:
-        notices.append(
-            f"{target.name} runs without graphs, one kernel at a time: they are for layers of Llama's shape, not "
-            "quantized, whose rotary embedding does not change with the length."
-        )
-        return None
-    slots = Slots(target, options.graphs, fewest_steps=0 if options.capture_at_load else PAYS_FROM)
-    slots.settle(drafters[-1])
-    if options.capture_at_load:
-        slots.prepare(drafters, options.side_by_side)
-    return slots
 
 
 def refuse_another_targets_head(head: DraftHead, target_config) -> None:

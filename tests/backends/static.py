@@ -2,7 +2,8 @@
 
 from unittest import mock
 
-from jakiro.backends.cuda_graphs.pool import Slots
+from jakiro.backends.cuda_graphs.backend import CudaGraphBackend
+from jakiro.backends.cuda_graphs.pool import GraphPool
 from jakiro.decode.device_profile import DeviceProfile
 from jakiro.drafters.base import Resources
 from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN, Methods
@@ -53,8 +54,8 @@ def in_slots(
     fewest_steps: int = 0,
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
-    slots = Slots(resources.target, graphs, SMALL_COLUMNS, tokens, fewest_steps=fewest_steps)
-    generator = JakiroGenerator(resources, drafters, slots=slots, methods=methods)
+    pool = GraphPool(resources.target, graphs, SMALL_COLUMNS, tokens, fewest_steps=fewest_steps)
+    generator = JakiroGenerator(resources, drafters, backend=CudaGraphBackend(pool), methods=methods)
     if measured:
         generator.profile = COSTS
     return generator

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from jakiro.backends.cuda_graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
+from jakiro.backends.cuda_graphs.capture import WARM_UPS, GraphCache, GraphedPass, Graphs
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.decode.device_profile import measure
 from jakiro.drafters.base import Resources
@@ -30,7 +30,7 @@ def test_a_pass_is_warmed_up_aside_then_captured_and_then_only_replayed(cuda):
         counted.append(1)
         target.copy_(source * 2)
 
-    graphed = GraphedPass(PassBook(Graphs(CPU, True)), double)
+    graphed = GraphedPass(GraphCache(Graphs(CPU, True)), double)
     graphed.prepare()
     assert cuda.log == ["wait", "aside", "back", "wait", "capture", "captured"]
     assert not cuda.collecting
@@ -48,10 +48,10 @@ def test_other_numerics_are_captured_anew(cuda):
     sampling = SamplingParams(max_new_tokens=6)
     exact.run("Why?", sampling, tree=TREE)
     fast = exact.with_numerics("fast")
-    before = fast.slots.graphs.num_captured
-    assert fast.slots.graphs.enabled and fast.slots is not exact.slots
+    before = fast.backend.pool.graphs.num_captured
+    assert fast.backend.pool.graphs.enabled and fast.backend.pool is not exact.backend.pool
     fast.run("Why?", sampling, tree=TREE)
-    assert fast.slots.graphs.num_captured > before
+    assert fast.backend.pool.graphs.num_captured > before
     assert not cuda.eager
 
 
@@ -71,7 +71,7 @@ def test_a_borrowed_gpu_captures_only_for_answers_of_enough_steps(method, tree, 
     sampling = SamplingParams(max_new_tokens=tokens)
     trace = generator.run("Why?", sampling, method, tree)
     assert shape_of(trace)[1:] == shape_of(tiny_generator().run("Why?", sampling, method, tree))[1:]
-    (slot,) = generator.slots._free
+    (slot,) = generator.backend.pool._free
     assert {each.function.func.__name__ for each in slot.passes._passes.values() if each.graph is not None} == captured
     assert not captured & set(cuda.eager)
 
@@ -106,7 +106,7 @@ def test_two_threads_never_capture_at_once(cuda):
         time.sleep(0.01)
         inside -= 1
 
-    passes = [GraphedPass(PassBook(graphs), watched) for _ in range(3)]
+    passes = [GraphedPass(GraphCache(graphs), watched) for _ in range(3)]
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(GraphedPass.prepare, passes))
     assert most == 1 and len(cuda.graphs) == 3
@@ -114,9 +114,9 @@ def test_two_threads_never_capture_at_once(cuda):
 
 def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_timed():
     generator = static_generator(numerics="fast", graphs=False, tokens=200)
-    profile = measure(generator.target, generator.drafter(DEFAULT), True, generator.slots)
+    profile = measure(generator.backend, generator.drafter(DEFAULT), True)
     assert [rows for rows, _ in profile.verify_ms] == [1, 64] and [levels for levels, _ in profile.draft_ms] == [5]
-    assert len(generator.slots._free) == 1
+    assert len(generator.backend.pool._free) == 1
     generator.profile = profile
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=64, depth=8))
     assert {len(step.nodes) for step in trace.steps} <= {1, 64}
@@ -134,7 +134,7 @@ ANSWERS = [
 
 def test_poison_shows_a_pass_that_reads_what_another_capture_made(cuda):
     source, target, made = torch.ones(3), torch.zeros(3), []
-    book = PassBook(Graphs(torch.device("cpu"), True))
+    book = GraphCache(Graphs(torch.device("cpu"), True))
     first = GraphedPass(book, lambda: made.append(source * 2))
     second = GraphedPass(book, lambda: target.copy_(made[-1] + 1))
     for each in (first, second):
@@ -153,9 +153,9 @@ def test_poison_between_shuffled_replays_changes_no_text_and_no_tree(head, cuda)
     order.append(("autoregressive", SamplingParams(0.6, seed=7, max_new_tokens=10), None))
     for method, sampling, tree in order:
         method = head if head in METHODS and method != PLAIN.name else method
-        captured = generator.slots.graphs.num_captured
+        captured = generator.backend.pool.graphs.num_captured
         trace = generator.run(REPETITIVE, sampling, method, tree)
         assert shape_of(trace) == shape_of(sliced.run(REPETITIVE, sampling, method, tree))
-    assert generator.slots.graphs.num_captured == captured
+    assert generator.backend.pool.graphs.num_captured == captured
     assert not set(cuda.eager) - {"verify_rows"}, "every pass of every step was captured before the answer began"
     assert sum(graph.replays for graph in cuda.graphs) > 40

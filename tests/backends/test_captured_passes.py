@@ -7,8 +7,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 
-from jakiro.backends.cuda_graphs.pool import Slots
-from jakiro.backends.cuda_graphs.slot import MOST_NODES
+from jakiro.backends.cuda_graphs.buffers import MOST_NODES
+from jakiro.backends.cuda_graphs.pool import GraphPool
 from jakiro.config import ROOT_ONLY, Grammar, SamplingParams, TreeConfig
 from jakiro.core.logits_processors import HostRule, rule_for
 from jakiro.drafters.base import Context, Drafter, Resources, TreeLimits
@@ -114,20 +114,20 @@ def tree_for(drafter: Drafter) -> TreeConfig:
     return TreeConfig(nodes=MOST_NODES) if drafter.proposers else ROOT_ONLY
 
 
-def capture_all(target: TargetModel, name: str, samplings=SAMPLINGS) -> Slots:
-    """Capture the passes that a drafter needs for these samplings, in one slot."""
+def capture_all(target: TargetModel, name: str, samplings=SAMPLINGS) -> GraphPool:
+    """Capture the passes that a drafter needs for these samplings, in one set of buffers."""
     target, drafter = fake_drafter(name, target)
-    slots = Slots(target, True)
+    pool = GraphPool(target, True)
     for sampling in samplings.values():
-        slot, give_back = slots.borrow(drafter, sampling, tree_for(drafter), PROMPT_TOKENS, LAST_TOKENS)
-        assert (slot.capturable(drafter) is None) == (name in DRAFTED_EAGERLY)
-        give_back()
-    return slots
+        buffers = pool.borrow(drafter, sampling, tree_for(drafter), PROMPT_TOKENS, LAST_TOKENS)
+        assert (buffers.static_drafter(drafter) is None) == (name in DRAFTED_EAGERLY)
+        pool.give_back(buffers)
+    return pool
 
 
-def check_captures(fake: FakeCudaTensors, slots: Slots, fewest: int) -> None:
-    assert slots.graphs.failure is None
-    assert len(fake.captures) == slots.graphs.num_captured >= fewest
+def check_captures(fake: FakeCudaTensors, pool: GraphPool, fewest: int) -> None:
+    assert pool.graphs.failure is None
+    assert len(fake.captures) == pool.graphs.num_captured >= fewest
     assert min(fake.captures) > 0
     assert not fake.crossings, fake.crossings
 
@@ -202,16 +202,16 @@ def test_a_step_with_a_grammar_reads_twice_and_sends_one_mask(fake):
     sampling = SamplingParams(0.7, grammar=Grammar("regex", "[a-z]*"), top_p=0.9)
     with fake.active(), torch.inference_mode():
         target, loaded = fake_drafter("decoupled", fake_target("Qwen2.5-7B", "exact", 1))
-        slot, _ = Slots(target, True).borrow(loaded, sampling, tree_for(loaded), PROMPT_TOKENS, LAST_TOKENS)
+        slot = GraphPool(target, True).borrow(loaded, sampling, tree_for(loaded), PROMPT_TOKENS, LAST_TOKENS)
         ids = torch.zeros(PROMPT_TOKENS + 1, dtype=torch.int64, device=CUDA)
         features, _ = slot.prefill(ids[:-1])
         slot.begin(ids[-1:], rule_for(sampling, target.vocab_size, CUDA, AllTokens()))
-        session = slot.session(loaded, Context([0] * len(ids), ids, features))
+        session = slot.drafter.start(Context([0] * len(ids), ids, features), sampling, slot.draft_noise)
         proposal = session.propose(TreeLimits(tree_for(loaded)))
         slot.score(proposal.tree)
         fake.reads.clear()
         with Crossings() as crossings:
-            slot.verify(proposal)
+            slot.verify(proposal.tree)
         assert sum(fake.reads.values()) == 2
         assert sum(crossings.counts.values()) == 1, crossings.counts
         assert not fake.crossings and not fake.uploads

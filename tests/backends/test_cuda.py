@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from jakiro.backends.cuda_graphs.pool import Slots
-from jakiro.backends.cuda_graphs.slot import Slot
+from jakiro.backends.cuda_graphs.backend import CudaGraphBackend
+from jakiro.backends.cuda_graphs.buffers import GraphBuffers
+from jakiro.backends.cuda_graphs.pool import GraphPool
 from jakiro.config import SamplingParams
 from jakiro.decode.device_profile import measure
 from jakiro.drafters.base import Resources
@@ -45,17 +46,17 @@ def on_gpu(
     from jakiro.models.target import TargetModel
 
     target = TargetModel(tiny_model(dtype=dtype).to(CUDA), byte_tokenizer(), "tiny", "0" * 64, numerics)
-    slots = Slots(target, graphs)
+    backend = CudaGraphBackend(GraphPool(target, graphs))
     if scripted:
         drafter = ScriptedDrafter(tiny_model().to(CUDA), 0.3)
-        return JakiroGenerator(Resources(target), {DEFAULT.name: drafter}, slots=slots)
-    return JakiroGenerator(Resources(target, tiny_head(target), {"name": "tiny", "sha256": None}), slots=slots)
+        return JakiroGenerator(Resources(target), {DEFAULT.name: drafter}, backend=backend)
+    return JakiroGenerator(Resources(target, tiny_head(target), {"name": "tiny", "sha256": None}), backend=backend)
 
 
 @contextmanager
 def no_sync_but_the_read(monkeypatch):
     """Everything that waits for the device raises, but a slot's own read."""
-    to_host = Slot._to_host
+    to_host = GraphBuffers._to_host
 
     def exempt(slot, size):
         torch.cuda.set_sync_debug_mode("default")
@@ -64,7 +65,7 @@ def no_sync_but_the_read(monkeypatch):
         finally:
             torch.cuda.set_sync_debug_mode("error")
 
-    monkeypatch.setattr(Slot, "_to_host", exempt)
+    monkeypatch.setattr(GraphBuffers, "_to_host", exempt)
     torch.cuda.set_sync_debug_mode("error")
     try:
         yield
@@ -100,14 +101,14 @@ def test_in_exact_numerics_plain_and_drafted_logits_are_the_same_bits(dtype, mon
     if not generator.target.bit_identical:
         pytest.skip("the load probe found that this GPU's kernels depend on the rows")
     rows: list[torch.Tensor] = []
-    verify = Slot.verify
+    verify = GraphBuffers.verify
 
-    def kept(slot, proposal, whole_vocabulary=False):
-        outcome = verify(slot, proposal, whole_vocabulary)
+    def kept(slot, tree, whole_vocabulary=False):
+        outcome = verify(slot, tree, whole_vocabulary)
         rows.append(slot.scored[[0, *outcome.accepted_path]].clone())
         return outcome
 
-    monkeypatch.setattr(Slot, "verify", kept)
+    monkeypatch.setattr(GraphBuffers, "verify", kept)
     compared, seed = 0, 0
     while compared < IDENTICAL_TOKENS:
         sampling = SamplingParams(float(seed % 2), seed=seed, max_new_tokens=180)
@@ -159,7 +160,7 @@ def test_a_slot_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
     answer = generator.stream("Why?", sampling, tree=TREE)
     next(answer)
     generator.run("Why?", sampling, "autoregressive")
-    slots = generator.slots
+    slots = generator.backend.pool
     slots._retired, slots._free = slots._free, []
     slots._free_retired()
     # Whatever was given back is taken by others
@@ -172,9 +173,9 @@ def test_a_slot_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
 def test_everything_usual_is_captured_at_load_within_stated_memory():
     generator, done = on_gpu("fast"), []
     with reporting_to(lambda step, share, _: done.append((step, share))):
-        generator.slots.prepare(usual_drafters(generator))
+        generator.backend.pool.prepare(usual_drafters(generator))
     status = generator.status["graphs"]
     assert done[-1] == (CAPTURE, 1) and len(done) >= status["captured"] > 0 and status["bytes"] > 0
-    generator.profile = measure(generator.target, generator.drafter(DEFAULT), True, generator.slots)
+    generator.profile = measure(generator.backend, generator.drafter(DEFAULT), True)
     assert generator.run("Why?", SamplingParams(max_new_tokens=40)).token_ids
     assert generator.status["graphs"]["captured"] == status["captured"]

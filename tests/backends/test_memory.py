@@ -1,4 +1,4 @@
-"""Slots and graphs in the memory there is: what is captured when, what makes room, and what a refusal leaves behind."""
+"""Buffers and graphs within memory: what is captured when, what is freed, and what remains after a refusal."""
 
 import gc
 import threading
@@ -9,7 +9,7 @@ import torch
 
 from jakiro import progress, system
 from jakiro.backends.cuda_graphs import pool
-from jakiro.backends.cuda_graphs.slot import Slot
+from jakiro.backends.cuda_graphs.buffers import GraphBuffers
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.ops.rotary import AngleTable
@@ -27,9 +27,9 @@ def test_the_page_s_first_answer_captures_nothing_more(cuda):
     """It races plain decoding and the default method, by automatic trees, at any temperature."""
     generator, done = static_generator(numerics="fast", graphs=True, measured=True, tokens=40), []
     with progress.reporting_to(lambda name, share, total_bytes: done.append((name, share))):
-        generator.slots.prepare(usual_drafters(generator), side_by_side=2)
+        generator.backend.pool.prepare(usual_drafters(generator), side_by_side=2)
     assert done == [(progress.CAPTURE, pytest.approx(count / len(done))) for count in range(1, len(done) + 1)]
-    status, captured = generator.status["graphs"], generator.slots.graphs.num_captured
+    status, captured = generator.status["graphs"], generator.backend.pool.graphs.num_captured
     assert status["graphs"] and status["captured"] == captured and status["failure"] is None
     assert status["graph_bytes"] == captured * GRAPH_BYTES < status["bytes"]
     for sampling in (SHORT, SAMPLED):
@@ -44,8 +44,8 @@ def test_the_page_s_first_answer_captures_nothing_more(cuda):
 
 def test_one_slot_is_prepared_where_memory_has_no_room_for_two(cuda, monkeypatch):
     generator = static_generator(graphs=True, tokens=40)
-    monkeypatch.setattr(pool.Slots, "_fits_another", lambda slots, made: not made)
-    generator.slots.prepare(usual_drafters(generator), side_by_side=2)
+    monkeypatch.setattr(pool.GraphPool, "_fits_another", lambda slots, made: not made)
+    generator.backend.pool.prepare(usual_drafters(generator), side_by_side=2)
     assert generator.status["graphs"]["slots"] == 1
     assert generator.run("Why?", SHORT, tree=AUTOMATIC_TREE).steps and not cuda.eager
 
@@ -53,7 +53,7 @@ def test_one_slot_is_prepared_where_memory_has_no_room_for_two(cuda, monkeypatch
 def test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget(cuda):
     """And those of another slot, in the middle of an answer, stay whole."""
     generator, sliced = static_generator(graphs=True), tiny_generator()
-    graphs = generator.slots.graphs
+    graphs = generator.backend.pool.graphs
     generator.run("Why?", SHORT, tree=TREE)
     beside = generator.stream("Why?", SAMPLED, tree=TREE)
     first = next(beside)
@@ -75,8 +75,8 @@ def test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget(cuda)
 def test_a_dropped_slot_is_freed_without_the_garbage_collector(cuda, monkeypatch):
     generator = static_generator(graphs=True, tokens=40)
     generator.run("Why?", SHORT, tree=TREE)
-    generator.slots._retired, generator.slots._free = generator.slots._free, []
-    (slot,) = generator.slots._retired
+    generator.backend.pool._retired, generator.backend.pool._free = generator.backend.pool._free, []
+    (slot,) = generator.backend.pool._retired
     buffers = weakref.ref(slot.cache.store.untyped_storage())
     gone = weakref.ref(slot)
     del slot
@@ -109,7 +109,7 @@ def test_no_slot_is_lost_where_making_or_opening_one_fails(method, cuda, monkeyp
 def run_out_of_memory_in(method, generator, monkeypatch):
     """An answer whose slot's method finds no memory."""
     with monkeypatch.context() as patch:
-        patch.setattr(Slot, method, out_of_memory)
+        patch.setattr(GraphBuffers, method, out_of_memory)
         with pytest.raises(torch.OutOfMemoryError):
             generator.run("Why?", SHORT, tree=TREE)
 
@@ -124,7 +124,7 @@ def test_memory_that_runs_out_in_a_capture_is_said_to_be_memory(cuda):
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
         generator.run("Why?", SHORT, tree=TREE)
     cuda.fail = lambda: None
-    assert cuda.stream == "current" and generator.slots.graphs.enabled
+    assert cuda.stream == "current" and generator.backend.pool.graphs.enabled
     assert generator.run("Why?", SHORT, tree=TREE).steps and not cuda.eager
 
 

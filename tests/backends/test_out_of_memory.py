@@ -98,8 +98,8 @@ def frozen():
 
 def loaded():
     generator = static_generator(tokens=48)
-    generator.target = generator.slots.settle(usual_drafters(generator)[-1])
-    generator.slots.prepare(usual_drafters(generator), side_by_side=2)
+    generator.target = generator.backend.pool.settle(usual_drafters(generator)[-1])
+    generator.backend.pool.prepare(usual_drafters(generator), side_by_side=2)
     return generator
 
 
@@ -156,7 +156,7 @@ def test_memory_that_runs_out_anywhere_in_a_borrowed_process_leaves_the_pair_it_
             loader.start_pair(read, PRETENDED)
         ((moving, count),) = [each for each in watching.places.items() if each[0].startswith("loading/loader.py")]
         assert count > 10
-        in_a_slot = next(place for place in watching.places if place.startswith("backends/cuda_graphs/slot.py"))
+        in_a_slot = next(place for place in watching.places if place.startswith("backends/cuda_graphs/buffers.py"))
         for place, granted in ((moving, count - 1), (in_a_slot, 0)):
             with Scarce(place, granted), pytest.raises(ValueError, match="Memory ran out"):
                 loader.start_pair(read, PRETENDED)

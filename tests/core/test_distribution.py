@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from jakiro.backends.outcome import read_outcome
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.core.verify import verify
-from jakiro.decode.outcome import read_back
 from jakiro.drafters.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.models.target import TargetModel
@@ -90,7 +90,7 @@ def guessing_tree(probs):
 def steps_of(tree, sampling, root_position):
     """The outcome of verifying one tree against the table."""
     noise, mask = KeyedNoise(sampling.seed), ancestor_mask(tree.parents, tree.max_depth)
-    return read_back(tree, verify(tree, mask, TABLE[tree.token_ids], sampling, noise, root_position))
+    return read_outcome(tree, verify(tree, mask, TABLE[tree.token_ids], sampling, noise, root_position))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)

@@ -9,13 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jakiro.backends.outcome import read_outcome
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
 from jakiro.core.tree import accepted_node, ancestor_mask
 from jakiro.core.verify import verify
-from jakiro.decode.outcome import read_back
-from jakiro.decode.recorder import nodes_from
+from jakiro.decode.recorder import make_nodes
 from jakiro.ops import kernels
 from jakiro.trace import Node
 from tests.support import DEVICE, tree_of
@@ -26,7 +26,7 @@ def one_way(request, monkeypatch):
     """Verification by torch's operations and one copy, as on a GPU, and by compiled code."""
     if request.param == "torch":
         monkeypatch.setattr("jakiro.ops.kernels.current", lambda: kernels.TORCH)
-        monkeypatch.setattr("jakiro.decode.outcome._on_host", lambda tensor: False)
+        monkeypatch.setattr("jakiro.backends.outcome._is_on_host", lambda tensor: False)
     elif DEVICE.type == "cuda" or kernels.current() is kernels.TORCH:
         pytest.skip("no compiled functions")
 
@@ -54,7 +54,7 @@ def outcome_of(tokens, parents, logits, sampling=SamplingParams(), root_position
     mask = ancestor_mask(tree.parents, tree.max_depth)
     rows = rows.rows(root_position + 1, tree.max_depth + 1)
     verification = verify(tree, mask, logits, sampling, noise, root_position, rows, prefix_length)
-    return read_back(tree, verification)
+    return read_outcome(tree, verification)
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,12 @@ def test_read_back_brings_every_field_of_the_tree_and_each_node_its_own():
     logits = torch.randn((count, VOCAB_SIZE), device=DEVICE)
     mask = ancestor_mask(tree.parents, tree.max_depth)
     verification = verify(tree, mask, logits, SamplingParams(), KeyedNoise(0), 0)
-    outcome = read_back(tree, verification)
+    outcome = read_outcome(tree, verification)
     assert (outcome.token_ids, outcome.parents, outcome.depths) == (TOKENS, PARENTS, [0, 1, 1, 1, 2, 2, 2, 3])
     for name, column in columns.items():
         assert getattr(outcome, name) == column.tolist(), name
     assert outcome.evidence == {name: rows.tolist() for name, rows in evidence.items()}
-    for index, node in enumerate(nodes_from(outcome, SimpleNamespace(piece=lambda token: bytes([token])), "xyz")):
+    for index, node in enumerate(make_nodes(outcome, SimpleNamespace(piece=lambda token: bytes([token])), "xyz")):
         names = tuple(name for place, name in enumerate("xyz") if outcome.also[index] >> place & 1)
         assert node == Node(
             TOKENS[index], bytes([TOKENS[index]]), PARENTS[index], outcome.depths[index], outcome.draft_passes[index],

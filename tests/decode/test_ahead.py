@@ -2,10 +2,10 @@
 
 import pytest
 
+from jakiro.backends.cuda_graphs.buffers import GraphBuffers
 from jakiro.backends.cuda_graphs.drafter import StaticHeadSession
-from jakiro.backends.cuda_graphs.slot import Slot
 from jakiro.config import AUTOMATIC_TREE, SamplingParams
-from jakiro.decode import loop as streams
+from jakiro.decode import recorder
 from tests.backends.static import shape_of, static_generator
 from tests.support import TREE, tiny_generator
 
@@ -23,10 +23,10 @@ def log(monkeypatch):
         function = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *given, **more: (found.append(word), function(*given, **more))[1])
 
-    monkeypatch.setattr(Slot, "drafts_ahead", True)
+    monkeypatch.setattr(GraphBuffers, "can_draft_ahead", True)
     logged(StaticHeadSession, "propose", "draft")
-    logged(Slot, "score", "score")
-    logged(streams, "nodes_from", "describe")
+    logged(GraphBuffers, "score", "score")
+    logged(recorder, "make_nodes", "describe")
     return found
 
 
@@ -49,8 +49,8 @@ def test_nothing_is_drafted_after_the_last_token_and_a_stop_drops_what_was(log):
     assert ended.finished and log == ["draft", "score", "describe"]
     stopped = generator.stream("Why?", SAMPLED, tree=TREE)
     next(stopped)
-    assert stopped._begun is not None
+    assert stopped._pending is not None
     stopped.close()
-    assert stopped._begun is None and stopped.finished
+    assert stopped._pending is None and stopped.finished
     expected = tiny_generator().run("Why?", SAMPLED, tree=TREE)
     assert shape_of(generator.run("Why?", SAMPLED, tree=TREE)) == shape_of(expected)

@@ -6,15 +6,16 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from jakiro.backends.cuda_graphs.slot import Slot
+from jakiro.backends.cuda_graphs.buffers import GraphBuffers
+from jakiro.backends.torch_backend import TorchSession
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.decode import device_profile as costs
 from jakiro.decode.device_profile import FAR_ROWS, LEVELS, NEAR_TOKENS, ROUNDS, ROWS, DeviceProfile, measure
-from jakiro.decode.runner import SlicedRunner
+from jakiro.drafters.head import HeadDrafter
 from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN
 from jakiro.generator import JakiroGenerator
 from tests.backends.static import static_generator
-from tests.decode.test_clock import FakeTime
+from tests.backends.test_step_clock import FakeTime
 from tests.support import tiny_generator
 
 CHAINS = next(method for method in METHODS.values() if method.aliases and not method.drafts and method is not PLAIN)
@@ -25,7 +26,7 @@ def clock(monkeypatch):
     """Passes over r rows after n tokens take `cost(n, r)`, 10 + r + n / 100 ms; drafts of d levels 2 + 3 d."""
     fake = FakeTime()
     fake.cost, fake.passes = lambda length, rows: 10.0 + rows + length / 100, []
-    score, session = SlicedRunner.score, SlicedRunner.session
+    score, start = TorchSession.score, HeadDrafter.start
 
     def timed_score(self, tree):
         score(self, tree)
@@ -33,8 +34,8 @@ def clock(monkeypatch):
         fake.passes.append((length, tree.num_nodes))
         fake.ms += fake.cost(length, tree.num_nodes)
 
-    def timed_session(self, drafter, prompt):
-        made = session(self, drafter, prompt)
+    def timed_start(self, *arguments):
+        made = start(self, *arguments)
         propose = made.propose
 
         def timed(limits):
@@ -47,15 +48,15 @@ def clock(monkeypatch):
         return made
 
     monkeypatch.setattr(costs, "time", fake)
-    monkeypatch.setattr(SlicedRunner, "score", timed_score)
-    monkeypatch.setattr(SlicedRunner, "session", timed_session)
+    monkeypatch.setattr(TorchSession, "score", timed_score)
+    monkeypatch.setattr(HeadDrafter, "start", timed_start)
     return fake
 
 
 def test_a_profile_holds_passes_by_rows_drafts_by_levels_and_what_longer_texts_add(clock):
     generator = tiny_generator("decoupled")
     generator.target.max_positions = 2048
-    profile = measure(generator.target, generator.drafter(DEFAULT), drafts=True)
+    profile = measure(generator.backend, generator.drafter(DEFAULT), has_drafts=True)
     assert profile.verify_ms == tuple((rows, 10.0 + rows + NEAR_TOKENS / 100) for rows in ROWS)
     assert profile.draft_ms == tuple((levels, 2.0 + 3.0 * levels) for levels in LEVELS)
     # Before each draft a pass of the target fills the processor's caches
@@ -69,24 +70,24 @@ def test_a_profile_holds_passes_by_rows_drafts_by_levels_and_what_longer_texts_a
 
 def test_sizes_take_turns_and_what_disturbs_two_rounds_of_five_changes_nothing(clock):
     generator, cost = tiny_generator(), clock.cost
-    quiet = measure(generator.target, generator.drafter(PLAIN), drafts=False)
+    quiet = measure(generator.backend, generator.drafter(PLAIN), has_drafts=False)
     near = [rows for length, rows in clock.passes if length == NEAR_TOKENS]
     assert near == [*ROWS] * (1 + ROUNDS), "every round has all sizes"
     clock.passes.clear()
     disturbed = {*range(len(ROWS), 3 * len(ROWS))}
     clock.cost = lambda length, rows: cost(length, rows) * (5 if len(clock.passes) - 1 in disturbed else 1)
-    assert measure(generator.target, generator.drafter(PLAIN), drafts=False) == quiet
+    assert measure(generator.backend, generator.drafter(PLAIN), has_drafts=False) == quiet
     # The first time is not counted: what is new may take several times as long
     clock.passes.clear()
     clock.cost = lambda length, rows: cost(length, rows) * (5 if len(clock.passes) <= len(ROWS) else 1)
-    assert measure(generator.target, generator.drafter(PLAIN), drafts=False) == quiet
+    assert measure(generator.backend, generator.drafter(PLAIN), has_drafts=False) == quiet
 
 
 def test_a_method_is_measured_once_for_each_number_of_threads(monkeypatch):
     measured, generator = [], tiny_generator()
     generator = JakiroGenerator(generator._resources, measures=True)
 
-    def once(target, drafter, drafts, slots):
+    def once(backend, drafter, drafts):
         measured.append(drafts)
         return DeviceProfile(((1, 10.0), (24, 12.0)), ((1, 1.0), (4, 3.0)) if drafts else ())
 
@@ -108,7 +109,7 @@ def test_a_method_is_measured_once_for_each_number_of_threads(monkeypatch):
 
 def test_a_slot_comes_back_although_measuring_failed(monkeypatch, without_compiled_functions):
     generator = static_generator()
-    monkeypatch.setattr(Slot, "prefill", Mock(side_effect=RuntimeError("out of memory")))
+    monkeypatch.setattr(GraphBuffers, "prefill", Mock(side_effect=RuntimeError("out of memory")))
     with pytest.raises(RuntimeError, match="out of memory"):
-        measure(generator.target, generator.drafter(DEFAULT), True, generator.slots)
-    assert len(generator.slots._free) == 1
+        measure(generator.backend, generator.drafter(DEFAULT), True)
+    assert len(generator.backend.pool._free) == 1

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from app.asking import Asking
-from jakiro.backends.cuda_graphs.pool import Slots
-from jakiro.backends.cuda_graphs.slot import Slot
+from jakiro.backends.cuda_graphs.buffers import GraphBuffers
+from jakiro.backends.cuda_graphs.pool import GraphPool
 from jakiro.config import Grammar, SamplingParams
 from jakiro.drafters.registry import PLAIN
 from jakiro.generator import JakiroGenerator
@@ -65,14 +65,14 @@ def test_device_tag_where_the_host_looks_at_each_tree_the_choice_is_made_outside
         generator = loaded(tags)
         for method, tree in (("autoregressive", None), ("jakiro", TREE)):
             stream = generator.stream(REPETITIVE, sampling, method, tree)
-            assert not stream._runner.drafts_ahead
+            assert not stream._backend.can_draft_ahead
             drafter = generator.drafter(generator.known_methods.named(method))
-            needed = stream._runner.needed(drafter, sampling, TREE, 1, 40)
+            needed = stream._backend.needed(drafter, sampling, TREE, 1, 40)
             assert not [each for each in needed if each.function.func.__name__ == "verify_rows"]
             for step in stream:
                 assert step.plan.why.endswith("so nothing is drafted ahead.")
             assert stream.trace.token_ids == expected
-        assert generator.stream(REPETITIVE, GREEDY, tree=TREE)._runner.drafts_ahead
+        assert generator.stream(REPETITIVE, GREEDY, tree=TREE)._runner.can_draft_ahead
 
 
 def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
@@ -95,8 +95,10 @@ def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
             ):
                 with pytest.raises(RuntimeError, match=r"host reads|not pinned"):
                     wait()
-        commit = Slot.commit
-        monkeypatch.setattr(Slot, "commit", lambda slot, outcome: (slot.root.tolist(), commit(slot, outcome))[1])
+        commit = GraphBuffers.commit
+        monkeypatch.setattr(
+            GraphBuffers, "commit", lambda slot, outcome: (slot.root.tolist(), commit(slot, outcome))[1]
+        )
         with pytest.raises(RuntimeError, match="tolist: the host reads"), tags.without_waiting():
             next(stream)
 
@@ -120,7 +122,7 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):
     captured, threads = [], torch.get_num_threads()
     monkeypatch.setattr(zero_device, "seconds_for", lambda *_: 120)
     monkeypatch.setattr(loader, "PAYS_FROM", 3)
-    monkeypatch.setattr(Slots, "prepare", lambda *_: pytest.fail("seconds of a borrowed GPU go into unused graphs"))
+    monkeypatch.setattr(GraphPool, "prepare", lambda *_: pytest.fail("seconds of a borrowed GPU go into unused graphs"))
 
     def gpu(duration):
         """As `spaces.GPU`, in this process with the pretended GPU; what an answer has loaded ends with it."""

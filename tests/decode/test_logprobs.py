@@ -79,9 +79,8 @@ def test_nothing_is_computed_where_nobody_asks_and_a_file_keeps_what_there_is(mo
     trace = generator.run(QUESTION, SamplingParams(max_new_tokens=8, record_alternatives=True))
     read = Trace.from_json(trace.to_json())
     assert read == trace and len(places(read)) == 8
-    for module in ("prefill", "loop"):
-        for function in ("ranked", "scored"):
-            monkeypatch.setattr(f"jakiro.decode.{module}.{function}", None)
+    for function in ("token_logprobs", "token_alternatives"):
+        monkeypatch.setattr(f"jakiro.decode.recorder.{function}", None)
     bare = generator.run(QUESTION, SamplingParams(max_new_tokens=8))
     assert bare.token_ids == trace.token_ids and places(bare) == [] and bare.header.first_logprobs == ()
     assert "alternatives" not in str(bare.to_dict()["steps"]) and "logprobs" not in str(bare.to_dict()["steps"])

@@ -8,9 +8,10 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.decode import prefix_cache as prefix
-from jakiro.decode.prefix_cache import MOST_TEXTS, GrowingPrefix, PrefixStore
+from jakiro.decode.prefix_cache import MAX_TEXTS, GrowingPrefix, PrefixStore
 from jakiro.drafters.base import DraftSession
 from jakiro.drafters.head import HeadSession
+from jakiro.drafters.plain import PlainSession
 from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN
 from jakiro.models import target as model
 from jakiro.trace import Trace
@@ -38,7 +39,7 @@ def mixing(generator):
 
 def rows_of(stream) -> torch.Tensor:
     """The target's committed rows, all layers together."""
-    cache = stream._runner.cache
+    cache = stream._backend.cache
     return torch.cat([part[:, :, : cache.length] for layer in cache.layers for part in (layer.keys, layer.values)])
 
 
@@ -57,7 +58,7 @@ def assert_same_with_and_without(generator, prefixes, messages, sampling, method
     stream.close()
     assert stream.trace.token_ids == expected.token_ids[: len(stream.trace.token_ids)]
     assert steps is not None or stream.trace.end_reason == expected.end_reason
-    known = stream._prefix.token_ids[:-1]
+    known = stream._growing_prefix.token_ids[:-1]
     if generator.max_reusable_tokens:
         assert torch.equal(rows_of(stream), fresh_rows(generator, known))
     assert Trace.from_json(stream.trace.to_json()) == stream.trace
@@ -201,7 +202,7 @@ def test_what_nobody_used_for_long_is_forgotten_when_the_next_one_asks(monkeypat
     assert store.of("ada").find("target", [1, 2, 3, 4]) is not None
     clock[0] += 40
     assert store.of("eve").find("target", [1, 2, 3, 4]) is None
-    assert [each.owner for each in store._kept] == ["ada"]
+    assert [each.owner for each in store._prefixes] == ["ada"]
 
 
 def test_a_longer_text_takes_the_place_of_its_beginning_and_keeps_the_longest_rows_of_each_head():
@@ -229,11 +230,11 @@ def test_a_longer_text_takes_the_place_of_its_beginning_and_keeps_the_longest_ro
 def test_an_owner_keeps_few_texts_those_used_last():
     store = PrefixStore()
     for owner in ("ada", "bob"):
-        for first in range(MOST_TEXTS):
+        for first in range(MAX_TEXTS):
             added(store.of(owner), [first, 5, 6])
     assert store.of("ada").find("target", [0, 5, 6, 7])
     added(store.of("ada"), [9, 5, 6])
-    assert len(store) == 2 * MOST_TEXTS
+    assert len(store) == 2 * MAX_TEXTS
     found = [store.of("ada").find("target", [first, 5, 6, 7]) is not None for first in (0, 1, 2, 9)]
     assert found == [True, False, True, True]
 
@@ -275,13 +276,14 @@ def test_what_fills_the_store_to_the_byte_stays_the_oldest_goes_for_more_and_who
     for owner in ("ada", "bob", "eve"):
         added(store.of(owner), [1, 2, 3])
         assert store.num_bytes <= 48
-    assert [each.owner for each in store._kept] == ["bob", "eve"] and store.num_bytes == 48
+    assert [each.owner for each in store._prefixes] == ["bob", "eve"] and store.num_bytes == 48
 
 
 def test_of_an_answer_all_is_kept_but_its_last_token_which_nobody_has_read():
     prefixes = PrefixStore().of()
-    runner = SimpleNamespace(max_reusable_tokens=10, export_cache=lambda length: torch.zeros((1, 1, 1, length, 1)))
-    growing = GrowingPrefix(prefixes, "target", [1, 2, 3], torch.zeros((2, 4)))
+    backend = SimpleNamespace(target="target", max_reusable_tokens=10)
+    session = SimpleNamespace(export_cache=lambda length: torch.zeros((1, 1, 1, length, 1)))
+    growing = GrowingPrefix(prefixes, backend, [1, 2, 3], torch.zeros((2, 4)))
     growing.add([4], torch.zeros((1, 4)))
-    growing.keep(runner, None)
+    growing.keep(session, PlainSession())
     assert prefixes.find("target", [1, 2, 3, 4, 5]).token_ids == (1, 2, 3)

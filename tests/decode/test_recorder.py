@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 
 from jakiro.core.verify import Outcome
-from jakiro.decode.recorder import nodes_from
+from jakiro.decode.recorder import make_nodes
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -19,7 +19,7 @@ def test_no_number_of_a_node_is_one_that_json_has_not(number):
         bonus_token_id=3,
         needs_full_sort=False,
     )
-    _, child = nodes_from(outcome, Mock(), ["x"])
+    _, child = make_nodes(outcome, Mock(), ["x"])
     assert (child.draft_prob, child.target_prob) == (None, None)
     assert child.evidence == {"residual": (0.9,)}
     assert all(map(math.isfinite, (child.score, child.margin)))

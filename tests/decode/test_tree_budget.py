@@ -2,86 +2,86 @@
 
 import pytest
 
-from jakiro.config import TreeConfig
+from jakiro.config import NO_DRAFT, TreeConfig, TreeSize
 from jakiro.decode.device_profile import DeviceProfile
-from jakiro.decode.tree_budget import NONE, Size, TreeBudget, sizes_for
+from jakiro.decode.tree_budget import TreeBudget, candidate_sizes
 
 # As on two cores with AVX-512, and as on a device where rows and levels cost next to nothing
 CPU = DeviceProfile(((1, 10.5), (4, 11.8), (12, 16.0), (24, 28.4)), ((1, 1.2), (4, 4.5)))
 BOUNDS = TreeConfig(nodes=64, depth=8, policy="auto")
-SMALL = Size(2, 6)
+SMALL = TreeSize(2, 6)
 
 
-def drive(budget: TreeBudget, steps: int, right: int, context: int = 0) -> list[Size]:
+def drive(budget: TreeBudget, steps: int, right: int, context: int = 0) -> list[TreeSize]:
     """Runs steps in which the first `right` levels are accepted; passes take what the profile says."""
     chosen = []
     for _ in range(steps):
-        plan = budget.choose(context)
-        chosen.append(Size(plan.levels, plan.nodes))
+        plan = budget.next_tree(context)
+        chosen.append(TreeSize(plan.levels, plan.nodes))
         spans = budget.profile.draft(plan.levels), budget.profile.verify(plan.nodes, context), 0.5
-        budget.observe(plan, min(right, plan.levels), *spans)
+        budget.update(plan, min(right, plan.levels), *spans)
     return chosen
 
 
 def test_sizes_follow_from_costs():
-    assert sizes_for(CPU, BOUNDS) == (NONE, SMALL)
+    assert candidate_sizes(CPU, BOUNDS) == (NO_DRAFT, SMALL)
     # Another row costs 0.525 ms, or 0.075 tokens where a pass of 10.5 ms writes 1.5: the fifth guess brings 0.1, the
     # sixth 0.069
     cheaper = DeviceProfile(CPU.verify_ms, ((1, 0.6), (4, 1.5)))
-    assert sizes_for(cheaper, BOUNDS)[1].levels > SMALL.levels, "a cheaper draft is a deeper one"
-    wider = sizes_for(DeviceProfile(((1, 10.5), (24, 12.5)), CPU.draft_ms), BOUNDS)[1]
+    assert candidate_sizes(cheaper, BOUNDS)[1].levels > SMALL.levels, "a cheaper draft is a deeper one"
+    wider = candidate_sizes(DeviceProfile(((1, 10.5), (24, 12.5)), CPU.draft_ms), BOUNDS)[1]
     assert wider.nodes > 2 * SMALL.nodes, "cheaper rows make wider trees"
 
 
 def test_where_nothing_is_right_drafting_stops_is_tried_rarely_and_comes_back():
-    budget = TreeBudget(CPU, sizes_for(CPU, BOUNDS))
-    assert NONE in drive(budget, 60, right=0)
-    tried = [size for size in drive(budget, 400, right=0) if size != NONE]
+    budget = TreeBudget(CPU, candidate_sizes(CPU, BOUNDS))
+    assert NO_DRAFT in drive(budget, 60, right=0)
+    tried = [size for size in drive(budget, 400, right=0) if size != NO_DRAFT]
     assert 0 < len(tried) < 40 and set(tried) == {SMALL}
-    assert NONE not in drive(budget, 200, right=2)[-100:]
+    assert NO_DRAFT not in drive(budget, 200, right=2)[-100:]
 
 
 def test_drafts_that_take_longer_than_they_were_measured_to_are_given_up_and_tried_again():
-    budget, chosen = TreeBudget(CPU, sizes_for(CPU, BOUNDS)), []
+    budget, chosen = TreeBudget(CPU, candidate_sizes(CPU, BOUNDS)), []
     for _ in range(200):
-        plan = budget.choose()
+        plan = budget.next_tree()
         chosen.append(plan.levels)
         # A neighbour that slows drafts alone, as their many short sections wait for each other
-        budget.observe(plan, min(plan.levels, 1), 8 * CPU.draft(plan.levels), CPU.verify(plan.nodes), 0.5)
+        budget.update(plan, min(plan.levels, 1), 8 * CPU.draft(plan.levels), CPU.verify(plan.nodes), 0.5)
     assert chosen[0] and sum(map(bool, chosen[100:])) < 20
     assert drive(budget, 200, right=1)[-20:] == [SMALL] * 20, "the neighbour is gone"
 
 
 def test_one_hold_up_does_not_end_drafting():
-    budget = TreeBudget(CPU, sizes_for(CPU, BOUNDS))
+    budget = TreeBudget(CPU, candidate_sizes(CPU, BOUNDS))
     drive(budget, 20, right=2)
-    plan = budget.choose()
-    budget.observe(plan, 2, 9000.0, 9000.0, 9000.0)
-    again = budget.choose()
+    plan = budget.next_tree()
+    budget.update(plan, 2, 9000.0, 9000.0, 9000.0)
+    again = budget.next_tree()
     assert again.levels and again.expected_ms < 1.2 * plan.expected_ms
 
 
 def test_after_a_long_text_rows_cost_more_and_no_tree_may_pay():
     far = DeviceProfile(CPU.verify_ms, CPU.draft_ms, context=128, further_ms=((1, 3.6), (12, 60.0)))
     assert far.verify(12, 128) == far.verify(12) == 16.0 and far.verify(12, 1128) == pytest.approx(76.0)
-    assert drive(TreeBudget(far, sizes_for(far, BOUNDS)), 40, right=2, context=128)[-1] == SMALL
-    assert drive(TreeBudget(far, sizes_for(far, BOUNDS)), 80, right=1, context=4000)[-1] == NONE
+    assert drive(TreeBudget(far, candidate_sizes(far, BOUNDS)), 40, right=2, context=128)[-1] == SMALL
+    assert drive(TreeBudget(far, candidate_sizes(far, BOUNDS)), 80, right=1, context=4000)[-1] == NO_DRAFT
 
 
 def test_a_tree_that_was_not_the_planned_one_teaches_nothing():
-    budget = TreeBudget(CPU, sizes_for(CPU, BOUNDS))
-    plan = budget.choose()
+    budget = TreeBudget(CPU, candidate_sizes(CPU, BOUNDS))
+    plan = budget.next_tree()
     for _ in range(50):
-        budget.observe(plan, None, 0.0, 30.0, 0.5)
-    assert budget.choose().expected_tokens == plan.expected_tokens
+        budget.update(plan, None, 0.0, 30.0, 0.5)
+    assert budget.next_tree().expected_tokens == plan.expected_tokens
 
 
 def test_copies_that_go_alone_where_nothing_is_drafted_do_not_keep_drafts_away():
-    budget = TreeBudget(CPU, (NONE, SMALL))
+    budget = TreeBudget(CPU, (NO_DRAFT, SMALL))
     drive(budget, 60, right=0)
     for _ in range(400):
-        plan = budget.choose()
+        plan = budget.next_tree()
         if plan.levels:
             break
-        budget.observe(plan, None, 0.0, 13.0, 0.5)
+        budget.update(plan, None, 0.0, 13.0, 0.5)
     assert plan.levels

@@ -169,7 +169,7 @@ def test_trees_that_size_themselves_write_it_too(method, head, generators, plain
 def test_it_runs_beside_or_inside_passes_of_fixed_shape(
     method, head, plain, at_fixed_addresses, without_compiled_functions
 ):
-    """With top-p; in other ways tests/backends/test_slot.py chooses there."""
+    """With top-p; in other ways tests/backends/test_buffers.py chooses there."""
     generator = at_fixed_addresses(head)
     for tree in (FIXED, SIZED):
         assert generator.run(QUESTION, SAMPLINGS["nucleus"], method, tree).token_ids == plain["nucleus"]
@@ -179,7 +179,7 @@ def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(draft
     stream = generators[head].stream(QUESTION, SAMPLINGS[sampling], drafting, FIXED)
     for _ in range(3):
         next(stream)
-        runner = stream._runner
+        runner = stream._backend
         length = runner.cache.length
         layers = runner.cache.layers
         rows = [(layer.keys[:, :, :length].clone(), layer.values[:, :, :length].clone()) for layer in layers]

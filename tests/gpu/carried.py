@@ -21,7 +21,7 @@ DEFAULT_HEAD = Path("assets/heads/smollm2-135m-instruct-decoupled")
 # No call reads these
 LEFT_OUT = ("assets/traces", "docs/screenshots", "docs/*.png", "tests/app/vendor", "lab/assets")
 # What the machine lacks; the last typer that works without pydantic
-PACKAGES = ("gguf==0.19.0", "platformdirs==4.14.8", "typer==0.28.0")
+PACKAGES = ("gguf==0.19.0", "llguidance==1.9.1", "platformdirs==4.14.8", "typer==0.28.0")
 
 
 def left_out() -> list[str]:

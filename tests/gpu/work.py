@@ -20,7 +20,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from jakiro.backends.cuda_graphs.slot import MOST_NODES
+from jakiro.backends.cuda_graphs.buffers import MOST_NODES
 from jakiro.cli import plan
 from jakiro.config import NUMERICS, SamplingParams, TreeConfig
 from jakiro.drafters.registry import DEFAULT, PLAIN, WITH_COPIES

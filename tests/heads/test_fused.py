@@ -1,4 +1,4 @@
-"""A head as it runs on a GPU; that its numbers are the stock layers', slots say (tests/backends/test_slot.py)."""
+"""A head as it runs on a GPU; that its numbers are the stock layers', slots say (tests/backends/test_buffers.py)."""
 
 import torch
 from torch.nn import functional

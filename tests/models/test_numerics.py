@@ -2,7 +2,7 @@
 
 import pytest
 
-from jakiro.backends.cuda_graphs.slot import Slot
+from jakiro.backends.cuda_graphs.buffers import GraphBuffers
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.models.target import TargetModel
@@ -55,15 +55,15 @@ def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decodin
     """The target's own probe looks at a sliced cache, answers run in slots."""
     generator = static_generator(graphs=False)
     plain = generator.drafter(PLAIN)
-    generator.slots.target.bit_identical = True
-    assert generator.slots.settle(plain).bit_identical and len(generator.slots._free) == 1
-    score = Slot.score_rows
+    generator.backend.pool.target.bit_identical = True
+    assert generator.backend.pool.settle(plain).bit_identical and len(generator.backend.pool._free) == 1
+    score = GraphBuffers.score_rows
 
     def score_rows(slot, rows, live, *more):
         score(slot, rows, live, *more)
         if live > 40:
             slot.scored[40, 7] += 1e-3
 
-    monkeypatch.setattr(Slot, "score_rows", score_rows)
-    generator.slots._free.clear()
-    assert not generator.slots.settle(plain).bit_identical and generator.target.bit_identical
+    monkeypatch.setattr(GraphBuffers, "score_rows", score_rows)
+    generator.backend.pool._free.clear()
+    assert not generator.backend.pool.settle(plain).bit_identical and generator.target.bit_identical

@@ -44,8 +44,8 @@ def test_the_cache_after_every_commit_equals_a_fresh_prefill(sampling, numerics)
                 committed = [*prompt_ids("Why is the sky blue?"), *stream.trace.token_ids[:-1]]
                 fresh = target.new_cache(len(committed))
                 target.prefill(torch.tensor(committed, device=DEVICE), fresh)
-                assert stream._runner.cache.length == fresh.length == len(committed)
-                for layer, expected in zip(stream._runner.cache.layers, fresh.layers, strict=True):
+                assert stream._backend.cache.length == fresh.length == len(committed)
+                for layer, expected in zip(stream._backend.cache.layers, fresh.layers, strict=True):
                     for name in ("keys", "values"):
                         rows = getattr(layer, name)[:, :, : fresh.length]
                         torch.testing.assert_close(rows, getattr(expected, name), atol=1e-4, rtol=1e-4)

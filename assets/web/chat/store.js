@@ -50,9 +50,10 @@ function useMemory() {
 }
 
 const opened = () =>
-  (database ??= onDisk
-    ? openDB("jakiro", VERSION, { upgrade }).catch(useMemory)
-    : Promise.resolve(new MemoryDatabase()));
+  (database ??= onDisk ? openOnDisk().catch(useMemory) : Promise.resolve(new MemoryDatabase()));
+
+// A function of its own, since a browser that forbids databases throws at once
+const openOnDisk = async () => openDB("jakiro", VERSION, { upgrade });
 
 async function dropTraces(count) {
   const base = await opened();

@@ -257,7 +257,7 @@ export function lose(run, sentence) {
 
 // A question is on its way to the server; its answer becomes a turn of the chat with its first token.
 // parent: the turn it follows, or the chat; from: the turn that it is another version of
-export function begin(id, { parent, from = null, typed = "", form }) {
+export function begin(id, { parent = state.chat.leaf, from = null, typed = "", form }) {
   const { skipped } = state.chat;
   const run = Object.assign(new Run(id, "live"), { form, from, typed, skipped, under: parent });
   wait(run);
@@ -293,7 +293,7 @@ export const onTurn = { show };
 function grow(value) {
   let run = state.open.get(value.run);
   if (!run && state.seen.has(value.run)) return;
-  run = run || begin(value.run, { parent: state.chat.leaf });
+  run = run || begin(value.run, {});
   run.heard = performance.now();
   run.newest = Math.max(run.newest, ...Object.keys(value.ticks));
   // The server sends all of an answer that was restored from the database

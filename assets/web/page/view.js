@@ -233,7 +233,7 @@ function tabChanged(tab) {
 }
 
 export function mountView(element, props, watch, server, host) {
-  Object.assign(screen, { server, host });
+  Object.assign(screen, { server, host: host ?? { questions: [] } });
   storeOnDisk(Boolean(host?.storeChats));
   setFormWith(host?.setForm);
   const parts = (screen.parts = buildParts(element.querySelector(".jk-view")));

@@ -1,7 +1,7 @@
-"""Passes of fixed shape, captured once as CUDA graphs and replayed; the same passes run eagerly where graphs are off.
+"""Passes of fixed shape, captured once as CUDA graphs and replayed; without graphs the same functions run eagerly.
 
-A pass is a function without arguments and results: it reads and writes tensors of fixed addresses. The caller fills
-the inputs before and reads the outputs after. Captured or eager, the same function does the work.
+A pass is a function without arguments and results: it reads and writes tensors at fixed addresses. The caller fills
+the inputs before and reads the outputs after it.
 """
 
 import threading
@@ -13,23 +13,23 @@ import torch
 from jakiro.system import capture_was_refused, empty_cache, no_collection
 
 WARM_UPS = 2
-# Of the device's memory, for the graphs of one slot
+# Share of the device's memory for the graphs of one set of buffers
 SHARE_FOR_GRAPHS = 0.05
-# Two threads' captures would meet in torch's allocator
+# Concurrent captures of two threads would conflict in torch's allocator
 _capturing = threading.Lock()
 
 
 class Graphs:
-    """What all slots of a generator capture by.
+    """Settings and counts of captures, shared by all buffers of a pool.
 
     Args:
         device: a CUDA device.
         enabled: False runs every pass eagerly.
-        fewest_steps: for an answer of which fewer are expected, nothing is captured.
+        fewest_steps: an answer with fewer expected steps captures nothing.
 
     Attributes:
-        budget: bytes that a slot's graphs may take.
-        failure: why capturing was given up, None where it was not.
+        budget: maximum bytes of the graphs of one set of buffers.
+        failure: reason why capturing was given up; None while it works.
         num_captured: passes captured so far.
     """
 
@@ -41,31 +41,31 @@ class Graphs:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """The error that came first; ending a capture that failed only reports that something failed before."""
+    """Return the first error of a chain; the error from the end of a failed capture only refers to an earlier one."""
     while error.__context__ is not None:
         error = error.__context__
     return error
 
 
 class GraphedPass:
-    """One pass: captured by `prepare`, and run by calling it.
+    """One pass: `prepare` captures it, a call runs it.
 
     Args:
-        function: reads and writes tensors of fixed addresses only. `prepare` runs it with whatever lies in them, so
-            it must do no harm then.
+        function: reads and writes tensors at fixed addresses only. `prepare` runs it on their current content, so it
+            must be safe for any values.
 
     Attributes:
-        graph: what replays it; None where it runs eagerly.
+        graph: the captured graph; None if the pass runs eagerly.
     """
 
-    def __init__(self, book: "PassBook", function: Callable[[], None]) -> None:
-        self._book, self.function = book, function
+    def __init__(self, cache: "GraphCache", function: Callable[[], None]) -> None:
+        self._cache, self.function = cache, function
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def prepare(self) -> None:
-        """Captures the pass, where graphs are on, there is room, and it was not captured yet."""
+        """Capture the pass, unless it is captured, graphs are disabled, or the budget is used up."""
         if self.graph is None:
-            self.graph = self._book.capture(self.function)
+            self.graph = self._cache.capture(self.function)
 
     def __call__(self) -> None:
         if self.graph is None:
@@ -74,15 +74,17 @@ class GraphedPass:
             self.graph.replay()
 
 
-class PassBook:
-    """The passes of one slot, each kept under its function, whose method it is, and its arguments; and their graphs.
+class GraphCache:
+    """Passes of one set of buffers and their graphs, by object, function and arguments.
 
-    The graphs have a stream and a pool of memory of their own and are dropped together: where one alone is dropped,
-    torch 2.13 clears the cuBLAS workspace of its stream, which the others captured there still point to. They share the
-    pool because a slot's passes never run side by side, and in any order, because outputs lie outside of it.
+    The graphs have their own stream and memory pool and are dropped together: when a single graph is dropped, torch
+    2.13 clears the cuBLAS workspace of its stream, to which the other graphs of the stream still point. They can share
+    the memory pool because these passes never run concurrently, and can run in any order because outputs are stored
+    outside of it.
 
     Attributes:
-        num_bytes: what the graphs took from the device. fewest_steps: see `Graphs`.
+        num_bytes: device memory of the graphs.
+        fewest_steps: see `Graphs`.
     """
 
     def __init__(self, graphs: Graphs) -> None:
@@ -92,44 +94,44 @@ class PassBook:
         self._pool = None
 
     def get(self, function: Callable[..., None], *arguments) -> GraphedPass:
-        """The pass that calls the function with these arguments, plain values that no step changes."""
+        """Return the pass that calls the function with these arguments, which must be constants of the graph."""
         key = (getattr(function, "__self__", None), function.__qualname__, *arguments)
         if key not in self._passes:
             self._passes[key] = GraphedPass(self, partial(function, *arguments))
         return self._passes[key]
 
     def open(self) -> None:
-        """Begins another answer: where graphs of earlier ones have filled the budget, all are captured anew."""
+        """Start an answer: if the graphs exceed the budget, drop all, so that they are captured again."""
         if self.num_bytes > self._graphs.budget:
             torch.cuda.synchronize(self._graphs.device)
             self.clear()
 
     def clear(self) -> None:
-        """Forgets all passes and their graphs, and with them the buffers they hold; the device is done with them."""
+        """Drop all passes and graphs, with their references to buffers; the device must have finished them."""
         for graphed in self._passes.values():
             if graphed.graph is not None:
                 graphed.graph.reset()
         self._passes.clear()
-        # Graphs that are gone leave a pool that takes no others
+        # After its graphs were dropped, a memory pool accepts no new graphs
         self._pool, self.num_bytes = None, 0
 
     def capture(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
-        """A graph of the function; None where there is no room, or CUDA refuses, now or before."""
+        """Return a graph of the function; None if the budget is used up, or CUDA refuses or has refused a graph."""
         graphs = self._graphs
         if not graphs.enabled or self.num_bytes > graphs.budget:
             return None
         with _capturing:
             before = self._bytes_in_use()
-            graph = self._captured(function)
+            graph = self._capture_aside(function)
             if graph is not None:
                 self.num_bytes += max(self._bytes_in_use() - before, 0)
                 graphs.num_captured += 1
         return graph
 
-    def _captured(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
-        """Runs the function a few times on the side stream, so that nothing is left to set up, and captures it."""
+    def _capture_aside(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
+        """Warm the function up on the side stream, so that no set-up is captured, and capture it."""
         device = self._graphs.device
-        # What a collection frees, or a finaliser that it runs, may do what a capture does not allow
+        # A garbage collection may free memory or run finalisers, which a capture does not allow
         with torch.cuda.device(device), no_collection():
             self._stream = self._stream or torch.cuda.Stream(device)
             self._pool = self._pool or torch.cuda.graph_pool_handle()
@@ -141,11 +143,11 @@ class PassBook:
             current.wait_stream(self._stream)
             graph = torch.cuda.CUDAGraph()
             try:
-                # Other threads, such as a web page's, may go on using the device meanwhile.
+                # Other threads, such as a web page's, may use the device during the capture
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                     function()
             except RuntimeError as error:
-                # Where ending a capture fails, torch leaves the thread on the side stream
+                # If ending a capture fails, torch leaves the thread on the side stream
                 torch.cuda.set_stream(current)
                 capture_was_refused()
                 cause = _first_cause(error)
@@ -157,7 +159,7 @@ class PassBook:
         return graph
 
     def _bytes_in_use(self) -> int:
-        """Of the device's memory, without what torch only holds for later."""
+        """Return the used bytes of the device, without memory that torch only caches."""
         empty_cache()
         free, total = torch.cuda.mem_get_info(self._graphs.device)
         return total - free

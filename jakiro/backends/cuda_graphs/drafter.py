@@ -1,7 +1,7 @@
 """Drafting at fixed addresses: one captured pass reads the newly committed tokens and grows the whole tree.
 
-The pass is the head's reading and the grower, as everywhere; only lengths, noise and temperature lie on the device.
-The prompt's pass, as long as the prompt, stays outside of graphs.
+It calls the head and the grower as elsewhere; only lengths, noise and temperature are stored on the device. The
+prompt's pass, whose length varies, runs outside of graphs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from jakiro.backends.cuda_graphs.cache import StaticCache
-from jakiro.backends.cuda_graphs.capture import GraphedPass, Graphs, PassBook
+from jakiro.backends.cuda_graphs.capture import GraphCache, GraphedPass, Graphs
 from jakiro.backends.cuda_graphs.tree import MAX_LEVELS, StaticTree
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
@@ -24,26 +24,27 @@ from jakiro.drafters.limited import limited
 from jakiro.heads.layers import HeadOutput
 from jakiro.models.target import TargetModel
 
-# Committed rows that one pass takes in; several root-only steps may leave more, which are read aside.
+# Committed rows that one pass reads; if plain steps leave more, they are read outside of graphs
 PENDING_ROWS = 32
 
 
 class DraftBuffers:
-    """What a slot shares with its heads.
+    """Buffers shared by the target's passes and the heads.
 
     Args:
-        rows: committed and drafted rows that a head has to hold at most. nodes: of the largest tree, pads included.
+        rows: maximum number of committed and drafted rows of a head.
+        nodes: of the largest tree, including pads.
 
     Attributes:
-        tree: where trees are written.
+        tree: buffers of the current tree.
         noise: (positions, vocab_size) float32, the target's noise from the position after the root on.
         temperature: () float32.
-        passes: where passes are kept.
+        passes: passes over these buffers.
     """
 
     def __init__(self, target: TargetModel, graphs: Graphs, rows: int, nodes: int) -> None:
         self.target, self.draft_rows, self.device = target, rows, target.device
-        self.tree, self.passes = StaticTree(nodes, self.device), PassBook(graphs)
+        self.tree, self.passes = StaticTree(nodes, self.device), GraphCache(graphs)
         self.noise = torch.zeros((MAX_LEVELS + 1, target.vocab_size), device=self.device)
         self.temperature = torch.ones((), device=self.device)
         # Padded with −1 and −inf
@@ -54,7 +55,7 @@ class DraftBuffers:
         self._staged_estimates = torch.zeros(MAX_CHAIN, **pinned)
 
     def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
-        """The chain, written where captured passes read it."""
+        """Write a chain into the buffers that captured passes read, and return it."""
         length = len(token_ids)
         self._staged_ids.fill_(-1)
         self._staged_estimates.fill_(-torch.inf)
@@ -66,22 +67,23 @@ class DraftBuffers:
 
 
 class StaticHeadDrafter(Drafter):
-    """A head with the buffers of one answer at a time; `start` begins the next one.
+    """A head with buffers for one answer at a time; `start` begins the next answer.
 
     Args:
-        like: the drafter whose head, grower, proposers and names it takes.
+        drafter: source of head, grower, proposers and names.
     """
 
-    def __init__(self, like: HeadDrafter, around: DraftBuffers) -> None:
-        self.proposers, self.evidence, self.info = like.proposers, like.evidence, like.info
-        self.head, self.around, self.grower, self.node_evidence = like.head, around, like.grower, like.node_evidence
-        head, self.max_positions = like.head, like.max_positions
+    def __init__(self, drafter: HeadDrafter, buffers: DraftBuffers) -> None:
+        self.proposers, self.evidence, self.info = drafter.proposers, drafter.evidence, drafter.info
+        self.head, self.grower, self.node_evidence = drafter.head, drafter.grower, drafter.node_evidence
+        self.max_positions, self.draft_buffers = drafter.max_positions, buffers
+        head = drafter.head
         device, self.dtype = head.output_weight.device, head.output_weight.dtype
-        self.cache = StaticCache(head.cache_shape, PENDING_ROWS + around.draft_rows, self.dtype, device)
+        self.cache = StaticCache(head.cache_shape, PENDING_ROWS + buffers.draft_rows, self.dtype, device)
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
         self.pending_features = torch.zeros((PENDING_ROWS, head.config.feature_size), dtype=self.dtype, device=device)
         self.count = torch.ones((), dtype=torch.int64, device=device)
-        # Nodes and levels of the trees that passes grow
+        # Nodes and levels of the trees that each pass grows
         self.shapes: dict[tuple, tuple[int, int]] = {}
 
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
@@ -93,31 +95,32 @@ class StaticHeadDrafter(Drafter):
         return [self.pending_ids, self.pending_features, self.count, self.cache.store]
 
     def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterator[GraphedPass]:
-        yield self.around.passes.get(self.grow, _shape_of(tree), greedy, chained)
+        yield self.draft_buffers.passes.get(self.grow, _shape_of(tree), greedy, chained)
 
     def grow(self, config: TreeConfig, greedy: bool, chained: bool) -> None:
-        """Pass: reads the pending rows, grows a tree after them and writes it where the target's pass reads it."""
-        head, around, end = self.head, self.around, self.count[None] - 1
+        """Pass: read the pending rows, grow a tree after them and write it where the target's pass reads it."""
+        head, buffers, end = self.head, self.draft_buffers, self.count[None] - 1
         read = head.extend(self.pending_ids, self.pending_features, self.cache.following())
         root = HeadOutput(*(None if part is None else part.index_select(-2, end) for part in read))
         noise = None
         if config.shared_noise and not greedy:
-            noise = around.noise[: config.depth]
+            noise = buffers.noise[: config.depth]
             noise = noise if head.config.draft_vocab_size is None else noise.index_select(1, head.draft_token_ids)
-        chain = Chain(around.chain_ids, around.chain_log_estimates, len(self.proposers)) if chained else None
-        root_token, sampling = self.pending_ids.index_select(0, end), DeviceSampling(greedy, around.temperature)
+        chain = Chain(buffers.chain_ids, buffers.chain_log_estimates, len(self.proposers)) if chained else None
+        root_token, sampling = self.pending_ids.index_select(0, end), DeviceSampling(greedy, buffers.temperature)
         drafted = self.cache.following(self.count)
         grower = self.grower(head, drafted, root, root_token, sampling, config, noise, chain, self.node_evidence)
         tree = grower.grow().tree
-        around.tree.write(tree, around.target.row_bucket(tree.num_nodes), self.evidence)
+        buffers.tree.write(tree, buffers.target.row_bucket(tree.num_nodes), self.evidence)
         self.shapes[config, greedy, chained] = tree.num_nodes, tree.max_depth
 
 
 class StaticHeadSession(DraftSession):
-    """Drafting for one answer on a drafter's buffers.
+    """Drafting for one answer in a drafter's buffers.
 
     Args:
-        ids, features: the prompt's, ids one ahead; read with the first tree.
+        ids: (n,) int64, tokens of the prompt from the second on, and the first token; read with the first tree.
+        features: (n, feature_size), the target's, one position before each.
     """
 
     def __init__(self, drafter: StaticHeadDrafter, sampling: SamplingParams, ids: Tensor, features: Tensor) -> None:
@@ -138,7 +141,7 @@ class StaticHeadSession(DraftSession):
     def _take(self, committed_ids: Tensor, features: Tensor) -> None:
         count = committed_ids.shape[0]
         if self._count + count > PENDING_ROWS:
-            self._read_aside()
+            self._read_pending()
         drafter = self.drafter
         drafter.pending_ids[self._count : self._count + count].copy_(committed_ids)
         drafter.pending_features[self._count : self._count + count].copy_(features)
@@ -146,16 +149,16 @@ class StaticHeadSession(DraftSession):
 
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
-        """Grows a tree where the target's pass reads it; a chain is taken from the slot's buffers."""
-        drafter, tree = self.drafter, self.drafter.around.tree
+        """Grow a tree where the target's pass reads it; a chain is read from the buffers."""
+        drafter, buffers = self.drafter, self.drafter.draft_buffers
         self._read_prompt()
         drafter.cache.length.fill_(self.rows.length)
         drafter.count.fill_(self._count)
         key = (_shape_of(limits.tree), self._greedy, limits.chain is not None)
-        drafter.around.passes.get(drafter.grow, *key)()
+        buffers.passes.get(drafter.grow, *key)()
         self.rows.extend(self._count)
         self._count = 0
-        return Proposal(tree.first(*drafter.shapes[key], drafter.evidence))
+        return Proposal(buffers.tree.first(*drafter.shapes[key], drafter.evidence))
 
     def _read_prompt(self) -> None:
         if self._prompt is not None:
@@ -163,8 +166,8 @@ class StaticHeadSession(DraftSession):
             if ids.shape[0]:
                 self.drafter.head.extend(ids, features.to(self.drafter.dtype), self.rows)
 
-    def _read_aside(self) -> None:
-        """Reads everything pending outside of graphs, so that there is room for more."""
+    def _read_pending(self) -> None:
+        """Read all pending rows outside of graphs, so that there is room for more."""
         self._read_prompt()
         drafter, count = self.drafter, self._count
         drafter.head.extend(drafter.pending_ids[:count], drafter.pending_features[:count], self.rows)
@@ -172,5 +175,5 @@ class StaticHeadSession(DraftSession):
 
 
 def _shape_of(tree: TreeConfig) -> TreeConfig:
-    """What growing a tree depends on: equal ones are one captured pass, whoever chose the size."""
+    """Return the part of a config on which growing depends: equal parts share one captured pass."""
     return replace(tree, policy="fixed")

@@ -1,41 +1,41 @@
-"""The slots of one generator: all of one size, borrowed by answers, captured at load."""
+"""The pool of one model's graph buffers: all of one size, borrowed by answers, captured at load."""
 
 import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 
 from jakiro import progress
+from jakiro.backends.cuda_graphs.buffers import MOST_DRAFT_ROWS, MOST_NODES, GraphBuffers
 from jakiro.backends.cuda_graphs.cache import SMALLEST_COLUMNS
 from jakiro.backends.cuda_graphs.capture import Graphs
-from jakiro.backends.cuda_graphs.probe import NUM_PROMPT, rounds_alike
-from jakiro.backends.cuda_graphs.slot import MOST_DRAFT_ROWS, MOST_NODES, Slot
+from jakiro.backends.cuda_graphs.probe import NUM_PROMPT, is_batch_invariant
 from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafters.base import Drafter
 from jakiro.models.target import TargetModel
 from jakiro.system import free_memory
 
-# Prompt and answer that a slot holds; with the widest tree they fill a whole column step.
-SLOT_TOKENS = 2048 - MOST_NODES
+# Prompt and completion that buffers hold; with the widest tree they fill a whole column step
+POOL_TOKENS = 2048 - MOST_NODES
+# The one tree of answers that choose their own size: every tree that fits into a pass costs the same
+TREE = TreeConfig(nodes=MOST_NODES)
 
 
-class Slots:
-    """Slots over one target, for all methods.
+class GraphPool:
+    """Buffers over one target, for all methods.
 
     Args:
-        target: one with `fused` layers.
+        target: with `fused` layers.
         graphs: capture passes as CUDA graphs; False runs the same passes eagerly.
         smallest_columns: of attention, see `columns_for`.
-        tokens: prompt and answer that a slot holds.
+        tokens: prompt and completion that buffers hold.
         fewest_steps: see `Graphs`.
 
     Attributes:
-        capture_seconds: what making slots and capturing took until loading was done.
-        turned_away: answers so far that were too long for a slot, or whose trees were too large.
+        capture_seconds: time to allocate buffers and capture passes while loading.
     """
 
     def __init__(
@@ -43,166 +43,150 @@ class Slots:
         target: TargetModel,
         graphs: bool,
         smallest_columns: int = SMALLEST_COLUMNS,
-        tokens: int = SLOT_TOKENS,
+        tokens: int = POOL_TOKENS,
         fewest_steps: int = 0,
     ) -> None:
         self.target, self.smallest_columns = target, smallest_columns
         self.tokens = min(tokens, target.max_positions + 1)
         self.graphs = Graphs(target.device, graphs, fewest_steps)
-        self.turned_away = 0
-        self._free: list[Slot] = []
-        # Slots that memory ran out for, freed by the next answer: here an error's traceback may hold their tensors
-        self._retired: list[Slot] = []
-        self._all: weakref.WeakSet[Slot] = weakref.WeakSet()
-        # An answer that was dropped unfinished returns its slot when Python collects it, in whatever thread.
+        self._free: list[GraphBuffers] = []
+        # Buffers that ran out of memory; freed by the next answer, because now a traceback may refer to their tensors
+        self._retired: list[GraphBuffers] = []
+        self._all: weakref.WeakSet[GraphBuffers] = weakref.WeakSet()
+        # An answer that was dropped unfinished gives back its buffers when it is collected, in any thread
         self._lock = threading.RLock()
         self.capture_seconds = 0.0
 
-    # The one tree of answers that choose their own size: whatever fits into a pass costs the same
-    tree = TreeConfig(nodes=MOST_NODES)
-
-    def for_target(self, target: TargetModel) -> "Slots":
-        """Slots of the same kind for the same weights under other numerics; their passes are captured again."""
+    def for_target(self, target: TargetModel) -> "GraphPool":
+        """Return a pool of the same kind for the same weights under other numerics; it captures passes again."""
         graphs = self.graphs
-        wanted = graphs.enabled or graphs.failure is not None
-        return Slots(target, wanted, self.smallest_columns, self.tokens, graphs.fewest_steps)
+        captures = graphs.enabled or graphs.failure is not None
+        return GraphPool(target, captures, self.smallest_columns, self.tokens, graphs.fewest_steps)
+
+    def fits(self, tree: TreeConfig, max_tokens: int) -> bool:
+        """Return whether buffers hold so many tokens of prompt and completion, and trees of this size."""
+        is_small = tree.nodes <= MOST_NODES and tree.depth * tree.width <= MOST_DRAFT_ROWS
+        return is_small and max_tokens <= self.tokens
 
     def borrow(
-        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, num_tokens: int
-    ) -> tuple[Slot, Callable[[], None]] | None:
-        """A slot prepared for one answer, and a function that returns it; calling that again does nothing.
-
-        None where no slot holds so long an answer, or trees so large.
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_tokens: int
+    ) -> GraphBuffers:
+        """Return buffers prepared for one answer; `give_back` returns them.
 
         Args:
-            tree: the largest one that is asked for. num_tokens: prompt and answer at most.
+            tree: the largest that the answer drafts; see `fits`.
+            max_tokens: upper bound of prompt and completion together.
         """
-        if num_tokens > self.tokens or tree.nodes > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
-            self.turned_away += 1
-            return None
-        slot = self._take(drafter)
+        buffers = self._take(drafter)
         try:
-            slot.open(drafter, sampling, tree, num_prompt_tokens, num_tokens)
+            return buffers.open(drafter, sampling, tree, num_prompt_tokens, max_tokens)
         except BaseException:
-            # Half prepared, perhaps for want of memory: it makes room for the next answer
+            # The buffers are half prepared, possibly for lack of memory: free them for the next answer
             with self._lock:
-                self._retired.append(slot)
+                self._retired.append(buffers)
             raise
-        return slot, partial(self._give_back, slot)
+
+    def give_back(self, buffers: GraphBuffers) -> None:
+        """Return buffers to the pool; a second call has no effect."""
+        with self._lock:
+            if buffers not in self._free and buffers not in self._retired:
+                self._free.append(buffers)
 
     def prepare(self, drafters: Sequence[Drafter], side_by_side: int = 1) -> None:
-        """Makes the first slots and captures what answers usually need; the listener of this start hears how far it is.
+        """Allocate the first buffers and capture the passes of common answers; report progress.
 
         Args:
-            drafters: plain decoding's, and those that answers usually ask for.
-            side_by_side: answers that run at once, as in a race: each drafter gets a slot of its own as long as there
-                are so many, and as long as memory lasts; the last slot serves all others.
+            drafters: plain decoding's and the default method's.
+            side_by_side: answers that run at once, as in a race. Each drafter gets its own buffers, up to this number
+                and as long as memory lasts; the last buffers serve all other drafters.
         """
         start, span = time.perf_counter(), (1, self.tokens)
-        slots: list[Slot] = []
-        while len(slots) < min(side_by_side, len(drafters)) and self._fits_another(slots):
-            slots.append(self._take())
-        wanted = [
-            (slot, (drafter, sampling, self.tree if drafter.proposers else ROOT_ONLY))
-            for slot, own in zip(slots, _shared_out(drafters, len(slots)), strict=True)
+        prepared: list[GraphBuffers] = []
+        while len(prepared) < min(side_by_side, len(drafters)) and self._fits_another(prepared):
+            prepared.append(self._take())
+        jobs = [
+            (buffers, (drafter, sampling, TREE if drafter.proposers else ROOT_ONLY))
+            for buffers, served in zip(prepared, _share_out(drafters, len(prepared)), strict=True)
             for sampling in (SamplingParams(), SamplingParams(1.0))
-            for drafter in own
+            for drafter in served
         ]
-        total, count = sum(1 for slot, plan in wanted for _ in slot.needed(*plan, *span)), itertools.count(1)
+        total = sum(1 for buffers, answer in jobs for _ in buffers.needed(*answer, *span))
+        count = itertools.count(1)
 
-        def captured() -> None:
+        def report_capture() -> None:
             progress.tell(progress.CAPTURE, next(count) / total)
 
-        for slot, plan in wanted:
-            slot.open(*plan, *span, captured)
-        for slot in slots:
-            self._give_back(slot)
+        for buffers, answer in jobs:
+            buffers.open(*answer, *span, report_capture)
+        for buffers in prepared:
+            self.give_back(buffers)
         self.capture_seconds = time.perf_counter() - start
 
     def settle(self, drafter: Drafter) -> TargetModel:
-        """The target as it computes in slots, to be used from now on: whether plain and drafted passes round alike with
-        this drafter. Before `prepare`.
+        """Test whether plain and tree passes in these buffers give the same bits; return the target to use from now on.
+
+        Call before `prepare`.
         """
-        alike = True
+        is_invariant = True
         if self.target.bit_identical:
-            slot, give_back = self.borrow(drafter, SamplingParams(), self.tree, NUM_PROMPT, NUM_PROMPT + 2)
+            buffers = self.borrow(drafter, SamplingParams(), TREE, NUM_PROMPT, NUM_PROMPT + 2)
             try:
-                alike = rounds_alike(slot)
+                is_invariant = is_batch_invariant(buffers)
             finally:
-                give_back()
-        self.target = self.target.seen_in_slots(alike)
+                self.give_back(buffers)
+        self.target = self.target.seen_in_slots(is_invariant)
         return self.target
 
     @property
-    def replays(self) -> bool:
-        """Whether whatever answers run is captured first; what passes cost is worth measuring only then."""
+    def is_always_captured(self) -> bool:
+        """True if the passes of every answer are captured first; only then measured costs predict later costs."""
         return self.graphs.enabled and self.graphs.fewest_steps == 0
 
     @property
-    def notices(self) -> list[str]:
-        """Sentences about what runs without graphs."""
-        found = []
-        if self.graphs.failure:
-            found.append(
-                f"CUDA refused a graph ({self.graphs.failure}): passes run without graphs, one kernel at a time."
-            )
-        if self.turned_away:
-            found.append(
-                f"Graphs are for up to {self.tokens:,} tokens of prompt and answer and trees of {MOST_NODES} nodes; an "
-                "answer that asked for more ran without graphs, one kernel at a time."
-            )
-        return found
-
-    @property
     def status(self) -> dict:
-        """What is captured, and the memory that slots and graphs take."""
-        graph_bytes = sum(slot.passes.num_bytes for slot in self._all)
+        """Captured passes, and bytes of buffers and graphs."""
+        graph_bytes = sum(buffers.passes.num_bytes for buffers in self._all)
         return {
             "graphs": self.graphs.enabled,
             "slots": len(self._all),
             "captured": self.graphs.num_captured,
-            "bytes": sum(slot.num_bytes for slot in self._all) + graph_bytes,
+            "bytes": sum(buffers.num_bytes for buffers in self._all) + graph_bytes,
             "graph_bytes": graph_bytes,
             "budget": self.graphs.budget,
             "capture_seconds": round(self.capture_seconds, 2),
             "failure": self.graphs.failure,
         }
 
-    def _take(self, drafter: Drafter | None = None) -> Slot:
-        """A free slot, if possible one that has served the drafter, and few others, before; else a new one."""
+    def _take(self, drafter: Drafter | None = None) -> GraphBuffers:
+        """Return free buffers, preferably used by this drafter and few others, or new ones."""
         with self._lock:
             self._free_retired()
             if self._free:
-                slot = min(self._free, key=lambda slot: (drafter not in slot.served, len(slot.served)))
-                self._free.remove(slot)
-                return slot
-            slot = Slot(self.target, self.graphs, self.tokens, self.smallest_columns)
-            self._all.add(slot)
-            return slot
-
-    def _give_back(self, slot: Slot) -> None:
-        with self._lock:
-            if slot not in self._free and slot not in self._retired:
-                self._free.append(slot)
+                buffers = min(self._free, key=lambda free: (drafter not in free.served, len(free.served)))
+                self._free.remove(buffers)
+                return buffers
+            buffers = GraphBuffers(self.target, self.graphs, self.tokens, self.smallest_columns)
+            self._all.add(buffers)
+            return buffers
 
     def _free_retired(self) -> None:
-        """Frees slots after the device has finished their work."""
+        """Free buffers after the device has finished their work."""
         if not self._retired:
             return
         if self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
-        for slot in self._retired:
-            slot.close()
+        for buffers in self._retired:
+            buffers.close()
         self._retired.clear()
         free_memory()
 
-    def _fits_another(self, slots: Sequence[Slot]) -> bool:
-        """Whether there is room for one more slot besides these, and for as much again."""
-        if not slots or self.target.device.type != "cuda":
+    def _fits_another(self, prepared: Sequence[GraphBuffers]) -> bool:
+        """Return whether memory suffices for two more sets of buffers."""
+        if not prepared or self.target.device.type != "cuda":
             return True
-        return torch.cuda.mem_get_info(self.target.device)[0] > 2 * slots[-1].num_bytes
+        return torch.cuda.mem_get_info(self.target.device)[0] > 2 * prepared[-1].num_bytes
 
 
-def _shared_out(drafters: Sequence[Drafter], slots: int) -> list[Sequence[Drafter]]:
-    """Which slot serves which drafters: one each, and the last slot all that are left."""
-    return [drafters[number : number + 1] for number in range(slots - 1)] + [drafters[slots - 1 :]]
+def _share_out(drafters: Sequence[Drafter], count: int) -> list[Sequence[Drafter]]:
+    """Divide the drafters among buffers: one each, and all others to the last buffers."""
+    return [drafters[number : number + 1] for number in range(count - 1)] + [drafters[count - 1 :]]

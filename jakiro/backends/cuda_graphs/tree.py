@@ -1,4 +1,4 @@
-"""A draft tree at fixed addresses, padded to a row bucket, so that captured passes can write and read it."""
+"""A draft tree at fixed addresses, padded to a row bucket, which captured passes write and read."""
 
 import torch
 from torch import Tensor
@@ -8,8 +8,8 @@ from jakiro.core.tree import FLOAT_COLUMNS, INT_COLUMNS, DraftTree
 MAX_LEVELS = 16
 PAD_DEPTH = -1
 
-# Names and widths of the evidence that trees of one answer hold
-Layout = tuple[tuple[str, int], ...]
+# Names and widths of the evidence in the trees of one answer
+EvidenceSchema = tuple[tuple[str, int], ...]
 
 
 class StaticTree:
@@ -18,7 +18,8 @@ class StaticTree:
     A pad is a node of depth −1 below the root: it is scored and never accepted.
 
     Attributes:
-        int_columns: (6, rows) int64. float_columns: (2, rows) float32.
+        int_columns: (6, rows) int64.
+        float_columns: (2, rows) float32.
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
@@ -36,30 +37,33 @@ class StaticTree:
 
     @property
     def first_address(self) -> int:
-        """Where the token ids lie: a tree whose ids lie there is this one."""
+        """Address of the token ids, by which a tree in these buffers is recognised."""
         return self._columns["token_ids"].data_ptr()
 
-    def evidence(self, layout: Layout) -> dict[str, Tensor]:
-        """The evidence's buffers, (rows, width) each; made when they are first asked for."""
-        for name, width in layout:
+    def evidence(self, schema: EvidenceSchema) -> dict[str, Tensor]:
+        """Return the buffers of the evidence, (rows, width) each; allocated on first use."""
+        for name, width in schema:
             if (name, width) not in self._evidence:
                 self._evidence[name, width] = torch.full((self.rows, width), torch.nan, device=self.device)
-        return {name: self._evidence[name, width] for name, width in layout}
+        return {name: self._evidence[name, width] for name, width in schema}
 
-    def write(self, tree: DraftTree, rows: int, layout: Layout) -> None:
-        """Copies a tree into the first `rows` rows; those after its nodes become pads."""
+    def write(self, tree: DraftTree, rows: int, schema: EvidenceSchema) -> None:
+        """Copy a tree into the first `rows` rows; rows after its nodes become pads."""
         nodes = tree.num_nodes
         for names, columns in ((INT_COLUMNS, self.int_columns), (FLOAT_COLUMNS, self.float_columns)):
             torch.stack([getattr(tree, name) for name in names], out=columns[:, :nodes])
-        for name, buffer in self.evidence(layout).items():
-            rows_of = tree.evidence.get(name)
-            buffer[:nodes].fill_(torch.nan) if rows_of is None else buffer[:nodes].copy_(rows_of)
+        for name, buffer in self.evidence(schema).items():
+            values = tree.evidence.get(name)
+            if values is None:
+                buffer[:nodes].fill_(torch.nan)
+            else:
+                buffer[:nodes].copy_(values)
         if nodes < rows:
             for name, value in (("token_ids", 0), ("parents", 0), ("depths", PAD_DEPTH)):
                 self._columns[name][nodes:rows].fill_(value)
 
-    def first(self, rows: int, max_depth: int, layout: Layout) -> DraftTree:
-        """The first rows as a tree: its nodes alone, or with pads what a pass over a row bucket sees."""
+    def first(self, rows: int, max_depth: int, schema: EvidenceSchema) -> DraftTree:
+        """Return the first rows as a tree: its nodes, or with pads the rows of a pass over a row bucket."""
         columns = {name: column[:rows] for name, column in self._columns.items()}
-        evidence = {name: buffer[:rows] for name, buffer in self.evidence(layout).items()}
+        evidence = {name: buffer[:rows] for name, buffer in self.evidence(schema).items()}
         return DraftTree(**columns, evidence=evidence, max_depth=max_depth)

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from jakiro.backends.cuda_graphs.buffers import MOST_DRAFT_ROWS, MOST_NODES, GraphBuffers
 from jakiro.backends.cuda_graphs.cache import columns_for
-from jakiro.backends.cuda_graphs.slot import MOST_DRAFT_ROWS, MOST_NODES
+from jakiro.backends.torch_backend import TorchSession
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 from jakiro.drafters.base import Proposal
 from jakiro.drafters.head import HeadSession
@@ -110,13 +111,13 @@ def test_a_stream_that_is_stopped_or_forgotten_gives_its_slot_back():
     generator = static_generator()
     stopped = generator.stream("Why?", SAMPLED, tree=TREE)
     next(stopped)
-    assert not generator.slots._free
+    assert not generator.backend.pool._free
     stopped.close()
-    assert len(generator.slots._free) == 1
+    assert len(generator.backend.pool._free) == 1
     forgotten = generator.stream("Why?", SAMPLED, tree=TREE)
-    assert not generator.slots._free
+    assert not generator.backend.pool._free
     del forgotten
-    assert len(generator.slots._free) == 1
+    assert len(generator.backend.pool._free) == 1
 
 
 def test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_stays_the_same():
@@ -126,7 +127,7 @@ def test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_s
         expected = tiny_generator().run("Why?", sampling, tree=tree)
         assert shape_of(generator.run("Why?", sampling, tree=tree)) == shape_of(expected)
         assert generator.status["graphs"]["slots"] == slots
-    assert generator.slots.turned_away == 2
+    assert generator.backend.num_rejected == 2
     assert any("up to 60 tokens" in notice for notice in generator.status["notices"])
     told = static_generator(tokens=60)
     told.with_numerics("fast").run("Why?", long, tree=TREE)
@@ -140,7 +141,7 @@ def test_steps_left_pending_over_many_plain_steps_reach_the_head():
     sliced = tiny_generator().stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)
     for stream in (plain, sliced):
         propose = stream._propose
-        stream._propose = lambda *_, stream=stream: Proposal(stream._runner.root_tree())
+        stream._propose = lambda *_, stream=stream: Proposal(stream._backend.root_tree())
         for _ in range(40):
             next(stream)
         stream._propose = propose
@@ -149,37 +150,40 @@ def test_steps_left_pending_over_many_plain_steps_reach_the_head():
     assert [node.token_id for node in step.nodes] == [node.token_id for node in expected.nodes]
 
 
-def test_the_widest_tree_fits_a_slot_and_one_with_more_rows_does_not():
+def test_the_widest_tree_fits_the_buffers_and_one_with_more_rows_runs_in_the_reference_backend():
     generator = static_generator()
-    slots, drafter = generator.slots, generator.drafter(DEFAULT)
+    backend, drafter = generator.backend, generator.drafter(DEFAULT)
     widest = TreeConfig(width=MOST_DRAFT_ROWS // 16, depth=16, nodes=MOST_NODES)
-    _, give_back = slots.borrow(drafter, SamplingParams(), widest, 4, slots.tokens)
-    give_back()
+    session = backend.open(drafter, SamplingParams(), widest, 4, backend.pool.tokens)
+    assert isinstance(session, GraphBuffers)
+    backend.close(session)
     for tree in (replace(widest, nodes=MOST_NODES + 1), replace(widest, width=widest.width + 1)):
-        assert slots.borrow(drafter, SamplingParams(), tree, 4, 8) is None
-    assert slots.turned_away == 2
+        session = backend.open(drafter, SamplingParams(), tree, 4, 8)
+        assert isinstance(session, TorchSession)
+        backend.close(session)
+    assert backend.num_rejected == 2 and len(backend.pool._free) == 1
 
 
-def test_a_slot_is_given_back_once_and_goes_to_who_has_used_it():
+def test_buffers_are_given_back_once_and_reused_by_the_drafter_that_used_them():
     generator = static_generator()
-    slots, (plain, drafter) = generator.slots, map(generator.drafter, (PLAIN, DEFAULT))
-    given = [slots.borrow(each, SamplingParams(), TREE, 4, 8) for each in (plain, drafter)]
-    for _, give_back in (*given, *given):
-        give_back()
-    assert len(slots._free) == 2
-    for each, (slot, _) in zip((plain, drafter), given, strict=True):
-        again, give_back = slots.borrow(each, SamplingParams(), TREE, 4, 8)
-        assert again is slot
-        give_back()
-    other = threading.Thread(target=slots._give_back, args=(slots._take(),))
-    with slots._lock:
-        other.start()
-        other.join(0.2)
-        assert other.is_alive()
-    other.join(180)
-    assert len(slots._free) == 2
+    pool, (plain, drafter) = generator.backend.pool, map(generator.drafter, (PLAIN, DEFAULT))
+    borrowed = [pool.borrow(each, SamplingParams(), TREE, 4, 8) for each in (plain, drafter)]
+    for buffers in (*borrowed, *borrowed):
+        pool.give_back(buffers)
+    assert len(pool._free) == 2
+    for each, buffers in zip((plain, drafter), borrowed, strict=True):
+        again = pool.borrow(each, SamplingParams(), TREE, 4, 8)
+        assert again is buffers
+        pool.give_back(again)
+    thread = threading.Thread(target=pool.give_back, args=(pool._take(),))
+    with pool._lock:
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+    thread.join(180)
+    assert len(pool._free) == 2
 
 
 def test_a_slot_has_room_for_a_text_whose_last_token_nobody_reads():
     generator = static_generator(tokens=10**6)
-    assert generator.slots.tokens == generator.max_prompt_tokens + 1
+    assert generator.backend.pool.tokens == generator.max_prompt_tokens + 1

@@ -1,4 +1,4 @@
-"""A step's one device-to-host copy: all that the host sees of it, packed into one tensor and unpacked into lists."""
+"""The step's one device-to-host copy: an outcome packed into one tensor and unpacked into lists."""
 
 import torch
 from torch import Tensor
@@ -10,9 +10,9 @@ _VERIFIED_INTS, _VERIFIED_FLOATS = ("choices", "on_path"), ("target_probs", "mar
 _INTS, _FLOATS = (*INT_COLUMNS, *_VERIFIED_INTS), (*FLOAT_COLUMNS, *_VERIFIED_FLOATS)
 
 
-def read_back(tree: DraftTree, verification: Verification) -> Outcome:
-    """Copies everything the host sees of a step, once; what lies on the host needs no copy."""
-    if not _on_host(tree.token_ids):
+def read_outcome(tree: DraftTree, verification: Verification) -> Outcome:
+    """Return the outcome on the host, with one copy; tensors on the host need none."""
+    if not _is_on_host(tree.token_ids):
         return unpack(pack(tree, verification).tolist(), tree, tree.num_nodes)
     columns = {name: column.tolist() for name, column in _columns(tree, verification).items()}
     evidence = {name: matrix.tolist() for name, matrix in tree.evidence.items()}
@@ -20,26 +20,26 @@ def read_back(tree: DraftTree, verification: Verification) -> Outcome:
 
 
 def pack(tree: DraftTree, verification: Verification) -> Tensor:
-    """(values,) float64: int columns, end and flag, then float columns and evidence."""
+    """Return (values,) float64: the int columns, end and flag, then the float columns and the evidence."""
     columns = _columns(tree, verification)
     ints, floats = [columns[name].long() for name in _INTS], [columns[name] for name in _FLOATS]
     ints += [verification.end[None], verification.needs_full_sort[None].long()]
     floats += [matrix.flatten() for matrix in tree.evidence.values()]
-    # Those of one type first, and then both: few operations on a GPU
+    # Concatenating by type first needs the fewest kernels on a GPU
     return torch.cat([torch.cat(ints).double(), torch.cat(floats).double()])
 
 
 def packed_size(rows: int, evidence_width: int) -> int:
-    """How many values `pack` packs for a tree of so many rows."""
+    """Return the number of values from `pack` for a tree of `rows` nodes."""
     return rows * (len(_INTS) + len(_FLOATS) + evidence_width) + 2
 
 
 def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
-    """What `pack` packed, as the host sees it.
+    """Return the outcome from the values of `pack`.
 
     Args:
-        tree: only its number of nodes and the shapes of its evidence matter.
-        rows: that were packed, pads included.
+        tree: only its number of nodes and the shapes of its evidence are used.
+        rows: packed rows, including pads.
     """
     num_nodes, start = tree.num_nodes, 0
     columns: dict[str, list] = {}
@@ -63,7 +63,7 @@ def _columns(tree: DraftTree, verification: Verification) -> dict[str, Tensor]:
     return tree.columns | {name: getattr(verification, name) for name in (*_VERIFIED_INTS, *_VERIFIED_FLOATS)}
 
 
-def _on_host(tensor: Tensor) -> bool:
+def _is_on_host(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
@@ -74,7 +74,7 @@ def _outcome(
     return Outcome(
         **columns,
         evidence=evidence,
-        accepted_path=[index for index, right in enumerate(on_path) if right and index],
+        accepted_path=[index for index, accepted in enumerate(on_path) if accepted and index],
         bonus_token_id=columns["choices"][end],
         needs_full_sort=needs_full_sort,
     )

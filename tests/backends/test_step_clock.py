@@ -6,12 +6,12 @@ Time here is a number that the stand-ins advance; nothing waits and nothing is m
 import pytest
 import torch
 
+from jakiro.backends import step_clock as clock
+from jakiro.backends.step_clock import CudaStepClock, StepClock
+from jakiro.backends.torch_backend import TorchSession
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.decode import clock
-from jakiro.decode import loop as stream
-from jakiro.decode.clock import StepClock
+from jakiro.decode import recorder
 from jakiro.decode.device_profile import DeviceProfile
-from jakiro.decode.runner import SlicedRunner
 from jakiro.decode.tree_budget import TreeBudget
 from tests.support import ScriptedDrafter, ScriptedSession, scripted_generator
 
@@ -58,13 +58,13 @@ def generator(time, monkeypatch):
     """A generator all of whose parts take known times."""
     for place, name, cost in (
         (ScriptedDrafter, "start", "start"),
-        (TreeBudget, "choose", "choose"),
+        (TreeBudget, "next_tree", "choose"),
         (ScriptedSession, "propose", "propose"),
-        (SlicedRunner, "score", "score"),
-        (SlicedRunner, "verify", "verify"),
+        (TorchSession, "score", "score"),
+        (TorchSession, "verify", "verify"),
         (ScriptedSession, "observe", "observe"),
-        (stream, "nodes_from", "record"),
-        (TreeBudget, "observe", "learn"),
+        (recorder, "make_nodes", "record"),
+        (TreeBudget, "update", "learn"),
     ):
         monkeypatch.setattr(place, name, time.after(cost, getattr(place, name)))
     generator = scripted_generator()
@@ -115,25 +115,27 @@ def test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_i
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     for away in (4.0, 30.0):
         Event.device_ms = time.ms
-        step = StepClock(torch.device("cuda", 0))
-        Event.device_ms += 10
-        step.end("draft")
+        step = CudaStepClock(torch.device("cuda", 0))
+        with step.draft():
+            Event.device_ms += 10
         step.pause()
         time.ms += away
         step.resume()
-        Event.device_ms = max(Event.device_ms, time.ms) + 20
-        step.end("verify")
+        with step.verify():
+            Event.device_ms = max(Event.device_ms, time.ms) + 20
         time.ms = Event.device_ms + 1
-        step.end("other")
-        assert step.ms == pytest.approx({"draft": 10, "verify": 20, "other": 1})
+        step.read_events()
+        assert (step.draft_ms, step.verify_ms, step.other_ms) == pytest.approx((10, 20, 1))
+        with step.draft():
+            time.ms += 3
+        assert (step.draft_ms, step.other_ms) == pytest.approx((13, 1)), "the host times what follows the copy"
 
 
 def test_a_clock_that_pauses_counts_nothing_meanwhile(time):
-    step = StepClock(torch.device("cpu"))
+    step = StepClock()
     time.ms += 2
     step.pause()
     time.ms += 50
     step.resume()
     time.ms += 3
-    step.end("other")
-    assert step.ms["other"] == pytest.approx(5)
+    assert step.other_ms == pytest.approx(5)

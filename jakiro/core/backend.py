@@ -1,0 +1,124 @@
+"""Protocol of a backend: everything of an answer that runs on a device.
+
+The loop in `jakiro/decode/loop.py` calls only these methods. `jakiro/backends/torch_backend.py` is the readable
+reference; `jakiro/backends/cuda_graphs/` captures the same passes at fixed addresses.
+"""
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from jakiro.config import SamplingParams, TreeConfig, TreeSize
+from jakiro.core.logits_processors import TokenRule
+from jakiro.core.noise import NoiseSource
+from jakiro.core.tree import DraftTree
+from jakiro.core.verify import Outcome
+
+
+class BackendSession(Protocol):
+    """Target-side state of one answer: the KV cache, the noise and the tensors of the last pass.
+
+    Attributes:
+        drafter: the answer's `jakiro.drafters.base.Drafter`, or its form with buffers at fixed addresses.
+        draft_noise: noise of the target's own choices, with which drafters rank candidates.
+        can_draft_ahead: whether the host continues before a draft is complete, so that the next draft can be launched
+            while the host describes a step.
+        note: a sentence for the plan of every step; empty if there is nothing to report.
+    """
+
+    drafter: Any
+    draft_noise: NoiseSource
+    can_draft_ahead: bool
+    note: str
+
+    def load_cache(self, rows: Tensor) -> None:
+        """Fill the empty cache with rows of `export_cache`; call before `prefill`."""
+
+    def export_cache(self, length: int) -> Tensor:
+        """Return a copy of the first cache rows, (layers, 2, kv_heads, length, head_dim)."""
+
+    def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Read the prompt, or the part of it that follows the loaded rows.
+
+        Args:
+            prompt_ids: (n,) int64.
+
+        Returns:
+            (n, feature_size) features and the (1, vocab_size) logits at the last position.
+        """
+
+    def begin(self, root: Tensor, processors: TokenRule | None = None) -> None:
+        """Set the first token, (1,) int64, and the logits processors of the answer."""
+
+    def root_tree(self) -> DraftTree:
+        """Return the tree of plain decoding: the last committed token."""
+
+    def place_tree(self, tree: DraftTree) -> DraftTree:
+        """Return the tree in the memory that `score` reads; `score` calls it if necessary."""
+
+    def score(self, tree: DraftTree) -> None:
+        """Run the target over all nodes of a tree in one pass."""
+
+    def verify(self, tree: DraftTree, whole_vocabulary: bool = False) -> Outcome:
+        """Verify the scored tree and copy the outcome to the host: the step's one device-to-host copy.
+
+        Args:
+            whole_vocabulary: sort all logits for top-k and top-p, as `Outcome.needs_full_sort` requests.
+        """
+
+    def logits(self, num_nodes: int) -> Tensor:
+        """Return the target's logits of the scored tree, (num_nodes, vocab_size); valid until the next pass."""
+
+    def processed_logits(self, num_nodes: int) -> Tensor:
+        """Return the same logits after the logits processors; call between `verify` and `commit`."""
+
+    def commit(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
+        """Keep the cache rows of the accepted path.
+
+        Returns:
+            The (n,) int64 committed tokens and the (n, feature_size) features one position before each.
+        """
+
+
+class Backend(Protocol):
+    """How passes run on a device; selected once, when a model is loaded.
+
+    Attributes:
+        target: the `jakiro.models.target.TargetModel` whose passes it runs.
+        is_batch_invariant: whether plain passes and tree passes give the same bits.
+        max_reusable_tokens: tokens of an earlier answer whose cache rows a prompt can reuse without changing a bit of
+            the answer; 0 for none.
+        fixed_size: the one tree size worth drafting, if all sizes cost the same; else None.
+        can_profile: whether measured pass times predict later ones.
+        notices: sentences for the user about how passes run.
+        status: counts and bytes in JSON's types; None if there is nothing to report.
+    """
+
+    target: Any
+    is_batch_invariant: bool
+    max_reusable_tokens: int
+    fixed_size: TreeSize | None
+    can_profile: bool
+    notices: list[str]
+    status: dict | None
+
+    def with_target(self, target: Any, drafter: Any) -> "Backend":
+        """Return a backend of the same kind for the same weights under other numerics.
+
+        Args:
+            drafter: plain decoding's, for trial passes.
+        """
+
+    def open(
+        self, drafter: Any, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_tokens: int
+    ) -> BackendSession:
+        """Return the state of a new answer.
+
+        Args:
+            drafter: a `jakiro.drafters.base.Drafter`.
+            tree: the largest tree that the answer drafts.
+            max_tokens: upper bound of prompt and answer together.
+        """
+
+    def close(self, session: BackendSession) -> None:
+        """Release the state of an answer; a second call has no effect."""
