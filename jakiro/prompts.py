@@ -1,4 +1,4 @@
-"""Prompts in Spec-Bench form: one JSON a line with question_id, category and turns. What is asked, not how."""
+"""Prompt sets in Spec-Bench format: one JSON object per line with question_id, category and turns."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from jakiro.system import assets_folder
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One conversation to hold: its turns are the user's messages, answered one after the other."""
+    """One conversation; its turns are the user messages, answered in order."""
 
     question_id: str
     category: str
@@ -17,19 +17,20 @@ class Question:
 
 
 def own_prompts() -> Path:
-    """The prompts that ship with Jakiro; every published number uses them."""
+    """Return the path of the prompts shipped with Jakiro, which all published measurements use."""
     return assets_folder() / "prompts" / "own.jsonl"
 
 
 def load_questions(path: Path | None = None, limit: int | None = None) -> list[Question]:
-    """Questions of a file, by default our own.
+    """Load the questions of a file, by default the shipped prompts.
 
     Args:
-        limit: at most this many, taken from all categories in turn so that a short run still covers each.
+        path: File in Spec-Bench format.
+        limit: Maximum number of questions, taken from the categories in turn so that a short run covers each.
 
     Raises:
-        ValueError: a line is not in Spec-Bench form, or nothing is left to ask.
-        FileNotFoundError: there is no such file.
+        ValueError: a line is not in Spec-Bench format, the limit is below 1, or the file has no prompts.
+        FileNotFoundError: the file does not exist.
     """
     path = path or own_prompts()
     if not path.is_file():
@@ -60,7 +61,7 @@ def _read(line: str, where: str) -> Question:
 
 
 def _in_turn(questions: list[Question]) -> list[Question]:
-    """Questions reordered: the first of every category, then the second of every category, and so on."""
+    """Return the questions reordered: the first of every category, then the second of every category, and so on."""
     seen: dict[str, int] = {}
     ranks = []
     for question in questions:

@@ -1,12 +1,13 @@
-"""What happened, as plain frozen data: steps, traces, their metrics and their JSON.
+"""Traces of runs as plain data: steps, metrics and JSON.
 
-Live runs, recordings, exports and imports share this one schema; what the browser gets of it is written by
-`app/serving/packing.py`. No torch here: a step can be sent, stored, compared and replayed without a model. Words and
-counts follow the speculative decoding literature: tau (drafted) is accepted tokens per step plus one, before any cut at
-the end of the text; delivered tau counts what came into the text.
+Live runs, recordings, exports and imports share this schema; `app/serving/packing.py` writes the form for the browser.
+The module does not import torch, so that a step can be sent, stored, compared and replayed without a model. Terms
+follow the literature: tau is the number of accepted tokens per step plus one, before any cut at the end of the text;
+delivered tau counts only the tokens of the text.
 """
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
@@ -20,31 +21,31 @@ SCHEMA_VERSION = 1
 
 
 class TraceError(ValueError):
-    """A file or a dictionary that is not a trace this version reads; the message says why."""
+    """Raised for a file or dictionary that is not a trace of this version; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of a draft tree, with what the draft believed and what the target chose after it.
+    """A node of a draft tree with the estimates of the draft and the choice of the target after it.
 
     Attributes:
-        token_id, piece: the token and its bytes.
-        parent, depth: index of the parent (-1 for the root), and distance from the root.
-        draft_pass: the draft pass that proposed it, counted from 1; 0 for the root and where no pass was needed.
-        score: sum of the calibrated log estimates along the path, 0 for the root; exp(score) is the node's chance of
-            acceptance.
+        token_id, piece: Token and its bytes.
+        parent, depth: Index of the parent (-1 for the root), and distance from the root.
+        draft_pass: 1-based draft pass that proposed the node; 0 for the root and for nodes that needed no pass.
+        score: Sum of the calibrated log estimates along the path, 0 for the root; exp(score) is the estimated
+            probability of acceptance.
         draft_prob, target_prob: softmax of the logits at the sampling temperature (1 when greedy), before top-k, top-p,
             min-p and noise; the target's after penalties, biases and what is forbidden. None for the root, and
             draft_prob also where the draft gives none.
         proposer: "root", or the id of one of the header's proposers.
         also_proposed_by: ids of others that proposed the same node.
-        evidence: further numbers of the method, by name. Jakiro records "router_weights", after softmax, of the row
+        evidence: Further numbers of the method, by name. Jakiro records "router_weights", after softmax, of the row
             that the node came from (of the contrastive pair, for its nodes); "expert_contributions", for each expert
             its signed part w_e * (W[x] - mean W) . y_e of the logit; and "residual_contribution", the part
             (W[x] - mean W) . x of no expert. "twin" is the node whose row this node's children came from.
-        target_choice, target_choice_piece: what the target itself chooses after this node.
-        margin: gap between the target's first and second choice, after warping and noise.
-        forbidden_by: the setting that forbids the token after its parent, such as "grammar"; None where none does.
+        target_choice, target_choice_piece: The target's own choice after this node, and its bytes.
+        margin: Gap between the target's first and second choice after warping and noise.
+        forbidden_by: Setting that forbids the token after its parent, such as "grammar", or None.
     """
 
     token_id: int
@@ -67,7 +68,10 @@ class Node:
 class Scored(NamedTuple):
     """A token, its bytes, and the log of its probability.
 
-    In logprobs the probability is by the target's own logits, before temperature and rules; see `Ranked` for the other.
+    The log is −inf for a token that is forbidden or whose logit is NaN; JSON contains null there.
+
+    In `logprobs` the probability comes from the target's logits before temperature and logits processors; see `Ranked`
+    for alternatives.
     """
 
     token_id: int
@@ -76,12 +80,12 @@ class Scored(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """What could have come in a token's place, by the target at the answer's temperature (1 when greedy), after its
-    rules and before top-k, top-p, min-p and noise.
+    """The committed token and its alternatives, with the target's probabilities at the request's temperature (1 if
+    greedy), after all logits processors and before top-k, top-p, min-p and noise.
 
     Attributes:
-        rank: of the token that came; 1 is the likeliest.
-        tokens: it, and then the likeliest that may come, best first.
+        rank: 1-based rank of the committed token.
+        tokens: The committed token, then the most likely tokens, best first.
     """
 
     rank: int
@@ -90,14 +94,14 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Why this step's tree has this size.
+    """The size of a step's tree and its reason.
 
     Attributes:
-        levels, nodes: of the tree, root included in nodes; 0 levels mean that nothing was drafted.
-        why: the reason in one sentence.
-        expected_tokens, expected_ms: the estimates behind the choice; None for a fixed tree.
-        curve: the (nodes, expected tokens per second) that were compared; empty for a fixed tree.
-        reread: top-k or top-p needed a full sort, so the target's choice was computed twice.
+        levels, nodes: Depth and number of nodes, root included; 0 levels mean that nothing was drafted.
+        why: Reason in one sentence.
+        expected_tokens, expected_ms: Estimates for the choice; None for a tree of fixed size.
+        curve: Compared sizes as (nodes, expected tokens per second); empty for a tree of fixed size.
+        reread: Whether top-k or top-p required a full sort, so that the target's choice was computed twice.
     """
 
     levels: int
@@ -115,15 +119,15 @@ class Step:
 
     Attributes:
         index: counted from 0.
-        nodes: the draft tree; node 0 is the root.
-        accepted_path: accepted nodes from depth 1 on, root excluded, before any cut at the end of the answer.
-        bonus_token_id, bonus_piece: the one token that the target adds itself, before any cut.
-        committed_ids: what the step adds to the answer, cut after a stop token or at the token limit.
-        text: what the step adds to the text; step 0 begins with the first token's text.
-        draft_ms, verify_ms, other_ms: this answer's own milliseconds: drafting, the target's pass, and all else.
-        plan: why the tree has this size.
-        logprobs: where asked for, see `SamplingParams.logprobs`: for each of committed_ids, it and then the likeliest.
-        alternatives: where asked for, see `SamplingParams.record_alternatives`: for each of committed_ids.
+        nodes: Draft tree; node 0 is the root.
+        accepted_path: Accepted nodes from depth 1 on, root excluded, before any cut at the end of the completion.
+        bonus_token_id, bonus_piece: The token that the target adds itself, before any cut.
+        committed_ids: Tokens that the step adds to the completion, cut after a stop token or at the token limit.
+        text: Text that the step adds; step 0 begins with the first token's text.
+        draft_ms, verify_ms, other_ms: Milliseconds of this request for drafting, the target's pass, and the rest.
+        plan: Size of the tree and its reason.
+        logprobs: If requested (`SamplingParams.logprobs`), each committed token and the most likely ones.
+        alternatives: If requested (`SamplingParams.record_alternatives`), one entry for each of committed_ids.
     """
 
     index: int
@@ -151,42 +155,43 @@ class Step:
 
     @property
     def total_ms(self) -> float:
+        """Milliseconds of the step."""
         return self.draft_ms + self.verify_ms + self.other_ms
 
     @property
     def tested_depth(self) -> int:
-        """Levels with a draft token below an accepted node: the depths at which this draft was put to the test."""
+        """Depth of the deepest candidate below an accepted node, or 0."""
         ends = {0, *self.accepted_path}
         return max((self.nodes[i].depth for i in range(1, len(self.nodes)) if self.nodes[i].parent in ends), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Everything about a run that is known before its first step.
+    """The properties of a run that are fixed before its first step.
 
     Attributes:
-        method: name of the drafting method, see `jakiro.drafters.registry`.
-        created: when, in UTC, in ISO 8601.
-        bit_identical: whether the probe at load found tree rows and plain rows equal to the last bit.
-        messages: the conversation, dictionaries with "role" and "content"; empty where raw_prompt has a bare text.
+        method: Name of the drafting method, see `jakiro.drafters.registry`.
+        created: Time of creation in UTC, in ISO 8601.
+        bit_identical: Whether the probe at load found tree rows and plain rows bitwise equal.
+        messages: Conversation as dictionaries with "role" and "content"; empty if raw_prompt is set.
         target: "name" and "sha256".
-        drafter: "name" and, where weights or tables were read, their "sha256"; None for plain decoding.
-        proposers: the sources that nodes name, each with "id", "label" and "sentence", in the order of their hues.
-        device, dtype, numerics: as `JakiroGenerator.status` says them.
-        device_profile: "device", its name in words, and for trees that size themselves what passes cost there.
-        versions: of Python, Jakiro, torch and transformers, by name.
-        sampling, tree: the settings by name.
-        first_token_id, first_piece, first_text: the token that the prefill chose; it belongs to no step.
-        prefill_ms: reading the prompt.
-        special_tokens: names of the special tokens that occur, by id as a string.
-        num_reused_tokens: how many of the prompt's tokens came from an earlier answer's cache.
-        queue_ms: how long the question waited on the page; None elsewhere.
-        first_logprobs: of the first token, as a step's `logprobs` has them of its own.
-        first_alternatives: likewise; none or one.
-        prefix_ids, prefix_pieces: the beginning of the answer that was given, before the first token; `first_text`
-            begins with its text.
-        forced: of these the tokens that somebody chose, as (place in the answer, id).
-        template_arguments: what the chat template was told besides the messages, by name; None is nothing.
+        drafter: "name", and "sha256" if it has weights or tables; None for plain decoding.
+        proposers: Sources of candidates, each with "id", "label" and "sentence", in the order of their hues.
+        device, dtype, numerics: As in `JakiroGenerator.status`.
+        device_profile: "device" is the device's name; for trees of automatic size also the measured costs of passes.
+        versions: Versions of Python, Jakiro, torch and transformers, by name.
+        sampling, tree: Settings by name.
+        first_token_id, first_piece, first_text: The token chosen by the prefill; it belongs to no step.
+        prefill_ms: Milliseconds for reading the prompt.
+        special_tokens: Names of the special tokens that occur, by id as a string.
+        num_reused_tokens: Number of prompt tokens reused from the prefix cache.
+        queue_ms: Milliseconds in the queue of the page, or None.
+        first_logprobs: Log probabilities of the first token, as in `Step.logprobs`.
+        first_alternatives: Alternatives of the first token; empty or one entry.
+        prefix_ids, prefix_pieces: Given prefix of the completion, before the first token; `first_text` starts with
+            its text.
+        forced: Tokens of the prefix that the user selected, as (index, id).
+        template_arguments: Additional arguments of the chat template by name, or None.
     """
 
     method: str
@@ -223,11 +228,12 @@ class Header:
 
 @dataclass(slots=True)
 class Trace:
-    """One run. It grows while its stream runs; all else follows from header, steps and end.
+    """A run: its header, its steps and the reason of its end. It grows while its stream runs.
 
     Attributes:
         end_reason: None while it runs, then "eos", "length", "context" (no positions left), "stop" (a stop text came:
-            its last token is committed, the text ends before it) or "stopped" (by `close`).
+            its last token is committed, the text ends before it), "no_token" (the settings forbid every next token, or
+            the target's scores are NaN; the last step then commits no bonus token) or "stopped" (by `close`).
     """
 
     header: Header
@@ -236,44 +242,44 @@ class Trace:
 
     @property
     def token_ids(self) -> list[int]:
-        """The answer's token ids, a given beginning and the stop token included, prompt excluded."""
+        """Token ids of the completion, a given prefix and the stop token included."""
         steps = (token for step in self.steps for token in step.committed_ids)
         return [*self.header.prefix_ids, self.header.first_token_id, *steps]
 
     @property
     def _num_decoded(self) -> int:
-        """Tokens that steps added to the answer."""
+        """Number of tokens that steps added to the completion."""
         return sum(len(step.committed_ids) for step in self.steps)
 
     @property
     def text(self) -> str:
-        """The answer's text."""
+        """Text of the completion."""
         return "".join(step.text for step in self.steps) if self.steps else self.header.first_text
 
     @property
     def tau(self) -> float | None:
-        """Accepted tokens per step plus one, pooled over steps, before any cut; None without steps."""
+        """Accepted tokens per step plus one, before any cut; None without steps."""
         return pooled_tau(self.steps)
 
     @property
     def delivered_tau(self) -> float | None:
-        """Tokens per step that came into the answer, after the cut at its end; None without steps."""
+        """Tokens of the completion per step, after the cut at its end; None without steps."""
         return self._num_decoded / len(self.steps) if self.steps else None
 
     @property
     def decode_seconds(self) -> float:
-        """Seconds of all steps, prefill excluded."""
+        """Seconds of all steps, without the prefill."""
         return sum(step.total_ms for step in self.steps) / 1000
 
     @property
     def step_ms(self) -> tuple[float, float, float]:
-        """Mean milliseconds of a step: draft, verify, other. There must be steps."""
+        """Mean milliseconds of a step: draft, verify, other. Requires at least one step."""
         sums = ([getattr(step, name) for step in self.steps] for name in ("draft_ms", "verify_ms", "other_ms"))
         return tuple(sum(values) / len(values) for values in sums)
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Tokens after the first ÷ `decode_seconds`; None where nothing was decoded."""
+        """Tokens after the first one divided by `decode_seconds`; None if no time was measured."""
         seconds = self.decode_seconds
         return self._num_decoded / seconds if seconds > 0 else None
 
@@ -307,29 +313,30 @@ class Trace:
         return cls.from_json(Path(path).read_bytes())
 
     def to_dict(self) -> dict:
-        """The trace in JSON's types, pieces as hex; `from_dict` reads it."""
+        """Return the trace in JSON types, bytes as hex; `from_dict` reads it."""
         return _plain({"header": self.header, "steps": self.steps, "end_reason": self.end_reason})
 
     def to_json(self) -> str:
-        """`to_dict` as text without line breaks; `from_json` reads it."""
+        """Return `to_dict` as JSON in one line; `from_json` reads it."""
         return json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Trace":
-        """Reads what `to_json` wrote.
+        """Read the output of `to_json`.
 
         Raises:
-            TraceError: not JSON, a missing or mistyped field, another schema version, or a tree that is no tree.
+            TraceError: the text is not JSON, a field is missing or has a wrong type, the schema version is unsupported,
+                or the nodes of a step do not form a tree.
         """
         try:
-            values = json.loads(text)
+            values = json.loads(text, parse_constant=_reject_constant)
         except (ValueError, RecursionError) as error:
             raise TraceError(f"This file is not a trace: it is not JSON ({error}).") from error
         return cls.from_dict(values)
 
     @classmethod
     def from_dict(cls, values: dict) -> "Trace":
-        """Reads what `to_dict` gave; errors are `from_json`'s."""
+        """Read the output of `to_dict`; raises as `from_json` does."""
         if not isinstance(values, dict):
             raise TraceError(f"This file is not a trace: expected an object, found {type(values).__name__}.")
         try:
@@ -353,12 +360,12 @@ class Trace:
 
 
 def pooled_tau(steps: Sequence[Step]) -> float | None:
-    """Mean accepted length plus one over steps of one or several runs; None for no steps."""
+    """Return the mean accepted length plus one over steps of one or several runs, or None without steps."""
     return sum(len(step.accepted_path) for step in steps) / len(steps) + 1 if steps else None
 
 
 def acceptance_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """(kept, tested) for depth 1, 2, …: a depth is tested when it has a candidate under a kept node."""
+    """Return (accepted, tested) counts for depths 1, 2, …; a depth is tested if an accepted node has a child there."""
     depths = max((step.tested_depth for step in steps), default=0)
     return [
         (sum(len(step.accepted_path) >= depth for step in steps), sum(step.tested_depth >= depth for step in steps))
@@ -367,24 +374,38 @@ def acceptance_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Index of the first token in which two answers differ; None when equal. A shorter answer differs at its end."""
+    """Return the index of the first different token, or None if equal; a shorter sequence differs at its end."""
     for index, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return index
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
-# Left out of files where there are none
+# JSON types accepted for a field's type, and the name of that type in messages
+_KINDS = {
+    int: (int, "an integer"),
+    float: ((int, float), "a number"),
+    str: (str, "a string"),
+    bool: (bool, "true or false"),
+    dict: (dict, "an object"),
+}
+# Optional fields, not written if they are empty
 _WHERE_ASKED = {
     "logprobs", "first_logprobs", "forbidden_by", "alternatives", "first_alternatives", "prefix_ids", "prefix_pieces",
     "forced", "template_arguments",
 }  # fmt: skip
 
 
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
 def _plain(value):
-    """Dataclasses and tuples to JSON types, bytes to hex."""
+    """Convert dataclasses and tuples to JSON types, bytes to hex, and non-finite numbers to None."""
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -396,12 +417,16 @@ def _plain(value):
 
 
 def _read(kind, value):
-    """What is annotated as this kind, from JSON's types."""
+    """Convert a JSON value to an annotated type."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is bytes:
         return bytes.fromhex(value)
-    if kind is float and not isinstance(value, (int, float)):
-        raise TraceError(f"This file is not a trace: {value!r} stands where a number should.")
+    if kind in _KINDS:
+        types, name = _KINDS[kind]
+        is_number = kind in (int, float)
+        if not isinstance(value, types) or (is_number and (isinstance(value, bool) or not math.isfinite(value))):
+            raise TraceError(f"This file is not a trace: expected {name}, got {value!r}.")
+        return value
     if origin is UnionType:
         return None if value is None else _read(inner[0], value)
     if origin is tuple:
@@ -409,7 +434,13 @@ def _read(kind, value):
         return tuple(_read(each, item) for each, item in zip(kinds, value, strict=True))
     if origin is dict:
         return {name: _read(inner[1], item) for name, item in value.items()}
-    if kind in (Scored, Ranked):
+    if kind is Scored:
+        # null is the log of a chance of 0
+        token_id, piece, logprob = value
+        return Scored(
+            _read(int, token_id), _read(bytes, piece), -math.inf if logprob is None else _read(float, logprob)
+        )
+    if kind is Ranked:
         return kind(*_read(tuple[tuple(kind.__annotations__.values())], value))
     return _read_fields(kind, value) if is_dataclass(kind) else value
 
@@ -423,7 +454,7 @@ def _read_fields(kind, values: dict):
 
 def _check_step(position: int, step: Step) -> None:
     if step.index != position:
-        raise TraceError(f"This file is not a trace: step {position} says it is step {step.index}.")
+        raise TraceError(f"This file is not a trace: step {position} has the index {step.index}.")
     if not step.nodes:
         raise TraceError(f"This file is not a trace: step {position} has no nodes.")
     for index, node in enumerate(step.nodes):
@@ -433,5 +464,5 @@ def _check_step(position: int, step: Step) -> None:
     before = 0
     for index in step.accepted_path:
         if not 0 < index < len(step.nodes) or step.nodes[index].parent != before:
-            raise TraceError(f"This file is not a trace: the accepted path of step {position} is no path.")
+            raise TraceError(f"This file is not a trace: the accepted path of step {position} is not a path.")
         before = index

@@ -229,6 +229,39 @@ LINES = (
         ("logprobs-of-another-node", "StepRecorder.read_step_logits", "[0, *outcome.accepted_path]",
          "[*outcome.accepted_path, 0]"),
     )),
+    ("jakiro.core.logits_processors", "tests/core/test_logits_processors.py", (
+        ("a-short-history-is-cut-from-its-end", "NoRepeatNGramProcessor._suffix", "max(len(ids) - self.size + 1, 0)",
+         "len(ids) - self.size + 1"),
+    )),
+    ("jakiro.backends.outcome", "tests/drafters/test_dead_ends.py", (
+        ("a-forbidden-token-is-committed", "_outcome", "if math.isnan(", "if math.isinf("),
+    )),
+    ("jakiro.core.validation", "tests/drafters/test_faulty_drafters.py", (
+        ("any-root-is-accepted", "_find_node_error", "if token_ids[0] != root_id:", "if False:"),
+        ("any-token-is-accepted", "_find_node_error", "if not 0 <= token_id < vocab_size:", "if token_id < 0:"),
+        ("parents-may-come-later", "_find_node_error", "if not 0 <= parent < node:", "if parent < 0:"),
+    )),
+    ("app.page.v1", "tests/app/page/test_prompt_caches.py", (
+        ("prompt-caches-are-shared-between-keys", "PageBackend.answer", "(caller.key, wish.", "(None, wish."),
+    )),
+    ("jakiro.loading.gguf_model", "tests/loading/test_gguf_rope.py", (
+        ("gguf-an-attention-factor-is-ignored", "_rope", "attention * (0.1", "(0.1"),
+    )),
+    ("jakiro.loading.checksums", "tests/loading/test_checksums.py", (
+        ("an-unreadable-file-is-not-damaged", "damaged_since", "damaged = True", "damaged = False"),
+    )),
+    ("jakiro.server.reply", "tests/server/test_usage.py", (
+        ("usage-counts-tokens-after-the-cut", "Reply._numbers",
+         "min(len(step.accepted_path), len(step.committed_ids))", "len(step.accepted_path)"),
+    )),
+    ("jakiro.drafters.candidates", "tests/drafters/test_merged.py", (
+        ("the-last-chain-alone-is-named", "Candidates.merged_with", "also | (1 << chain.proposer)",
+         "1 << chain.proposer"),
+    )),
+    ("jakiro.drafters.prompt_lookup", "tests/drafters/test_prompt_lookup.py", (
+        ("a-match-stays-in-a-state-that-was-split", "SuffixAutomaton._split",
+         "self._match_length <= self._length[clone]", "self._match_length < self._length[clone]"),
+    )),
     ("app.serving.turns", "tests/app/serving/test_limits.py", (
         ("a-mean-that-only-grows", "Turns._finished", "(seconds - old)", "seconds"),
         ("one-more-may-wait", "Turns.take", "len(self._waiting) >= ", "len(self._waiting) > "),

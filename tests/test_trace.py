@@ -3,7 +3,9 @@
 import copy
 import functools
 import json
+import math
 import operator
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +14,8 @@ from jakiro.trace import (
     Header,
     Node,
     Plan,
+    Ranked,
+    Scored,
     Step,
     Trace,
     TraceError,
@@ -119,9 +123,33 @@ def test_a_trace_survives_json():
     assert values["steps"][0]["nodes"][0]["target_choice_piece"] == "f09f"
 
 
-def test_infinities_are_not_written():
-    with pytest.raises(ValueError, match="JSON compliant"):
-        Trace(header(prefill_ms=float("inf")), [], None).to_json()
+def test_a_chance_of_nothing_is_null_in_json_and_minus_infinity_again_when_it_is_read():
+    nothing, some = Scored(3, b"c", -math.inf), Scored(4, b"d", -0.5)
+    own = header(first_alternatives=(Ranked(2, (nothing, some)),), first_logprobs=(nothing,))
+    text = Trace(own, [], "length").to_json()
+    assert json.loads(text, parse_constant=pytest.fail)["header"]["first_logprobs"] == [[3, "63", None]]
+    assert Trace.from_json(text) == Trace(own, [], "length")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_any_number_that_json_lacks_is_written_as_null(number):
+    values = trace().to_dict()
+    values["steps"][0]["plan"]["expected_ms"] = number
+    assert json.loads(Trace.from_dict(trace().to_dict()).to_json()) == trace().to_dict()
+    own = trace()
+    own.steps[0] = replace(own.steps[0], plan=replace(own.steps[0].plan, expected_ms=number))
+    text = own.to_json()
+    assert json.loads(text, parse_constant=pytest.fail)["steps"][0]["plan"]["expected_ms"] is None
+    assert Trace.from_json(text).steps[0].plan.expected_ms is None
+    with pytest.raises(TraceError, match="expected a number, got "):
+        Trace.from_dict(values)
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_json_with_a_constant_that_json_lacks_is_refused(constant):
+    text = trace().to_json().replace('"prefill_ms":', f'"prefill_ms":{constant},"old":', 1)
+    with pytest.raises(TraceError, match=f"it is not JSON \\({constant} is not a JSON number\\)"):
+        Trace.from_json(text)
 
 
 def test_metrics_counted_by_hand():
@@ -158,16 +186,21 @@ LEFT_OUT = object()
         (["steps", 1, "nodes", 2, "margin"], LEFT_OUT, "a node lacks the field “margin”."),
         (["steps", 0, "plan", "why"], LEFT_OUT, "a plan lacks the field “why”."),
         (["steps", 0, "nodes", 1, "piece"], "zz", "This file is not a trace: "),
-        (["steps", 0, "nodes", 1, "evidence"], {"router_weights": ["much"]}, "'much' stands where"),
+        (["steps", 0, "nodes", 1, "evidence"], {"router_weights": ["much"]}, "expected a number, got 'much'."),
         (["steps", 0, "nodes"], None, "This file is not a trace: "),
-        (["steps", 2, "index"], 5, "step 2 says it is step 5."),
+        (["steps", 2, "index"], 5, "step 2 has the index 5."),
         (["steps", 2, "nodes"], [], "step 2 has no nodes."),
         (["steps", 0, "nodes", 3, "parent"], 4, "node 3 of step 0 does not fit its parent."),
         (["steps", 0, "nodes", 3, "depth"], 1, "node 3 of step 0 does not fit its parent."),
         (["steps", 0, "nodes", 0, "parent"], 0, "node 0 of step 0 does not fit its parent."),
-        (["steps", 0, "accepted_path"], [1, 4, 5], "the accepted path of step 0 is no path."),
-        (["steps", 0, "accepted_path"], [0], "the accepted path of step 0 is no path."),
-        (["steps", 3, "verify_ms"], "fast", "'fast' stands where a number should."),
+        (["steps", 0, "accepted_path"], [1, 4, 5], "the accepted path of step 0 is not a path."),
+        (["steps", 0, "accepted_path"], [0], "the accepted path of step 0 is not a path."),
+        (["steps", 3, "verify_ms"], "fast", "expected a number, got 'fast'."),
+        (["steps", 0, "bonus_token_id"], "7", "expected an integer, got '7'."),
+        (["steps", 0, "nodes", 0, "token_id"], True, "expected an integer, got True."),
+        (["steps", 0, "text"], 5, "expected a string, got 5."),
+        (["header", "sampling"], [], "expected an object, got []."),
+        (["header", "bit_identical"], 1, "expected true or false, got 1."),
     ],
 )
 def test_what_is_no_trace_is_refused_in_one_sentence(place, value, sentence):

@@ -7,6 +7,7 @@ are packed, and read by `data/packed.js`, in order.
 """
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import partial
@@ -154,7 +155,7 @@ def to_json(value) -> str:
 
 
 def _rounded(value: float | None, digits: int) -> float | int | None:
-    return None if value is None else _without_point(round(value, digits))
+    return None if value is None or not math.isfinite(value) else _without_point(round(value, digits))
 
 
 def _percent(chance: float | None) -> float | int | None:

@@ -1,5 +1,7 @@
 """The step's one device-to-host copy: an outcome packed into one tensor and unpacked into lists."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -70,11 +72,15 @@ def _is_on_host(tensor: Tensor) -> bool:
 def _outcome(
     columns: dict[str, list], evidence: dict[str, list[list[float]]], end: int, needs_full_sort: bool
 ) -> Outcome:
-    on_path = columns.pop("on_path")
+    path = [index for index, is_accepted in enumerate(columns.pop("on_path")) if is_accepted]
+    # The margin after a node is NaN if no token has a score above −inf there; then nothing can follow that node
+    dead_ends = [length for length, index in enumerate(path) if math.isnan(columns["margins"][index])]
+    if dead_ends:
+        path = path[: dead_ends[0] + 1]
     return Outcome(
         **columns,
         evidence=evidence,
-        accepted_path=[index for index, accepted in enumerate(on_path) if accepted and index],
-        bonus_token_id=columns["choices"][end],
+        accepted_path=path[1:],
+        bonus_token_id=None if dead_ends else columns["choices"][end],
         needs_full_sort=needs_full_sort,
     )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from jakiro.backends.outcome import read_outcome
 from jakiro.config import SamplingParams, TreeConfig, TreeSize
-from jakiro.core.logits_processors import TokenRule
+from jakiro.core.logits_processors import LogitsProcessorList
 from jakiro.core.noise import KeyedNoise, NoiseRows, NoiseSource
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
@@ -68,7 +68,7 @@ class TorchSession:
         self.noise_rows = NoiseRows(self.noise, torch.arange(target.vocab_size, device=target.device))
         self.cache = target.new_cache(capacity)
         self.root: Tensor | None = None
-        self._processors: TokenRule | None = None
+        self._processors: LogitsProcessorList | None = None
         self._scores: Scores | None = None
         self._processed_logits: Tensor | None = None
         # Committed rows of the cache; the rows of the scored tree follow them
@@ -89,7 +89,7 @@ class TorchSession:
         self._num_committed = self.cache.length
         return features, logits
 
-    def begin(self, root: Tensor, processors: TokenRule | None = None) -> None:
+    def begin(self, root: Tensor, processors: LogitsProcessorList | None = None) -> None:
         self.root, self._processors = root, processors
 
     def root_tree(self) -> DraftTree:
@@ -126,6 +126,6 @@ class TorchSession:
         self.cache.keep(self._num_committed, path)
         self._num_committed = self.cache.length
         device = self.target.device
-        ids = torch.tensor([*outcome.accepted_ids, outcome.bonus_token_id], device=device)
+        ids = torch.tensor(outcome.committed_ids, dtype=torch.int64, device=device)
         self.root = ids[-1:]
         return ids, self._scores.features.index_select(0, torch.tensor(path, device=device))

@@ -3,6 +3,7 @@
 import traceback
 
 from jakiro.cli.loading import say
+from jakiro.drafters.registry import find_external_line
 from jakiro.system import is_out_of_memory
 
 INPUT_ERROR, INTERNAL_ERROR = 2, 1
@@ -35,6 +36,13 @@ def _message_and_code(error: Exception) -> tuple[str, int]:
         return f"{error.filename or 'A file'}: {error.strerror}.", INPUT_ERROR
     if isinstance(error, (ValueError, OSError)):
         return str(error), INPUT_ERROR
+    location = find_external_line(error)
+    if location is not None:
+        path, line = location
+        return (
+            f"The drafting method in {path}, line {line}, failed ({type(error).__name__}: {error}). Correct it, or "
+            "leave out its module in --methods-from."
+        ), INPUT_ERROR
     return (
         f"This is a fault of Jakiro, not of your input ({type(error).__name__}: {error}). Please report it in the "
         "issues of the repository, with the output of the same command and --debug."

@@ -293,6 +293,9 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
+_ENDS = {"no_token": "no_token (the settings forbid every next token)"}
+
+
 def summary_line(trace: Trace) -> str:
     """Return one line about an answer: tokens, speed, tau, the parts of a step, and why it ended."""
     num_tokens = len(trace.token_ids)
@@ -301,7 +304,7 @@ def summary_line(trace: Trace) -> str:
         draft, verify, other = trace.step_ms
         parts += [f"{trace.tokens_per_second:.1f} tokens/s", f"τ {trace.tau:.2f} over {len(trace.steps)} steps"]
         parts += [f"step {draft:.1f} + {verify:.1f} + {other:.1f} ms (draft, verify, other)"]
-    parts += [f"prefill {trace.header.prefill_ms:.0f} ms", f"ended: {trace.end_reason}"]
+    parts += [f"prefill {trace.header.prefill_ms:.0f} ms", f"ended: {_ENDS.get(trace.end_reason, trace.end_reason)}"]
     if trace.header.sampling.get("grammar") and trace.end_reason != "eos":
         parts.append("cut before its form was complete")
     return " · ".join(parts)

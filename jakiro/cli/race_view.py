@@ -62,7 +62,7 @@ def race_table(traces: dict[str, Trace], known: Methods = METHODS) -> Table:
 
 def _speedup(reference: Trace, trace: Trace) -> float | None:
     """Return the ratio of tokens per second to the first method's; None for the first method."""
-    if trace is reference or not reference.steps or not trace.steps:
+    if trace is reference or not reference.tokens_per_second or not trace.steps:
         return None
     return trace.tokens_per_second / reference.tokens_per_second
 

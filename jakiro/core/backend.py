@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig, TreeSize
-from jakiro.core.logits_processors import TokenRule
+from jakiro.core.logits_processors import LogitsProcessorList
 from jakiro.core.noise import NoiseSource
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
@@ -19,6 +19,7 @@ class BackendSession(Protocol):
     """Target-side state of one answer: the KV cache, the noise and the tensors of the last pass.
 
     Attributes:
+        root: (1,) int64, the last committed token.
         drafter: the answer's `jakiro.drafters.base.Drafter`, or its form with buffers at fixed addresses.
         draft_noise: noise of the target's own choices, with which drafters rank candidates.
         can_draft_ahead: whether the host continues before a draft is complete, so that the next draft can be launched
@@ -26,6 +27,7 @@ class BackendSession(Protocol):
         note: a sentence for the plan of every step; empty if there is nothing to report.
     """
 
+    root: Tensor
     drafter: Any
     draft_noise: NoiseSource
     can_draft_ahead: bool
@@ -47,7 +49,7 @@ class BackendSession(Protocol):
             (n, feature_size) features and the (1, vocab_size) logits at the last position.
         """
 
-    def begin(self, root: Tensor, processors: TokenRule | None = None) -> None:
+    def begin(self, root: Tensor, processors: LogitsProcessorList | None = None) -> None:
         """Set the first token, (1,) int64, and the logits processors of the answer."""
 
     def root_tree(self) -> DraftTree:

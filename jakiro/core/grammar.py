@@ -1,4 +1,4 @@
-"""Grammars: which tokens may follow a prefix, by llguidance, which reads the tokens' bytes."""
+"""Grammars for structured output: llguidance computes which tokens may follow a prefix from the tokens' bytes."""
 
 import json
 import weakref
@@ -8,7 +8,7 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from jakiro.config import Grammar, cut_short, require
-from jakiro.core.logits_processors import HostRule, allows, forbid
+from jakiro.core.logits_processors import LogitsProcessor, allows, forbid
 from jakiro.text import TokenText
 
 # Optional whitespace between JSON tokens, as llama.cpp limits it. Without a limit a greedy model may write blanks until
@@ -19,7 +19,7 @@ _tokenizers: "weakref.WeakKeyDictionary[TokenText, LLTokenizer]" = weakref.WeakK
 
 
 class _Vocabulary:
-    """What llguidance asks of a tokenizer: each token's bytes; rows of an embedding without a token have none."""
+    """A tokenizer as llguidance requires it: the bytes of each token; empty for embedding rows without a token."""
 
     bos_token_id = None
 
@@ -31,75 +31,80 @@ class _Vocabulary:
         self._longest, self._encode = max(map(len, self._ids)), token_text.encode
 
     def __call__(self, text: str) -> list[int]:
-        """Ids of a text. Where a grammar leaves one text only, its first id is all that llguidance allows.
+        """Encode a text. If a grammar leaves only one text, llguidance allows only its first id.
 
-        The tokenizer's own where their bytes are the text's; some write a space before it, and then the longest tokens
-        that fit are taken one after another.
+        The tokenizer's ids are used if their bytes are the text's. Some tokenizers prepend a space; then the text is
+        split greedily into the longest tokens.
         """
-        wanted, ids = text.encode(), self._encode(text)
-        if b"".join(self.tokens[token_id] for token_id in ids) == wanted:
+        content, ids = text.encode(), self._encode(text)
+        if b"".join(self.tokens[token_id] for token_id in ids) == content:
             return ids
-        ids, place = [], 0
-        while place < len(wanted):
+        ids, start = [], 0
+        while start < len(content):
             lengths = range(self._longest, 0, -1)
-            length = next((length for length in lengths if wanted[place : place + length] in self._ids), 0)
+            length = next((length for length in lengths if content[start : start + length] in self._ids), 0)
             if not length:
                 break
-            ids.append(self._ids[wanted[place : place + length]])
-            place += length
+            ids.append(self._ids[content[start : start + length]])
+            start += length
         return ids
 
 
 def check(grammar: Grammar) -> None:
-    """Compiles a grammar without a model.
+    """Check a grammar without a model.
 
     Raises:
-        ValueError: one sentence on what is wrong with it.
+        ValueError: the grammar is invalid.
     """
-    wrong, troubles = LLMatcher.validate_grammar_with_warnings(_compiled(grammar))
-    if wrong:
-        raise ValueError(_sentence(troubles[0]))
+    is_invalid, messages = LLMatcher.validate_grammar_with_warnings(_compile(grammar))
+    if is_invalid:
+        raise ValueError(_one_line(messages[0]))
 
 
-class GrammarRule(HostRule):
-    """A grammar's side of a token rule, see `HostRule`.
+class GrammarProcessor(LogitsProcessor):
+    """A logits processor that allows only the tokens that continue a text of the grammar.
 
-    A token that ends an answer is never read: it may come where the mask has it, and nothing follows it.
+    The matcher never consumes stop tokens: one may come where the mask allows it, and nothing follows it.
 
     Args:
-        vocab_size: of the target's logits. stop_ids: tokens that end its answers.
+        vocab_size: Width of the target's logits.
+        stop_ids: Tokens that end a completion.
 
     Raises:
-        ValueError: the grammar is none, or no token ends an answer.
+        ValueError: the grammar is invalid, or the target has no stop token.
     """
 
     name = "grammar"
 
     def __init__(self, grammar: Grammar, token_text: TokenText, vocab_size: int, stop_ids: Collection[int]) -> None:
         self._stop_ids, self._piece = sorted(stop_ids), token_text.piece
-        require(bool(stop_ids), "A grammar needs a token that ends the answer, and this model has none.")
+        require(
+            bool(stop_ids),
+            "A grammar requires a stop token, but this model has none; set eos_token_id in its generation_config.json.",
+        )
         if token_text not in _tokenizers:
             vocabulary = TokenizerWrapper(_Vocabulary(token_text, vocab_size, self._stop_ids[0]))
             _tokenizers[token_text] = LLTokenizer(vocabulary, eos_token=self._stop_ids)
-        self._matcher = LLMatcher(_tokenizers[token_text], _compiled(grammar))
+        self._matcher = LLMatcher(_tokenizers[token_text], _compile(grammar))
         self._mask = np.zeros((vocab_size + 31) // 32, dtype=np.uint32)
         if self._matcher.is_error():
-            raise ValueError(_sentence(self._matcher.get_error()))
+            raise ValueError(_one_line(self._matcher.get_error()))
 
     def advance(self, committed_ids: Sequence[int]) -> None:
-        own = [token_id for token_id in committed_ids if token_id not in self._stop_ids]
-        place = self._matcher.try_consume_tokens(own)
-        if place < len(own):
-            name = self._piece(own[place]).decode(errors="replace")
+        token_ids = [token_id for token_id in committed_ids if token_id not in self._stop_ids]
+        num_consumed = self._matcher.try_consume_tokens(token_ids)
+        if num_consumed < len(token_ids):
+            text = self._piece(token_ids[num_consumed]).decode(errors="replace")
             raise ValueError(
-                f"Token {place + 1} of the answer's beginning, “{name}”, is outside its grammar; choose another one."
+                f"Token {num_consumed + 1} of the completion's prefix, “{text}”, does not match the grammar; choose "
+                "another prefix or grammar."
             )
 
     def forbid(self, token_ids: Sequence[int], parents: Sequence[int], allowed: np.ndarray) -> None:
-        """Walks the tree depth first, and each node's tokens are taken back; see `HostRule`.
+        """Walk the tree depth first and roll the matcher back after each node; see `LogitsProcessor.forbid`.
 
-        Where other rules leave nothing that the grammar allows, the grammar counts alone. What follows a node that it
-        forbids stays as it is: nothing there is ever accepted.
+        If other processors leave no token that the grammar allows, only the grammar applies. Rows below a forbidden
+        node stay unchanged, because no node there can be accepted.
         """
         children: list[list[int]] = [[] for _ in token_ids]
         for node in range(1, len(token_ids)):
@@ -112,7 +117,7 @@ class GrammarRule(HostRule):
         matcher, row = self._matcher, allowed[node]
         matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
         if matcher.is_error():
-            raise ValueError(_sentence(matcher.get_error()))
+            raise ValueError(_one_line(matcher.get_error()))
         both = row & self._mask
         row[:] = both if both.any() else self._mask
         for child in children[node]:
@@ -126,8 +131,8 @@ class GrammarRule(HostRule):
                 forbid(row, token_id)
 
 
-def _compiled(grammar: Grammar) -> str:
-    """The grammar as llguidance reads it."""
+def _compile(grammar: Grammar) -> str:
+    """Return the grammar in llguidance's format."""
     if grammar.kind == "regex":
         return LLMatcher.grammar_from_regex(grammar.source)
     if grammar.kind == "choice":
@@ -136,15 +141,19 @@ def _compiled(grammar: Grammar) -> str:
         return LLMatcher.grammar_from_lark(grammar.source)
     schema = "{}" if grammar.kind == "json" else grammar.source
     try:
-        if isinstance(json.loads(schema), bool):
-            schema = f'{{"allOf": [{schema}]}}'
+        value = json.loads(schema)
     except ValueError as error:
-        raise ValueError(f"A JSON schema must be JSON: {error}.") from error
+        raise ValueError(f"A JSON schema must be valid JSON: {error}.") from error
+    require(
+        isinstance(value, (dict, bool)), f"A JSON schema must be an object or a boolean; got {cut_short(schema, 60)}."
+    )
+    if isinstance(value, bool):
+        schema = f'{{"allOf": [{schema}]}}'
     return LLMatcher.grammar_from_json_schema(schema, defaults=JSON_WHITESPACE)
 
 
-def _sentence(trouble: str) -> str:
-    """One sentence of what llguidance says."""
-    # What points into the grammar stands below its line
-    lines = [line.strip() for line in trouble.split("   1 |")[0].splitlines()]
-    return f"The grammar cannot be used: {cut_short(' '.join(line for line in lines if line.strip('^')), 200)}."
+def _one_line(message: str) -> str:
+    """Return an error of llguidance in one line."""
+    # llguidance quotes the grammar after this marker and points at the place with carets below it
+    lines = [line.strip() for line in message.split("   1 |")[0].splitlines()]
+    return f"The grammar is invalid: {cut_short(' '.join(line for line in lines if line.strip('^')), 200)}."

@@ -1,8 +1,8 @@
-"""Choosing tokens: warping, and the choice itself with the target's keyed noise.
+"""Sampling: warp the logits and choose a token with the target's keyed noise.
 
-A sample is the argmax of warped logits plus Gumbel noise that depends on (seed, absolute position, token id) and on
-nothing else, so plain and speculative decoding write the same text at any temperature (Gumbel coupling, arXiv
-2408.07978). Exact only together with the rule "accept iff equal". Knows nothing of trees and models.
+A sample is the argmax of warped logits plus Gumbel noise that depends only on (seed, absolute position, token id).
+Plain and speculative decoding therefore write the same text at any temperature (Gumbel coupling, arXiv 2408.07978).
+This requires the acceptance rule "accept if and only if equal". The module does not depend on trees or models.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ _BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class DeviceSampling:
-    """Sampling settings whose numbers lie on the device, so that one captured pass serves all of them.
+    """Sampling settings with their numbers on the device, so that one captured pass serves all values.
 
     Attributes:
-        greedy: as in `SamplingParams`.
+        greedy: As in `SamplingParams`.
         temperature: () float32.
-        top_p: () float64; None drops nothing.
-        top_k: () int64 below the prefix that `warp` looks at; None drops nothing.
-        log_min_p: () float32; None drops nothing.
+        top_p: () float64, or None to keep all tokens.
+        top_k: () int64, less than the prefix length of `warp`, or None to keep all tokens.
+        log_min_p: () float32, or None to keep all tokens.
     """
 
     greedy: bool
@@ -38,17 +38,18 @@ class DeviceSampling:
 
     @property
     def unfiltered(self) -> bool:
-        """As in `SamplingParams`."""
+        """Whether every token may be sampled, as in `SamplingParams`."""
         return not self.greedy and self.top_p is None and self.top_k is None and self.log_min_p is None
 
 
 class Choice(NamedTuple):
-    """What the target chooses at each row.
+    """The target's choice at each row.
 
     Attributes:
         token_ids: (rows,) int64.
-        margins: (rows,) float32 gap between first and second choice after warping and noise.
-        needs_full_sort: (rows,) bool; True where the sorted prefix did not settle top-k or top-p.
+        margins: (rows,) float32 gap between first and second choice after warping and noise; NaN if every token of
+            the row is forbidden.
+        needs_full_sort: (rows,) bool, True if the sorted prefix did not determine top-k or top-p.
     """
 
     token_ids: Tensor
@@ -60,7 +61,7 @@ class Warped(NamedTuple):
     """The tokens that top-k, top-p and min-p keep, best first.
 
     Attributes:
-        logits: (rows, prefix) float32 logits over the temperature, −inf where a token is dropped.
+        logits: (rows, prefix) float32, logits divided by the temperature; −inf for dropped tokens.
         token_ids: (rows, prefix) int64.
         needs_full_sort: (rows,) bool.
     """
@@ -71,13 +72,13 @@ class Warped(NamedTuple):
 
 
 def tempered(logits: Tensor, sampling: SamplingParams | DeviceSampling) -> Tensor:
-    """float32 logits over the temperature; unchanged when greedy, or where the host knows that it is 1."""
-    as_they_are = sampling.greedy or (isinstance(sampling, SamplingParams) and sampling.temperature == 1)
-    return logits.float() if as_they_are else logits.float() / sampling.temperature
+    """Return float32 logits divided by the temperature; unchanged if greedy or if the host knows that it is 1."""
+    is_unchanged = sampling.greedy or (isinstance(sampling, SamplingParams) and sampling.temperature == 1)
+    return logits.float() if is_unchanged else logits.float() / sampling.temperature
 
 
 def prefix_for(top_k: int) -> int:
-    """How many sorted tokens `warp` has to look at, in few different numbers."""
+    """Return the prefix length that `warp` needs for top-k, as one of few values so that few passes are captured."""
     length = PREFIX_LENGTH
     while length <= top_k:
         length *= 2
@@ -85,14 +86,14 @@ def prefix_for(top_k: int) -> int:
 
 
 def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_length: int) -> Warped:
-    """Temperature, then top-k, top-p and min-p, evaluated on the best `prefix_length` tokens of each row.
+    """Apply temperature, top-k, top-p and min-p to the best `prefix_length` tokens of each row.
 
-    Tokens that tie with the last kept one stay in, so the result is a pure function of the row. With
-    `prefix_length` = vocabulary size the flag is never set.
+    Tokens that tie with the last kept token are kept, so that the result is a pure function of the row. If
+    `prefix_length` is the vocabulary size, `needs_full_sort` is never set.
 
     Args:
         logits: (rows, vocab_size) raw logits, any float dtype.
-        sampling: temperature above 0.
+        sampling: Settings with a temperature above 0.
     """
     scaled = tempered(logits, sampling)
     vocab_size = scaled.shape[-1]
@@ -121,15 +122,15 @@ def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_lengt
         floor = torch.maximum(floor, boundary)
     if log_min_p is not None:
         floor = torch.maximum(floor, values[:, :1] + log_min_p)
-    # Ties with the last of the top k may go on after the prefix; top-p would then be normalised over too few. Where a
-    # rule left fewer tokens than the prefix has, nothing follows.
+    # Ties with the last of the top k may continue after the prefix, and top-p would be normalised over too few tokens.
+    # If a logits processor left fewer tokens than the prefix has, nothing follows the prefix.
     reached = (last >= (floor if top_k is None else of_top_k)) & (last > -torch.inf)
     needs_full_sort = torch.zeros_like(reached) if complete else reached
     return Warped(values.masked_fill(values < floor, -torch.inf), token_ids, needs_full_sort[:, 0])
 
 
 def _filters(sampling: SamplingParams | DeviceSampling, vocab_size: int) -> tuple:
-    """Top-k, top-p and the log of min-p; None where one drops nothing."""
+    """Return top-k, top-p and the log of min-p, each None if it keeps all tokens."""
     if isinstance(sampling, DeviceSampling):
         return sampling.top_k, sampling.top_p, sampling.log_min_p
     top_k = sampling.top_k if 0 < sampling.top_k < vocab_size else None
@@ -145,15 +146,16 @@ def choose(
     levels: Tensor | None = None,
     prefix_length: int = PREFIX_LENGTH,
 ) -> Choice:
-    """The target's choice at each row: argmax when greedy, else argmax of warped logits plus keyed noise.
+    """Return the choice at each row: the argmax if greedy, else the argmax of warped logits plus keyed noise.
 
     Args:
         logits: (rows, vocab_size) raw logits.
         positions: (rows,) int64 absolute positions of the tokens being chosen.
-        noise_rows: (levels, vocab_size) noise if the caller has it, used where nothing is filtered; levels: (rows,)
-            int64, which of them belongs to each row.
+        noise_rows: (levels, vocab_size), noise computed by the caller, used if no token is filtered out.
+        levels: (rows,) int64, the row of `noise_rows` for each row of logits.
+        prefix_length: See `warp`.
 
-    The lowest id wins a tie.
+    The lowest token id wins a tie.
     """
     if sampling.greedy:
         return _choose_among_all(tempered(logits, sampling))
@@ -170,14 +172,14 @@ def choose(
 
 
 def _choose_among_all(scores: Tensor) -> Choice:
-    """The best of each whole row."""
+    """Return the best token of each whole row."""
     return Choice(*_best_and_gap(scores), torch.zeros_like(scores[:, 0], dtype=torch.bool))
 
 
 def _best_and_gap(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """(rows,) the lowest id of the largest score, and its lead over the next.
+    """Return the lowest id of the largest score, and its lead over the next score, both (rows,).
 
-    The scores are read once, in blocks: 0.8 ms for 24 rows of 49,152 on a CPU, where argmax and topk take 7.2.
+    The scores are read once, in blocks: 0.8 ms for 24 rows of 49,152 on a CPU, where argmax and topk take 7.2 ms.
     """
     vocab_size = scores.shape[-1]
     if vocab_size % _BLOCK or vocab_size == _BLOCK:
@@ -187,13 +189,14 @@ def _best_and_gap(scores: Tensor) -> tuple[Tensor, Tensor]:
     block = highest.argmax(-1, keepdim=True)
     within = blocks.gather(1, block[..., None].expand(-1, -1, _BLOCK))[:, 0]
     place = within.argmax(-1, keepdim=True)
-    elsewhere = highest.scatter(-1, block, -torch.inf).amax(-1)
-    beside = within.scatter(-1, place, -torch.inf).amax(-1)
-    gap = highest.gather(-1, block)[:, 0] - torch.maximum(elsewhere, beside)
+    best_in_other_blocks = highest.scatter(-1, block, -torch.inf).amax(-1)
+    next_in_block = within.scatter(-1, place, -torch.inf).amax(-1)
+    gap = highest.gather(-1, block)[:, 0] - torch.maximum(best_in_other_blocks, next_in_block)
     return (block * _BLOCK + place)[:, 0], gap
 
 
 def _gap(scores: Tensor) -> Tensor:
+    """Return the lead of the largest score of each row over the next one, (rows,)."""
     if scores.shape[-1] < 2:
         return torch.full_like(scores[:, 0], torch.inf)
     top_two = scores.topk(2, dim=-1).values

@@ -1,6 +1,6 @@
-"""Draft trees as tensors: tokens, parents, depths, scores and who proposed what; masks and paths over them.
+"""Draft trees as tensors: tokens, parents, depths, scores and proposers; masks and paths over them.
 
-Tensors in, tensors out, without host reads; knows nothing of models and caches.
+All functions take and return tensors and never read on the host. They do not depend on models or caches.
 """
 
 from dataclasses import dataclass, fields
@@ -11,17 +11,17 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class NodeColumns:
-    """What is known of each node of a tree, one number a node in every column.
+    """Columns with one number per node of a tree.
 
     Attributes:
         token_ids: (num_nodes,) int64; siblings are distinct.
         parents: (num_nodes,) int64; parents[0] is −1, otherwise 0 <= parents[i] < i.
         depths: (num_nodes,) int64; the root has 0.
         scores: (num_nodes,) float32, sum of log edge estimates along the path; the root has 0.
-        draft_passes: (num_nodes,) int64, which draft pass proposed the node, from 1; 0 where no pass did.
-        draft_probs: (num_nodes,) float32 softmax of the draft's logits at the sampling temperature; NaN if none.
-        proposers: (num_nodes,) int64, place in the drafter's `proposers`; −1 for the root.
-        also: (num_nodes,) int64, bit i set where proposer i proposed the same node too.
+        draft_passes: (num_nodes,) int64, 1-based draft pass that proposed the node; 0 if no pass did.
+        draft_probs: (num_nodes,) float32 softmax of the draft's logits at the sampling temperature; NaN if unknown.
+        proposers: (num_nodes,) int64, index into the drafter's `proposers`; −1 for the root.
+        also: (num_nodes,) int64, bit i is set if proposer i proposed the same node, too.
     """
 
     token_ids: Tensor
@@ -39,8 +39,8 @@ class DraftTree(NodeColumns):
     """A tree of draft tokens; node 0 is the root, the last committed token.
 
     Attributes:
-        evidence: further numbers of the drafter for each node, by name, (num_nodes, width) float32; NaN where none.
-        max_depth: the deepest node's depth or more, known on the host.
+        evidence: By name, (num_nodes, width) float32, further numbers of the drafter; NaN where a node has none.
+        max_depth: Depth of the deepest node, or an upper bound of it; a number on the host.
     """
 
     evidence: dict[str, Tensor]
@@ -48,22 +48,23 @@ class DraftTree(NodeColumns):
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes, root included."""
         return self.token_ids.shape[0]
 
     @property
     def columns(self) -> dict[str, Tensor]:
-        """The fields with one number per node, by name: those of integers, then those of floats."""
+        """Columns by name: first those of integers, then those of floats."""
         return {name: getattr(self, name) for name in (*INT_COLUMNS, *FLOAT_COLUMNS)}
 
     @classmethod
     def root_only(cls, token_id: Tensor) -> "DraftTree":
-        """The tree of plain decoding: just the last committed token, a (1,) int64 tensor."""
+        """Return the tree of plain decoding: only the last committed token, (1,) int64."""
         depths = torch.zeros_like(token_id)
         return cls.unscored(token_id, depths - 1, depths, 0)
 
     @classmethod
     def unscored(cls, token_ids: Tensor, parents: Tensor, depths: Tensor, max_depth: int) -> "DraftTree":
-        """A tree with tokens and a shape, and nothing else known."""
+        """Return a tree without scores, probabilities, proposers and evidence."""
         zeros = torch.zeros_like(token_ids)
         return cls(
             token_ids=token_ids,
@@ -79,29 +80,29 @@ class DraftTree(NodeColumns):
         )
 
 
-# Columns of one type move together, in one operation: float32 and int64
+# Columns of the same dtype, float32 and int64, are moved in one operation
 FLOAT_COLUMNS = ("scores", "draft_probs")
 INT_COLUMNS = tuple(field.name for field in fields(NodeColumns) if field.name not in FLOAT_COLUMNS)
 
 
 def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:
-    """Which nodes each node may attend to: itself and its ancestors.
+    """Return the tree attention mask: each node attends to itself and its ancestors.
 
     Args:
         parents: (num_nodes,) int64; parents[0] is −1, otherwise 0 <= parents[i] < i.
-        max_depth: depth of the deepest node or more.
+        max_depth: Depth of the deepest node, or an upper bound of it.
 
     Returns:
         (num_nodes, num_nodes) bool; row i is True at i and at every ancestor of i.
 
-    Tree attention follows SpecInfer (arXiv 2305.09781).
+    Tree attention follows SpecInfer (arXiv 2305.09781, section 4).
     """
     mask = torch.eye(parents.shape[0], dtype=torch.bool, device=parents.device)
     upwards = parents.clamp(min=0)
     mask[:, 0].fill_(True)
     covered = 1
     while covered < max_depth:
-        # Each row covers its next `covered` ancestors; upwards leads that many further up.
+        # Each row includes the next `covered` ancestors; `upwards` leads that many levels up
         mask = mask | mask.index_select(0, upwards)
         covered *= 2
         upwards = upwards.index_select(0, upwards) if covered < max_depth else upwards
@@ -109,16 +110,16 @@ def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:
 
 
 def accepted_node(mask: Tensor, depths: Tensor, right: Tensor) -> Tensor:
-    """The deepest node that is right together with all its ancestors, as a 0-dimensional int64 tensor.
+    """Return the deepest node that is right together with all its ancestors, as a () int64 tensor.
 
     Args:
         mask: (num_nodes, num_nodes) bool ancestor-or-self mask.
         depths: (num_nodes,) int64.
-        right: (num_nodes,) bool; right[0], the root, is taken as True.
+        right: (num_nodes,) bool; the root counts as right whatever right[0] is.
 
     With distinct siblings there is exactly one such node.
     """
     wrong = ~right
-    # One element that is assigned a number would be copied from the host, which no capture allows
+    # Assigning a Python number to one element copies it from the host, which a capture does not allow
     wrong[:1].fill_(False)
     return depths.masked_fill((mask & wrong).any(-1), -1).argmax()

@@ -1,8 +1,8 @@
-"""Verification: which drafted tokens the target accepts; tree, logits and settings in, the accepted path out.
+"""Verification: find the path of drafted tokens that the target accepts.
 
-A node is right if and only if its token equals the target's own choice after its parent. The deepest node that is
-right together with all its ancestors ends the accepted path, and the step adds the target's choice there: a bonus token
-where nothing was refused, else a recovered token. Pure tensors, no host reads.
+A node is right if and only if its token equals the target's own choice after its parent. The accepted path ends at the
+deepest node that is right together with all its ancestors. The step then adds the target's choice there: a bonus token
+if no candidate was rejected, otherwise a recovered token. This module uses tensors only and never reads on the host.
 """
 
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from jakiro.ops.kernels import SamplingKernels
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the target says about a tree; tensors on the device, and plain numbers what the host knows already.
+    """The target's verdict on a tree: tensors on the device, or plain numbers if the host computed them.
 
     Attributes:
         choices: (num_nodes,) int64, the target's own choice after each node.
-        margins: (num_nodes,) float32.
+        margins: (num_nodes,) float32, lead of the choice over the second best token; NaN if no token can follow.
         target_probs: (num_nodes,) float32, softmax of the parent's logits at the sampling temperature; NaN at 0.
         on_path: (num_nodes,) bool, root and accepted nodes.
-        end: () int64, the last accepted node (0 when nothing was accepted).
-        needs_full_sort: () bool, the sorted prefix did not settle a choice on the path.
+        end: () int64, the last accepted node; 0 if no candidate was accepted.
+        needs_full_sort: () bool, True if the sorted prefix did not determine a choice on the path.
     """
 
     choices: Tensor
@@ -41,13 +41,15 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A step as the host sees it: plain lists, one entry per node, root first.
+    """The result of a step on the host: plain lists with one entry per node, root first.
 
     Attributes:
         token_ids … also: the tree's columns, see `DraftTree`.
         target_probs, choices, margins: see `Verification`.
-        evidence: by name, a row of numbers per node.
-        accepted_path: node indices from depth 1 on.
+        evidence: By name, a row of numbers per node.
+        accepted_path: Indices of the accepted nodes from depth 1 on.
+        bonus_token_id: the target's choice after the accepted path; None if no token can follow, because the settings
+            forbid every token or the logits are NaN.
     """
 
     token_ids: list[int]
@@ -63,12 +65,19 @@ class Outcome:
     margins: list[float]
     evidence: dict[str, list[list[float]]]
     accepted_path: list[int]
-    bonus_token_id: int
+    bonus_token_id: int | None
     needs_full_sort: bool
 
     @property
     def accepted_ids(self) -> list[int]:
+        """Token ids of the accepted path."""
         return [self.token_ids[index] for index in self.accepted_path]
+
+    @property
+    def committed_ids(self) -> list[int]:
+        """Token ids of the accepted path, then the bonus token if there is one."""
+        bonus = [] if self.bonus_token_id is None else [self.bonus_token_id]
+        return self.accepted_ids + bonus
 
 
 def verify(
@@ -81,16 +90,16 @@ def verify(
     noise_rows: Tensor | None = None,
     prefix_length: int = PREFIX_LENGTH,
 ) -> Verification:
-    """Compares every node with the target's own choice after its parent.
+    """Compare every node with the target's own choice after its parent.
 
     Args:
         tree: num_nodes nodes.
         mask: (num_nodes, num_nodes) ancestor-or-self mask.
-        logits: (num_nodes, vocab_size) the target's logits at every node, as the answer's rule left them.
-        root_position: absolute position of the root; the choice after a node of depth d is for root_position + d + 1.
-        noise_rows: (max_depth + 1, vocab_size) noise from the position after the root on, where the caller has it; it
-            is used where nothing is filtered.
-        prefix_length: how many sorted tokens top-k and top-p look at before `needs_full_sort` asks for all.
+        logits: (num_nodes, vocab_size), the target's logits at every node after all logits processors.
+        root_position: Absolute position of the root; a node of depth d is followed by position root_position + d + 1.
+        noise_rows: (max_depth + 1, vocab_size) noise from the position after the root on, or None to compute it; used
+            only if no token is filtered out.
+        prefix_length: Number of sorted tokens that top-k and top-p examine before `needs_full_sort` is set.
     """
     keyed = isinstance(sampling, SamplingParams) and (noise_rows is not None or not sampling.unfiltered)
     native = kernels.current().sampling_for(logits) if keyed else None
@@ -100,7 +109,7 @@ def verify(
     parents = tree.parents.clamp(min=0)
     choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length)
     end = accepted_node(mask, tree.depths, tree.token_ids == choice.token_ids[parents])
-    # Indexing with a 0-dimensional tensor would read it on the host.
+    # Indexing with a 0-dimensional tensor would read it on the host
     on_path = mask.index_select(0, end[None])[0]
     target_probs = tempered(logits, sampling).softmax(-1)[parents, tree.token_ids]
     target_probs[:1].fill_(torch.nan)

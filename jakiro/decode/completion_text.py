@@ -53,6 +53,14 @@ class CompletionText:
             self.end_reason = self._limit_reason
         return completion_ids
 
+    def end(self, reason: str) -> None:
+        """End the answer for a reason that its tokens do not show, unless it has ended already."""
+        if self.end_reason is not None:
+            return
+        self.end_reason = reason
+        if self._until_stop is not None:
+            self._ready += self._until_stop.push(self._decoder.finish()) + self._until_stop.finish()
+
     def text(self) -> str:
         """Return the text completed since the last call, and at the end the rest."""
         if self._until_stop is None:

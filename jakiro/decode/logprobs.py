@@ -31,6 +31,8 @@ def token_logprobs(
         else:
             distance = float(logits[row, token_id].float() - logits[row, ids[0]].float())
             logprob = logprobs[0] + distance / temperature
+        # JSON has no NaN; a token without a score has no probability
+        logprob = -math.inf if math.isnan(logprob) else logprob
         possible = [pair for pair in zip(ids[:count], logprobs, strict=False) if math.isfinite(pair[1])]
         pairs = [(token_id, logprob), *possible]
         rows.append(tuple(Scored(pair_id, token_text.piece(pair_id), value) for pair_id, value in pairs))

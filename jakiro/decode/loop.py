@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from jakiro.backends.device import reads_are_free
 from jakiro.backends.step_clock import StepClock, start_clock
 from jakiro.config import SamplingParams
 from jakiro.core.verify import Outcome
@@ -25,6 +26,7 @@ from jakiro.decode.recorder import StepRecorder, StepResult
 from jakiro.decode.request import GenerationRequest
 from jakiro.drafters.base import Committed, Context, NoDraftLimits, Proposal, TreeLimits
 from jakiro.drafters.candidates import MAX_CHAIN
+from jakiro.drafters.checking import ProposalChecker
 from jakiro.drafters.plain import PlainSession
 from jakiro.trace import Plan, Step, Trace
 
@@ -94,6 +96,8 @@ class Stream:
                 ids = torch.cat([prefilled.prompt_ids, first.ids])
                 prompt = Context(token_ids, ids, prefilled.features, head_rows, request.prediction_ids)
                 self._session = backend.drafter.start(prompt, limited, backend.draft_noise)
+        max_nodes, on_host = max(self._tree.nodes, 1 + MAX_CHAIN), reads_are_free(self._target.device)
+        self._checker = ProposalChecker(context.drafter, self._session, self._target.vocab_size, max_nodes, on_host)
         self._recorder = StepRecorder(
             context.token_text,
             sampling,
@@ -152,15 +156,19 @@ class Stream:
         outcome, needed_full_sort = self._verify(proposal, clock)
         logit_records = self._recorder.read_step_logits(self._backend, outcome)
         committed = self._commit(outcome)
-        with clock.draft():
-            self._session.observe(committed)
+        is_dead_end = outcome.bonus_token_id is None
+        if not is_dead_end:
+            with clock.draft():
+                self._session.observe(committed)
         committed_ids = self._completion.take(committed.token_ids)
+        if is_dead_end:
+            self._completion.end("no_token")
         self.trace.end_reason = self._completion.end_reason
         self._advance_processors(committed.token_ids, committed.ids)
         self._update_budget(plan, proposal, outcome, clock)
         if self.may_draft_ahead and self._backend.can_draft_ahead and not self.finished:
             self._draft_ahead(clock)
-        text, forbidden = self._new_text(), self._processors and self._processors.forbidden(outcome.token_ids)
+        text, forbidden = self._new_text(), self._processors and self._processors.forbidden_by(outcome.token_ids)
         result = StepResult(
             plan, proposal.note, outcome, needed_full_sort, committed_ids, text, logit_records, forbidden
         )
@@ -204,8 +212,10 @@ class Stream:
             tree = replace(tree, depth=plan.levels, nodes=plan.nodes)
             num_nodes = min(self._tree.nodes, 1 + MAX_CHAIN)
             free = NoDraftLimits(num_nodes, self._context.budget.least_chance, plan.expected_tokens - 1)
-        added = self._processors.added if self._processors is not None and self._processors.steers else None
-        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, added=added))
+        processors = self._processors
+        draft_bias = processors.draft_bias if processors is not None and processors.steers_drafts else None
+        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, draft_bias=draft_bias))
+        self._checker.check(proposal, self._backend.root)
         return proposal if proposal.tree is not None else replace(proposal, tree=self._backend.root_tree())
 
     def _verify(self, proposal: Proposal, clock: StepClock) -> tuple[Outcome, bool]:
@@ -220,9 +230,11 @@ class Stream:
         """Commit the accepted tokens and return them for the drafter."""
         logits = self._backend.logits(len(outcome.token_ids)) if self._context.method.needs.logits else None
         ids, features = self._backend.commit(outcome)
-        committed = Committed([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
+        token_ids = outcome.committed_ids
+        ids, features = ids[: len(token_ids)], features[: len(token_ids)]
+        committed = Committed(token_ids, ids, features, outcome, logits)
         if self._growing_prefix is not None:
-            self._growing_prefix.add(committed.token_ids, features)
+            self._growing_prefix.add(token_ids, features)
         return committed
 
     def _advance_processors(self, token_ids: list[int], ids: torch.Tensor) -> None:

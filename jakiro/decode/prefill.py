@@ -1,5 +1,6 @@
 """Opening of an answer: read the prompt, choose the first token, describe the run."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.backend import Backend, BackendSession
-from jakiro.core.grammar import GrammarRule
-from jakiro.core.logits_processors import TokenRule, rule_for
+from jakiro.core.grammar import GrammarProcessor
+from jakiro.core.logits_processors import LogitsProcessorList, make_logits_processors
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import verify
@@ -25,6 +26,11 @@ from jakiro.models.target import TargetModel
 from jakiro.system import package_versions
 from jakiro.text import TokenText
 from jakiro.trace import Header
+
+NO_FIRST_TOKEN = (
+    "No token can follow this prompt: the settings forbid every token, or the model's scores are not numbers. Forbid "
+    "fewer tokens with suppress_tokens, logit_bias or no_repeat_ngram_size."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ def start_completion(context: DecodeContext, request: GenerationRequest, limit: 
     return completion
 
 
-def make_processors(context: DecodeContext, request: GenerationRequest) -> TokenRule | None:
+def make_processors(context: DecodeContext, request: GenerationRequest) -> LogitsProcessorList | None:
     """Return the logits processors of a request, which have seen its prompt; None if none are set.
 
     Raises:
@@ -107,8 +113,8 @@ def make_processors(context: DecodeContext, request: GenerationRequest) -> Token
     """
     target, grammar = context.target, request.sampling.grammar
     if grammar is not None:
-        grammar = GrammarRule(grammar, context.token_text, target.vocab_size, target.stop_ids)
-    processors = rule_for(request.sampling, target.vocab_size, target.device, grammar, target.stop_ids)
+        grammar = GrammarProcessor(grammar, context.token_text, target.vocab_size, target.stop_ids)
+    processors = make_logits_processors(request.sampling, target.vocab_size, target.device, grammar, target.stop_ids)
     if processors is not None:
         beginning = request.answer_prefix_ids
         processors.start(request.prompt_ids[: request.answer_start])
@@ -127,7 +133,9 @@ def prefill(backend: BackendSession, target: TargetModel, request: GenerationReq
     return Prefilled(prompt_ids, torch.cat([prefix.features, features]), logits, prefix)
 
 
-def choose_first_token(prefilled: Prefilled, processors: TokenRule | None, sampling: SamplingParams) -> FirstToken:
+def choose_first_token(
+    prefilled: Prefilled, processors: LogitsProcessorList | None, sampling: SamplingParams
+) -> FirstToken:
     """Choose the token after the prompt: the target's choice after a tree of the prompt's last token."""
     prompt_ids, logits = prefilled.prompt_ids, prefilled.logits
     tree, position, noise = DraftTree.root_only(prompt_ids[-1:]), len(prompt_ids) - 1, KeyedNoise(sampling.seed)
@@ -140,6 +148,8 @@ def choose_first_token(prefilled: Prefilled, processors: TokenRule | None, sampl
     verification = verify(tree, mask, logits, sampling, noise, position, noise_rows)
     if bool(verification.needs_full_sort):
         verification = verify(tree, mask, logits, sampling, noise, position, noise_rows, logits.shape[-1])
+    if math.isnan(float(verification.margins)):
+        raise ValueError(NO_FIRST_TOKEN)
     return FirstToken(int(verification.choices), verification.choices, logits)
 
 

@@ -1,7 +1,7 @@
-"""What a drafting method is: plain data about it, a drafter that keeps its weights, a session for one answer.
+"""The contract of drafting methods: a description, a drafter with its weights, and a session per request.
 
-A method is one file in `jakiro/drafters/`. Acceptance never looks at the draft's probabilities, so any drafter is
-lossless; how well it guesses decides the speed alone.
+A method is one file in `jakiro/drafters/`. The acceptance rule never reads the draft's probabilities, so every drafter
+is lossless; the quality of its candidates determines the speed only.
 """
 
 import math
@@ -25,11 +25,12 @@ from jakiro.models.target import TargetModel
 
 @dataclass(frozen=True, slots=True)
 class Proposer:
-    """One source of candidates, as traces and the page name it; its place in its method decides hue and shape.
+    """A source of candidates. Its index in the method's `proposers` determines its hue and shape on the page.
 
     Attributes:
-        id: stands in traces.
-        label: one to three words. sentence: what it is, for a legend.
+        id: Name in traces.
+        label: One to three words.
+        sentence: Description for a legend.
     """
 
     id: str
@@ -39,12 +40,12 @@ class Proposer:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a method cannot do without.
+    """Requirements of a method.
 
     Attributes:
-        head: kinds of draft head that it drafts with, see `DraftConfig.kind`, the best one first; none for no head.
-        logits: the target's logits at all nodes of a step, refused ones too.
-        layers: a target whose layers can run by themselves.
+        head: Supported kinds of draft heads, see `DraftConfig.kind`, the best one first; empty for methods without one.
+        logits: Requires the target's logits at all nodes of a step, rejected ones included.
+        layers: Requires a target whose layers can run separately.
     """
 
     head: tuple[str, ...] = ()
@@ -54,12 +55,12 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What is at hand when a method is loaded.
+    """Models available to a method when it is loaded.
 
     Attributes:
-        head: bound to the target, None where no head fits it.
-        head_info: its "name", "sha256" and "precision" for traces.
-        further: by kind of head, a function that reads another head for the target and returns it with its info.
+        head: Draft head bound to the target, or None if no head fits it.
+        head_info: Its "name", "sha256" and "precision" for traces.
+        further: By kind of head, a function that loads another head for the target and returns it with its info.
     """
 
     target: TargetModel
@@ -68,14 +69,14 @@ class Resources:
     further: Mapping[str, Callable[[], tuple[DraftHead, dict]]] = field(default_factory=dict)
 
     def kind_for(self, needs: Needs) -> str | None:
-        """The kind of the head that suits these needs best, the first one if it suits; None where there is none."""
+        """Return the kind of the best available head for these needs, or None; `head` is preferred."""
         own = None if self.head is None else self.head.config.kind
         if own in needs.head:
             return own
         return next((kind for kind in needs.head if kind in self.further), None)
 
     def head_for(self, needs: Needs) -> tuple[DraftHead, dict | None]:
-        """The head of `kind_for`, which there must be, and its info."""
+        """Return the head of `kind_for`, which must not be None, and its info."""
         kind = self.kind_for(needs)
         if self.head is not None and kind == self.head.config.kind:
             return self.head, self.head_info
@@ -84,20 +85,22 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way to draft, as plain data and the function that loads it.
+    """A drafting method: its description and the function that loads it.
 
     Attributes:
-        name: how users ask for it. aliases: older names of the same method.
-        title: what people read. sentence: what it does, in one.
-        paper: arXiv number, None where there is none.
-        proposers: those it usually has; a loaded drafter has its own.
-        load: makes the drafter.
-        drafts: whether it drafts trees; if not, all its candidates need no draft pass.
-        trains: fields of the config of heads that are trained for it; None where it has none of its own. Their kind is
-            the first one that it needs.
-        drafter: from a head of that kind, bound to its target, and the head's info: the drafter.
-        kind: of such heads, where `heads.kinds` lacks it.
-        asks: what users give it to draft with, and by which option; None where a head may be shipped or trained.
+        name: Name in options and traces.
+        title: Name on the page and in tables.
+        sentence: Description in one sentence.
+        paper: arXiv number, or None.
+        proposers: Usual proposers; a loaded drafter has its own.
+        load: Creates the drafter.
+        aliases: Older names of the method.
+        drafts: Whether it runs draft passes.
+        trains: Config fields of the heads trained for this method, or None if it has no heads of its own. Their kind is
+            the first one in `needs.head`.
+        drafter: Creates the drafter from a head of that kind, bound to its target, and the head's info.
+        kind: Kind of such heads, if `heads.kinds` does not contain it.
+        asks: What users must provide, and with which option; None if a head can be downloaded or trained.
     """
 
     name: str
@@ -115,7 +118,7 @@ class Method:
     asks: str | None = None
 
     def to_dict(self) -> dict:
-        """Everything but the function, in JSON's types."""
+        """Return the description in JSON types."""
         plain = {name: getattr(self, name) for name in ("name", "title", "sentence", "paper", "drafts")}
         proposers = [asdict(proposer) for proposer in self.proposers]
         needs = asdict(self.needs) | {"head": list(self.needs.head)}
@@ -123,12 +126,12 @@ class Method:
 
 
 def why_no_layers(target: TargetModel) -> str:
-    """Why nothing can run some of this target's layers."""
+    """Return why the layers of this target cannot run separately."""
     return f"Only layers of Llama's shape can run by themselves, and {target.name} has others"
 
 
 def why_not(method: Method, resources: Resources) -> str | None:
-    """Why a method cannot be loaded with these resources, without a full stop; None where it can."""
+    """Return why a method cannot be loaded with these resources, without a full stop, or None if it can."""
     if method.needs.layers and resources.target.fused is None:
         return f"{why_no_layers(resources.target)}, so {method.name} cannot run"
     if not method.needs.head or resources.kind_for(method.needs) is not None:
@@ -145,14 +148,15 @@ def why_not(method: Method, resources: Resources) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an answer begins with.
+    """Inputs of a session: the prompt, the first token and the prompt's features.
 
     Attributes:
-        token_ids: prompt and first token, on the host. ids: the same, (n + 1,) int64 on the device.
-        features: (n, feature_size), the target's, of the prompt.
-        head_rows: by head, rows that an earlier answer's cache held for the same tokens, from
-            `DraftSession.head_rows`. A drafter computes the rows it does not take over from the features.
-        prediction_ids: tokens of the answer that the client expects; empty for none.
+        token_ids: Prompt and first token, on the host.
+        ids: The same tokens on the device, (n + 1,) int64.
+        features: (n, feature_size), the target's features of the prompt.
+        head_rows: By head, cache rows of an earlier request with the same tokens, from `DraftSession.head_rows`. A
+            drafter computes the other rows from the features.
+        prediction_ids: Tokens of the completion that the client expects; may be empty.
     """
 
     token_ids: list[int]
@@ -164,12 +168,12 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class NoDraftLimits:
-    """When candidates that need no draft pass go alone, so that nothing is drafted.
+    """Limits of a tree whose candidates need no draft pass, and the condition for using it instead of a draft.
 
     Attributes:
-        nodes: of such a tree, root included.
-        least_chance: of a candidate; checking a less likely one costs more than it brings.
-        drafted: accepted tokens that a draft brings on average, and that they must promise.
+        nodes: Number of nodes at most, root included.
+        least_chance: Smallest acceptance probability of a candidate; less likely ones cost more time than they save.
+        drafted: Accepted tokens of an average draft; the candidates must be expected to reach it.
     """
 
     nodes: int
@@ -177,42 +181,42 @@ class NoDraftLimits:
     drafted: float
 
     def worth(self, scores: Iterable[float]) -> list[float]:
-        """The chances of those candidates that are worth checking; `scores` are log chances, the best first."""
+        """Return the probabilities of the candidates worth verifying; `scores` are log probabilities, best first."""
         chances = map(math.exp, islice(scores, self.nodes - 1))
         return [chance for chance in chances if chance >= self.least_chance]
 
     def suffice(self, scores: Iterable[float]) -> bool:
-        """Whether the candidates promise as much as a draft."""
+        """Return whether the candidates are expected to bring as many tokens as a draft."""
         return sum(self.worth(scores)) >= self.drafted
 
 
 @dataclass(frozen=True, slots=True)
 class TreeLimits:
-    """What the next tree may be.
+    """Limits of the next tree.
 
     Attributes:
-        tree: width (children of a node, and nodes expanded a level), depth and nodes, root included. The root alone
-            asks for candidates that need no draft pass.
-        chains_only: no node may have two children, because the target scores no trees.
-        chain: tokens from another source to merge into the tree at its root.
-        free: when candidates that need no draft pass go alone; None for never.
-        added: see `TokenRule.added`; None where no rule steers drafts. Those at fixed addresses do not ask for it.
+        tree: Width (children per node, and expanded nodes per level), depth, and nodes with the root. A tree of the
+            root alone requests candidates that need no draft pass.
+        chains_only: No node may have two children, because the target cannot score trees.
+        chain: Tokens from another source to merge into the tree at its root.
+        free: When to propose only candidates that need no draft pass; None for never.
+        draft_bias: See `LogitsProcessorList.draft_bias`; None if nothing steers drafts. Ignored by CUDA-graph drafters.
     """
 
     tree: TreeConfig
     chains_only: bool = False
     chain: Chain | None = None
     free: NoDraftLimits | None = None
-    added: Callable[[], Tensor] | None = None
+    draft_bias: Callable[[], Tensor] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a session proposes.
+    """The result of `DraftSession.propose`.
 
     Attributes:
-        tree: None means the root alone: this step decodes plainly.
-        note: one sentence instead of the usual reason for the tree's size; what such a tree brings says nothing of it.
+        tree: A tree, or None for the root alone (plain decoding in this step).
+        note: One sentence that replaces the usual reason for the tree's size. The tree budget ignores such a tree.
     """
 
     tree: DraftTree | None = None
@@ -221,13 +225,14 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a step committed, before any cut at the end of the answer.
+    """Tokens committed by a step, before any cut at the end of the completion.
 
     Attributes:
-        token_ids: accepted tokens and the target's own, on the host. ids: the same, (n,) int64 on the device.
-        features: (n, feature_size), the target's, one position before each.
-        outcome: the tree with the target's choices at all nodes; None where a written text is replayed.
-        logits: (num_nodes, vocab_size) of the target at all nodes where the method needs them, else None.
+        token_ids: Accepted tokens and the bonus token, on the host.
+        ids: The same tokens on the device, (n,) int64.
+        features: (n, feature_size), the target's features one position before each token.
+        outcome: The tree with the target's choices at all nodes; None if a finished text is replayed.
+        logits: (num_nodes, vocab_size), the target's logits at all nodes if the method requires them, else None.
     """
 
     token_ids: list[int]
@@ -238,43 +243,46 @@ class Committed:
 
 
 class DraftSession(ABC):
-    """Drafting for one answer: caches, tables and counts that end with it."""
+    """Drafting for one request: caches, tables and counts of this request."""
 
     @abstractmethod
     def propose(self, limits: TreeLimits) -> Proposal:
-        """A tree whose root is the last committed token, within the limits."""
+        """Return a tree within the limits; its root is the last committed token."""
 
     @abstractmethod
     def observe(self, committed: Committed) -> None:
-        """Takes what a step committed; called after every step, even if another source proposed its tree."""
+        """Process the tokens that a step committed; called after every step, even if another source proposed its tree.
+
+        Overriding methods must call `super().observe(committed)`.
+        """
 
     def head_rows(self) -> Mapping[object, Tensor]:
-        """By head, a copy of what its cache holds of prompt and answer, (layers, 2, kv_heads, rows, head_dim).
+        """Return a copy of each head's cache rows of prompt and completion, (layers, 2, kv_heads, rows, head_dim).
 
-        Row t has read token t + 1. An answer whose prompt begins alike may take them over.
+        Row t belongs to token t + 1. A request whose prompt has the same prefix may reuse them.
         """
         return {}
 
     @abstractmethod
     def rewind(self, length: int) -> None:
-        """Goes back to the first `length` tokens of prompt and answer; other knowledge may stay.
+        """Go back to the first `length` tokens of prompt and completion; statistics may stay.
 
-        The next call is `observe`, with the tokens that follow them this time.
+        The next call is `observe` with the tokens that follow this time.
         """
 
 
-# From the outputs of all passes and the chosen candidates: their evidence by name, and their proposers
+# Maps the outputs of all passes and the selected candidates to their evidence by name and their proposers
 HeadEvidence = Callable[[list[HeadOutput], Candidates], tuple[dict[str, Tensor], Tensor]]
 
 
 class Drafter(ABC):
-    """A loaded method: weights and tables that all answers share.
+    """A loaded method: weights and tables shared by all requests.
 
     Attributes:
-        proposers: the sources of candidates that its trees name, in this order.
-        evidence: name and width of each matrix in the evidence of its trees, see `DraftTree`.
-        info: "name" and hashes of its files for traces; None where it has no files.
-        chains: its sessions have candidates that need no draft pass.
+        proposers: Sources of candidates; the column `proposers` of a tree contains indices into this tuple.
+        evidence: Name and width of each evidence matrix of its trees, see `DraftTree`.
+        info: "name" and hashes of its files for traces, or None if it has no files.
+        chains: Whether its sessions have candidates that need no draft pass.
     """
 
     proposers: tuple[Proposer, ...] = ()
@@ -284,22 +292,22 @@ class Drafter(ABC):
 
     @abstractmethod
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
-        """Begins an answer; `noise` is the target's own."""
+        """Return a session for one request; `noise` is the target's own."""
 
     def capturable_in(self, slot) -> "Drafter | None":
-        """The same drafter in buffers at fixed addresses, so that its passes can be captured; None where it has no such
-        form.
+        """Return this drafter in buffers at fixed addresses so that its passes can be captured, or None.
 
         Args:
-            slot: a `jakiro.backends.cuda_graphs.buffers.GraphBuffers`; drafters call its `head_drafter` and `chain`.
+            slot: A `jakiro.backends.cuda_graphs.buffers.GraphBuffers`; drafters call its `head_drafter` and `chain`.
         """
         return None
 
     def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable:
-        """Return the `GraphedPass`es that an answer may need of a drafter at fixed addresses.
+        """Return the `GraphedPass`es that a request may need of a drafter at fixed addresses.
 
         Args:
-            tree: the one that it asks for. greedy: whether sampling is.
-            chained: whether the limits bring a chain.
+            tree: The requested tree.
+            greedy: Whether sampling is greedy.
+            chained: Whether the limits contain a chain.
         """
         return ()

@@ -1,6 +1,6 @@
-"""Candidates before they become a tree: merging chains into them, choosing the best.
+"""Candidates of a draft tree: merge chains into them and select the best ones.
 
-Tensors only, of fixed shapes, so that all of it can be captured.
+All operations use tensors of fixed shapes, so that they can be captured.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,17 +11,18 @@ from torch import Tensor
 
 from jakiro.core.tree import FLOAT_COLUMNS, INT_COLUMNS, DraftTree, NodeColumns
 
-# Tokens of a chain at most, so that passes over chains have a fixed shape
+# Largest number of tokens of a chain, so that passes over chains have a fixed shape
 MAX_CHAIN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Tokens that one source proposes one after another at the root.
+    """Consecutive tokens that one source proposes after the root.
 
     Attributes:
-        token_ids: (length,) int64; log_estimates: (length,) float32, of each given the one before.
-        proposer: the source's place in the drafter's `proposers`.
+        token_ids: (length,) int64.
+        log_estimates: (length,) float32, log probability of each token given that the one before is accepted.
+        proposer: Index of the source in the drafter's `proposers`.
     """
 
     token_ids: Tensor
@@ -43,24 +44,24 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Candidates(NodeColumns):
-    """Flat candidates of a whole tree; `parents` count the root as 0 and candidate c as c + 1, parents come first.
+    """Candidates of a whole tree. In `parents` the root is 0 and candidate c is c + 1; parents come first.
 
     Attributes:
-        rows: (candidates,) int64, which row of which draft pass each came from, as the drafter counts them.
+        rows: (candidates,) int64, index of the output row that proposed each one, over all rows of all draft passes.
     """
 
     rows: Tensor
 
     @classmethod
     def of(cls, token_ids: Tensor, parents: Tensor, depths: Tensor, scores: Tensor, **more: Tensor) -> "Candidates":
-        """Candidates whose other columns are given by name or else empty: no draft pass, no probability, proposer 0."""
+        """Return candidates; columns not in `more` are empty: no draft pass, no probability, proposer 0."""
         zeros, unknown = torch.zeros_like(depths), torch.full_like(scores, torch.nan)
         empty = {"draft_passes": zeros, "draft_probs": unknown, "proposers": zeros, "also": zeros, "rows": zeros}
         return cls(token_ids, parents, depths, scores, **(empty | more))
 
     @classmethod
     def joined(cls, parts: "Sequence[Candidates]") -> "Candidates":
-        """One part after another; their parents count all of them already."""
+        """Concatenate candidates whose `parents` already refer to the concatenation."""
         return cls(**_by_name(*_matrices(parts)))
 
     @property
@@ -68,9 +69,10 @@ class Candidates(NodeColumns):
         return self.token_ids.shape[0]
 
     def merged_with(self, chain: Chain) -> "Candidates":
-        """Adds a chain at the root; a node that is there already names both and keeps the better score.
+        """Return candidates with a chain merged in at the root.
 
-        A chain node that is not needed stays as a candidate with score −inf, so that shapes are fixed.
+        A token that is already a candidate records both proposers and keeps the better score. Its copy in the chain
+        stays as a candidate with score −inf, so that shapes are fixed.
         """
         added, count = chain.candidates, self.count
         scores, also = known_scores(self.scores), self.also.clone()
@@ -92,7 +94,7 @@ _INTS = (*INT_COLUMNS, "rows")
 
 
 def _matrices(parts: Sequence[Candidates]) -> tuple[Tensor, Tensor]:
-    """All parts' columns, (7, candidates) int64 and (2, candidates) float32: what moves them is one operation."""
+    """Return all columns as (7, candidates) int64 and (2, candidates) float32, so that one operation moves them."""
     return tuple(
         torch.cat([getattr(part, name) for name in names for part in parts]).view(len(names), -1)
         for names in (_INTS, FLOAT_COLUMNS)
@@ -104,31 +106,35 @@ def _by_name(ints: Tensor, floats: Tensor) -> dict[str, Tensor]:
 
 
 def known_scores(scores: Tensor, out: Tensor | None = None) -> Tensor:
-    """A copy, or `out`, in which what is no number, as damaged weights give it, is the least score of all.
+    """Return the scores, or `out`, with NaN replaced by −inf.
 
-    A sort puts such numbers first, and a child would be chosen without its parent.
+    Corrupted weights produce NaN. A sort puts NaN first, and a child would be selected without its parent.
     """
     return torch.nan_to_num(scores, nan=-torch.inf, neginf=-torch.inf, out=out)
 
 
-# From the root and the chosen candidates: their evidence by name, (nodes, width) each, and their proposers
+# Maps the root and the selected candidates to their evidence by name, (nodes, width) each, and their proposers
 Evidence = Callable[[Candidates], tuple[dict[str, Tensor], Tensor]]
 
 
 def best_tree(
     root_token: Tensor, candidates: Candidates, most: int, max_depth: int, evidence: Evidence | None = None
 ) -> DraftTree:
-    """The root and its `most` best candidates by (score, smaller depth, index), so that no node loses its parent.
+    """Return the tree of the root and its `most` best candidates by (score, smaller depth, index).
+
+    With this order the parent of a selected candidate is always selected.
 
     Args:
         root_token: (1,) int64.
-        candidates: level after level; a child's score is its parent's or less.
-        evidence: computed for the root and the chosen candidates only.
+        candidates: In order of their levels; the score of a child is at most its parent's.
+        most: Number of candidates.
+        max_depth: Upper bound of their depths.
+        evidence: Computes the evidence of the root and the selected candidates; None for none.
     """
     zero = torch.zeros_like(root_token)
     root = Candidates.of(root_token, zero - 1, zero, zero.float(), proposers=zero - 1)
     ints, floats = _matrices([root, candidates])
-    # The root's score is 0, the best there is
+    # The root has score 0, the largest possible score
     scores = floats[FLOAT_COLUMNS.index("scores")]
     best = known_scores(scores, out=scores).sort(descending=True, stable=True).indices
     kept = best[: most + 1].sort().values
@@ -141,6 +147,6 @@ def best_tree(
 
 
 def chain_tree(root_token: Tensor, chain: Chain) -> DraftTree:
-    """The tree that is only a chain; root_token is (1,) int64."""
+    """Return the tree that is only a chain; root_token is (1,) int64."""
     length = chain.token_ids.shape[0]
     return best_tree(root_token, chain.candidates, length, length)

@@ -1,4 +1,4 @@
-"""Which expert of a head proposed a candidate, and how much of its score each of them gave."""
+"""Evidence of the experts: which expert proposed a candidate, and how much each one contributed to its logit."""
 
 import torch
 from torch import Tensor
@@ -9,12 +9,12 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 
-# Names of the matrices of evidence: one number for each expert, twice, and one number
+# Names of the evidence matrices: two with one number per expert, and one with a single number
 EVIDENCE = ("router_weights", "expert_contributions", "residual_contribution")
 
 
 def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[Proposer, ...]:
-    """The experts, and the contrastive branch of a head that has one."""
+    """Return the proposers of a head: its experts, and the contrastive branch if it has one."""
     did = "Guessed the candidate itself" if decoupled else "Pushed the candidate most"
     found = [
         Proposer(f"expert_{number}", f"Expert {number + 1}", f"{did}: expert {number + 1} of {num_experts}.")
@@ -27,24 +27,26 @@ def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[
 
 
 def experts_of(config: DraftConfig) -> tuple[Proposer, ...]:
-    """The proposers of a head's own trees."""
+    """Return the proposers of a head with this config."""
     return proposers_of(config.num_experts, config.fusion == "decoupled", config.contrastive)
 
 
 def expert_evidence(head: LayerHead, outputs: list[HeadOutput], chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
-    """Router weights, contributions and residual of each node, and its proposer; the root has none.
+    """Return router weights, contributions and residual of each node, and the proposers.
 
-    By linearity expert e gave w_e (W[x] − mean W)·y_e of the logit of x; decoupled experts give w_e times their own
-    logit. Candidates of the contrastive branch and of other sources have no such parts. With summed fusion the expert
-    that contributed most is named.
+    By linearity expert e contributes w_e (W[x] − mean W)·y_e to the logit of token x; a decoupled expert contributes
+    w_e times its own logit. The root and candidates of the contrastive branch and of other sources have no
+    contributions (NaN). With summed fusion the proposer is the expert that contributed most.
 
     Args:
-        outputs: of all passes, the root's row first.
+        head: Draft head.
+        outputs: Outputs of all passes, the root's row first.
+        chosen: The root and the selected candidates.
     """
     config, rows = head.config, chosen.rows
 
     def of_chosen(name: str, dim: int) -> Tensor:
-        # `index_select`, not `[rows]`, which on a CPU wakes all threads from 3,000 numbers on
+        # `index_select` instead of `[rows]`, which on a CPU uses all threads from 3,000 numbers on
         parts = [getattr(output, name) for output in outputs]
         return (torch.cat(parts, dim=dim) if len(parts) > 1 else parts[0]).index_select(dim, rows).float()
 

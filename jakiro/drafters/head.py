@@ -1,6 +1,6 @@
-"""Drafting with a head: the drafter that answers share, one answer's session, and methods that differ in either.
+"""Drafting with a draft head: the shared drafter, the session of a request, and a factory of methods.
 
-The session's cache holds committed tokens, as the target's does; drafted ones are dropped.
+The cache of a session holds the committed tokens, as the target's cache does; drafted rows are discarded.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from jakiro.config import SamplingParams
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.drafters.base import (
     Committed,
@@ -41,14 +41,16 @@ LAYERS = Needs(head=(JAKIRO.name, EAGLE.name))
 
 @dataclass(eq=False)
 class HeadDrafter(Drafter):
-    """Drafts with a head that is bound to its target.
+    """A drafter with a head that is bound to its target.
 
     Attributes:
-        grower: makes what grows a step's tree, from the arguments of `TreeGrower`.
-        proposers: of all its heads, or by a head's config.
-        has_evidence: whether its trees carry the experts' evidence, see `expert_evidence`.
-        captured: whether passes of a grower of its own have fixed shapes, so that they can be captured.
-        max_positions: that the head was trained for, where the target reads more; else None.
+        head: Draft head.
+        info: Its "name", "sha256" and "precision" for traces.
+        grower: Creates the `TreeGrower` of a step, with the arguments of that class.
+        proposers: Proposers, or a function from the head's config to them.
+        has_evidence: Whether trees contain the experts' evidence, see `expert_evidence`.
+        captured: Whether the passes of a custom grower have fixed shapes, so that they can be captured.
+        max_positions: Positions that the head was trained for if the target supports more, else None.
     """
 
     head: DraftHead
@@ -77,20 +79,20 @@ class HeadDrafter(Drafter):
 
     @property
     def node_evidence(self) -> HeadEvidence | None:
-        """Computes that of its trees, see `best_tree`; None for none."""
+        """Function that computes the evidence of a tree, see `best_tree`, or None."""
         return partial(expert_evidence, self.head) if self.has_evidence else None
 
     def capturable_in(self, slot) -> Drafter | None:
-        # Others run beside captured passes of the target
+        # Other growers run eagerly, next to captured passes of the target
         capturable = self.head.capturable and (self.captured or self.grower is TreeGrower)
         return slot.head_drafter(self) if capturable else None
 
 
 class HeadSession(DraftSession):
-    """Drafting for one answer: the head's cache, the features it has not taken in yet, the noise it ranks with.
+    """A session of a `HeadDrafter`: the head's cache, pending features, and the noise for ranking.
 
     Args:
-        capacity: positions that the cache starts with; it grows where a wide tree needs more.
+        capacity: Initial number of positions of the cache; it grows if a wide tree needs more.
     """
 
     def __init__(self, drafter: HeadDrafter, sampling: SamplingParams, noise: NoiseSource, capacity: int) -> None:
@@ -108,11 +110,11 @@ class HeadSession(DraftSession):
         self.take(committed.ids, committed.features)
 
     def take(self, ids: Tensor, features: Tensor) -> None:
-        """Committed tokens, (n,) int64, and the target's features one position before each, for the next tree."""
+        """Store committed tokens, (n,) int64, and the target's features one position before each, for the next tree."""
         self._pending.append((ids.to(self.device), features.to(device=self.device, dtype=self.dtype)))
 
     def load_prefix(self, rows: Tensor | None) -> int:
-        """Fills the empty cache with an earlier answer's rows; returns how many they are."""
+        """Fill the empty cache with rows of an earlier request; return the number of rows."""
         if rows is not None:
             self.cache.load_prefix(rows)
         return self.cache.length
@@ -126,18 +128,18 @@ class HeadSession(DraftSession):
 
     @torch.inference_mode()
     def catch_up(self) -> None:
-        """Takes in what is pending in one pass; then the cache holds all committed tokens, the root being the last."""
+        """Process the pending tokens in one pass; afterwards the cache holds all committed tokens, the root last."""
         if not self._pending:
             return
-        token_ids, features = self._taken()
+        token_ids, features = self._take_pending()
         committed = self.cache.length
         self._reserve(token_ids.shape[0] + self.head.root_rows - 1)
         self._root = _last_rows(self.head.extend(token_ids, features, self.cache), self.head.root_rows)
         self.cache.keep(committed + token_ids.shape[0])
         self._root_token = token_ids[-1:]
 
-    def _taken(self) -> tuple[Tensor, Tensor]:
-        """What was pending; the last token once more where nothing is."""
+    def _take_pending(self) -> tuple[Tensor, Tensor]:
+        """Return and clear the pending tokens and features; without any, the last token again."""
         if not self._pending:
             self.cache.keep(self.cache.length - 1)
             return self._last
@@ -148,47 +150,62 @@ class HeadSession(DraftSession):
 
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
-        """Grows a tree; afterwards the cache holds the committed tokens and no others."""
-        tree = limits.tree
-        grow_in_one_call = kernels.current().tree_growth(self.head, tree) if self.grower is TreeGrower else None
-        if grow_in_one_call is not None:
-            pending = self._taken()
-            committed = self.cache.length + pending[0].shape[0]
-        else:
-            self.catch_up()
-            committed = self.cache.length
-        self._reserve(committed - self.cache.length + max(tree.depth * tree.width, tree.nodes, self.head.drafted_rows))
-        noise = None
-        if tree.shared_noise and not self.sampling.greedy:
-            noise = self.noise_rows.rows(committed + self.head.skipped_tokens, tree.depth)
-        if limits.added is not None and not tree.root_only:
-            noise = self._with_rule(noise, limits.added(), tree.depth)
-        asked = (self.sampling, tree, noise, limits.chain)
-        if grow_in_one_call is not None:
-            proposal = grow_in_one_call(self.head, self.cache, pending, *asked, self.evidence is not None)
-        else:
-            root = (self._root, self._root_token)
-            grower = self.grower(self.head, self.cache, *root, *asked, self.evidence, self._explored(limits))
-            proposal = grower.grow()
-        self.cache.keep(committed)
+        """Grow a tree; afterwards the cache holds exactly the committed tokens."""
+        native_grow = kernels.current().tree_growth(self.head, limits.tree) if self.grower is TreeGrower else None
+        if native_grow is None:
+            return self._grow_by_level(limits)
+        pending = self._take_pending()
+        num_committed = self.cache.length + pending[0].shape[0]
+        self._reserve_draft(num_committed, limits.tree)
+        arguments = (self.sampling, limits.tree, self._ranking_noise(num_committed, limits), limits.chain)
+        proposal = native_grow(self.head, self.cache, pending, *arguments, self.evidence is not None)
+        self.cache.keep(num_committed)
         return proposal
 
-    def _with_rule(self, noise: Tensor | None, added: Tensor, depth: int) -> Tensor:
-        """The noise that candidates are ranked with, and on the root's what the answer's rule adds to its logits."""
+    def _grow_by_level(self, limits: TreeLimits) -> Proposal:
+        """Grow a tree with one pass of the head per level."""
+        self.catch_up()
+        num_committed = self.cache.length
+        self._reserve_draft(num_committed, limits.tree)
+        arguments = (self.sampling, limits.tree, self._ranking_noise(num_committed, limits), limits.chain)
+        root = (self._root, self._root_token)
+        grower = self.grower(self.head, self.cache, *root, *arguments, self.evidence, self._explored(limits))
+        proposal = grower.grow()
+        self.cache.keep(num_committed)
+        return proposal
+
+    def _ranking_noise(self, num_committed: int, limits: TreeLimits) -> Tensor | None:
+        """Return what is added to log probabilities to rank candidates, (depth, draft vocabulary), or None.
+
+        It is the target's noise at the positions after the root. The root's row includes the request's draft bias.
+        """
+        tree, noise = limits.tree, None
+        if tree.shared_noise and not self.sampling.greedy:
+            noise = self.noise_rows.rows(num_committed + self.head.skipped_tokens, tree.depth)
+        if limits.draft_bias is None or tree.root_only:
+            return noise
+        return self._add_draft_bias(noise, limits.draft_bias(), tree.depth)
+
+    def _add_draft_bias(self, noise: Tensor | None, bias: Tensor, depth: int) -> Tensor:
         vocabulary = self.head.draft_token_ids
-        noise = added.new_zeros((depth, len(vocabulary))) if noise is None else noise.clone()
-        noise[0] += added[vocabulary] / (self.sampling.temperature or 1.0)
+        noise = bias.new_zeros((depth, len(vocabulary))) if noise is None else noise.clone()
+        noise[0] += bias[vocabulary] / (self.sampling.temperature or 1.0)
         return noise
 
     def _explored(self, limits: TreeLimits) -> int | None:
-        """Nodes of the tree in which a candidate must have a place to be expanded.
+        """Return the `explored` argument of `TreeGrower`.
 
-        On a GPU all are: reading scores on the host would cost more than the rows it saves.
+        On a GPU all nodes are expanded: reading scores on the host would cost more than the rows that it saves.
         """
         return limits.tree.nodes if self.device.type == "cpu" else None
 
+    def _reserve_draft(self, num_committed: int, tree: TreeConfig) -> None:
+        """Reserve positions for the pending tokens and the rows of a draft."""
+        num_drafted = max(tree.depth * tree.width, tree.nodes, self.head.drafted_rows)
+        self._reserve(num_committed - self.cache.length + num_drafted)
+
     def _reserve(self, rows: int) -> None:
-        """Makes room for so many more positions."""
+        """Grow the cache if fewer than `rows` positions are free."""
         needed = self.cache.length + rows
         if needed > self.cache.capacity:
             smaller, self.cache = self.cache, self.head.new_cache(2 * needed)
@@ -196,12 +213,12 @@ class HeadSession(DraftSession):
 
 
 def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
-    """The output at the last positions only, as a pass over them alone would give it."""
+    """Return the output at the last `count` positions."""
     return HeadOutput(*(None if part is None else part[..., -count:, :] for part in output))
 
 
 def head_method(drafter: Callable[[DraftHead, dict | None], HeadDrafter], needs: Needs = LAYERS, **fields) -> Method:
-    """A method that drafts with the head that suits it, within the length that the head was trained for."""
+    """Return a method that drafts with a suitable head, up to the length that the head was trained for."""
 
     def load(resources: Resources) -> HeadDrafter:
         head, info = resources.head_for(needs)

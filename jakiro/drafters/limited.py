@@ -1,4 +1,4 @@
-"""Drafting within the length that a head was trained for; after it, decoding is plain."""
+"""Drafting up to the length that a head was trained for; after it, decoding is plain."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from jakiro.drafters.base import Committed, Context, DraftSession, Proposal, Tre
 
 
 def limited(begin: Callable[[], DraftSession], max_positions: int | None, prompt: Context) -> DraftSession:
-    """The session that `begin` makes, within so many positions; None for no limit."""
+    """Return the session that `begin` creates, limited to `max_positions`; None for no limit."""
     if max_positions is None:
         return begin()
     length = len(prompt.token_ids)
@@ -18,10 +18,12 @@ def limited(begin: Callable[[], DraftSession], max_positions: int | None, prompt
 
 @dataclass
 class LimitedSession(DraftSession):
-    """One answer's drafting; after the limit every tree is its root alone and a note says why.
+    """A session that proposes only the root after the limit, with a note that gives the reason.
 
     Attributes:
-        root_position: of the last committed token.
+        session: The limited session; None once the limit is reached.
+        max_positions: Positions that the head was trained for.
+        root_position: Position of the last committed token.
     """
 
     session: DraftSession | None
@@ -35,7 +37,7 @@ class LimitedSession(DraftSession):
 
     def propose(self, limits: TreeLimits) -> Proposal:
         if self.session is None or self.root_position + limits.tree.depth > self.max_positions:
-            # For the rest of the answer: the head's cache lacks all rows that are committed from here on
+            # Permanently, because the head's cache will lack the rows committed from here on
             self.session = None
             trained = f"{self.max_positions:,}"
             return Proposal(note=f"The draft head was trained for {trained} positions: after them, decoding is plain.")

@@ -1,4 +1,4 @@
-"""Two methods as one: a drafter's tree with a chain from another source merged in at the root."""
+"""Two methods in one: a drafter's tree with a chain from another source merged in at the root."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class ChainSession(DraftSession):
         root: (1,) int64, the last committed token.
 
     Attributes:
-        proposer: index of the chain's source in the drafter's `proposers`; merging drafters changes it.
+        proposer: Index of the chain's source in the drafter's `proposers`; set by a merging drafter.
     """
 
     def __init__(self, root: Tensor) -> None:
@@ -41,7 +41,7 @@ class ChainSession(DraftSession):
 
     @abstractmethod
     def chain(self) -> tuple[list[int], list[float]]:
-        """Tokens and, per token, the log of its chance given the one before; empty where nothing is proposed."""
+        """Return tokens and the log probability of each given the one before; empty lists to propose nothing."""
 
     def propose(self, limits: TreeLimits) -> Proposal:
         token_ids, log_estimates = self.chain()
@@ -59,12 +59,12 @@ class ChainSession(DraftSession):
 
 
 class MergedDrafter(Drafter):
-    """The first drafter's trees with the second one's chains.
+    """A drafter whose trees come from one drafter and whose chains come from another.
 
     Args:
-        first: merges the chain that its limits name.
-        second: its sessions are `ChainSession`s.
-        place_chain: writes a chain where the first one reads it; None makes new tensors.
+        first: A drafter that merges the chain in its limits.
+        second: A drafter whose sessions are `ChainSession`s.
+        place_chain: Writes a chain into the buffers that the first drafter reads; None creates new tensors.
     """
 
     def __init__(self, first: Drafter, second: Drafter, place_chain: PlaceChain | None = None) -> None:
@@ -88,7 +88,7 @@ class MergedDrafter(Drafter):
 
 
 class MergedSession(DraftSession):
-    """One answer of a `MergedDrafter`."""
+    """A session of a `MergedDrafter`."""
 
     def __init__(self, first: DraftSession, chains: ChainSession, place_chain: PlaceChain) -> None:
         self.first, self.chains, self._place_chain = first, chains, place_chain
@@ -102,7 +102,7 @@ class MergedSession(DraftSession):
             chain = self._place_chain(token_ids, log_estimates, self.chains.proposer)
             limits = replace(limits, chain=chain)
         proposal = self.first.propose(limits)
-        # A drafter that has nothing to say, as one beyond the length it was trained for, leaves the chain
+        # A drafter without a proposal, such as one beyond its trained length, leaves the chain
         return self.chains.propose(limits) if proposal.tree is None and token_ids else proposal
 
     def observe(self, committed: Committed) -> None:
@@ -118,7 +118,7 @@ class MergedSession(DraftSession):
 
 
 def merged(first: Method, second: Method, sentence: str) -> Method:
-    """The method that drafts with the first and merges the second one's chains."""
+    """Return the method that drafts with the first method and merges the chains of the second."""
 
     def load(resources: Resources) -> MergedDrafter:
         return MergedDrafter(first.load(resources), second.load(resources))

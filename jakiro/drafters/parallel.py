@@ -1,6 +1,6 @@
-"""Growing a tree whose levels were all predicted in one pass, each without knowing the others' tokens.
+"""Growth of a tree whose levels come from one pass, each predicted without the tokens of the others.
 
-Every node of a level has the same children, so the tree is the best part of a product of lists.
+All nodes of a level have the same children, so the tree is the best part of a Cartesian product of lists.
 """
 
 from jakiro.drafters.base import Proposal, Proposer
@@ -8,7 +8,7 @@ from jakiro.drafters.tree_growth import Children, TreeGrower
 
 
 def row_proposers(start: str, label: str, sentence: str, count: int) -> tuple[Proposer, ...]:
-    """A proposer for each of `count` rows; `sentence` is about {number}."""
+    """Return a proposer for each of `count` rows; `sentence` may contain {number}."""
     return tuple(
         Proposer(f"{start}_{number}", f"{label} {number}", sentence.format(number=number))
         for number in range(1, count + 1)
@@ -16,15 +16,15 @@ def row_proposers(start: str, label: str, sentence: str, count: int) -> tuple[Pr
 
 
 class ProductGrower(TreeGrower):
-    """Grows trees from rows that are there already: the root's output has one for each level, the first level first.
+    """Grows trees from the rows of the root's output, which has one row per level, the first level first.
 
-    Candidates name their level's row as their proposer.
+    The proposer of a candidate is the row of its level.
     """
 
     by_level = True
 
     def grow(self) -> Proposal:
-        """Keeps the best nodes; runs no pass."""
+        """Return the tree of the best nodes; no pass is needed."""
         rows = self._scaled(self.outputs[0].features[0][: self.depth])
         self._add_first(self._children(rows[:1], 1))
         frontier = self._worth_expanding(self.numbers[: self.width])

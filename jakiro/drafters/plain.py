@@ -1,4 +1,4 @@
-"""Plain decoding: a drafter whose tree is its root. All other methods are compared with it."""
+"""Plain decoding: a drafter that proposes only the root. All other methods are compared with it."""
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
@@ -6,7 +6,7 @@ from jakiro.drafters.base import Committed, Context, Drafter, DraftSession, Meth
 
 
 class PlainDrafter(Drafter):
-    """Proposes nothing."""
+    """A drafter without proposals."""
 
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "PlainSession":
         return PlainSession()
@@ -16,7 +16,7 @@ class PlainDrafter(Drafter):
 
 
 class PlainSession(DraftSession):
-    """Remembers nothing."""
+    """A session without state."""
 
     def propose(self, limits: TreeLimits) -> Proposal:
         return Proposal()

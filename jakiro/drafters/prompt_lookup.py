@@ -1,7 +1,7 @@
-"""Prompt lookup: what followed the longest earlier occurrence of the text's end, as a chain at the root.
+"""Prompt lookup: propose the tokens after the longest earlier occurrence of the text's suffix.
 
-A suffix automaton over prompt and output finds that occurrence in time independent of the length. Decisive for
-summaries, quotes and code; it costs no draft pass. Host integers only.
+A suffix automaton over prompt and completion finds that occurrence in time independent of the length. The method needs
+no draft pass and is most effective for summaries, quotes and code. It uses only integers on the host.
 """
 
 import math
@@ -18,7 +18,7 @@ LONGEST_COUNTED = 8
 
 
 class SuffixAutomaton:
-    """All substrings of a growing sequence, with where each occurred first (Blumer et al., 1985)."""
+    """A suffix automaton of a growing sequence with the first occurrence of each substring (Blumer et al., 1985)."""
 
     def __init__(self) -> None:
         self._next: list[dict[int, int]] = [{}]
@@ -30,7 +30,7 @@ class SuffixAutomaton:
         self._match_state, self._match_length = 0, 0
 
     def extend(self, token_id: int) -> None:
-        """Appends a token; first moves the current match on, so that it never matches itself."""
+        """Append a token. The current match is advanced first, so that it never matches itself."""
         self._advance_match(token_id)
         state = self._new_state(self._length[self._last] + 1, self._size)
         self._size += 1
@@ -43,7 +43,7 @@ class SuffixAutomaton:
 
     @property
     def match(self) -> tuple[int, int]:
-        """(length, end): the longest end of the sequence that occurred before, and where that occurrence ends."""
+        """Length of the longest suffix that occurred before, and the index where that occurrence ends."""
         return self._match_length, self._first_end[self._match_state]
 
     def _advance_match(self, token_id: int) -> None:
@@ -57,7 +57,7 @@ class SuffixAutomaton:
             self._match_length = 0
 
     def _split(self, walk: int, token_id: int) -> int:
-        """The state that the newest one links to, cloned where it stands for longer substrings too."""
+        """Return the state that the newest state links to; clone it if it also stands for longer substrings."""
         target = self._next[walk][token_id]
         if self._length[target] == self._length[walk] + 1:
             return target
@@ -81,7 +81,7 @@ class SuffixAutomaton:
 
 
 class PromptLookupDrafter(Drafter):
-    """Has nothing to load: every answer copies from its own text."""
+    """A drafter without weights; every session copies from its own text."""
 
     chains = True
 
@@ -96,7 +96,7 @@ class PromptLookupDrafter(Drafter):
 
 
 class PromptLookupSession(ChainSession):
-    """Continues an earlier occurrence of the text's end and counts how often that was right in this answer."""
+    """A session that continues an earlier occurrence of the suffix and counts how often that was right."""
 
     def __init__(self, prompt: Context) -> None:
         super().__init__(prompt.ids[-1:])
@@ -110,7 +110,7 @@ class PromptLookupSession(ChainSession):
         self._append(token_ids)
 
     def chain(self) -> tuple[list[int], list[float]]:
-        """What followed; estimated by this answer's own hit rate at each match length, from one hit in two tries on."""
+        """Return the tokens that followed, with hit rates by match length, which start at one hit in two tries."""
         length, end = self._automaton.match
         copied = self.token_ids[end + 1 : end + 1 + MAX_CHAIN] if length >= MIN_MATCH else []
         places = (min(length + place, LONGEST_COUNTED) for place in range(len(copied)))

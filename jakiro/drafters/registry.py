@@ -1,14 +1,15 @@
-"""The drafting methods, one file each.
+"""The registry of drafting methods.
 
-To add one, implement `jakiro/drafters/base.py` in a new file here (`plain.py` is the shortest) and register it in
-`METHODS`; every command and the page then know it. A method outside the package, such as `docs/echo.py`, changes
-nothing here: `--methods-from` adds it by `METHODS.with_further`.
+To add a method, implement the contract of `jakiro/drafters/base.py` in a new file (`plain.py` is the shortest example)
+and register it in `METHODS`; all commands and the page then offer it. A method outside the package, such as
+`docs/echo.py`, needs no change here: `--methods-from` adds it with `METHODS.with_further`.
 """
 
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from traceback import walk_tb
 
 from jakiro.drafters import (
     dflash,
@@ -36,13 +37,13 @@ WITH_COPIES = merged(
 
 
 class Methods(Mapping[str, Method]):
-    """Drafting methods by name, and the kinds of draft heads that they bring.
+    """Drafting methods by name, and their kinds of draft heads.
 
     Raises:
-        ValueError: one is no `Method`, or two share a name, an alias, or a kind of head.
+        ValueError: an item is not a `Method`, or two methods share a name, an alias, or a kind of head.
     """
 
-    # Never changed once made, so that it may be the default of a frozen dataclass
+    # Immutable after construction, and hashable so that it can be the default of a frozen dataclass
     __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __init__(self, methods: Iterable[Method]) -> None:
@@ -67,7 +68,7 @@ class Methods(Mapping[str, Method]):
         if method.kind is not None and self.kinds.setdefault(method.kind.name, method.kind) is not method.kind:
             raise ValueError(f"{method.name} brings heads of the kind {method.kind.name!r}, but that name is taken.")
         if method.trains is None:
-            # It draws on another method's heads, or on published ones, which nobody trains here
+            # The method uses heads of another method, or published heads, which are not trained here
             self._by_kind.setdefault(kind, method)
             return
         if kind in self._by_kind:
@@ -86,14 +87,14 @@ class Methods(Mapping[str, Method]):
         return len(self._by_name)
 
     def with_further(self, further: Iterable[Method]) -> "Methods":
-        """A mapping of these and the further ones. Errors are those of the class."""
+        """Return a mapping with additional methods; raises as the constructor does."""
         return Methods((*self.values(), *further))
 
     def named(self, name: str) -> Method:
-        """The method of this name or alias.
+        """Return the method of this name or alias.
 
         Raises:
-            ValueError: no method has this name; the sentence lists those there are.
+            ValueError: the name is unknown; the message lists the known names.
         """
         method = self._by_alias.get(name)
         if method is None:
@@ -115,11 +116,11 @@ class Methods(Mapping[str, Method]):
         return tuple(name for name in names if not self.named(name).needs.head) or (PLAIN.name,)
 
     def drafting_with(self, kind: str) -> Method:
-        """The method whose heads are of this kind, see `DraftConfig.kind`."""
+        """Return the method whose heads are of this kind, see `DraftConfig.kind`."""
         return self._by_kind[kind]
 
     def drafter_of(self, head: DraftHead) -> Drafter:
-        """The drafter for a head where no method is named."""
+        """Return the drafter of a head's own method."""
         return self.drafting_with(head.config.kind).drafter(head)
 
 
@@ -139,15 +140,28 @@ METHODS = Methods(
 )
 
 
+# Names of the modules that `methods_from` has loaded methods from
+_external_modules: set[str] = set()
+
+
+def find_external_line(error: BaseException) -> tuple[str, int] | None:
+    """Return file and line of the innermost frame of an error in a module of `methods_from`; None if there is none."""
+    packages = {name.partition(".")[0] for name in _external_modules}
+    for frame, line in reversed(list(walk_tb(error.__traceback__))):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
+            return frame.f_code.co_filename, line
+    return None
+
+
 def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
-    """The methods in `METHODS` of modules outside the package; modules of the working folder are found, too.
+    """Import modules outside the package, also from the working folder, and return their `METHODS`.
 
     Raises:
-        ValueError: there is no such module, it cannot be imported, or it has no `METHODS`.
+        ValueError: a module does not exist, cannot be imported, or has no `METHODS`.
     """
-    found: list[Method] = []
+    methods: list[Method] = []
     if os.getcwd() not in sys.path:
-        # An installed command does not look there by itself
+        # An installed command does not search the working folder
         sys.path.append(os.getcwd())
     for name in dict.fromkeys(modules):
         try:
@@ -156,15 +170,16 @@ def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
             raise ValueError(
                 f"--methods-from {name}: {error}; give the module's name without .py, and its folder in PYTHONPATH."
             ) from error
-        except Exception as error:  # whatever another person's file raises, it is not a fault of ours
+        except Exception as error:  # a module of the user may raise anything
             raise ValueError(
                 f"--methods-from {name}: the module cannot be imported ({type(error).__name__}: {error}); correct it."
             ) from error
         try:
-            found += module.METHODS
+            methods += module.METHODS
         except (AttributeError, TypeError):
             raise ValueError(
                 f"--methods-from {name}: the module has no METHODS; expected a list of Method, see "
                 "docs/architecture.md."
             ) from None
-    return tuple(found)
+        _external_modules.add(name)
+    return tuple(methods)

@@ -1,8 +1,9 @@
-"""Growing one draft tree: the frontier is expanded level by level, the last two levels come from one pass (CEPD).
+"""Growth of one draft tree: the frontier is expanded level by level; one pass gives the last two levels (CEPD).
 
-Candidates of all levels stay on the device; the best ones become the tree. Dynamic trees follow EAGLE-2 (arXiv
-2406.16858), the contrastive last level Jakiro (arXiv 2502.06282, section 3). One difference to the official code: it
-attaches the contrastive candidates of row r to the r-th SURVIVOR of the level above; here they follow their row.
+The candidates of all levels stay on the device; the best ones become the tree. Dynamic trees follow EAGLE-2 (arXiv
+2406.16858), the contrastive last level follows Jakiro (arXiv 2502.06282, section 3). There is one difference to the
+official code: it attaches the contrastive candidates of row r to the r-th selected node of the level above; here they
+are attached to the nodes that came from row r.
 """
 
 from functools import partial
@@ -24,7 +25,7 @@ from jakiro.ops.cache import PassCache
 
 
 class Children(NamedTuple):
-    """The best K children of some nodes; (nodes, K) tensors."""
+    """The best K children of some nodes; all fields are (nodes, K)."""
 
     token_ids: Tensor
     estimates: Tensor
@@ -32,16 +33,16 @@ class Children(NamedTuple):
     proposers: Tensor
 
     def at(self, rows: Tensor) -> "Children":
-        """Those of some of the nodes."""
+        """Select rows."""
         return Children(*(column.index_select(0, rows) for column in self))
 
 
 class Experts(NamedTuple):
-    """Decoupled experts, which are mixed.
+    """Outputs of decoupled experts before they are mixed.
 
     Attributes:
-        logits: (experts, rows, draft vocabulary) float32, tempered.
-        log_weights: (experts, rows) float32, of the router's weights.
+        logits: (experts, rows, draft vocabulary) float32, divided by the temperature.
+        log_weights: (experts, rows) float32, log of the router's weights.
     """
 
     logits: Tensor
@@ -49,66 +50,71 @@ class Experts(NamedTuple):
 
     @classmethod
     def of(cls, logits: Tensor, weights: Tensor) -> "Experts":
-        """Takes the router's weights as they are, (rows, experts)."""
+        """Return experts from logits and the router's weights, (rows, experts)."""
         return cls(logits, weights.float().log().T)
 
     def mixed(self) -> tuple[Tensor, Tensor]:
-        """The mixture, (rows, draft vocabulary) log q up to a constant; and the (experts, rows) offsets by which each
-        expert's part of it, log w_e q_e, is logits + offset.
+        """Return the mixture, (rows, draft vocabulary) log q up to a constant, and the offsets of the experts.
+
+        The offsets are (experts, rows); the part of an expert, log w_e q_e, is its logits plus its offset.
         """
         offsets = self.log_weights - self.logits.logsumexp(-1)
         return mixture(self.logits + offsets[..., None]), offsets
 
     def proposers(self, offsets: Tensor, indices: Tensor) -> Tensor:
-        """(rows, K): who has the largest part of each candidate; over all ids this would cost more than the pass."""
+        """Return the expert with the largest part of each candidate, (rows, K).
+
+        Computing this for all token ids would cost more than the pass.
+        """
         parts = self.logits.gather(-1, indices.expand(len(self.logits), -1, -1))
         return (parts + offsets[..., None]).argmax(0)
 
 
-# What children are chosen by: (rows, draft vocabulary) log q up to a constant, or experts
+# Scores for selecting children: (rows, draft vocabulary) log q up to a constant, or experts
 Scores = Tensor | Experts
 
 
 def width_of(head: DraftHead, tree: TreeConfig) -> int:
-    """Children of a node, and nodes expanded a level, at most."""
+    """Return the maximum number of children per node and of expanded nodes per level."""
     return min(tree.width, tree.nodes - 1, head.draft_token_ids.shape[0])
 
 
 def ends_in_a_pair(head: DraftHead, tree: TreeConfig) -> bool:
-    """Whether the last two levels come from one pass (CEPD)."""
+    """Return whether one pass gives the last two levels (CEPD)."""
     return head.config.contrastive and tree.contrastive and tree.depth >= 2
 
 
 class Ranking:
-    """Chooses the children of nodes, by kept · softmax(a · log q + b · g), the chance that the target chooses them.
+    """Ranks the children of nodes by kept · softmax(a · log q + b · g), the probability that the target chooses them.
 
     Args:
-        calibration: the head's, at the temperature of the target's choices.
-        noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
+        calibration: Calibration of the head at the sampling temperature.
+        noise: (depth, draft vocabulary), the target's noise at the positions after the root, or None.
     """
 
     def __init__(self, calibration: Calibration, noise: Tensor | None) -> None:
         self.calibration, self.noise = calibration, noise
 
     def best(self, log_q: Tensor, width: int, depth: int, contrastive: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """The best children of nodes at this depth, all (nodes, width).
+        """Return the best children of nodes at this depth.
 
         Returns:
-            places in the draft vocabulary, log chances, and draft probabilities.
+            Indices into the draft vocabulary, log probabilities of acceptance, and draft probabilities, all
+            (nodes, width).
         """
         weights, noise, on_host = self._at(depth, contrastive)
         native = kernels.current().sampling_for(log_q) if on_host else None
         if native is not None and native.ranks_up_to(width):
             indices, estimates, draft_probs = native.best_tokens(log_q, weights.log_q, noise, weights.noise, width)
         else:
-            as_they_are = on_host and weights.log_q == 1 and noise is None
-            ranked = log_q if as_they_are else log_q * weights.log_q
+            is_unchanged = on_host and weights.log_q == 1 and noise is None
+            ranked = log_q if is_unchanged else log_q * weights.log_q
             if isinstance(weights.noise, Tensor) and noise is not None:
                 ranked.addcmul_(noise, weights.noise)
             elif noise is not None:
                 ranked.add_(noise, alpha=weights.noise)
             indices = ranked.topk(width, dim=-1).indices
-            # One fused kernel where a sum of exponentials would be four passes over the vocabulary
+            # log_softmax is one fused kernel; a sum of exponentials would need four passes over the vocabulary
             estimates = ranked.log_softmax(-1).gather(-1, indices)
             draft_probs = log_q.softmax(-1).gather(-1, indices)
         if not on_host or weights.log_kept:
@@ -116,7 +122,7 @@ class Ranking:
         return indices, estimates, draft_probs
 
     def best_of(self, experts: Experts, width: int, depth: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """As `best` of the mixture, and which expert proposes each of them."""
+        """Return `best` of the mixture, and the expert that proposes each child."""
         weights, noise, on_host = self._at(depth)
         native = kernels.current().sampling_for(experts.logits) if on_host else None
         if native is not None and native.ranks_up_to(width):
@@ -127,7 +133,7 @@ class Ranking:
         return indices, *rest, experts.proposers(offsets, indices)
 
     def _at(self, depth: int, contrastive: bool = False) -> tuple[Weights, Tensor | None, bool]:
-        """Weights and noise of a level, and whether the weights are known on the host."""
+        """Return weights and noise of a level, and whether the weights are numbers on the host."""
         weights = self.calibration.at(f"{'contrastive' if contrastive else 'main'}/{depth}")
         noise = None if self.noise is None else self.noise[depth - 1]
         return weights, noise, not any(isinstance(weight, Tensor) for weight in weights)
@@ -137,23 +143,23 @@ class TreeGrower:
     """Grows the tree of one step.
 
     Args:
-        head: bound to its target.
-        cache: holds exactly the committed rows; drafted rows are appended after them and dropped by the caller. Its
+        head: A head that is bound to its target.
+        cache: A cache of exactly the committed rows; drafted rows are appended, and the caller discards them. Its
             length, a number or a () tensor on the device, is the root's position (one more with `skipped_tokens` 0).
-        root: the head's output at the root's row, (1, 1, …).
+        root: Output of the head at the root's row, (1, 1, …).
         root_token: (1,) int64.
         noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
-        chain: tokens from another source to merge in at the root.
-        evidence: computes the evidence of the chosen candidates, see `best_tree`; None for none.
-        explored: nodes of the largest tree that is asked for. Nodes that can't have a child in it
-            are not expanded, so that passes have fewer rows, or are not run at all; the host reads scores for that.
-            None expands `width` nodes a level, in passes of fixed shape.
+        chain: Tokens from another source to merge in at the root.
+        evidence: Computes the evidence of the selected candidates, see `best_tree`, or None.
+        explored: Number of nodes of the requested tree. Nodes that cannot have a child in it are not expanded, so that
+            passes have fewer rows or are skipped; this reads scores on the host. None expands `width` nodes per level
+            in passes of fixed shape.
 
-    Proposers count the head's experts, then its contrastive branch. With summed fusion no expert proposes alone: its
-    candidates name expert 0 until `evidence` says who pushed them most.
+    Proposers are the head's experts, then its contrastive branch. With summed fusion all candidates have proposer 0
+    until `evidence` sets the expert that contributed most.
 
     Attributes:
-        by_level: whether candidates name their level as their proposer instead.
+        by_level: Whether the proposer of a candidate is its level instead.
     """
 
     by_level = False
@@ -178,29 +184,29 @@ class TreeGrower:
         self.contrastive, self.width = ends_in_a_pair(head, tree_config), width_of(head, tree_config)
         self.ranking = Ranking(Calibration(head.config.calibration, sampling), noise)
         self.device = root_token.device
-        # Of which constant columns are views, so that a level costs no operations for them
+        # Constant columns are views of this tensor, so that they need no operations
         self.numbers = torch.arange(1 + max(self.depth * self.width, head.config.num_experts), device=self.device)
         self.root_position = cache.length
-        # Of a drafted row, by its depth − 1
+        # Position of a drafted row, by its depth − 1
         self.positions = self.numbers[: self.depth] + self.root_position
         # All candidates of each depth from 1 on, in the order (parent, rank)
         self.levels: list[Candidates] = []
         self.outputs = [root]
-        # Of each pass: the index of its first row among all rows of all passes; the root is 0
+        # For each pass, the index of its first row among the rows of all passes; the root is row 0
         self.first_rows = [0]
         self.explored = explored
         self.last_expanded = self.depth - 1 - self.contrastive
         self.ahead: Tensor | None = None
 
     def grow(self) -> Proposal:
-        """Runs the passes and keeps the best nodes."""
+        """Run the passes and return the tree of the best nodes."""
         frontier = self._grow_serially()
         if self.contrastive and frontier.shape[0]:
             self._add_contrastive(frontier)
         return self._select()
 
     def _grow_serially(self) -> Tensor:
-        """Adds the levels that need a pass of the head; returns the frontier of the last one."""
+        """Add the levels that need a pass of the head; return the frontier of the last one."""
         self._add_first(self._children(self._main_scores(self.outputs[0]), 1))
         places = self.numbers[: self.width]
         frontier = self._worth_expanding(places)
@@ -220,9 +226,9 @@ class TreeGrower:
         return frontier
 
     def _worth_expanding(self, frontier: Tensor) -> Tensor:
-        """Those nodes of a frontier, best first, that can have a child among the best nodes of the explored tree.
+        """Return the nodes of a frontier, best first, that can have a child in the tree of `explored` nodes.
 
-        No child has a better score than its parent, so parent and child must both be among the best of all levels.
+        A child's score is at most its parent's, so both must be among the best candidates of all levels.
         """
         if self.explored is None:
             return frontier
@@ -236,22 +242,25 @@ class TreeGrower:
         return frontier[: int((self.levels[-1].scores[frontier] >= last).sum())]
 
     def _rows_in_pass(self, frontier: Tensor) -> Tensor:
-        """For frontier nodes of the newest level: which row of the newest pass they came from."""
+        """Return for frontier nodes of the newest level the row of the newest pass that proposed them."""
         return self.levels[-1].rows.index_select(0, frontier) - self.first_rows[-1]
 
     def _nodes(self, frontier: Tensor) -> Tensor:
-        """Indices of frontier nodes of the newest level, where the root is 0 and candidate c is c + 1."""
+        """Convert frontier nodes of the newest level to tree indices: the root is 0 and candidate c is c + 1."""
         return frontier + (1 + sum(level.count for level in self.levels[:-1]))
 
     def _best(self, level: Candidates) -> Tensor:
-        """The next frontier: the best K candidates of a level, earlier ones first among equals."""
+        """Return the next frontier: the best K candidates of a level; the earlier of two equal ones comes first."""
         return level.scores.sort(descending=True, stable=True).indices[: self.width]
 
     def _expand(self, frontier: Tensor, rows: Tensor, visible: Tensor, depth: int) -> None:
-        """One pass over the frontier; a node sees the committed tokens, its ancestors and itself.
+        """Run one pass over the frontier; a node attends to the committed tokens, its ancestors and itself.
 
         Args:
-            rows: which rows of the newest pass the nodes came from. visible: (frontier, drafted rows) bool.
+            frontier: Indices of nodes of the newest level.
+            rows: Rows of the newest pass that proposed these nodes.
+            visible: (frontier, drafted rows) bool.
+            depth: Depth of the nodes.
         """
         newest, output = self.levels[-1], self.outputs[-1]
         features = self._features(frontier, output, rows)
@@ -262,19 +271,19 @@ class TreeGrower:
         self.outputs.append(self._run(embeddings[None], features[None], positions, mask))
 
     def _run(self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor) -> HeadOutput:
-        """The head's pass over rows after the cache's."""
+        """Run the head over rows that follow the cache."""
         return self.head(embeddings, features, positions, mask, self.cache)
 
     def _features(self, frontier: Tensor, output: HeadOutput, rows: Tensor) -> Tensor:
-        """(frontier, hidden), of the rows that nodes of the newest level came from, as their proposers gave them."""
-        # Picked by their place in one list
+        """Return (frontier, hidden): features of the rows and experts that proposed nodes of the newest level."""
+        # With decoupled experts, feature rows are numbered expert by expert
         if self.head.config.fusion == "decoupled":
             proposers = self.levels[-1].proposers.index_select(0, frontier)
             rows = torch.add(rows, proposers, alpha=output.features.shape[-2])
         return output.features.flatten(0, -2).index_select(0, rows)
 
     def _add_contrastive(self, frontier: Tensor) -> None:
-        """The deepest level: the best nodes of the level above get the contrastive candidates of their rows."""
+        """Add the deepest level: the best nodes of the level above get the contrastive candidates of their rows."""
         above = self.levels[-1]
         children = self._children(self.ahead, self.depth, contrastive=True)
         own = self._rows_in_pass(frontier)
@@ -282,12 +291,12 @@ class TreeGrower:
         self._add(children.at(own), self._nodes(frontier), scores, rows)
 
     def _add_first(self, children: Children) -> None:
-        """Appends the root's children."""
+        """Append the root's children."""
         root = self.numbers[:1]
         self._add(children, root, None, root)
 
     def _add(self, children: Children, parents: Tensor, parent_scores: Tensor | None, rows: Tensor) -> None:
-        """Appends the next level; `parents` are indices as `_nodes` gives them, their scores None for the root's 0."""
+        """Append the next level; `parents` are tree indices, `parent_scores` is None for the root's score 0."""
         token_ids, width = children.token_ids.flatten(), children.token_ids.shape[1]
         estimates = children.estimates
         self.levels.append(
@@ -305,16 +314,16 @@ class TreeGrower:
         )
 
     def _same(self, number: int, like: Tensor) -> Tensor:
-        """A number in the shape of a tensor, without an operation."""
+        """Return a number expanded to the shape of a tensor, without an operation on the device."""
         return self.numbers[number].expand(like.shape)
 
     def _scaled(self, features: Tensor) -> Tensor:
         return tempered(self.head.logits(features), self.sampling)
 
     def _main_scores(self, output: HeadOutput) -> Scores:
-        """What the children of a pass' rows are chosen by.
+        """Return the scores of the children of a pass's rows.
 
-        The last pass gives its contrastive branch's too: the output rows are read once for both.
+        The last pass also computes the scores of its contrastive branch, so that the output weights are read once.
         """
         if self.contrastive and len(self.outputs) > self.last_expanded:
             both = self._scaled(torch.cat([output.features[0], output.contrastive[0]]))
@@ -325,7 +334,7 @@ class TreeGrower:
         return Experts.of(self._scaled(output.features[:, 0]), output.router_weights[0])
 
     def _children(self, scores: Scores, depth: int, contrastive: bool = False) -> Children:
-        """The best K children of every row."""
+        """Return the best K children of every row."""
         if isinstance(scores, Experts):
             indices, estimates, draft_probs, proposers = self.ranking.best_of(scores, self.width, depth)
         else:
@@ -335,13 +344,13 @@ class TreeGrower:
         return Children(self._token_ids(indices), estimates, draft_probs, proposers)
 
     def _token_ids(self, indices: Tensor) -> Tensor:
-        """Of places in the draft vocabulary, which is the whole one unless the config says otherwise."""
+        """Convert indices into the draft vocabulary to token ids."""
         return indices if self.head.config.draft_vocab_size is None else self.head.draft_token_ids[indices]
 
     def _select(self) -> Proposal:
-        """The tree of the best candidates."""
+        """Return the tree of the best candidates."""
         candidates, depth = Candidates.joined(self.levels), self.depth
-        # Chain nodes that the head proposed too have no score left and must never fill up a tree.
+        # Chain nodes that the head proposed, too, have the score −inf and must never fill up a tree
         most = min(self.nodes - 1, candidates.count)
         if self.chain is not None:
             candidates, depth = candidates.merged_with(self.chain), max(depth, self.chain.token_ids.shape[0])

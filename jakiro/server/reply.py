@@ -12,7 +12,7 @@ from jakiro.server.request import Wish
 from jakiro.trace import Header, Ranked, Scored, Step, Trace
 
 # An answer's end in OpenAI's words; what ends otherwise was cut by a limit
-_FINISHED = {"eos": "stop", "stop": "stop"}
+_FINISHED = {"eos": "stop", "stop": "stop", "no_token": "stop"}
 # What OpenAI writes for a token whose chance is nothing
 _LEAST_LOGPROB = -9999.0
 TARGET = "target"

@@ -81,7 +81,7 @@ def test_every_setting_gives_the_trees_and_text_of_sliced_passes(
 
     Captured drafts are ranked without the rule, so here the others are, too.
     """
-    monkeypatch.setattr(HeadSession, "_with_rule", lambda session, noise, *rest: noise)
+    monkeypatch.setattr(HeadSession, "_add_draft_bias", lambda session, noise, *rest: noise)
     sampling = SamplingParams(temperature, seed=3, max_new_tokens=16, **RULES[rule])
     for method in ("jakiro", "autoregressive"):
         expected = generator.run("Tell me.", sampling, method, TREE)

@@ -10,7 +10,7 @@ from transformers.initialization import no_init_weights
 from jakiro.backends.cuda_graphs.buffers import MOST_NODES
 from jakiro.backends.cuda_graphs.pool import GraphPool
 from jakiro.config import ROOT_ONLY, Grammar, SamplingParams, TreeConfig
-from jakiro.core.logits_processors import HostRule, rule_for
+from jakiro.core.logits_processors import LogitsProcessor, make_logits_processors
 from jakiro.drafters.base import Context, Drafter, Resources, TreeLimits
 from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN, WITH_COPIES
 from jakiro.heads.kinds import KINDS, make_head
@@ -188,7 +188,7 @@ def test_a_planted_read_is_an_error(fake):
             capture_all(target, "plain", {"greedy": SAMPLINGS["greedy"]})
 
 
-class AllTokens(HostRule):
+class AllTokens(LogitsProcessor):
     """A grammar that allows everything."""
 
     name = "grammar"
@@ -205,7 +205,7 @@ def test_a_step_with_a_grammar_reads_twice_and_sends_one_mask(fake):
         slot = GraphPool(target, True).borrow(loaded, sampling, tree_for(loaded), PROMPT_TOKENS, LAST_TOKENS)
         ids = torch.zeros(PROMPT_TOKENS + 1, dtype=torch.int64, device=CUDA)
         features, _ = slot.prefill(ids[:-1])
-        slot.begin(ids[-1:], rule_for(sampling, target.vocab_size, CUDA, AllTokens()))
+        slot.begin(ids[-1:], make_logits_processors(sampling, target.vocab_size, CUDA, AllTokens()))
         session = slot.drafter.start(Context([0] * len(ids), ids, features), sampling, slot.draft_noise)
         proposal = session.propose(TreeLimits(tree_for(loaded)))
         slot.score(proposal.tree)

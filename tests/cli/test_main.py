@@ -87,7 +87,7 @@ def test_generate_passes_every_setting_on(generator, capsys, tmp_path):
     ("given", "says"),
     [
         (["--json", "--regex", "a"], "An answer has one grammar; got json and regex."),
-        (["--regex", "a("], "The grammar cannot be used"),
+        (["--regex", "a("], "The grammar is invalid"),
         (["--logit-bias", "x=1"], "Logit bias takes ID=BIAS, such as 42=-5; you gave 'x=1'."),
     ],
 )

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jakiro.config import Grammar, SamplingParams
-from jakiro.core.grammar import GrammarRule, check
-from jakiro.core.logits_processors import TokenRule, allows, drafted_path, rule_for
+from jakiro.core.grammar import GrammarProcessor, check
+from jakiro.core.logits_processors import LogitsProcessorList, allows, drafted_path, make_logits_processors
 from jakiro.core.tree import ancestor_mask
 from jakiro.text import TokenText
 from tests.support import DEVICE, TOKENIZER_SIZE, byte_tokenizer, processors, tree_of
@@ -28,8 +28,8 @@ SETTINGS = st.fixed_dictionaries({
 IDS = st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=9)
 
 
-def rule_of(sampling: SamplingParams) -> TokenRule | None:
-    return rule_for(sampling, VOCAB_SIZE, DEVICE, None)
+def rule_of(sampling: SamplingParams) -> LogitsProcessorList | None:
+    return make_logits_processors(sampling, VOCAB_SIZE, DEVICE, None)
 
 
 def root_alone(prompt):
@@ -72,19 +72,36 @@ def test_each_node_s_logits_are_those_of_transformers_processors_on_its_own_pref
             own = expected_row(logits[node], sampling, prompt, [*answer, *path_to(node)])
             torch.testing.assert_close(adjusted[node], own, rtol=1e-6, atol=1e-6)
     assert torch.equal(logits, kept), "the target's own logits stay"
-    if rule.counted is not None:
-        at_all = rule.counted.adjusted(logits, tree.token_ids, drafted_path(mask))
-        at_seen = rule._counted(logits, tree, mask)
+    if rule.penalties is not None:
+        at_all = rule.penalties.adjust(logits, tree.token_ids, drafted_path(mask))
+        at_seen = rule._penalise(logits, tree, mask)
         assert torch.equal(at_all, at_seen), "captured passes look at all tokens, others at those that came"
-    forbidden = rule.forbidden(TOKENS)
+    forbidden = rule.forbidden_by(TOKENS)
     for node in range(1, len(TOKENS)):
         assert (forbidden[node] is not None) == bool(adjusted[PARENTS[node], TOKENS[node]] == -torch.inf)
+
+
+@pytest.mark.parametrize("size", range(1, 13))
+@pytest.mark.parametrize("num_tokens", range(1, 13))
+def test_each_node_of_a_chain_forbids_what_plain_decoding_forbids_after_the_same_tokens(size, num_tokens):
+    """Short histories, in which a chain completes the first n-gram, included; of one, two or three different tokens."""
+    sampling, logits = SamplingParams(no_repeat_ngram_size=size), torch.zeros((9, VOCAB_SIZE), device=DEVICE)
+    for period in (1, 2, 3):
+        text = [index % period for index in range(num_tokens + 8)]
+        history, chain = text[:num_tokens], text[num_tokens - 1 :]
+        rule, tree = rule_of(sampling), tree_of(chain, range(-1, len(chain) - 1))
+        rule.start(history[:1])
+        rule.advance(history[1:], torch.tensor(history[1:], dtype=torch.int64, device=DEVICE))
+        masks = rule.adjust(logits, tree, ancestor_mask(tree.parents, tree.max_depth))
+        for node in range(len(chain)):
+            own = expected_row(logits[node], sampling, text[: num_tokens + node], [])
+            assert torch.equal(masks[node], own), (period, node)
 
 
 @pytest.mark.parametrize("values", [{"logit_bias": {12: 1}}, {"suppress_tokens": (3, 12)}])
 def test_a_token_that_the_model_does_not_know_is_refused(values):
     (name,) = values
-    with pytest.raises(ValueError, match=f"{name} names token 12; this model knows 12 tokens, from 0 on."):
+    with pytest.raises(ValueError, match=f"{name} contains token 12; expected token ids from 0 to 11 for this model."):
         rule_of(SamplingParams(**values))
 
 
@@ -96,8 +113,8 @@ def ids_of(text: str) -> list[int]:
     return TEXT.encode(text)
 
 
-def grammar_rule(kind, source="", stop_ids=(END,)) -> GrammarRule:
-    rule = GrammarRule(Grammar(kind, source), TEXT, TOKENIZER_SIZE, stop_ids)
+def grammar_rule(kind, source="", stop_ids=(END,)) -> GrammarProcessor:
+    rule = GrammarProcessor(Grammar(kind, source), TEXT, TOKENIZER_SIZE, stop_ids)
     rule.start([])
     return rule
 
@@ -137,7 +154,7 @@ def test_each_form_allows_its_texts_token_by_token_and_then_the_end(kind, source
 
 def test_where_other_settings_leave_nothing_of_the_grammar_the_grammar_counts():
     sampling = SamplingParams(suppress_tokens=tuple(ids_of("yn")), grammar=Grammar("choice", ["yes", "no"]))
-    rule = rule_for(sampling, TOKENIZER_SIZE, DEVICE, grammar_rule("choice", ["yes", "no"]))
+    rule = make_logits_processors(sampling, TOKENIZER_SIZE, DEVICE, grammar_rule("choice", ["yes", "no"]))
     rule.start([1])
     logits = rule.adjust(torch.zeros((1, TOKENIZER_SIZE), device=DEVICE), *root_alone([1]))
     assert set(torch.isfinite(logits[0]).nonzero()[:, 0].tolist()) == set(ids_of("yn"))
@@ -148,7 +165,7 @@ def test_where_other_settings_leave_nothing_of_the_grammar_the_grammar_counts():
     [
         ("regex", "a(", "unclosed group"),
         ("lark", "start: x", "unknown name"),
-        ("json_schema", "{x", "A JSON schema must be JSON"),
+        ("json_schema", "{x", "A JSON schema must be valid JSON"),
         ("json_schema", '{"type": "nope"}', "nope"),
         ("json_schema", '{"not": {}}', "not"),
         ("json_schema", "3", "schema must be"),
@@ -162,6 +179,6 @@ def test_a_grammar_that_cannot_be_compiled_is_refused_in_a_sentence(kind, source
 
 
 def test_a_grammar_needs_a_token_that_ends_the_answer():
-    with pytest.raises(ValueError, match="needs a token that ends the answer"):
+    with pytest.raises(ValueError, match="requires a stop token"):
         grammar_rule("json", stop_ids=())
     check(Grammar("json"))

@@ -74,7 +74,7 @@ def test_a_fork_in_the_middle_of_a_character_and_of_a_stop_text(generator, metho
         (
             {"grammar": Grammar("choice", ("gut", "gar"))},
             [ord("g") - 33, ord("x") - 33],
-            r"^Token 2 of the answer's beginning, “x”, is outside its grammar; choose another one\.$",
+            r"^Token 2 of the completion's prefix, “x”, does not match the grammar; choose another prefix or ",
         ),
         ({}, [5, -1], r"^The beginning of an answer must be a list of whole numbers, 0 or more; you gave \[5, -1\]\.$"),
         ({}, "yes", r"^The beginning of an answer must be a list of whole numbers, 0 or more; you gave 'yes'\.$"),

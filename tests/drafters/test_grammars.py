@@ -11,7 +11,7 @@ import pytest
 
 from jakiro.cli.main import summary_line
 from jakiro.config import Grammar, SamplingParams, TreeConfig
-from jakiro.core.grammar import GrammarRule
+from jakiro.core.grammar import GrammarProcessor
 from jakiro.core.logits_processors import allows
 from jakiro.drafters.registry import METHODS, PLAIN
 from tests.support import heads_of, tiny_generator
@@ -61,7 +61,7 @@ def test_answers_keep_to_their_form_and_cut_ones_say_so(generators):
             grammar=form,
         )
         trace = generator.run(f"Tell me of {number % 9}.", sampling, method, TREE)
-        rule = GrammarRule(form, generator.token_text, generator.target.vocab_size, generator.target.stop_ids)
+        rule = GrammarProcessor(form, generator.token_text, generator.target.vocab_size, generator.target.stop_ids)
         for token_id in trace.token_ids:
             row = np.full((1, 9), 0xFFFFFFFF, dtype=np.uint32)
             rule.forbid([-1], [-1], row)

@@ -97,6 +97,13 @@ def test_merging_names_both_proposers_and_appends_only_what_is_new():
     assert merged.token_ids[-1] == 30 and merged.parents[-1] == 4 and merged.depths[-1] == 3
 
 
+def test_a_node_that_several_chains_propose_names_all_of_them():
+    head = candidates([10, 11], [0, 0], [1, 1], [-1.0, -2.0])
+    first, second = (Chain(torch.tensor([11]), torch.tensor([-0.5]), proposer) for proposer in (1, 2))
+    assert head.merged_with(first).merged_with(second).also[1] == 0b110
+    assert head.merged_with(second).merged_with(first).also[1] == 0b110
+
+
 def test_scores_that_are_no_numbers_are_the_least_and_no_node_loses_its_parent():
     nan = math.nan
     tokens, parents, depths = [10, 11, 20, 21, 30, 31], [0, 0, 1, 2, 3, 4], [1, 1, 2, 2, 3, 3]

@@ -38,6 +38,9 @@ def test_the_automaton_finds_what_a_search_of_everything_finds(ids):
         automaton.extend(token_id)
         length, end = automaton.match
         assert (length, end if length else -1) == longest_earlier_end(seen)
+        # A state stands for the strings longer than its link's: the match must be one of them, also after a split
+        state = automaton._match_state
+        assert not state or automaton._length[automaton._link[state]] < length <= automaton._length[state]
 
 
 def test_the_chain_is_the_earlier_continuation_and_its_estimate_the_hit_rate():

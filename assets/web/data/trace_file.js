@@ -6,7 +6,7 @@ const VERSION = 1;
 // No pass of a real run takes an hour
 const MOST = { name: 80, ms: 3600 * 1000, nodes: 1024, levels: 64, proposers: 64, traces: 32 };
 const HEX = /^([0-9a-f]{2})*$/;
-const REASONS = ["eos", "length", "context", "stop", "stopped"];
+const REASONS = ["eos", "length", "context", "stop", "no_token", "stopped"];
 
 // A rule is a test of a value, [the rule of a list's members, how many there may be], or an object with the rules of its fields
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
@@ -20,9 +20,9 @@ const ifThere = (rule) => (value) => value === undefined || misfit(value, rule, 
 const mapOf = (rule) => (value) =>
   isObject(value) && misfit(Object.values(value), [rule], "it") === null;
 
-// Of what else could have come: [id, piece, log of the chance], and such a list with the rank of what came
+// Of what else could have come: [id, piece, log of the chance, null for no chance], and such a list with the rank of what came
 const isChoice = (value) =>
-  Array.isArray(value) && isNumber(value[0]) && isHex(value[1]) && isNumber(value[2]);
+  Array.isArray(value) && isNumber(value[0]) && isHex(value[1]) && orNull(isNumber)(value[2]);
 const isRanked = (value) =>
   Array.isArray(value) &&
   isNumber(value[0]) &&
@@ -125,7 +125,7 @@ function contradiction(
     return "accepted_path";
   const whole = [...path.map((i) => nodes[i].token_id), bonus];
   const fits =
-    committed.length &&
+    (committed.length || place === length - 1) &&
     committed.every((id, i) => id === whole[i]) &&
     (committed.length === whole.length || place === length - 1);
   return fits ? null : "committed_ids";

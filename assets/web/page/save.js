@@ -120,7 +120,7 @@ export function asCsv(run) {
             null,
             null,
             null,
-            Math.exp(logprob),
+            logprob === null ? 0 : Math.exp(logprob),
             id === came ? "came" : "alternative",
             null,
             place,

@@ -99,7 +99,7 @@ export class Alternatives {
 
   line(lane, [id, piece, logprob], came, live) {
     const token = nameOf(lane, id, piece);
-    const chance = Math.exp(logprob);
+    const chance = logprob === null ? 0 : Math.exp(logprob);
     const parts = [
       h("bdi", { class: "mono" }, token),
       filledBar(came ? "fill-ink" : "fill-rest", Math.max(0.005, chance)),

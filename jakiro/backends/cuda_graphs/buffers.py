@@ -16,7 +16,13 @@ from jakiro.backends.cuda_graphs.drafter import DraftBuffers, StaticHeadDrafter
 from jakiro.backends.cuda_graphs.tree import MAX_LEVELS, EvidenceSchema
 from jakiro.backends.outcome import pack, packed_size, unpack
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.logits_processors import Counted, TokenRule, counts, drafted_path, looks_on_host
+from jakiro.core.logits_processors import (
+    LogitsProcessorList,
+    PenaltyState,
+    drafted_path,
+    has_penalties,
+    needs_host_processors,
+)
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import DeviceSampling, prefix_for
 from jakiro.core.tree import DraftTree
@@ -88,8 +94,8 @@ class GraphBuffers(DraftBuffers):
         self.top_k = torch.ones((), dtype=torch.int64, device=device)
         self.log_min_p = torch.zeros((), device=device)
         self.vocabulary = torch.arange(target.vocab_size, device=device)
-        self.counted = Counted.empty(target.vocab_size, device)
-        self.processors: TokenRule | None = None
+        self.penalties = PenaltyState.empty(target.vocab_size, device)
+        self.processors: LogitsProcessorList | None = None
         # Source of a step's one device-to-host copy, by the evidence of its trees
         self._packed: dict[EvidenceSchema, Tensor] = {}
         self._heads: dict[DraftHead, StaticHeadDrafter] = {}
@@ -113,7 +119,7 @@ class GraphBuffers(DraftBuffers):
     def num_bytes(self) -> int:
         """Bytes of all buffers, including the drafters'."""
         buffers = [*vars(self).values(), *self._packed.values(), self.cache.store]
-        buffers += self.tree.buffers + self.counted.buffers
+        buffers += self.tree.buffers + self.penalties.buffers
         for drafter in self._heads.values():
             buffers += drafter.buffers
         tensors = {id(buffer): buffer for buffer in buffers if isinstance(buffer, Tensor)}
@@ -153,7 +159,7 @@ class GraphBuffers(DraftBuffers):
             while columns <= most_columns:
                 yield self.passes.get(self.score_rows, rows, live, columns, bound)
                 columns *= 2
-            if not looks_on_host(sampling):
+            if not needs_host_processors(sampling):
                 yield self.passes.get(self.verify_rows, rows, bound, schema, self._modes(sampling))
             yield self.passes.get(self.commit_rows, rows, bound)
         static_drafter = self.static_drafter(drafter)
@@ -180,7 +186,7 @@ class GraphBuffers(DraftBuffers):
         static_drafter = self.static_drafter(drafter)
         self.drafter, self._has_static_drafter = static_drafter or drafter, static_drafter is not None
         self.sampling, self._bound, self._schema = sampling, _depth_bound(tree), _evidence_schema(drafter, tree)
-        self._with_noise, self._needs_host = self._uses_noise(drafter, sampling, tree), looks_on_host(sampling)
+        self._with_noise, self._needs_host = self._uses_noise(drafter, sampling, tree), needs_host_processors(sampling)
         self._make_packed(self._schema)
         self.served.add(drafter)
         self._write_settings(sampling)
@@ -203,11 +209,11 @@ class GraphBuffers(DraftBuffers):
         return features, logits
 
     @torch.inference_mode()
-    def begin(self, root: Tensor, processors: TokenRule | None = None) -> None:
+    def begin(self, root: Tensor, processors: LogitsProcessorList | None = None) -> None:
         self.root.copy_(root)
         self.processors = processors
         if processors is not None:
-            processors.move_to(self.counted)
+            processors.move_to(self.penalties)
         self._enter_step()
 
     @torch.inference_mode()
@@ -289,7 +295,7 @@ class GraphBuffers(DraftBuffers):
         logits, mask = self.scored[:rows], self.mask[:rows, :rows]
         if modes.has_penalties:
             token_ids = self.tree.first(rows, min(rows - 1, bound), ()).token_ids
-            logits = self.counted.adjusted(logits, token_ids, drafted_path(mask))
+            logits = self.penalties.adjust(logits, token_ids, drafted_path(mask))
         self._verify_logits(logits, rows, bound, schema, modes)
 
     def _verify_logits(self, logits: Tensor, rows: int, bound: int, schema: EvidenceSchema, modes: VerifyModes) -> None:
@@ -360,7 +366,7 @@ class GraphBuffers(DraftBuffers):
         samples = not sampling.greedy
         has_top_k = samples and 0 < sampling.top_k < self.target.vocab_size
         return VerifyModes(
-            has_penalties=counts(sampling),
+            has_penalties=has_penalties(sampling),
             greedy=sampling.greedy,
             has_top_p=samples and sampling.top_p < 1,
             has_top_k=has_top_k,

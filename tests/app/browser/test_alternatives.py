@@ -52,7 +52,7 @@ def test_the_card_shows_chances_with_what_came_marked(tab):
     assert card.locator(".mono").all_inner_texts()[0] == "␣blue"
     lines = card.locator("button.alternative").all_inner_texts()
     assert [line.split() for line in lines] == [
-        ["␣blue", "60.0", "%", "✓", "came"],
+        ["␣blue", "60.0", "%", "✓", "chosen"],
         ["␣other", "20.0", "%"],
         ["␣further", "7.4", "%"],
         ["‹E4›", "2.7", "%"],
@@ -88,7 +88,7 @@ def test_a_fork_keeps_what_came_before_and_branches_are_switched_and_undone(tab)
     # The card of the word that was chosen tells what had come, and that it was chosen
     tab.click(word(4))
     assert tab.locator(CARD).locator("p").inner_text().startswith("You chose it.")
-    assert tab.locator(f"{CARD} .alternative").nth(2).inner_text().split()[-1] == "came"
+    assert tab.locator(f"{CARD} .alternative").nth(2).inner_text().split()[-1] == "chosen"
 
 
 def test_a_fork_in_the_middle_of_a_character(tab):

@@ -65,7 +65,7 @@ def test_penalties_and_the_form_of_the_answer_become_settings():
 
 
 def test_a_grammar_that_is_none_is_refused_on_one_line():
-    with pytest.raises(ValueError, match=r"^The grammar cannot be used.*\Z"):
+    with pytest.raises(ValueError, match=r"^The grammar is invalid.*\Z"):
         asking(answer_as="regex", answer_form="a(")
 
 

@@ -1,0 +1,81 @@
+"""Checks of what a drafter returns, so that a faulty drafter stops the answer instead of changing its text."""
+
+import inspect
+import os
+
+from torch import Tensor
+
+from jakiro.core.tree import DraftTree
+from jakiro.core.validation import find_tree_error
+from jakiro.drafters.base import Drafter, DraftSession, Proposal
+
+# Also check every tree on a device where reading it costs time
+DEBUG_VARIABLE = "JAKIRO_CHECK_TREES"
+
+
+class DrafterError(ValueError):
+    """A drafter returned an invalid proposal; the message names its class, file and line."""
+
+
+class ProposalChecker:
+    """Checks the proposals of one session.
+
+    Args:
+        max_nodes: nodes that the target's cache has room for, root included.
+        reads_are_free: tensors are on the host. Otherwise a check waits for the device; only the first tree of a
+            drafter from outside the package is checked then, unless `DEBUG_VARIABLE` is set.
+    """
+
+    def __init__(
+        self, drafter: Drafter, session: DraftSession, vocab_size: int, max_nodes: int, reads_are_free: bool
+    ) -> None:
+        self._vocab_size, self._max_nodes = vocab_size, max_nodes
+        self._num_proposers = len(drafter.proposers)
+        self._drafting_class, is_external = _drafting_class(session)
+        self._checks_all = reads_are_free or bool(os.environ.get(DEBUG_VARIABLE))
+        self._checks_next = self._checks_all or is_external
+
+    def check(self, proposal: Proposal, root: Tensor) -> None:
+        """Check a proposal.
+
+        Args:
+            root: (1,) int64, the last committed token.
+
+        Raises:
+            DrafterError: the proposal is not a `Proposal`, or its tree is invalid.
+        """
+        if not isinstance(proposal, Proposal) or not isinstance(proposal.tree, DraftTree | None):
+            self._fail(f"returned {type(proposal).__name__} instead of a Proposal with a DraftTree or None")
+        if proposal.tree is None or not self._checks_next:
+            return
+        self._checks_next = self._checks_all
+        error = find_tree_error(proposal.tree, int(root), self._vocab_size, self._max_nodes, self._num_proposers)
+        if error is not None:
+            self._fail(f"proposed an invalid tree: {error}")
+
+    def _fail(self, problem: str) -> None:
+        raise DrafterError(f"The drafter {_location(self._drafting_class)} {problem}; correct the drafter.")
+
+
+def _drafting_class(session: DraftSession) -> tuple[type, bool]:
+    """Return the class that drafts and whether it is defined outside this package.
+
+    A session may wrap another session or use a grower of its own; the first class from outside is named.
+    """
+    parts = [session, *getattr(session, "__dict__", {}).values()]
+    classes = [part if isinstance(part, type) else type(part) for part in parts]
+    is_drafting = [session is part or isinstance(part, DraftSession | type) for part in parts]
+    for drafting_class, counts in zip(classes, is_drafting, strict=True):
+        if counts and not drafting_class.__module__.startswith("jakiro."):
+            return drafting_class, True
+    return type(session), False
+
+
+def _location(drafting_class: type) -> str:
+    """Return a class's name with the file and line of its `propose`, or of the class if it inherits that method."""
+    definition = vars(drafting_class).get("propose", drafting_class)
+    try:
+        path, line = inspect.getsourcefile(definition), inspect.getsourcelines(definition)[1]
+    except (OSError, TypeError):
+        return f"{drafting_class.__module__}.{drafting_class.__qualname__}"
+    return f"{drafting_class.__qualname__} ({path}, line {line})"

@@ -1,0 +1,189 @@
+"""A faulty drafter stops the answer with a sentence about itself; it never changes the text or ends the process."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from jakiro.cli.errors import _message_and_code
+from jakiro.config import SamplingParams
+from jakiro.drafters.base import Drafter, Method, Needs, Proposal, Proposer
+from jakiro.drafters.checking import DEBUG_VARIABLE, DrafterError
+from jakiro.drafters.merged import ChainSession
+from jakiro.drafters.registry import METHODS, PLAIN, methods_from
+from tests.support import TREE, tiny_generator, tree_of
+
+SAMPLING = SamplingParams(max_new_tokens=12)
+
+
+class FaultySession(ChainSession):
+    """Proposes what `change` makes of a correct tree: a root with the tokens 5 and 6 below it and 7 below 5."""
+
+    def __init__(self, prompt, change):
+        super().__init__(prompt.ids[-1:])
+        self.change = change
+
+    def chain(self):
+        return [5], [-1.0]
+
+    def propose(self, limits):
+        return self.change(Proposal(tree_of([int(self.root), 5, 6, 7], [-1, 0, 0, 1])))
+
+    def rewind(self, length):
+        pass
+
+
+class DeafSession(FaultySession):
+    def observe(self, committed):
+        """Omits `super().observe()`, so that the root never moves on."""
+
+
+def generator_with(change, session=FaultySession):
+    class FaultyDrafter(Drafter):
+        proposers = (Proposer("faulty", "Faulty", "Proposes a wrong tree."),)
+
+        def start(self, prompt, sampling, noise):
+            return session(prompt, change)
+
+    method = Method("faulty", "Faulty", "Wrong.", None, FaultyDrafter.proposers, Needs(), lambda _: FaultyDrafter())
+    return tiny_generator(methods=METHODS.with_further([method]))
+
+
+def tree_with(**columns):
+    """Return a change that sets a column's values; those given as {node: value}."""
+
+    def change(proposal):
+        tree = proposal.tree
+        for name, values in columns.items():
+            column = getattr(tree, name).clone()
+            for node, value in values.items():
+                column[node] = value
+            tree = replace(tree, **{name: column})
+        return Proposal(tree)
+
+    return change
+
+
+def tree_as(**fields):
+    return lambda proposal: Proposal(replace(proposal.tree, **fields))
+
+
+def unchanged(proposal):
+    return proposal
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (tree_with(token_ids={3: 10**6}), "node 3 is token 1000000; the model has tokens 0 to 259"),
+        (tree_with(token_ids={1: 10**9}), "node 1 is token 1000000000; the model has tokens 0 to 259"),
+        (tree_with(token_ids={2: -1}), "node 2 is token -1; the model has tokens 0 to 259"),
+        (tree_with(token_ids={0: 4}), "its root is token 4, but the last committed token is "),
+        (tree_with(parents={0: 0}), "its root has parent 0 and depth 0; expected -1 and 0"),
+        (tree_with(depths={0: 1}), "its root has parent -1 and depth 1; expected -1 and 0"),
+        (tree_with(parents={1: 2}), "node 1 has parent 2; a parent must come before its children"),
+        (tree_with(parents={2: -1}), "node 2 has parent -1; a parent must come before its children"),
+        (tree_with(parents={3: 3}), "node 3 has parent 3; a parent must come before its children"),
+        (tree_with(depths={3: 1}), "node 3 has depth 1; its parent has depth 1"),
+        (tree_with(proposers={1: 1}), "node 1 names proposer 1; the drafter has 1 proposers"),
+        (tree_with(token_ids={2: 5}), "node 2 repeats token 5 below node 0; siblings must differ"),
+        (tree_as(max_depth=1), "its max_depth is 1, but a node has depth 2"),
+        (tree_as(depths=torch.arange(3)), "its depths are (3,) torch.int64; expected (4,) torch.int64"),
+        (tree_as(token_ids=torch.zeros(4)), "its token_ids are (4,) torch.float32; expected (4,) torch.int64"),
+        (tree_as(evidence={"a": torch.zeros(2, 1)}), "its evidence a has the shape (2, 1); expected 4 rows"),
+        (
+            lambda proposal: Proposal(tree_of([int(proposal.tree.token_ids[0]), *range(90)], [-1, *[0] * 90])),
+            "it has 91 nodes; expected 1 to 20",
+        ),
+    ],
+)  # fmt: skip
+def test_an_invalid_tree_is_refused_with_the_drafter_its_file_and_line(change, problem):
+    generator = generator_with(change)
+    with pytest.raises(DrafterError) as caught:
+        generator.run("Why?", SAMPLING, "faulty", TREE)
+    line = FaultySession.propose.__code__.co_firstlineno
+    message, drafter = str(caught.value), f"The drafter FaultySession ({__file__}, line {line})"
+    assert message.startswith(f"{drafter} proposed an invalid tree: {problem}")
+    assert message.endswith("; correct the drafter.") and "\n" not in message
+    plain = generator.run("Why?", SAMPLING, PLAIN.name).token_ids
+    assert generator.run("Why?", SAMPLING, "jakiro", TREE).token_ids == plain, "the next answer is a correct one"
+
+
+def test_a_session_that_omits_super_observe_is_refused_at_its_second_tree():
+    generator = generator_with(unchanged, DeafSession)
+    stream = generator.stream("Why?", SAMPLING, "faulty", TREE)
+    next(stream)
+    with pytest.raises(
+        DrafterError, match=r"The drafter DeafSession \(.*, line \d+\) proposed an invalid tree: its root"
+    ):
+        list(stream)
+
+
+@pytest.mark.parametrize("value", [None, 3, Proposal(tree=3)])
+def test_what_is_no_proposal_is_refused(value):
+    with pytest.raises(DrafterError, match=r"returned .* instead of a Proposal with a DraftTree or None; correct"):
+        generator_with(lambda proposal: value).run("Why?", SAMPLING, "faulty", TREE)
+
+
+def test_a_correct_tree_of_the_same_session_is_accepted():
+    generator = generator_with(unchanged)
+    plain = generator.run("Why?", SAMPLING, PLAIN.name).token_ids
+    assert generator.run("Why?", SAMPLING, "faulty", TREE).token_ids == plain
+
+
+@pytest.mark.parametrize(("variable", "count"), [(None, 1), ("1", 3)])
+def test_where_reading_waits_for_the_device_the_first_tree_alone_is_checked_or_in_debug_mode_all(
+    variable, count, monkeypatch
+):
+    from jakiro.drafters import checking
+
+    if variable is not None:
+        monkeypatch.setenv(DEBUG_VARIABLE, variable)
+    checked = []
+    monkeypatch.setattr(checking, "find_tree_error", lambda *arguments: checked.append(arguments))
+    drafter = generator_with(unchanged).drafter(METHODS["autoregressive"])
+    root = torch.tensor([1])
+    session = FaultySession(type("Prompt", (), {"ids": root}), unchanged)
+    checker = checking.ProposalChecker(drafter, session, 260, 20, reads_are_free=False)
+    for _ in range(3):
+        checker.check(session.propose(None), root)
+    assert len(checked) == count
+
+
+MODULE = """
+from jakiro.drafters.base import Drafter, Method, Needs, Proposer
+from jakiro.drafters.merged import ChainSession
+
+class BrokenDrafter(Drafter):
+    proposers = (Proposer("broken", "Broken", "Fails."),)
+    def start(self, prompt, sampling, noise):
+        return BrokenSession(prompt.ids[-1:])
+
+class BrokenSession(ChainSession):
+    def chain(self):
+        return {}["nothing"]  # line 12
+    def rewind(self, length):
+        pass
+
+METHODS = [Method("broken", "Broken", "Fails.", None, BrokenDrafter.proposers, Needs(), lambda _: BrokenDrafter())]
+"""
+
+
+def test_an_error_inside_a_module_of_methods_from_names_its_file_and_line_and_is_no_fault_of_jakiro(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "broken_module.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        generator = tiny_generator(methods=METHODS.with_further(methods_from(["broken_module"])))
+        with pytest.raises(KeyError) as caught:
+            generator.run("Why?", SAMPLING, "broken", TREE)
+    finally:
+        sys.modules.pop("broken_module")
+    assert _message_and_code(caught.value) == (
+        f"The drafting method in {tmp_path / 'broken_module.py'}, line 12, failed (KeyError: 'nothing'). "
+        "Correct it, or leave out its module in --methods-from.",
+        2,
+    )
+    assert _message_and_code(KeyError("x"))[0].startswith("This is a fault of Jakiro")

@@ -1,0 +1,33 @@
+"""Remembered hashes: weights that changed under the same size and time are found, and their hash is forgotten."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from jakiro.loading.checksums import damaged_since, weights_sha256
+
+
+@pytest.fixture
+def weights(own_cache, tmp_path) -> Path:
+    """Return a file of weights whose hash is remembered."""
+    path = tmp_path / "weights" / "model.safetensors"
+    path.parent.mkdir()
+    save_file({"weight": torch.arange(64, dtype=torch.float32)}, path)
+    assert weights_sha256(path.parent) and not damaged_since(path.parent)
+    return path
+
+
+@pytest.mark.parametrize("place", ["header", "numbers"])
+def test_bytes_that_changed_under_the_same_size_and_time_are_found(place, weights):
+    """A changed number gives another hash; a changed header makes the file unreadable, which is damage, too."""
+    folder, times = weights.parent, weights.stat()
+    content = bytearray(weights.read_bytes())
+    at = 0 if place == "header" else len(content) - 1
+    content[at] ^= 0xFF
+    weights.write_bytes(content)
+    os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert damaged_since(folder)
+    assert not damaged_since(folder), "the wrong hash is forgotten, so that the next start computes it"
