@@ -263,12 +263,8 @@ BROWSER = {
     "no_steps": "No steps: the only token came from reading the prompt.",
     "ended_stopped": "Stopped after {tokens}.",
     "ended_length": "Cut at the length limit, {tokens}.",
-<<<<<<< HEAD
     "ended_stop": "Ended at a stop text, {tokens}.",
-=======
-    "ended_stop": "Ended before a stop text, {tokens}.",
     "ended_no_token": "Ended after {tokens}: the settings forbid every next token.",
->>>>>>> main
     "ended_context": "Ended at the end of the model's context, {tokens}.",
     "target": "the model itself",
     "target_sentence": "The model’s own choice: one token per step, not guessed.",
