@@ -323,7 +323,7 @@ def _shorter(head: DraftHead, target: TargetModel) -> str | None:
 def _target_of(read: LoadedModels, model: nn.Module, numerics: str) -> tuple[TargetModel, list[str]]:
     """The target model, and notices about it beside its own."""
     target_name = read.names.target_name
-    settings, ignored_keys = weights.recommended_settings(target_name)
+    settings, ignored_keys = weights.recommended_settings(read.names)
     # Invalid settings and those equal to the defaults are omitted
     makers = makers_settings(SimpleNamespace(do_sample=True, **settings))
     try:

@@ -47,12 +47,11 @@ def load_config(name: str | None = None):
     return config
 
 
-def recommended_settings(name: str | None = None) -> tuple[dict[str, float], list[str]]:
+def recommended_settings(pair: Pair) -> tuple[dict[str, float], list[str]]:
     """Return the sampling settings that come with a target, by the names of `SamplingParams`, and those not applied.
 
     Both come from the metadata of a GGUF file, or from the registry; transformers models have a generation_config.
     """
-    pair = resolve(name, NO_HEAD)
     if not is_gguf(pair):
         return makers_settings_of(pair.target_name), []
     settings, ignored = recommended_sampling(open_gguf(gguf_path(pair)).metadata)

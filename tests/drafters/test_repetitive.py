@@ -4,6 +4,7 @@ A random model seldom repeats four tokens. Here the next token depends on the la
 circle, or a bias of 12 on a few tokens makes the text consist of them.
 """
 
+import os
 import random
 
 import pytest
@@ -77,8 +78,10 @@ def test_drafted_texts_of_repetitive_models_are_plain_decoding_s():
 
 
 @pytest.mark.rare
-def test_200_000_random_tokens_are_plain_decoding_s():
-    assert count_compared_tokens(200_000, seed=1) >= 200_000
+def test_many_random_tokens_are_plain_decoding_s():
+    """JAKIRO_RANDOM_TOKENS sets how many: 200,000 take about half an hour on one core."""
+    count = int(os.environ.get("JAKIRO_RANDOM_TOKENS", "6000"))
+    assert count_compared_tokens(count, seed=1) >= count
 
 
 @pytest.mark.parametrize(("method", "head"), CASES)
