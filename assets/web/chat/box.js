@@ -1,20 +1,21 @@
 // The question box.
 
-export const questionBox = () => document.querySelector("#question textarea");
+export const questionBox = () => document.querySelector("#question textarea, #question input");
 
-// Selects its text, so that typing replaces it
+// What stands in it is marked, so that typing takes its place
 export function toQuestion() {
   questionBox()?.focus();
   questionBox()?.select();
 }
 
-export function fillQuestion(text) {
-  const box = questionBox();
-  if (box) box.value = text;
+export function fill(box, text) {
+  box.value = text;
+  box.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
-// A question without an answer returns to the box, unless the box holds another one
+// A question that brought no answer stands in the box again, unless another one is there
 export function giveBack(run) {
-  if (run.typed && !questionBox()?.value) fillQuestion(run.typed);
+  const box = questionBox();
+  if (run.typed && box && !box.value) fill(box, run.typed);
   run.typed = "";
 }
