@@ -4,6 +4,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,7 +18,8 @@ def main() -> int:
     parser.add_argument("call", choices=(*CALLS, "all"), help="all: first and second, without a limit in total")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder for results")
-    parser.add_argument("--scratch", type=Path, default=Path("/tmp/jakiro_gpu"), help="folder for models and heads")
+    scratch = Path(tempfile.gettempdir(), "jakiro_gpu")
+    parser.add_argument("--scratch", type=Path, default=scratch, help="folder for models and heads")
     parser.add_argument("--seconds", type=float, help="limit of the whole call")
     parser.add_argument("--tiny", action="store_true", help="rehearse with tiny sizes")
     arguments = parser.parse_args()
