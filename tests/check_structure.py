@@ -16,7 +16,7 @@ COMPILED = ("ctypes", "jakiro.backends.native")
 MAX_LINES, MAX_PARAMETERS = 60, 8
 # The public API, and commands, whose parameters are their options
 PUBLIC = {"jakiro/generator.py", "jakiro/cli/main.py", "jakiro/cli/bench.py", "jakiro/cli/training.py"}
-# "file: what" of code that does not comply yet
+# "file: description" of code that does not comply yet
 EXCEPTIONS = {
     "jakiro/core/logits_processors.py: device.type",
     "jakiro/drafters/head.py: device.type",
@@ -64,7 +64,7 @@ def long_functions(tree: ast.Module, is_public: bool) -> Iterator[tuple[int, str
 
 
 def violations(root: Path) -> dict[str, int]:
-    """Return the line of each violation, by "file: what"."""
+    """Return the line of each violation, by "file: description"."""
     found: dict[str, int] = {}
     for path in sorted((root / "jakiro").rglob("*.py")):
         name, tree = path.relative_to(root).as_posix(), ast.parse(path.read_text(encoding="utf-8"))

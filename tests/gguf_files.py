@@ -1,4 +1,4 @@
-"""GGUF files for tests, written with the package gguf as llama.cpp's own converters write them."""
+"""GGUF files for tests, written with the gguf package in the same way as llama.cpp's converters."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ _PAIRS = ("llama", "granite")
 
 
 def random_model(model_type: str, spread: float, **settings) -> nn.Module:
-    """A tiny model of another library whose every number is random, norms and biases too."""
+    """Return a tiny transformers model with random parameters, including norms and biases."""
     torch.manual_seed(0)
     sizes = {
         "vocab_size": 260, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": None,
@@ -40,14 +40,14 @@ def write_gguf(
     kind: str = "F32",
     parts: int = 1,
 ) -> Path:
-    """A model with the byte tokenizer; returns the path of its first part.
+    """Write a model with the byte tokenizer; return the path of the first file.
 
     Args:
-        keys: further ones, or others, by name; one of the architecture begins with a dot; None leaves one out.
-        tensors: likewise.
-        architecture: what the file says it is.
-        kind: of the numbers of matrices; random ones where the package gguf writes no such type.
-        parts: how many files it is split into.
+        keys: additional or replaced metadata by key; a leading dot stands for the architecture, None removes a key.
+        tensors: additional or replaced tensors by name; None removes a tensor.
+        architecture: name of the architecture in the file.
+        kind: type of the matrices; types that the gguf package cannot write get random blocks.
+        parts: number of files.
     """
     config, values = model.config, _keys(model.config)
     architecture = architecture or _ARCHITECTURES.get(config.model_type, config.model_type)
@@ -77,12 +77,16 @@ def write_gguf(
 
 
 def random_blocks(kind: str, outputs: int, inputs: int, scale: float = 1.0) -> np.ndarray:
-    """(outputs, bytes of a row) of a quantized type: any bits, and scales around one that would be used."""
+    """Return random rows of a quantized type, with scales as in a trained model.
+
+    Returns:
+        (outputs, bytes_per_row) uint8.
+    """
     numbers, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     generator = np.random.default_rng(0)
     blocks = generator.integers(0, 256, (outputs, inputs // numbers, size), dtype=np.uint8)
     places = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}.get(kind, (0,))
-    # Of sub-blocks' scales, up to 63 or 127, and numbers around 16
+    # Scales of sub-blocks go up to 63 or 127, and numbers are around 16
     divisor = {"Q4_K": 512, "Q5_K": 1024, "Q6_K": 2048}.get(kind, 1)
     for place in places:
         scales = scale * generator.standard_normal((outputs, inputs // numbers, 1)) / divisor
@@ -99,7 +103,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value) -> None:
 
 
 def _keys(config) -> dict[str, object]:
-    """Of the model, % for its architecture."""
+    """Return the metadata of a model; "%" stands for its architecture."""
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -168,7 +172,7 @@ def _tensors(model: nn.Module, architecture: str) -> dict[str, np.ndarray]:
 
 
 def _rope_factors(config) -> dict[str, np.ndarray]:
-    """What rotations are divided by, as tensors: Llama 3.1's rule, and both lists of LongRoPE."""
+    """Return the divisors of rotary frequencies as tensors: those of Llama 3.1, or both lists of LongRoPE."""
     rope = config.rope_parameters
     if rope.get("rope_type") == "longrope":
         lists = {f"rope_factors_{name}.weight": rope[f"{name}_factor"] for name in ("long", "short")}

@@ -1,8 +1,8 @@
-"""Faults that the tests must notice: `python -m tests.mutants [--only NAME]`, or `make mutants`.
+"""Mutation tests with known faults: `python -m tests.mutants [--only NAME]`, or `make mutants`.
 
-Each fault of `tests/faults.py` is planted in a process of its own, by its place's name, before tests are collected; the
-test that it names must fail there. A place that is gone fails too, so that the list stays true while the
-code moves. Where `JAKIRO_FAULT` names a fault, every Python process of such a run imports this file, which plants it.
+Each fault of `tests/faults.py` is planted in a separate process before tests are collected, and the test that it names
+must fail. A place that no longer exists is an error, so that the list follows the code. `JAKIRO_FAULT` names the fault;
+every Python process of such a run imports this file, which plants it.
 """
 
 import argparse
@@ -19,17 +19,17 @@ from pathlib import Path
 
 from tests.faults import FAULTS, ROOT, Fault
 
-# pytest's exit status where all tests passed, and where tests ran and some failed
+# Exit status of pytest if all tests pass, and if some fail
 PASSED, FAILED = 0, 1
 VARIABLE = "JAKIRO_FAULT"
 SOURCES = ROOT / "jakiro" / "backends" / "native" / "csrc"
 
 
 def found(fault: Fault) -> tuple[object, str, object]:
-    """What holds a fault's place, the place's name in it, and what is there.
+    """Return the object that holds a fault's place, the attribute's name and its value.
 
     Raises:
-        ImportError, AttributeError: the place is gone.
+        ImportError, AttributeError: the place does not exist.
     """
     module, _, path = fault.place.partition(":")
     holder, (*outer, name) = importlib.import_module(module), path.split(".")
@@ -39,10 +39,10 @@ def found(fault: Fault) -> tuple[object, str, object]:
 
 
 def body_of(fault: Fault) -> tuple[str, int, int]:
-    """The text of a C file, and where the body of the fault's function begins and ends in it.
+    """Return the text of a C file, and the start and end of the body of the fault's function.
 
     Raises:
-        AttributeError: there is no such function.
+        AttributeError: the function does not exist.
     """
     file, _, name = fault.place.partition(":")
     text = (SOURCES / file).read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def body_of(fault: Fault) -> tuple[str, int, int]:
 
 
 def plant(fault: Fault) -> None:
-    """Makes the mistake in this process, wherever what was right is already known by name."""
+    """Plant a fault in this process, in every module that has already imported the correct object."""
     if isinstance(fault.wrong, str):
         from jakiro.backends.native import building
 
@@ -81,10 +81,10 @@ if VARIABLE in os.environ:
 
 
 def run(tests: Iterable[str], fault: Fault | None) -> tuple[int, str]:
-    """pytest's exit status and what it wrote; what is rare has no say, so that `make test` notices each fault."""
+    """Return pytest's exit status and output. Rare tests are left out, because `make test` must detect each fault."""
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not rare", "-p", "no:cacheprovider", *tests]
     with tempfile.TemporaryDirectory(prefix="jakiro-mutants-") as folder:
-        # Processes that tests start have the fault, too
+        # Processes that tests start import the fault too
         (Path(folder) / "sitecustomize.py").write_text("import tests.mutants\n", encoding="utf-8")
         planted = {} if fault is None else {VARIABLE: fault.name, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
         result = subprocess.run(
@@ -99,9 +99,9 @@ def run(tests: Iterable[str], fault: Fault | None) -> tuple[int, str]:
 
 
 def notice(fault: Fault) -> str | None:
-    """What is wrong, None where the fault was noticed."""
+    """Return a description of the problem, or None if the test detects the fault."""
     status, output = run([fault.test], fault)
-    # A process that a signal ended has noticed too: nobody takes that for green
+    # A process ended by a signal also counts as a failed test
     if status < 0 or (status == FAILED and " failed" in output.splitlines()[-1]):
         return None
     return "all tests pass" if status == PASSED else f"its tests did not run:\n{output}"

@@ -1,4 +1,4 @@
-"""A machine with a GPU often has torch, transformers and little else: what runs there needs nothing of the page's."""
+"""Tests of a machine that has torch and transformers, but not the packages of the page."""
 
 import os
 import re
@@ -23,7 +23,7 @@ sys.meta_path.insert(0, Missing())
 
 
 def run(tmp_path, *command):
-    """A command where these packages are missing."""
+    """Run a command with these packages missing."""
     (tmp_path / "sitecustomize.py").write_text(BLOCK, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     return subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Settings are checked at the door, in one sentence that holds what came."""
+"""Validation of settings: each message contains the invalid value."""
 
 import json
 import math

@@ -1,7 +1,7 @@
-"""The default pair for real: the same text, the same bits, from prompts in our own set.
+"""Tests of the default pair: drafting returns the same text with the same bits, for prompts of our own set.
 
-Float32 is compared with stock transformers too. On processors bfloat16 is rare, and where they compute it in software
-only, its runs are shorter.
+Float32 is also compared with stock transformers. Tests of bfloat16 are rare on CPUs, and shorter on CPUs without
+bfloat16 instructions.
 """
 
 import json
@@ -39,20 +39,20 @@ SAMPLINGS = {
     "sampled": SamplingParams(temperature=1.0, seed=12),
 }
 TREE, SMALL_TREE = TreeConfig(width=8, depth=5, nodes=24), TreeConfig(width=4, depth=4, nodes=10)
-# Stock attention moves bfloat16 logits of this pair by up to 0.44
+# Stock attention changes bfloat16 logits of this pair by up to 0.44
 MOST_ROUNDED = 0.5
 BFLOAT16_IN_HARDWARE = DEVICE.type == "cuda" or any(
     getattr(torch.cpu, "get_capabilities", dict)().get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16")
 )
 
-# What catches faults of bfloat16 alone; a minute on two cores, also where they have it
+# Detects faults of bfloat16 only; takes a minute on two cores, even with bfloat16 instructions
 rare_on_processors = (lambda test: test) if DEVICE.type == "cuda" else pytest.mark.rare
 
 
 def loaded(dtype):
     generator = JakiroGenerator.from_pretrained(device=str(DEVICE), dtype=dtype)
     assert generator.head is not None, "the shipped head is missing"
-    # In float32 the file's own bits are read by compiled code alone, and without it a notice says so
+    # In float32 only compiled code reads the bits of the file; without it a notice reports the rounding
     rounded = dtype == "float32" and DEVICE.type == "cpu" and kernels.current() is kernels.TORCH
     said = ["bfloat16" in notice for notice in generator.status["notices"]]
     assert said == [True] * rounded, generator.status["notices"]
@@ -70,11 +70,11 @@ def bfloat16():
 
 
 def assert_rounding_explains(place, plain, drafted, rows, sampling):
-    """Texts may part where their logits differ by rounding, and each has the token that its own logits choose.
+    """Check that a difference is due to rounding: each text has the token that its own logits choose.
 
     Args:
-        place: of the first token that differs.
-        rows: (2, vocab_size) the logits from which `plain` and `drafted` chose it.
+        place: index of the first token that differs.
+        rows: (2, vocab_size) logits from which `plain` and `drafted` chose it.
     """
     assert place > 0, "both read the prompt in the same way"
     moved = float((rows[0].float() - rows[1].float()).abs().max())
@@ -86,7 +86,7 @@ def assert_rounding_explains(place, plain, drafted, rows, sampling):
 
 
 def compare(generator, prompts, length, tree, monkeypatch):
-    """Runs every prompt at every temperature by both methods; returns steps, plain answers and where texts part."""
+    """Run every prompt at every temperature with both methods; return steps, plain answers and divergences."""
     recorder = PassRecorder(monkeypatch, generator.target)
     steps, answers, divergences = [], {}, []
     for prompt in prompts:
@@ -114,7 +114,7 @@ def compare(generator, prompts, length, tree, monkeypatch):
 
 
 def stock_target(generator):
-    """transformers' own model of the same weights: the file's in float32, or those that were rounded to bfloat16."""
+    """Return transformers' own model with the same weights: those of the file, or those rounded to bfloat16."""
     if isinstance(generator.target.model, StoredModel):
         stock = stock_model(read_gguf_model(embedded_file()[1]), torch.float32)
         return stock, generator.tokenizer
@@ -165,13 +165,13 @@ def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch):
 
 
 def method_of(head):
-    """The method that a head is trained for."""
+    """Return the method that a head is trained for."""
     trained = [method for method in METHODS.values() if method.trains is not None]
     return next(method for method in trained if method.needs.head[0] == head.config.kind)
 
 
 def test_every_shipped_head_writes_the_target_s_text(float32):
-    """The other heads of the default target, on the same weights; what the default head writes is compared above."""
+    """Test the other heads of the default target on the same weights; the default head is tested above."""
     others = [
         name
         for name in registry.head_names()

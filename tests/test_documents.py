@@ -1,4 +1,4 @@
-"""The documents: links lead somewhere, and labels and commands that they quote exist."""
+"""Links in documents are valid, and the commands and options that they name exist."""
 
 import functools
 import re
@@ -20,7 +20,7 @@ FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 
 
 def anchors(path):
-    """The anchors that GitHub gives the headings of a page."""
+    """Return the anchors that GitHub creates for the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", FENCED.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -39,13 +39,13 @@ def test_links_lead_to_files_and_headings_that_there_are(document):
 
 @functools.cache
 def options_of(name):
-    """The options of a command."""
+    """Return the options of a command."""
     lazy = name in main.LAZY_COMMANDS
     found = main.import_command(name) if lazy else typer.main.get_command(commands).commands[name]
     return {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
-# The changelog also names what is gone
+# The changelog also names commands that were removed
 @pytest.mark.parametrize(
     "document",
     [path for path in DOCUMENTS if path.name != "CHANGELOG.md"],

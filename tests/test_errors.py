@@ -1,4 +1,4 @@
-"""Bad requests get one clear sentence that holds what came and what was expected; the next request works."""
+"""Invalid requests raise one sentence with the value and what is expected; the next request works."""
 
 import copy
 import json
@@ -161,7 +161,7 @@ library.start_build()
 compiling.wait()
 alike = lambda: library.library() is None
 """
-# What each ends with
+# Appended to both programs
 IN_A_CHILD = """
 import os, signal
 child = os.fork()

@@ -224,13 +224,13 @@ def test_static_pictures_are_written(form, plot, tmp_path):
 
 
 def test_the_packages_of_the_card_are_installed_with_it_and_used():
-    """The founding card names torch, transformers, gradio, plotly and accelerate."""
+    """The project must use torch, transformers, gradio, plotly and accelerate."""
     pinned = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     sources = "\n".join(
         p.read_text(encoding="utf-8") for folder in ("jakiro", "app") for p in (ROOT / folder).rglob("*.py")
     )
     for package in ("torch", "transformers", "gradio", "plotly", "accelerate"):
         assert re.search(rf"^{package}==", pinned, re.MULTILINE), package
-        # Only transformers imports accelerate so far, for models that are spread over devices
+        # Only transformers imports accelerate so far, for models on several devices
         if package != "accelerate":
             assert re.search(rf"^\s*(from|import) {package}\b", sources, re.MULTILINE), package

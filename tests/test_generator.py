@@ -1,4 +1,4 @@
-"""The loop: what a stream hands out, where an answer ends, and that ids, text and metrics end together."""
+"""The decoding loop: steps of a stream, end reasons, and consistency of ids, text and metrics."""
 
 import copy
 from dataclasses import replace
@@ -27,7 +27,7 @@ SAMPLINGS = [
 
 
 def assert_consistent(trace, generator):
-    """Whatever the trace says about its text and its tokens follows from its steps."""
+    """Check that the text and the tokens of a trace follow from its steps."""
     token_ids = trace.token_ids
     assert trace.text == generator.token_text.decode(token_ids)
     if trace.steps:
@@ -161,7 +161,7 @@ def test_a_step_teaches_the_sizes_what_its_own_tree_brought_and_nothing_where_th
     text = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
     trace = generator.run(text, SamplingParams(max_new_tokens=40), WITH_COPIES.name, tree)
     assert any(step.plan.why.startswith("Copied") for step in trace.steps)
-    # A plan without expectations is another tree's than the planned one
+    # A plan without expectations belongs to a tree that was not planned
     planned = [step.plan.expected_tokens is not None for step in trace.steps]
     assert set(planned) == {False, True}
     for step, as_planned, accepted in zip(trace.steps, planned, learned, strict=True):

@@ -1,7 +1,4 @@
-"""No script or style that the page forgets.
-
-Which folder may import which, and that packages say what they hold, linters check, see pyproject.toml.
-"""
+"""The page includes every script and style sheet once."""
 
 from pathlib import Path
 

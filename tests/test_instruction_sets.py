@@ -1,7 +1,7 @@
-"""The promise under each instruction set that this processor has: rows round alike, weights and texts do not change.
+"""Exact numerics with every instruction set of this CPU: rows, weights and texts do not change.
 
-What torch, its libraries and the C compiler take from a processor can be held down by variables and flags, so the tests
-of linear layers, compiled code, numerics and losslessness run here once more for each, in processes of their own.
+Environment variables and flags limit the instructions of torch, its libraries and the C compiler. The tests of linear
+layers, compiled code, numerics and losslessness run in a subprocess for each instruction set.
 """
 
 import platform
@@ -24,7 +24,7 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """What holds torch (`aten`), oneDNN, FBGEMM and compiled code (`march`) to it, and what a processor has to know."""
+    """Limits for torch (`aten`), oneDNN, FBGEMM and compiled code (`march`), and the required CPU features."""
 
     aten: str
     onednn: str
@@ -33,7 +33,7 @@ class InstructionSet:
     needs: tuple[str, ...] = ()
 
 
-# FBGEMM has nothing below AVX2; where the processor has less, torch does not use it
+# FBGEMM has no limit below AVX2; torch does not use it on older CPUs
 SETS = {
     "sse2": InstructionSet("default", "SSE41", "AVX2", "x86-64"),
     "avx2": InstructionSet("avx2", "AVX2", "AVX2", "x86-64-v3", ("avx2", "fma", "f16c")),
@@ -42,7 +42,7 @@ SETS = {
     ),
 }
 KNOWN = set(processor_features().split())
-# The whole suite runs with the best set anyway; here it runs without compiled code only
+# The whole suite already runs with the best set and compiled code
 BEST = [name for name, instructions in SETS.items() if set(instructions.needs) <= KNOWN][-1:]
 CASES = [(name, compiled) for name in SETS for compiled in (True, False) if not (compiled and [name] == BEST)]
 
@@ -56,7 +56,7 @@ TESTS = (
     "test_lossless.py::test_jakiro_with_a_scripted_drafter_equals_plain_decoding_and_drafting_takes_part",
     "test_default_pair.py::test_float32_rounds_each_row_alike_in_trees_of_any_size",
 )
-# They build anew, or take long to say what shorter ones say
+# These compile again, or are long versions of other tests
 LEFT_OUT = "not (there_is_a_reason or takes_over)"
 
 

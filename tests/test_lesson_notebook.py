@@ -1,4 +1,4 @@
-"""The exercise sheet runs as it stands and with its solutions; a wrong solution is noticed; its quiz is the page's."""
+"""The exercise sheet runs without and with solutions and detects wrong ones; its quiz is that of the page."""
 
 import ast
 import json
@@ -12,7 +12,7 @@ from jakiro.system import assets_folder
 
 DOCS = assets_folder().parent / "docs"
 EXERCISES = 6
-# Each breaks one rule, and the sheet must say so
+# Each solution breaks one rule, which the sheet must detect
 WRONG = {
     "accepted": """def accepted(nodes):
     return [i for i, node in enumerate(nodes) if i and nodes[node.parent].target_choice == node.token_id]""",
@@ -30,14 +30,14 @@ WRONG = {
 
 
 def solutions() -> dict[str, str]:
-    """The functions of the solutions by their names."""
+    """Return the source of each solution by function name."""
     text = (DOCS / "lesson_solutions.py").read_text(encoding="utf-8")
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     return {node.name: ast.get_source_segment(text, node) for node in functions}
 
 
 def said(answers: dict[str, str], with_model: bool = False) -> str:
-    """What the sheet prints when `answers` stand where its functions are."""
+    """Run the sheet with these functions and return its output."""
     notebook = nbformat.read(DOCS / "lesson.ipynb", as_version=4)
     cells = notebook.cells if with_model else notebook.cells[:-3]
     for cell in cells:

@@ -1,4 +1,4 @@
-"""The list of faults fits the code as it is; whether each is noticed, `make mutants` says."""
+"""The list of faults matches the code; `make mutants` checks that each fault is detected."""
 
 import ast
 
@@ -20,7 +20,7 @@ def test_the_place_of_each_fault_is_found_by_its_name(fault):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_make_test_runs_what_notices_it(fault):
-    """Where a mark is for some cases of a test only, the others run."""
+    """A mark on some cases of a test is allowed, because its other cases run."""
     file, _, name = fault.test.partition("::")
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     named = [each for each in ast.walk(tree) if name and getattr(each, "name", "") == name]

@@ -1,4 +1,4 @@
-"""What ships: pins, front matter, package data, and nothing that belongs to one machine."""
+"""Packaging: pins, front matter, package data, and no path of a personal machine."""
 
 import json
 import os
@@ -20,9 +20,9 @@ from jakiro.heads.config import KIND
 from jakiro.heads.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
-# Of assets/: what the page alone reads, which runs from a checkout or a Space
+# Folders of assets/ that only the page reads; it runs from a checkout or a Space
 PAGE_ROOMS = {"plots", "traces", "web"}
-# What transformers and accelerate bring, in the versions they choose; a Space brings its own huggingface_hub
+# Dependencies of transformers and accelerate, which choose the versions; a Space has its own huggingface_hub
 BROUGHT = {"httpx2", "huggingface_hub", "jinja2", "numpy", "psutil", "tokenizers"}
 
 
@@ -47,7 +47,7 @@ def front_matter():
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """A wheel built from a copy, so that the checkout stays clean."""
+    """Build a wheel from a copy, so that the checkout stays clean."""
     import shutil
 
     folder = tmp_path_factory.mktemp("build")
@@ -78,7 +78,7 @@ def test_the_front_matter_is_what_a_space_expects(front_matter, project):
 
 
 def needed_distributions(names):
-    """The distributions that pip installs for these names, in this Python."""
+    """Return the names of all distributions that pip installs for these names in this Python."""
     found, waiting = set(), [(name, ("",)) for name in names]
     while waiting:
         name, extras = waiting.pop()
@@ -92,7 +92,7 @@ def needed_distributions(names):
 
 
 def link_distributions(names, folder):
-    """Puts links to the files of these distributions into a folder."""
+    """Link the files of these distributions into a folder."""
     for name in names:
         for entry in {file.parts[0] for file in distribution(name).files} - {".."}:
             link = folder / entry
@@ -102,7 +102,7 @@ def link_distributions(names, folder):
 
 @pytest.mark.rare
 def test_the_page_needs_nothing_that_only_tests_and_training_install(tmp_path):
-    """Every module is imported where only the files of requirements.txt's distributions are to be found."""
+    """Import every module with only the distributions of requirements.txt on the path."""
     link_distributions(needed_distributions(requirements("requirements.txt")), tmp_path)
     assert (tmp_path / "gradio").exists() and not (tmp_path / "pytest").exists()
     code = f"""
@@ -121,7 +121,7 @@ page.build(local_device.LocalDevice(object))
     assert result.returncode == 0, result.stderr
 
 
-# docs/hosting.md has the source
+# Source: docs/hosting.md
 ZEROGPU_OFFERS = {"2.8.0", "2.9.1", "2.10.0", "2.11.0"}
 
 
@@ -134,7 +134,7 @@ def test_a_space_and_make_demo_each_get_a_torch_that_they_support(project):
 
 
 def names_of(lines):
-    """The distributions that lines of pyproject.toml name."""
+    """Return the names of the distributions in lines of pyproject.toml."""
     return {re.match(r"[\w-]+", line)[0] for line in lines}
 
 
@@ -161,7 +161,7 @@ def test_a_wheel_carries_the_library_and_what_it_reads(wheel):
     missing = {
         path for path in shipped if path.is_file() and f"jakiro/{path.relative_to(ROOT).as_posix()}" not in names
     }
-    # A head of the lab's kind could not be read
+    # Heads of kinds that only lab registers are not shipped
     heads = {path.parent: json.loads(path.read_text("utf-8")) for path in ROOT.glob("assets/heads/*/config.json")}
     assert missing == {file for folder, says in heads.items() if says[KIND] not in KINDS for file in folder.iterdir()}
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"jakiro"}
@@ -185,7 +185,7 @@ def test_tracked_files_stay_small_and_belong_to_no_machine():
 
 @pytest.mark.rare
 def test_an_installed_wheel_answers(wheel, tmp_path):
-    """In an environment without the page's packages; torch and what else is large lie where they lie already."""
+    """Install into an environment without the page's packages; torch and other large packages are linked."""
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False, symlinks=True)
     (site,) = environment.glob("lib/python*/site-packages")
@@ -201,7 +201,7 @@ def test_an_installed_wheel_answers(wheel, tmp_path):
     values = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
 
     def jakiro(*arguments):
-        """What the installed command prints."""
+        """Run the installed command and return its output."""
         command = [environment / "bin" / "python", "-I", environment / "bin" / "jakiro", *arguments]
         result = subprocess.run(command, cwd=tmp_path, env=values, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr

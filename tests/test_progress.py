@@ -1,4 +1,4 @@
-"""A start's steps: told as they begin, timed each for itself; what a list of methods must not import."""
+"""Progress of loading: reported steps, their durations, and modules that must not be imported at startup."""
 
 import gc
 import subprocess

@@ -1,4 +1,4 @@
-"""Folders, files that are never read half written, and what packages are installed."""
+"""System functions: folders, atomic writes, CPU limits and memory."""
 
 import errno
 import os
@@ -80,7 +80,7 @@ def test_a_user_without_a_home_is_told_to_name_a_cache(monkeypatch):
 
 
 def test_a_writer_that_was_killed_leaves_nothing_for_ever(tmp_path):
-    """safetensors writes beside its file, under a name of its own."""
+    """safetensors writes to a temporary file of its own in the same folder."""
     begin = (
         "import os, sys, pathlib, safetensors.torch, torch, threading, time\n"
         "from jakiro.system import atomic_file\n"
@@ -156,7 +156,7 @@ def test_waiting_is_bounded_unless_the_user_says_how_to_wait(monkeypatch):
 
 
 def test_memory_that_was_freed_goes_back_to_the_system():
-    """Half a gigabyte in pieces that the C library keeps, but for the last one."""
+    """Free half a gigabyte in pieces except the last one, so that the C library cannot shrink the heap."""
     if platform.libc_ver()[0] != "glibc":
         pytest.skip("only glibc keeps what was freed")
     program = """

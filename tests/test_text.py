@@ -1,4 +1,4 @@
-"""Token ids to text: pieces, names, and text that grows with the ids."""
+"""Token ids and text: pieces, special names, incremental decoding and chat templates."""
 
 import copy
 import random
@@ -37,7 +37,7 @@ EMOJI = [f"<0x{byte:02X}>" for byte in "🧪".encode()]
 
 
 def spaces_tokenizer(decoder):
-    """Words with and without a space before them, spaces alone, and the bytes of an emoji."""
+    """Return a tokenizer of words with and without a leading space, spaces, and the bytes of an emoji."""
     names = ["<unk>", "▁", "▁▁", "▁hi", "there", "▁a▁b", *EMOJI, "<0xE2>", ""]
     vocabulary = {name: index for index, name in enumerate(names)}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
@@ -55,7 +55,7 @@ SPACES = {
 
 
 def byte_level_inside(*further):
-    """Byte-level BPE whose decoder is a sequence with other steps, as of several published models."""
+    """Return a byte-level BPE tokenizer whose decoder has additional steps, as several published models do."""
     tokenizer = byte_tokenizer()
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), *further])
@@ -70,7 +70,7 @@ INSIDE = {
 
 
 def pushed(token_text, token_ids, rng):
-    """The text of ids pushed in blocks of random length."""
+    """Return the text of ids pushed in blocks of random length."""
     decoder, parts, start = IncrementalDecoder(token_text), [], 0
     while start < len(token_ids):
         length = rng.randint(0, 4)
@@ -161,7 +161,7 @@ TREATMENTS = {
 @pytest.mark.parametrize("written", TREATMENTS.values(), ids=TREATMENTS)
 @pytest.mark.parametrize("typed", [" a\nb <|im_start|>", "<|im_end|> \n c "])
 def test_what_is_typed_never_changes_how_a_template_treats_the_rest(written, typed):
-    """A name of a special token is treated as any other name of its length is, and comes out as plain characters."""
+    """A typed special name is treated like another name of its length and is encoded as plain characters."""
     tokenizer = templated("{% for m in messages %}<|im_start|>" + written + "<|im_end|>{% endfor %}")
     harmless = typed.replace("end", "xyz").replace("start", "pqrst")
     token_ids, expected = (encode_messages(tokenizer, [message(text)] * 2) for text in (typed, harmless))
@@ -256,7 +256,7 @@ def test_no_text_passes_for_the_mark_that_stands_for_another_one(default_tokeniz
 @pytest.mark.parametrize("begins", [True, False])
 @pytest.mark.parametrize("ends", ["<|im_end|>", "<|im_end|> <|pad|>"])
 def test_a_prompt_never_ends_in_what_a_tokenizer_appends(begins, ends):
-    """A token that ends an answer would end it before it began."""
+    """An end-of-turn token at its end would end the answer immediately."""
     tokenizer = copy.deepcopy(byte_tokenizer())
     first = "<|endoftext|> " if begins else ""
     named = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("<|endoftext|>", "<|im_end|>", "<|pad|>")]

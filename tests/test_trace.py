@@ -1,4 +1,4 @@
-"""Traces: JSON there and back, every reason a file is refused, metrics counted by hand."""
+"""Traces: JSON round trips, messages for invalid files, and metrics counted by hand."""
 
 import copy
 import functools
@@ -99,7 +99,7 @@ def header(**values):
 
 
 def trace():
-    # Accepted 3, 0, 1, 2 of a tree of three levels, then a root alone; the last step is cut to one token.
+    # Accepted 3, 0, 1, 2 candidates of a tree of three levels, then the root only; the last step is cut to one token
     steps = [
         step(0, (1, 3, 5)),
         step(1, ()),
@@ -166,8 +166,9 @@ def test_metrics_counted_by_hand():
 
 def test_acceptance_by_depth_counts_only_depths_that_had_a_candidate_under_a_kept_node():
     folded = trace()
-    # Depth 1 is tested in the five drafted steps and kept in four. Depth 2 needs node 1 kept: steps 0, 3 and 5; step 2
-    # kept node 2, which has no children. Depth 3 needs node 3 kept: steps 0 and 5; step 3 kept its sibling.
+    # Depth 1 is tested in the five drafted steps and accepted in four. Depth 2 requires node 1: it is tested in steps
+    # 0, 3 and 5; step 2 accepted node 2, which has no children. Depth 3 requires node 3: it is tested in steps 0 and 5;
+    # step 3 accepted the sibling of node 3.
     assert [s.tested_depth for s in folded.steps] == [3, 1, 1, 2, 0, 3]
     assert acceptance_by_depth(folded.steps) == [(4, 5), (3, 3), (1, 2)]
     assert acceptance_by_depth(folded.steps[4:5]) == [] and acceptance_by_depth([]) == []

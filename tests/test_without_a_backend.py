@@ -9,12 +9,12 @@ import pytest
 from tests.support import pytest_apart
 
 ROOT = Path(__file__).resolve().parents[1]
-# By folder of `jakiro/backends`: the file with its registry line, and a text that this line alone contains
+# By folder of `jakiro/backends`: the file with its registry line, and text that only this line contains
 BACKENDS = {
     "native": ("jakiro/ops/kernels.py", "jakiro.backends.native.kernels"),
     "cuda_graphs": ("jakiro/backends/select.py", "jakiro.backends.cuda_graphs.backend"),
 }
-# Tests of what every backend computes: the same ids pass with a backend, without it, and with its switch turned off
+# Tests of results that do not depend on the backend: with it, without it, and with it switched off
 SUBSET = (
     "tests/core/test_sampling.py",
     "tests/core/test_verify.py",
@@ -36,7 +36,7 @@ def copy_of_the_tree(folder: Path) -> Path:
 
 
 def passed(folder: Path) -> set[str]:
-    """Ids of the tests that passed in a folder."""
+    """Return the ids of the tests that passed in a folder."""
     output = pytest_apart(folder, "-m", "not rare", "-rA", *SUBSET, PYTHONPATH=str(folder), **VARIABLES)
     return set(re.findall(r"^PASSED (\S+)", output, re.MULTILINE))
 

@@ -1,4 +1,4 @@
-"""A kind of head is one folder: a copy of the package without one of them works, and little else names it."""
+"""A kind of head is one folder and its registration: a copy of the package without one of them works."""
 
 import shutil
 from pathlib import Path
@@ -9,14 +9,14 @@ from tests.support import pytest_apart
 
 ROOT = Path(__file__).resolve().parents[1]
 KIND = "medusa"
-# What else in the package names it: its lines where kinds and methods are registered, the file names of its weights
-# (looked for before torch is there)
+# Other files of the package that name it: the registries of kinds and methods, and the file names of its weights, which
+# are read before torch is imported
 NAMED_IN = {
     "jakiro/heads/kinds.py",
     "jakiro/drafters/registry.py",
     "jakiro/heads/config.py",
 }
-# Tests of what kinds share, of the other kinds, and of all methods that there are
+# Tests that kinds share, tests of other kinds, and tests of all registered methods
 SUBSET = (
     "tests/heads/test_checkpoint.py",
     "tests/heads/test_config.py",
