@@ -56,7 +56,7 @@ class DeviceTags(TorchFunctionMode):
         """Make operations that block the host fail inside the context."""
         return mock.patch.object(self, "_waiting", False)
 
-    def the_read(self):
+    def allow_waiting(self):
         """Allow the host to block inside the context, for the one read of a step."""
         return mock.patch.object(self, "_waiting", True)
 
@@ -126,30 +126,30 @@ class DeviceTags(TorchFunctionMode):
     def _refuse_mixtures(self, func, args, kwargs, tensors: list[Tensor]) -> None:
         if func in _INDEXING and self.is_tagged(args[0]):
             tensors = [leaf for leaf in tree_leaves((args[2:], kwargs)) if isinstance(leaf, Tensor)]
-        strangers = [tensor for tensor in tensors if tensor.ndim and not self.is_tagged(tensor)]
-        if strangers:
-            shapes = [tuple(tensor.shape) for tensor in strangers]
-            raise RuntimeError(f"{func.__name__}: expected all tensors on one device, these lie on the CPU: {shapes}")
+        cpu_tensors = [tensor for tensor in tensors if tensor.ndim and not self.is_tagged(tensor)]
+        if cpu_tensors:
+            shapes = [tuple(tensor.shape) for tensor in cpu_tensors]
+            raise RuntimeError(f"{func.__name__}: expected all tensors on one device; on the CPU are {shapes}")
 
     @staticmethod
     def _is_read(func, args) -> bool:
         masks = args[1] if func in _INDEXING and isinstance(args[1], tuple) else args[1:2]
-        by_mask = func in _INDEXING and any(isinstance(each, Tensor) and each.dtype == torch.bool for each in masks)
-        by_count = func is Tensor.repeat_interleave and any(isinstance(each, Tensor) for each in args[1:])
+        by_mask = func in _INDEXING and any(isinstance(mask, Tensor) and mask.dtype == torch.bool for mask in masks)
+        by_count = func is Tensor.repeat_interleave and any(isinstance(value, Tensor) for value in args[1:])
         return func in _READS or by_mask or by_count
 
     def _refuse_waits(self, func, args, tensors: list[Tensor], tagged: bool, destination: bool) -> None:
         """Raise an error if the host would wait for the device."""
         if tagged and self._is_read(func, args):
-            raise RuntimeError(f"{func.__name__}: the host reads what lies on the device")
+            raise RuntimeError(f"{func.__name__}: the host reads a tensor of the device")
         made = func is torch.tensor and destination
         if tagged and func is Tensor.__setitem__ and not isinstance(args[2], Tensor):
             index = args[1] if isinstance(args[1], tuple) else (args[1],)
             # Several elements are filled by a kernel, a single one is copied from the host
-            made |= len(index) == args[0].ndim and all(type(each) is int for each in index)
-        crossing = func in _MOVES and any(self.is_tagged(each) != destination for each in tensors)
-        here = [each for each in tensors if not self.is_tagged(each)]
-        if made or (crossing and not (here and all(map(self.is_pinned, here)))):
+            made |= len(index) == args[0].ndim and all(type(position) is int for position in index)
+        crossing = func in _MOVES and any(self.is_tagged(tensor) != destination for tensor in tensors)
+        cpu_tensors = [tensor for tensor in tensors if not self.is_tagged(tensor)]
+        if made or (crossing and not (cpu_tensors and all(map(self.is_pinned, cpu_tensors)))):
             raise RuntimeError(f"{func.__name__}: a copy between the device and memory that is not pinned")
 
     @staticmethod
@@ -163,10 +163,10 @@ def pretended(monkeypatch) -> DeviceTags:
 
     Cached tables for the device of an earlier mode are cleared.
     """
-    for each in gc.get_objects():
-        ours = type(each) is functools._lru_cache_wrapper and each.__module__.startswith(("jakiro.", "lab."))
-        if ours and "device" in inspect.signature(each).parameters:
-            each.cache_clear()
+    for function in gc.get_objects():
+        ours = type(function) is functools._lru_cache_wrapper and function.__module__.startswith(("jakiro.", "lab."))
+        if ours and "device" in inspect.signature(function).parameters:
+            function.cache_clear()
     FakeCuda(monkeypatch)
     monkeypatch.setattr(torch.cuda, "Event", mock.Mock(**{"return_value.elapsed_time.return_value": 1.0}))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **more: True)
@@ -189,6 +189,6 @@ def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
         return copy.deepcopy(model).to(device), sha256
 
     monkeypatch.setattr(weights, "load_model", read_onto_device)
-    monkeypatch.setattr(GraphBuffers, "_to_host", mode.the_read()(GraphBuffers._to_host))
+    monkeypatch.setattr(GraphBuffers, "_to_host", mode.allow_waiting()(GraphBuffers._to_host))
     mode.pair = (str(folder / "target"), str(folder / "head"))
     return mode

@@ -88,8 +88,8 @@ def _of_anybody(of):
 
 def _narrower(interval):
     def wrong(*arguments):
-        found = interval(*arguments)
-        return found and (found[0] + (found[1] - found[0]) / 8, found[1])
+        bounds = interval(*arguments)
+        return bounds and (bounds[0] + (bounds[1] - bounds[0]) / 8, bounds[1])
 
     return wrong
 
@@ -109,7 +109,7 @@ def _reading_the_host(accepted):
 
 # Name, place, replacement and the test that must fail
 PLACES = (
-    ("any-host-may-ask", "jakiro.server.application:_is_local_name", value(lambda given: True),
+    ("any-host-may-ask", "jakiro.server.application:_is_local_name", value(lambda host: True),
      "tests/server/test_refusals.py"),
     ("a-client-never-hangs-up", "jakiro.server.application:_wait_for_disconnect", value(_never),
      "tests/server/test_clients.py"),
@@ -170,7 +170,7 @@ PLACES = (
      "tests/loading/test_damaged_folders.py"),
     ("any-device", "jakiro.loading.loader:_DEVICES", value(("cpu", "cuda", "mps", "meta")), "tests/test_errors.py"),
     ("forked-processes-wait-for-threads-that-stayed-behind", "jakiro.generator:_keep_forks_alive", nothing,
-     "tests/test_errors.py::test_a_forked_process_answers_alike"),
+     "tests/test_errors.py::test_forked_process_returns_the_same_answer"),
     ("rules-that-see-the-root-twice", "jakiro.core.logits_processors:drafted_path", value(lambda mask: mask.float()),
      "tests/core/test_logits_processors.py"),
     ("top-p-keeps-a-token-more", "jakiro.core.sampling:warp", _a_tie_is_kept, "tests/core/test_sampling.py"),

@@ -70,8 +70,8 @@ def sentence_piece_keys(texts: Sequence[str] = TEXTS, prefix: bool = True) -> di
     pieces = {
         text[start : start + size] for text in marked for size in (2, 3, 5) for start in range(0, len(text), size)
     }
-    known = set(letters)
-    pieces = sorted((piece for piece in pieces if len(piece) > 1 and set(piece) <= known), key=lambda p: (len(p), p))
+    alphabet = set(letters)
+    pieces = sorted((piece for piece in pieces if len(piece) > 1 and set(piece) <= alphabet), key=lambda p: (len(p), p))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters, *pieces, *SPECIAL]
     return {
         "tokenizer.ggml.model": "llama",

@@ -25,7 +25,7 @@ VARIABLE = "JAKIRO_FAULT"
 SOURCES = ROOT / "jakiro" / "backends" / "native" / "csrc"
 
 
-def found(fault: Fault) -> tuple[object, str, object]:
+def find_place(fault: Fault) -> tuple[object, str, object]:
     """Return the object that holds a fault's place, the attribute's name and its value.
 
     Raises:
@@ -33,8 +33,8 @@ def found(fault: Fault) -> tuple[object, str, object]:
     """
     module, _, path = fault.place.partition(":")
     holder, (*outer, name) = importlib.import_module(module), path.split(".")
-    for each in outer:
-        holder = getattr(holder, each)
+    for attribute in outer:
+        holder = getattr(holder, attribute)
     return holder, name, vars(holder)[name] if name in vars(holder) else getattr(holder, name)
 
 
@@ -67,13 +67,13 @@ def plant(fault: Fault) -> None:
         (copy / fault.place.partition(":")[0]).write_text(f"{text[:start]} {fault.wrong} {text[end:]}", "utf-8")
         building._FOLDER = copy
         return
-    holder, name, right = found(fault)
+    holder, name, right = find_place(fault)
     wrong = fault.wrong(right)
     setattr(holder, name, wrong)
     if getattr(right, "__module__", None) == getattr(holder, "__name__", ""):
-        for module in [each for known, each in sys.modules.items() if known.partition(".")[0] in ("jakiro", "app")]:
-            for other in [key for key, held in vars(module).items() if held is right]:
-                setattr(module, other, wrong)
+        for module in [module for key, module in sys.modules.items() if key.partition(".")[0] in ("jakiro", "app")]:
+            for alias in [key for key, current in vars(module).items() if current is right]:
+                setattr(module, alias, wrong)
 
 
 if VARIABLE in os.environ:
@@ -86,19 +86,19 @@ def run(tests: Iterable[str], fault: Fault | None) -> tuple[int, str]:
     with tempfile.TemporaryDirectory(prefix="jakiro-mutants-") as folder:
         # Processes that tests start import the fault too
         (Path(folder) / "sitecustomize.py").write_text("import tests.mutants\n", encoding="utf-8")
-        planted = {} if fault is None else {VARIABLE: fault.name, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+        variables = {} if fault is None else {VARIABLE: fault.name, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
         result = subprocess.run(
             pytest,
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | planted,
+            env=os.environ | variables,
         )
     return result.returncode, result.stdout
 
 
-def notice(fault: Fault) -> str | None:
+def check_fault(fault: Fault) -> str | None:
     """Return a description of the problem, or None if the test detects the fault."""
     status, output = run([fault.test], fault)
     # A process ended by a signal also counts as a failed test
@@ -110,10 +110,10 @@ def notice(fault: Fault) -> str | None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Checks that the tests notice known faults.")
     parser.add_argument("--only", metavar="NAME", help="faults whose name contains this")
-    wanted = parser.parse_args().only or ""
-    chosen = [fault for fault in FAULTS if wanted in fault.name]
+    pattern = parser.parse_args().only or ""
+    chosen = [fault for fault in FAULTS if pattern in fault.name]
     if not chosen:
-        parser.error(f"no fault's name contains {wanted!r}")
+        parser.error(f"no fault's name contains {pattern!r}")
     missed = 0
     status, output = run(sorted({fault.test for fault in chosen}), None)
     if status != PASSED:
@@ -121,12 +121,12 @@ def main() -> int:
         return 1
     for fault in chosen:
         start = time.perf_counter()
-        wrong = notice(fault)
-        missed += wrong is not None
+        problem = check_fault(fault)
+        missed += problem is not None
         seconds = time.perf_counter() - start
-        print(f"{'MISSED ' if wrong else 'noticed'} {fault.name} ({seconds:.0f} s)", flush=True)  # noqa: T201
-        if wrong:
-            print(f"  {wrong}", flush=True)  # noqa: T201
+        print(f"{'MISSED ' if problem else 'noticed'} {fault.name} ({seconds:.0f} s)", flush=True)  # noqa: T201
+        if problem:
+            print(f"  {problem}", flush=True)  # noqa: T201
     print(f"{len(chosen) - missed} of {len(chosen)} faults noticed")  # noqa: T201
     return int(missed > 0)
 

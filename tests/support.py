@@ -178,7 +178,7 @@ def tiny_head(
     """
     torch.manual_seed(seed)
     config, kind = target.config, known.kinds[kind or ("eagle" if num_experts == 1 else "jakiro")]
-    given = {
+    values = {
         "hidden_size": config.hidden_size,
         "num_attention_heads": config.num_attention_heads,
         "num_key_value_heads": config.num_key_value_heads,
@@ -190,8 +190,8 @@ def tiny_head(
         "rope_parameters": dict(config.rope_parameters),
         "max_position_embeddings": 2048,
     }
-    names = {each.name for each in dataclass_fields(kind.config)}
-    config = kind.config(**{name: value for name, value in given.items() if name in names} | fields)
+    names = {item.name for item in dataclass_fields(kind.config)}
+    config = kind.config(**{name: value for name, value in values.items() if name in names} | fields)
     head = make_head(config, known.kinds)
     if draft_vocab_size is not None:
         head.draft_token_ids.copy_(torch.randperm(target.vocab_size)[:draft_vocab_size].sort().values)
@@ -242,13 +242,13 @@ def further_heads(target: TargetModel, known: Methods = METHODS) -> dict:
         small = TargetModel(tiny_model(3, hidden_size=32, layers=1), byte_tokenizer(), "small", "3" * 64)
         return ModelHead(small, target.vocab_size), {"name": "small", "sha256": "3" * 64}
 
-    own = {method.needs.head[0]: reader(head_fields(method)) for method in with_own_head(known)}
-    return own | {ModelConfig.kind: model}
+    heads = {method.needs.head[0]: reader(head_fields(method)) for method in with_own_head(known)}
+    return heads | {ModelConfig.kind: model}
 
 
-def with_own_head(known: Methods = METHODS) -> list[Method]:
+def with_own_head(methods: Methods = METHODS) -> list[Method]:
     """Return the methods with trained heads, without the default method."""
-    return [method for method in known.values() if method.trains is not None and method is not DEFAULT]
+    return [method for method in methods.values() if method.trains is not None and method is not DEFAULT]
 
 
 def head_fields(method: Method) -> dict:
@@ -303,28 +303,28 @@ def prompt_ids(text: str) -> list[int]:
 
 def processors(sampling: SamplingParams) -> LogitsProcessorList:
     """Return transformers' logits processors for these settings, in the order of `generate`."""
-    found = LogitsProcessorList()
+    result = LogitsProcessorList()
     if sampling.logit_bias:
-        found.append(SequenceBiasLogitsProcessor([[[token_id], bias] for token_id, bias in sampling.logit_bias]))
+        result.append(SequenceBiasLogitsProcessor([[[token_id], bias] for token_id, bias in sampling.logit_bias]))
     if sampling.repetition_penalty != 1:
-        found.append(RepetitionPenaltyLogitsProcessor(float(sampling.repetition_penalty)))
+        result.append(RepetitionPenaltyLogitsProcessor(float(sampling.repetition_penalty)))
     if sampling.no_repeat_ngram_size:
-        found.append(NoRepeatNGramLogitsProcessor(sampling.no_repeat_ngram_size))
+        result.append(NoRepeatNGramLogitsProcessor(sampling.no_repeat_ngram_size))
     if sampling.suppress_tokens:
-        found.append(SuppressTokensLogitsProcessor(list(sampling.suppress_tokens), DEVICE))
-    return found
+        result.append(SuppressTokensLogitsProcessor(list(sampling.suppress_tokens), DEVICE))
+    return result
 
 
 def warpers(sampling: SamplingParams) -> LogitsProcessorList:
     """Return transformers' logits warpers in the order of `generate`; the temperature must be above 0."""
-    found = LogitsProcessorList([TemperatureLogitsWarper(float(sampling.temperature))])
+    result = LogitsProcessorList([TemperatureLogitsWarper(float(sampling.temperature))])
     if sampling.top_k:
-        found.append(TopKLogitsWarper(sampling.top_k))
+        result.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1:
-        found.append(TopPLogitsWarper(sampling.top_p))
+        result.append(TopPLogitsWarper(sampling.top_p))
     if sampling.min_p:
-        found.append(MinPLogitsWarper(sampling.min_p))
-    return found
+        result.append(MinPLogitsWarper(sampling.min_p))
+    return result
 
 
 @torch.no_grad()
@@ -393,7 +393,7 @@ class ScriptedSession(DraftSession):
 
     drafter: ScriptedDrafter
     sampling: SamplingParams
-    known: list[int]
+    token_ids: list[int]
     _future: list[int] = field(default_factory=list)
 
     def observe(self, committed: Committed) -> None:
@@ -401,36 +401,36 @@ class ScriptedSession(DraftSession):
         for token_id in committed.token_ids:
             if self._future and self._future.pop(0) != token_id:
                 self._future = []
-            self.known.append(token_id)
+            self.token_ids.append(token_id)
 
     def rewind(self, length: int) -> None:
-        self.known, self._future = self.known[:length], []
+        self.token_ids, self._future = self.token_ids[:length], []
 
     def propose(self, limits: TreeLimits) -> Proposal:
         """Return a chain of the target's choices, some of them wrong, with wrong siblings at random positions."""
         tree_config = limits.tree
         while len(self._future) < tree_config.depth:
-            self._future.append(self.drafter.choice(self.known + self._future, self.sampling))
-        random = torch.Generator().manual_seed(self.drafter.seed * 1000 + len(self.known))
+            self._future.append(self.drafter.choice(self.token_ids + self._future, self.sampling))
+        random = torch.Generator().manual_seed(self.drafter.seed * 1000 + len(self.token_ids))
         vocab_size = self.drafter.model.config.vocab_size
-        tokens, parents, depths, parent = [self.known[-1]], [-1], [0], 0
+        tokens, parents, depths, parent = [self.token_ids[-1]], [-1], [0], 0
         for depth in range(1, tree_config.depth + 1):
             wrong = float(torch.rand((), generator=random)) < self.drafter.error_rate
-            guess = (self._future[depth - 1] + wrong) % vocab_size
-            room = tree_config.nodes - len(tokens)
+            candidate = (self._future[depth - 1] + wrong) % vocab_size
+            num_free = tree_config.nodes - len(tokens)
             levels_below = tree_config.depth - depth
-            count = min(tree_config.width, max(room - levels_below, 1), room)
-            others = torch.randperm(vocab_size, generator=random).tolist()
-            siblings = [token for token in others if token not in (guess, self._future[depth - 1])][: count - 1]
-            place = int(torch.randint(0, count, (), generator=random)) if count else 0
-            siblings.insert(place, guess)
+            count = min(tree_config.width, max(num_free - levels_below, 1), num_free)
+            shuffled = torch.randperm(vocab_size, generator=random).tolist()
+            siblings = [token for token in shuffled if token not in (candidate, self._future[depth - 1])][: count - 1]
+            position = int(torch.randint(0, count, (), generator=random)) if count else 0
+            siblings.insert(position, candidate)
             for token in siblings[:count]:
                 tokens.append(token)
                 parents.append(parent)
                 depths.append(depth)
             if not count:
                 break
-            parent = len(tokens) - count + place
+            parent = len(tokens) - count + position
         return Proposal(tree_of(tokens, parents))
 
 
@@ -476,7 +476,7 @@ def assert_is_a_tree(tree: DraftTree) -> None:
     assert max(depths) <= tree.max_depth
 
 
-def pytest_apart(folder: Path, *options: str | Path, **variables: str) -> str:
+def run_pytest(folder: Path, *options: str | Path, **variables: str) -> str:
     """Run pytest in a subprocess, without parallel workers, and return its output; fail if a test fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | variables
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
@@ -492,14 +492,14 @@ class PassRecorder:
         self.passes: list[Tensor] = []
         score = target.score
 
-        def recorded(tree, cache):
+        def score_and_record(tree, cache):
             scores = score(tree, cache)
             self.passes.append(scores.logits.clone())
             return scores
 
-        monkeypatch.setattr(target, "score", recorded)
+        monkeypatch.setattr(target, "score", score_and_record)
 
-    def on_paths(self, steps: Sequence[Step]) -> Tensor:
+    def take_logits(self, steps: Sequence[Step]) -> Tensor:
         """Return the logits from which the tokens after the first were chosen, and clear the record.
 
         Returns:

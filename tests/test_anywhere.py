@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tests.faults import ROOT
-from tests.support import pytest_apart
+from tests.support import run_pytest
 
 
 def copy_to(folder):
@@ -29,4 +29,4 @@ def test_a_checkout_works_where_paths_have_a_space_and_an_umlaut(tmp_path):
     folder = tmp_path / "für alle"
     copy_to(folder / "jakiro")
     options = ("-m", "anywhere", "--basetemp", folder / "tests")
-    pytest_apart(folder / "jakiro", *options, JAKIRO_CACHE=str(folder / "cache"))
+    run_pytest(folder / "jakiro", *options, JAKIRO_CACHE=str(folder / "cache"))

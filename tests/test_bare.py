@@ -30,12 +30,12 @@ def run(tmp_path, *command):
 
 
 @pytest.mark.rare
-def test_the_engine_s_tests_are_collected_without_the_page_s_packages(tmp_path):
+def test_engine_tests_are_collected_without_page_packages(tmp_path):
     (folders,) = re.findall(r"^ENGINE_TESTS := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     done = run(tmp_path, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", *folders.split())
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_measurements_of_a_gpu_run_without_the_page_s_packages(tmp_path):
+def test_gpu_measurements_run_without_page_packages(tmp_path):
     done = run(tmp_path, "-m", "tests.gpu.work", "environment")
     assert done.returncode == 0 and "torch" in done.stdout, done.stderr[-3000:]

@@ -26,7 +26,7 @@ def anchors(path):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_to_files_and_headings_that_there_are(document):
+def test_links_point_to_existing_files_and_headings(document):
     text = FENCED.sub("", document.read_text(encoding="utf-8"))
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         name, _, anchor = link.partition("#")
@@ -41,8 +41,8 @@ def test_links_lead_to_files_and_headings_that_there_are(document):
 def options_of(name):
     """Return the options of a command."""
     lazy = name in main.LAZY_COMMANDS
-    found = main.import_command(name) if lazy else typer.main.get_command(commands).commands[name]
-    return {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    command = main.import_command(name) if lazy else typer.main.get_command(commands).commands[name]
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
 # The changelog also names commands that were removed
@@ -52,9 +52,9 @@ def options_of(name):
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_commands_and_options_that_documents_name_exist(document):
-    known = typer.main.get_command(commands).commands
+    existing = typer.main.get_command(commands).commands
     text = document.read_text(encoding="utf-8").replace("\\\n", " ")
     for name, rest in re.findall(r"(?:python -m jakiro |`)([a-z]+)\b([^`\n#]*)", text):
-        if name in known:
+        if name in existing:
             assert not set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - options_of(name), f"{name}{rest}"
-    assert not set(re.findall(r"python -m jakiro ([a-z]+)", text)) - set(known)
+    assert not set(re.findall(r"python -m jakiro ([a-z]+)", text)) - set(existing)

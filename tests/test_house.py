@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.anywhere
-def test_the_page_joins_every_script_and_style_once():
+def test_page_includes_every_script_and_style_once():
     joined = web.head() + lesson.head() + benchmark.head() + benchmark.script()
     folder = ROOT / "assets" / "web"
     styles = {path: web.tight([path.relative_to(folder)]) for path in folder.rglob("*.css")}
