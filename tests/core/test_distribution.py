@@ -1,6 +1,7 @@
-"""Sampled text has the target's distribution: enumerated on ten words, at temperatures ≠ 1 and top-p < 1.
+"""Sampled text has the target's distribution, which is enumerated for ten words, at temperatures ≠ 1 and top-p < 1.
 
-A choice is exact only if each of its parts is: the candidates' tokens, the bonus after a refusal, the bonus at a leaf.
+The result is exact only if each part is exact: the accepted candidates, the bonus token after a rejection, and the
+bonus token after a leaf.
 """
 
 import math
@@ -24,14 +25,15 @@ NUM_WORDS = 10
 
 
 def warped_probs(logits, sampling):
-    """What transformers would sample from, in float64."""
+    """Return the probabilities that transformers would sample from, in float64."""
     return warpers(sampling)(None, logits.float()).double().softmax(-1)
 
 
 def assert_follows(counts, probs):
-    """Chi-square over cells that expect five or more, the rest pooled; and nothing impossible ever happened.
+    """Check that counts follow probabilities with a chi-square test, and that no impossible outcome occurred.
 
-    The bound is five standard deviations of the chi-square distribution above its mean.
+    Outcomes with an expected count below five are pooled. The bound is five standard deviations of the chi-square
+    distribution above its mean.
     """
     total = sum(counts.values())
     impossible = [outcome for outcome in counts if probs.get(outcome, 0.0) == 0.0]
@@ -56,7 +58,7 @@ SAMPLINGS = {
     "top-k and nucleus": SamplingParams(temperature=0.8, top_p=0.9, top_k=5),
     "min-p": SamplingParams(temperature=1.4, min_p=0.3),
 }
-# What changes logits by the text before them
+# Settings that change logits depending on the preceding text
 PENALISED = {
     "repetition": SamplingParams(1.1, min_p=0.05, repetition_penalty=1.8),
     "presence and frequency": SamplingParams(1.2, presence_penalty=1.5, frequency_penalty=1.9),
@@ -69,13 +71,13 @@ def with_seed(sampling, seed, max_new_tokens=256):
     return replace(sampling, seed=seed, max_new_tokens=max_new_tokens)
 
 
-# A target whose logits depend on the last word only, and a tree that guesses likely and unlikely words.
+# A target whose logits depend only on the last word, and a tree of likely and unlikely words
 TABLE = torch.randn((NUM_WORDS, NUM_WORDS), generator=torch.Generator().manual_seed(4)).mul(0.8).to(DEVICE)
 START = 3
 
 
 def guessing_tree(probs):
-    """Likely and unlikely words after the root, likely ones after the first two, one on the third level."""
+    """Return a tree of likely and unlikely words below the root, likely ones below the first two, one at depth 3."""
     first = probs[START].argsort(descending=True).tolist()
     tokens, parents = [START, *first[:3], first[-1]], [-1, 0, 0, 0, 0]
     for parent in (1, 2):
@@ -88,7 +90,7 @@ def guessing_tree(probs):
 
 
 def steps_of(tree, sampling, root_position):
-    """The outcome of verifying one tree against the table."""
+    """Return the outcome of verifying one tree against the table."""
     noise, mask = KeyedNoise(sampling.seed), ancestor_mask(tree.parents, tree.max_depth)
     return read_outcome(tree, verify(tree, mask, TABLE[tree.token_ids], sampling, noise, root_position))
 
@@ -137,7 +139,7 @@ def test_the_bonus_at_a_leaf_follows_the_warped_distribution_after_it(sampling):
 
 @pytest.fixture(scope="module")
 def words():
-    """A ten-word model and, beside it, the stock copy that is enumerated."""
+    """Return a stock ten-word model, and a generator whose target is a copy of it."""
     model = tiny_model(seed=2, vocab_size=NUM_WORDS, hidden_size=16, layers=1)
     target = TargetModel(tiny_model(seed=2, vocab_size=NUM_WORDS, hidden_size=16, layers=1), word_tokenizer())
     return model, JakiroGenerator(Resources(target, tiny_head(target)))
@@ -148,7 +150,7 @@ PROMPT = "the small cat"
 
 @torch.no_grad()
 def enumerated_text(model, sampling, length):
-    """Probability of every text of so many words by a stock model, transformers' processors and formulas."""
+    """Return the probability of every text of `length` words, by a stock model and transformers' processors."""
     prompt = word_tokenizer()(PROMPT)["input_ids"]
     joint = {(): 1.0}
     for _ in range(length):

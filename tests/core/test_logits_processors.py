@@ -1,4 +1,4 @@
-"""Token rules: every node's logits are those that transformers' processors make of the node's own prefix."""
+"""Logits processors: the logits of each node are those of transformers' processors on the prefix of this node."""
 
 from collections import Counter
 
@@ -33,12 +33,12 @@ def rule_of(sampling: SamplingParams) -> LogitsProcessorList | None:
 
 
 def root_alone(prompt):
-    """The tree and the mask that the first token is chosen after."""
+    """Return the tree and the mask before the first token."""
     return tree_of(prompt[-1:], [-1]), torch.ones((1, 1), dtype=torch.bool, device=DEVICE)
 
 
 def expected_row(row, sampling, prompt, answer):
-    """By transformers, and by OpenAI's formula for the answer's own tokens."""
+    """Return the logits by transformers' processors, and by OpenAI's formula for the tokens of the answer."""
     row = processors(sampling)(torch.tensor([[*prompt, *answer]], device=DEVICE), row[None].clone())[0]
     for token_id, count in Counter(answer).items():
         row[token_id] -= sampling.frequency_penalty * count + sampling.presence_penalty
@@ -84,7 +84,7 @@ def test_each_node_s_logits_are_those_of_transformers_processors_on_its_own_pref
 @pytest.mark.parametrize("size", range(1, 13))
 @pytest.mark.parametrize("num_tokens", range(1, 13))
 def test_each_node_of_a_chain_forbids_what_plain_decoding_forbids_after_the_same_tokens(size, num_tokens):
-    """Short histories, in which a chain completes the first n-gram, included; of one, two or three different tokens."""
+    """Includes histories so short that the chain completes the first n-gram, with one to three different tokens."""
     sampling, logits = SamplingParams(no_repeat_ngram_size=size), torch.zeros((9, VOCAB_SIZE), device=DEVICE)
     for period in (1, 2, 3):
         text = [index % period for index in range(num_tokens + 8)]
@@ -120,7 +120,7 @@ def grammar_rule(kind, source="", stop_ids=(END,)) -> GrammarProcessor:
 
 
 def allowed_by(rule, token_ids=(-1,), parents=(-1,)):
-    """The tokens that may follow each node, as texts."""
+    """Return the texts of the tokens that may follow each node."""
     rows = np.full((len(token_ids), (TOKENIZER_SIZE + 31) // 32), 0xFFFFFFFF, dtype=np.uint32)
     rule.forbid(token_ids, parents, rows)
     return [

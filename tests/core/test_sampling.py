@@ -1,4 +1,4 @@
-"""Warping as transformers does it, noise pinned to integers, and the choice."""
+"""Sampling: warping as in transformers, noise checked with Python integers, and the choice of a token."""
 
 import math
 
@@ -16,7 +16,7 @@ MASK = 2**64 - 1
 
 
 def mix(x):
-    """SplitMix64's finaliser on Python integers."""
+    """Return SplitMix64's finalizer of a Python integer."""
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
     return x ^ (x >> 31)
@@ -39,7 +39,7 @@ def row_of_positions(count, first=0):
 
 
 def scattered(warped, vocab_size):
-    """Warped logits in vocabulary order, −inf where a token is dropped."""
+    """Return warped logits in vocabulary order, with −inf for dropped tokens."""
     full = torch.full((warped.logits.shape[0], vocab_size), -torch.inf, device=DEVICE)
     return full.scatter(-1, warped.token_ids, warped.logits)
 
@@ -120,7 +120,7 @@ def test_with_ties_warping_keeps_what_transformers_keeps_and_all_that_ties_with_
 
 
 def test_a_token_before_which_top_p_lies_to_the_last_bit_is_dropped():
-    """As transformers does: what stands before a kept token is less than top-p, not as much."""
+    """As in transformers: the probability before a kept token is less than top-p."""
     logits = torch.tensor([[2.0, 1.0, 0.0, -3.0]], device=DEVICE)
     probs = (logits.double() - logits.double().logsumexp(-1, keepdim=True)).exp()
     before = probs.cumsum(-1) - probs
@@ -148,7 +148,7 @@ def test_a_short_prefix_gives_the_full_sort_s_choice_or_says_that_it_is_too_shor
 
 
 class Silence(KeyedNoise):
-    """Noise that is the same everywhere, so that ties stay ties."""
+    """Noise with the same value everywhere, so that ties remain ties."""
 
     def at(self, positions, token_ids):
         shape = torch.broadcast_shapes(positions.shape, token_ids.shape)
@@ -207,10 +207,10 @@ def test_the_lowest_id_wins_and_the_margin_is_the_lead_wherever_the_two_best_lie
 def test_ties_with_the_last_of_the_top_k_that_go_on_after_the_prefix_are_all_kept_under_top_p_too():
     logits = on_device([10.0] * 29 + [5.0] * 1971 + [0.0] * 500)[None]
     sampling = SamplingParams(1.0, top_p=0.9, top_k=30)
-    # Of what the prefix shows, the 29 alone are more than nine tenths
+    # In the prefix the first 29 tokens alone exceed nine tenths of the probability
     assert bool(warp(logits, sampling, 64).needs_full_sort)
     assert int(warp(logits, sampling, logits.shape[-1]).logits.isfinite().sum()) == 2000
-    # With all ties seen, top-k's last place decides nothing more
+    # A prefix with all ties settles top-k
     assert not bool(warp(logits, sampling, 2001).needs_full_sort)
 
 

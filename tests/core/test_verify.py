@@ -1,4 +1,4 @@
-"""Verification by hand: which path is accepted, which token is the bonus, and what one read brings back."""
+"""Verification, checked by hand: the accepted path, the bonus token, and the values of one read from the device."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tests.support import DEVICE, tree_of
 
 @pytest.fixture(autouse=True, params=["torch", "compiled"])
 def one_way(request, monkeypatch):
-    """Verification by torch's operations and one copy, as on a GPU, and by compiled code."""
+    """Run verification with torch operations and one copy, as on a GPU, and with compiled code."""
     if request.param == "torch":
         monkeypatch.setattr("jakiro.ops.kernels.current", lambda: kernels.TORCH)
         monkeypatch.setattr("jakiro.backends.outcome._is_on_host", lambda tensor: False)
@@ -41,7 +41,7 @@ PARENTS = [-1, 0, 0, 0, 1, 1, 2, 5]
 
 
 def logits_choosing(choices):
-    """Logits whose greedy choice after node i is choices[i], with margin 2."""
+    """Return logits whose greedy choice after node i is choices[i], with margin 2."""
     logits = torch.zeros((len(choices), VOCAB_SIZE), device=DEVICE)
     logits[range(len(choices)), choices] = 2.0
     return logits
@@ -111,7 +111,7 @@ def test_only_rows_on_the_accepted_path_can_ask_for_the_full_sort():
     flat_on_path[7] = 0.0
     assert outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).accepted_path == [1, 5, 7]
     assert not outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).needs_full_sort
-    # Compiled code has no prefix
+    # Compiled code does not use a prefix
     asks = kernels.current().sampling_for(logits) is None
     assert outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=3).needs_full_sort is asks
     assert not outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=VOCAB_SIZE).needs_full_sort
@@ -151,14 +151,14 @@ def test_read_back_brings_every_field_of_the_tree_and_each_node_its_own():
     assert {type(value) for value in whole_numbers} == {int}
 
 
-# A parent for every node after the root: any node before it.
+# Parents of the nodes after the root: any earlier node
 ANY_PARENTS = st.lists(st.integers(0, 10**6), max_size=24).map(
     lambda picks: [-1, *(pick % (index + 1) for index, pick in enumerate(picks))]
 )
 
 
 def ancestors(parents, node):
-    """A node and its ancestors, by walking."""
+    """Return a node and its ancestors by walking up the tree."""
     found = set()
     while node >= 0:
         found.add(node)

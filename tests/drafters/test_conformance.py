@@ -1,7 +1,7 @@
-"""What every drafting method keeps to, asked of all that are registered: a new one is tested the moment it is there.
+"""Rules for every drafting method, tested with all registered methods; a new method is tested once it is registered.
 
-A method from outside is asked the same: a module of tests that imports everything from here and sets `KNOWN` and
-`SUBJECTS` to its own.
+Methods outside the package are tested in the same way, by a test module that imports everything from this one and sets
+`KNOWN` and `SUBJECTS`.
 """
 
 import functools
@@ -27,7 +27,7 @@ SAMPLINGS = {
     "nucleus": SamplingParams(0.7, top_p=0.9, seed=5, max_new_tokens=32),
     "sampled": SamplingParams(1.0, seed=5, max_new_tokens=32),
 }
-# Each setting that looks at the text before a token, and one that looks at all
+# Each logits processor, and all of them together
 RULES = {
     "min-p": {"min_p": 0.1},
     "repetition": {"repetition_penalty": 1.3},
@@ -45,18 +45,20 @@ RULES = {
 }  # fmt: skip
 FIXED, SIZED = TreeConfig(width=5, depth=4, nodes=18), TreeConfig(nodes=32, depth=6, policy="auto")
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
-# The methods that there are, and those of them that are asked
+# All registered methods, and those under test
 KNOWN = METHODS
 SUBJECTS = tuple(METHODS.values())
-# Those that look at the numbers on the host after each level, which on a GPU waits for the device each time
+# Methods that read values on the host after each level, which blocks on a GPU
 READ_ON_HOST = frozenset()
 
 
 def pytest_generate_tests(metafunc):
-    """A case for each method, as "subject", as "headed" where it needs a head, as the name "method" with a head, or
-    "drafting" but for plain decoding; with a "sampling" where one is asked for.
+    """Parametrize a test by the names of its fixtures.
 
-    How the text is chosen does not meet how a head mixes its experts, so the second fusion decodes in one way.
+    "subject" is a method, "headed" a method with a draft head; "method" and "head" are the names of a method and a
+    head, "drafting" excludes plain decoding, and "sampling" is a key of `SAMPLINGS`.
+
+    The second fusion runs with one sampling only: the choice of tokens does not depend on how a head mixes its experts.
     """
     cases = [
         pytest.param(method.name, head, id=f"{method.name}, {head}")
@@ -77,7 +79,7 @@ def pytest_generate_tests(metafunc):
     if "subject" in metafunc.fixturenames:
         metafunc.parametrize("subject", metafunc.module.SUBJECTS, ids=lambda method: method.name)
     if "headed" in metafunc.fixturenames:
-        # A small model has no weights of a head's
+        # A draft model has no weights of a head
         headed = [
             method for method in metafunc.module.SUBJECTS if {*method.needs.head} & {*metafunc.module.KNOWN.kinds}
         ]
@@ -91,7 +93,7 @@ def known(request):
 
 @pytest.fixture(scope="module")
 def generators(known):
-    """Their costs are given, so that trees size themselves where they are asked to, and nothing is timed."""
+    """Return generators with preset costs, so that automatic tree sizes do not depend on timings."""
     generators = {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3", "dflash")}
     for generator in generators.values():
         generator.profile = COSTS
@@ -100,13 +102,13 @@ def generators(known):
 
 @pytest.fixture(scope="module")
 def at_fixed_addresses(known):
-    """Makes a generator in slots once for each head, inside a test that has the compiled functions off."""
+    """Return a function that makes one generator with static buffers per head; its test disables compiled functions."""
     return functools.cache(lambda head: static_generator(head, measured=True, methods=known))
 
 
 @pytest.fixture(scope="module")
 def plain_under(generators):
-    """Settings with one of `RULES`, and plain decoding's text under them."""
+    """Return a function for sampling settings with one of `RULES`, and plain decoding's tokens with them."""
 
     @functools.cache
     def asked(rule, temperature):
@@ -169,7 +171,7 @@ def test_trees_that_size_themselves_write_it_too(method, head, generators, plain
 def test_it_runs_beside_or_inside_passes_of_fixed_shape(
     method, head, plain, at_fixed_addresses, without_compiled_functions
 ):
-    """With top-p; in other ways tests/backends/test_buffers.py chooses there."""
+    """Tested with top-p; tests/backends/test_buffers.py has the other settings."""
     generator = at_fixed_addresses(head)
     for tree in (FIXED, SIZED):
         assert generator.run(QUESTION, SAMPLINGS["nucleus"], method, tree).token_ids == plain["nucleus"]
@@ -200,7 +202,7 @@ def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(draft
 def test_a_step_reads_from_the_device_once_and_makes_no_tensor_elsewhere(
     method, head, known, request, on_a_pretended_gpu
 ):
-    """On a pretended GPU, in passes that grow with the text."""
+    """Runs growing passes on a simulated GPU."""
     with on_a_pretended_gpu as tags:
         stream = tiny_generator(head, methods=known).stream(QUESTION, SAMPLINGS["nucleus"], method, FIXED)
         for _ in range(4):
@@ -211,9 +213,9 @@ def test_a_step_reads_from_the_device_once_and_makes_no_tensor_elsewhere(
 
 
 def test_chains_only_is_kept_to(method, head, generators, plain, monkeypatch):
-    """Also in trees deeper than the head has levels, or than they have nodes."""
+    """Includes trees deeper than the head has levels, or deeper than they have nodes."""
     generator = generators[head]
-    # A small model that drafts is tried with trees as it is loaded
+    # Loading a draft model includes a trial with trees
     generator.drafter(generator.known_methods.named(method))
     monkeypatch.setattr(type(generator.target), "chains_only", True)
     for tree in (FIXED, replace(FIXED, depth=7), replace(FIXED, nodes=3)):
@@ -252,14 +254,14 @@ def test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_ca
 
 
 def head_of(drafter: Drafter) -> DraftHead:
-    """The first head that a drafter, or one of those that it is made of, drafts with."""
+    """Return the first draft head of a drafter or of one of its parts."""
     parts = [part for each in vars(drafter).values() for part in (each if isinstance(each, tuple) else [each])]
     found = [part for part in parts if isinstance(part, DraftHead)]
     return found[0] if found else next(head_of(part) for part in parts if isinstance(part, Drafter))
 
 
 def test_a_head_with_damaged_weights_changes_no_text_and_leaves_traces_that_can_be_read(headed, known, generators):
-    """A row of its first matrix or of its last one, in trees of a fixed size and in those that choose it."""
+    """Damage a row of its first and of its last matrix, with trees of fixed and of automatic size."""
     damaged, sampling = (
         tiny_generator(heads_of(headed)[0], methods=known),
         SamplingParams(1.0, seed=3, max_new_tokens=9),

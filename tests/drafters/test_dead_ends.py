@@ -1,4 +1,4 @@
-"""Settings that forbid every token: the answer ends there and says so, whoever drafts and whatever comes out of it."""
+"""Settings that forbid every token: the answer ends with this reason, with any drafter."""
 
 import functools
 
@@ -12,7 +12,7 @@ from tests.support import TOKENIZER_SIZE, heads_of, tiny_generator
 
 CASES = [(name, head) for name, method in METHODS.items() for head in heads_of(method)]
 TREE = TreeConfig(width=4, depth=4, nodes=12)
-# Tokens of the answer; after three of them none is left
+# Tokens that are allowed once each; no token is allowed after them
 LEFT = (101, 102, 103)
 
 
@@ -52,7 +52,7 @@ def test_it_ends_the_same_in_passes_of_fixed_shape(temperature, filters, without
 
 
 def test_text_that_waits_for_more_is_delivered_at_the_end(make):
-    """The text so far is the beginning of a stop text."""
+    """The text so far is the beginning of a stop string."""
     text = make("summed").run("Go on.", until_none_is_left(0), PLAIN.name, TREE).text
     for method in ("jakiro", PLAIN.name):
         trace = make("summed").run("Go on.", until_none_is_left(0, stop=(f"{text}!",)), method, TREE)

@@ -1,4 +1,4 @@
-"""A faulty drafter stops the answer with a sentence about itself; it never changes the text or ends the process."""
+"""A faulty drafter stops the answer with an error about itself; it never changes the text or ends the process."""
 
 import sys
 from dataclasses import replace
@@ -18,7 +18,7 @@ SAMPLING = SamplingParams(max_new_tokens=12)
 
 
 class FaultySession(ChainSession):
-    """Proposes what `change` makes of a correct tree: a root with the tokens 5 and 6 below it and 7 below 5."""
+    """A session that applies `change` to a correct tree: a root with the tokens 5 and 6 below it and 7 below 5."""
 
     def __init__(self, prompt, change):
         super().__init__(prompt.ids[-1:])
@@ -51,7 +51,7 @@ def generator_with(change, session=FaultySession):
 
 
 def tree_with(**columns):
-    """Return a change that sets a column's values; those given as {node: value}."""
+    """Return a change that sets values of columns, each given as {node: value}."""
 
     def change(proposal):
         tree = proposal.tree

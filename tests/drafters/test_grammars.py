@@ -1,4 +1,4 @@
-"""Answers under a grammar, whoever drafts: finished ones validate, cut ones say so, no token lies outside."""
+"""Answers under a grammar, with any drafter: complete ones are valid, truncated ones are reported as such."""
 
 import json
 import random

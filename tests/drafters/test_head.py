@@ -1,4 +1,4 @@
-"""The head's session: its cache stays level with the target's, and drafted rows leave no trace."""
+"""The session of a draft head: its cache follows the target's, and drafted rows are removed."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Two methods as one: a chain goes on where the other drafter has nothing to say."""
+"""Two drafters as one method: copied chains continue where the first drafter proposes nothing."""
 
 import math
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_past_the_head_s_length_chains_are_still_copied(tree, chains_only, monke
 
 
 class Certain(ChainSession):
-    """Copies of eight tokens, each as likely as it is told."""
+    """A session that copies eight tokens, each with the same given probability."""
 
     def __init__(self, root, chance=0.9):
         super().__init__(root)
@@ -73,7 +73,7 @@ def test_copies_go_alone_where_they_promise_as_much_as_a_draft():
         chains = Certain(ROOT, chance)
         return MergedSession(drafts, chains, partial(Chain.of, device=ROOT.device)).propose(limits).note
 
-    # 0.6 + 0.36 + 0.22 + 0.13 is more than 1.2, without the tokens of less than 0.1 each; 0.5 + 0.25 + 0.13 is not
+    # 0.6 + 0.36 + 0.22 + 0.13 exceeds 1.2, without the tokens below 0.1; 0.5 + 0.25 + 0.13 does not
     assert note_of(0.6, SIZED) == "Copied from an earlier place: 4 candidates."
     assert note_of(0.5, SIZED) == "drafted"
     assert note_of(0.6, TreeLimits(SIZED.tree)) == "drafted", "trees of a fixed size are drafted"

@@ -1,4 +1,4 @@
-"""A method is one file: its name stands nowhere else, and the documented example decodes."""
+"""A method is one file: no other file contains its name, and the documented example decodes."""
 
 import ast
 import re
@@ -13,11 +13,11 @@ from jakiro.heads.kinds import KINDS
 from tests.support import tiny_generator
 
 ROOT = Path(__file__).resolve().parents[2]
-# Where names may stand: a method's own file, its kind of head, their registration, and the words people read
+# Files that may contain names: a method's own file, its kind of head, the registries, and texts of the page
 WORDS = ("app/words/",)
 ROOMS = tuple(f"jakiro/heads/{name}/" for name in KINDS)
-# The package, its logger, its attention and its folder in the user's cache are called like its method, and so is what
-# /v1 adds to OpenAI's interface; a kind of files is called like another
+# The package, its logger, its attention and its cache folder have the name of a method, and so do the extensions of
+# /v1; a file format has the name of another method
 PACKAGE = re.compile(
     r"package_versions|getLogger|prog_name|__version__|APPLICATION|speculators_model_type"
     r"|ATTENTION|owned_by|EXTENSION"
@@ -35,7 +35,7 @@ def sources():
 
 
 def quoted(name, text):
-    """Line numbers of string literals that are exactly a method's name or alias."""
+    """Yield the line numbers of string literals that equal a method's name or alias."""
     if name.endswith(".py"):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and node.value in NAMES:
@@ -48,7 +48,7 @@ def quoted(name, text):
 
 @pytest.mark.parametrize(("name", "text"), [pytest.param(*each, id=each[0]) for each in sources()])
 def test_no_method_s_name_stands_in(name, text):
-    """But in words of another meaning: what ends with the model's context, plain text, skipping to an answer."""
+    """Words with another meaning are allowed: the model's context, plain text, skipping to an answer."""
     lines = text.splitlines()
     found = [f"{number}: {lines[number - 1].strip()}" for number in quoted(name, text)]
     found = [
@@ -63,7 +63,7 @@ CODE = (DOCS / "echo.py").read_text(encoding="utf-8")
 
 @pytest.fixture
 def echo(monkeypatch):
-    """The example's methods, as `--methods-from echo` gives them."""
+    """Return the methods of the example, as `--methods-from echo` registers them."""
     monkeypatch.syspath_prepend(str(DOCS))
     yield methods_from(["echo"])
     sys.modules.pop("echo")

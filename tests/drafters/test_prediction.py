@@ -1,4 +1,4 @@
-"""Predicted outputs: the chain follows the text, and the answer is plain decoding's whatever the text is."""
+"""Predicted outputs: the chain follows the predicted text, and the answer always equals plain decoding."""
 
 import random
 
@@ -65,7 +65,7 @@ def mutated(text: str, dice: random.Random) -> str:
 
 
 def test_texts_with_a_prediction_and_a_minimum_length_equal_plain_decoding_s(generators, monkeypatch):
-    """100 random requests: method, settings, text that is expected; 0 differences."""
+    """Compare 100 random requests: method, settings and prediction."""
     dice, accepted = random.Random(82), 0
     for number in range(100):
         generator = generators[dice.choice(["summed", None])]

@@ -1,4 +1,4 @@
-"""Grown trees: always trees, and each node what the head gives on that node's own path, computed without a cache."""
+"""Trees grown from a head are valid, and each node has the head's output on its own path, computed without a cache."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def no(head, tree):
 
 
 def candidates(config, contrastive, vocab_size):
-    """How many candidates the levels hold together: K on the first, K² on each further one."""
+    """Return the number of candidates of all levels: K on the first and K² on each of the others."""
     width = min(config.width, config.nodes - 1, vocab_size)
     return width + (config.depth - 1) * width**2
 
@@ -85,7 +85,7 @@ def test_leaving_out_nodes_that_cannot_win_does_not_change_the_tree(heads, name,
         session = HeadDrafter(head).start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
         rows, catch_up = [], session.catch_up
         monkeypatch.setattr(session, "catch_up", lambda: (catch_up(), rows.append(session.cache.length)))
-        # Growing ends with it; reading what is pending does too, but leaves nothing to remove here
+        # Growth ends with this call. Reading pending tokens makes it too, but has no rows to remove here
         monkeypatch.setattr(session.cache, "keep", lambda length: rows and rows.append(session.cache.length - rows[0]))
         if everything:
             monkeypatch.setattr(session, "_explored", lambda limits: None)
@@ -129,7 +129,7 @@ def assert_same_proposals(found, expected):
 @needs.compiled_functions
 @pytest.mark.parametrize("name", HEADS)
 def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level(packed_heads, name, monkeypatch):
-    """Over a text's first tokens, several at a time, as accepted steps bring them, and once without new ones."""
+    """Runs on the first tokens of a text, several at a time as after accepted steps, and once without new tokens."""
     head, calls = packed_heads[name], []
     tree_growth = kernels.current().tree_growth
 
@@ -181,7 +181,7 @@ def test_of_a_prompt_of_many_rows_the_last_one_alone_is_read_with_the_tree(packe
 
 
 class Turned(LayerHead):
-    """A head of another kind, whose pass does more than the layer's."""
+    """A head of another kind, with an additional operation in its pass."""
 
     def forward(self, *given, **named):
         output = super().forward(*given, **named)
@@ -197,9 +197,10 @@ def test_a_head_with_a_pass_of_its_own_grows_its_tree_by_that_pass(target):
 
 @torch.no_grad()
 def outputs_along(head, tokens, experts):
-    """The head's output at the root and after each drafted token, every row recomputed in one causal pass.
+    """Return the head's output at the root and after each drafted token, with every row recomputed in one causal pass.
 
-    `experts` says which expert's feature continues the chain (decoupled fusion).
+    Args:
+        experts: expert whose feature continues the chain after each token, with decoupled fusion.
     """
     ids, features, found = IDS[1:], FEATURES, []
     for depth in range(len(tokens) + 1):
@@ -237,7 +238,7 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
         contrastive = experts[node] == head.num_experts
         found.add(contrastive)
         assert contrastive == (head.has_contrastive_branch and tree.depths[node] == 4)
-        # The contrastive row of a pass speaks one position further: it is the row of the grandparent.
+        # The contrastive row of a pass predicts one position further: it is the row of the grandparent
         rows = above[:-1] if contrastive else above
         output = outputs_along(head, [tokens[i] for i in rows], [experts[i] for i in rows])[-1]
         weights = output.router_weights[0, -1]
@@ -271,10 +272,10 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
 
 
 def assert_ranked(head, tree, parent, feature, weigh):
-    """A node's children are the best of the head's choices after `feature`, weighed and renormalised.
+    """Check that the children of a node are the best choices of the head after `feature`, weighted and renormalized.
 
     Returns:
-        The children, and the probability that the head gave each.
+        The children, and the head's probability of each.
     """
     log_q = (head.logits(feature) / 0.7).log_softmax(-1)
     position = torch.tensor([NUM_PROMPT + int(tree.depths[parent]) + 1], device=DEVICE)
