@@ -76,7 +76,7 @@ TABLE = torch.randn((NUM_WORDS, NUM_WORDS), generator=torch.Generator().manual_s
 START = 3
 
 
-def guessing_tree(probs):
+def table_tree(probs):
     """Return a tree of likely and unlikely words below the root, likely ones below the first two, one at depth 3."""
     first = probs[START].argsort(descending=True).tolist()
     tokens, parents = [START, *first[:3], first[-1]], [-1, 0, 0, 0, 0]
@@ -89,7 +89,7 @@ def guessing_tree(probs):
     return tree_of(tokens, parents)
 
 
-def steps_of(tree, sampling, root_position):
+def outcome_of(tree, sampling, root_position):
     """Return the outcome of verifying one tree against the table."""
     noise, mask = KeyedNoise(sampling.seed), ancestor_mask(tree.parents, tree.max_depth)
     return read_outcome(tree, verify(tree, mask, TABLE[tree.token_ids], sampling, noise, root_position))
@@ -98,7 +98,7 @@ def steps_of(tree, sampling, root_position):
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_verified_paths_and_their_bonus_follow_the_enumerated_distribution(sampling):
     probs = warped_probs(TABLE, sampling)
-    tree = guessing_tree(probs)
+    tree = table_tree(probs)
     parents, tokens = tree.parents.tolist(), tree.token_ids.tolist()
     children = {(parents[node], tokens[node]): node for node in range(1, len(tokens))}
 
@@ -116,7 +116,7 @@ def test_verified_paths_and_their_bonus_follow_the_enumerated_distribution(sampl
     assert sum(expected.values()) == pytest.approx(1.0)
     counts, ends = Counter(), Counter()
     for seed in range(2000):
-        outcome = steps_of(tree, with_seed(sampling, seed), root_position=seed % 7)
+        outcome = outcome_of(tree, with_seed(sampling, seed), root_position=seed % 7)
         counts[(*outcome.accepted_ids, outcome.bonus_token_id)] += 1
         ends[outcome.accepted_path[-1] if outcome.accepted_path else 0] += 1
     assert_follows(counts, expected)
@@ -125,12 +125,12 @@ def test_verified_paths_and_their_bonus_follow_the_enumerated_distribution(sampl
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_the_bonus_at_a_leaf_follows_the_warped_distribution_after_it(sampling):
+def test_bonus_after_a_leaf_follows_the_warped_distribution(sampling):
     probs = warped_probs(TABLE, sampling)
     word = int(probs[START].argmax())
     tree, counts = tree_of([START, word], [-1, 0]), Counter()
     for seed in range(1500):
-        outcome = steps_of(tree, with_seed(sampling, seed), root_position=11)
+        outcome = outcome_of(tree, with_seed(sampling, seed), root_position=11)
         if outcome.accepted_path == [1]:
             counts[outcome.bonus_token_id] += 1
     assert sum(counts.values()) > 200
@@ -174,15 +174,15 @@ def test_whole_answers_follow_the_enumerated_distribution(words, sampling):
     expected = enumerated_text(model, sampling, 3)
     assert sum(expected.values()) == pytest.approx(1.0)
     assert_follows(counts, expected)
-    for place in range(3):
+    for position in range(3):
         single = Counter()
         for text, prob in expected.items():
-            single[text[place]] += prob
-        assert_follows(Counter(text[place] for text in counts.elements()), single)
+            single[text[position]] += prob
+        assert_follows(Counter(text[position] for text in counts.elements()), single)
     assert any(step.accepted_path for step in steps) and any(not step.accepted_path for step in steps)
 
 
-def test_the_bound_notices_an_answer_without_its_penalties(words):
+def test_bound_detects_an_answer_without_its_penalties(words):
     model, generator = words
     free = SamplingParams(1.2, max_new_tokens=3)
     answers = [generator.run(PROMPT, with_seed(free, seed, 3), raw=True).token_ids for seed in range(500)]
@@ -191,15 +191,15 @@ def test_the_bound_notices_an_answer_without_its_penalties(words):
             assert_follows(Counter(map(tuple, answers)), enumerated_text(model, sampling, 3))
 
 
-def test_the_bound_notices_a_bonus_drawn_without_warping():
+def test_bound_detects_a_bonus_sampled_without_warping():
     sampling = SAMPLINGS["top-k and nucleus"]
     probs = {index: p for index, p in enumerate(warped_probs(TABLE, sampling)[START].tolist()) if p > 0}
     unwarped = SamplingParams(temperature=1.4)
     counts = Counter(
-        steps_of(tree_of([START], [-1]), with_seed(unwarped, seed), 5).bonus_token_id for seed in range(500)
+        outcome_of(tree_of([START], [-1]), with_seed(unwarped, seed), 5).bonus_token_id for seed in range(500)
     )
     with pytest.raises(AssertionError):
         assert_follows(counts, probs)
-    kept = Counter({index: number for index, number in counts.items() if index in probs})
+    possible = Counter({index: number for index, number in counts.items() if index in probs})
     with pytest.raises(AssertionError, match="chi-square"):
-        assert_follows(kept, probs)
+        assert_follows(possible, probs)

@@ -31,7 +31,7 @@ def longest_earlier_end(ids: list[int]) -> tuple[int, int]:
 
 @settings(max_examples=200)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=40))
-def test_the_automaton_finds_what_a_search_of_everything_finds(ids):
+def test_automaton_finds_the_match_of_an_exhaustive_search(ids):
     automaton, seen = SuffixAutomaton(), []
     for token_id in ids:
         seen.append(token_id)
@@ -43,7 +43,7 @@ def test_the_automaton_finds_what_a_search_of_everything_finds(ids):
         assert not state or automaton._length[automaton._link[state]] < length <= automaton._length[state]
 
 
-def test_the_chain_is_the_earlier_continuation_and_its_estimate_the_hit_rate():
+def test_chain_is_the_earlier_continuation_and_its_estimate_is_the_hit_rate():
     session = copying([1, 2, 3, 4, 5, 9, 1, 2])
     chain, log_estimates = session.chain()
     assert chain == [3, 4, 5, 9, 1, 2]
@@ -54,14 +54,14 @@ def test_the_chain_is_the_earlier_continuation_and_its_estimate_the_hit_rate():
     assert session.chain() == ([], [])
 
 
-def test_chains_beside_a_head_s_tree_go_back_with_it(scripted):
+def test_rewind_of_merged_drafters_rewinds_copied_chains(scripted):
     stream = scripted.stream(REPEATING, SamplingParams(max_new_tokens=16), WITH_COPIES.name, TREE)
     next(stream)
     session = stream._session
-    known = list(session.first.token_ids)
+    ids = list(session.first.token_ids)
     # Rewind into the prompt, to the last position with something to copy
-    length = next(count for count in range(len(known) - 1, 0, -1) if copying(known[:count]).chain()[0])
-    expected = copying(known[:length]).chain()
+    length = next(count for count in range(len(ids) - 1, 0, -1) if copying(ids[:count]).chain()[0])
+    expected = copying(ids[:length]).chain()
     assert session.chains.chain() != expected
     session.rewind(length)
-    assert session.chains.chain() == expected and session.first.token_ids == known[:length]
+    assert session.chains.chain() == expected and session.first.token_ids == ids[:length]
