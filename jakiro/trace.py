@@ -274,8 +274,11 @@ class Trace:
     @property
     def step_ms(self) -> tuple[float, float, float]:
         """Mean milliseconds of a step: draft, verify, other. Requires at least one step."""
-        sums = ([getattr(step, name) for step in self.steps] for name in ("draft_ms", "verify_ms", "other_ms"))
-        return tuple(sum(values) / len(values) for values in sums)
+        draft, verify, other = (
+            sum(getattr(step, name) for step in self.steps) / len(self.steps)
+            for name in ("draft_ms", "verify_ms", "other_ms")
+        )
+        return draft, verify, other
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -400,7 +403,7 @@ def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """Convert dataclasses and tuples to JSON types, bytes to hex, and non-finite numbers to None."""
     if isinstance(value, bytes):
         return value.hex()
@@ -416,7 +419,7 @@ def _plain(value):
     return value
 
 
-def _read(kind, value):
+def _read(kind: Any, value: Any) -> Any:
     """Convert a JSON value to an annotated type."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is bytes:
@@ -445,7 +448,7 @@ def _read(kind, value):
     return _read_fields(kind, value) if is_dataclass(kind) else value
 
 
-def _read_fields(kind, values: dict):
+def _read_fields(kind: Any, values: dict) -> Any:
     missing = sorted(f.name for f in fields(kind) if f.default is MISSING is f.default_factory and f.name not in values)
     if missing:
         raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")

@@ -1,4 +1,7 @@
-"""Fixtures of the whole suite. Torch is imported by the fixtures that need it, so that other tests start quickly."""
+"""Fixtures of the test suite; their helpers are in support.py.
+
+Torch is imported by the fixtures that need it, so that other tests start quickly.
+"""
 
 import os
 import sys
@@ -6,7 +9,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Gradio takes the first free port from this one; two workers with the same first port would choose the same one
+# Gradio uses the first free port from here; each worker has its own range, so that two never choose the same port
 worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 os.environ.setdefault("GRADIO_SERVER_PORT", str(7860 + 100 * worker))
 
@@ -18,7 +21,7 @@ settings.load_profile("jakiro")
 
 @pytest.fixture(scope="session")
 def generator():
-    """A tiny target with a random summed head."""
+    """Return a generator of a tiny target with a random summed head."""
     from tests.support import tiny_generator
 
     return tiny_generator("summed")
@@ -26,7 +29,7 @@ def generator():
 
 @pytest.fixture(scope="session")
 def scripted():
-    """A tiny target whose drafter proposes the target's choice and errs in three of ten cases."""
+    """Return a generator whose drafter proposes the target's choice and errs in 30 % of the cases."""
     from tests.support import scripted_generator
 
     return scripted_generator()
@@ -34,7 +37,7 @@ def scripted():
 
 @pytest.fixture(scope="session")
 def both_passes():
-    """By head: a generator whose passes grow with the text, and one with passes at fixed addresses."""
+    """Return two generators for each head: with growing passes, compiled if possible, and with static buffers."""
     from tests.backends.static import static_generator
     from tests.support import tiny_generator
 
@@ -43,14 +46,14 @@ def both_passes():
 
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
-    """Folder of a cache that only this test uses."""
+    """Return the folder of a cache that only this test uses."""
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
 def without_compiled_functions(monkeypatch):
-    """Select torch's operations: a GPU runs them, and the fake of CUDA graphs can replay only them."""
+    """Use only torch operations, as on a GPU. The replacement for CUDA graphs can only replay these."""
     from jakiro.ops import kernels
 
     monkeypatch.setattr("jakiro.ops.linear.native_works", lambda: False)
@@ -59,7 +62,7 @@ def without_compiled_functions(monkeypatch):
 
 @pytest.fixture
 def cuda(monkeypatch, without_compiled_functions):
-    """A fake of CUDA graphs, see `FakeCuda`."""
+    """Return the replacement for CUDA graph capture, see `FakeCuda`."""
     from tests.backends.fake_graphs import FakeCuda
 
     return FakeCuda(monkeypatch)
@@ -67,7 +70,7 @@ def cuda(monkeypatch, without_compiled_functions):
 
 @pytest.fixture
 def tags(tmp_path, monkeypatch, without_compiled_functions):
-    """A fake GPU and a tiny pair to load onto it, see `DeviceTags`."""
+    """Return a simulated GPU and a tiny pair to load onto it, see `DeviceTags`."""
     from tests.device_tags import with_a_pair
 
     return with_a_pair(tmp_path, monkeypatch)
@@ -75,7 +78,7 @@ def tags(tmp_path, monkeypatch, without_compiled_functions):
 
 @pytest.fixture
 def on_a_pretended_gpu(monkeypatch, without_compiled_functions):
-    """The fake GPU without a pair: tiny models that are made in this mode are stored on it."""
+    """Return a simulated GPU without a pair; tiny models created inside the mode are placed on it."""
     from tests.device_tags import PRETENDED, pretended
 
     monkeypatch.setattr("tests.support.DEVICE", PRETENDED)
@@ -84,6 +87,5 @@ def on_a_pretended_gpu(monkeypatch, without_compiled_functions):
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    """Seed torch, if the test's module has imported it."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
