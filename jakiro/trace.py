@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from jakiro.system import write_atomically
 
@@ -413,7 +413,7 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
+    if is_dataclass(value):
         named = {f.name: getattr(value, f.name) for f in fields(value)}
         return {name: _plain(item) for name, item in named.items() if item or name not in _WHERE_ASKED}
     return value
