@@ -1,4 +1,4 @@
-"""The next draft begins while the host still describes a step, where the device works beside it: on a GPU, in slots."""
+"""Drafting ahead: on a GPU the next draft starts while the host still describes a step."""
 
 import pytest
 
@@ -16,7 +16,7 @@ SAMPLED = SamplingParams(0.8, seed=3, max_new_tokens=12)
 
 @pytest.fixture
 def log(monkeypatch):
-    """What happens in which order, in slots that say that the host goes on before a draft is done."""
+    """Return the order of calls, with buffers that report that the host continues before a draft is complete."""
     found = []
 
     def logged(place, name, word):

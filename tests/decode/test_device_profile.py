@@ -1,4 +1,4 @@
-"""What passes cost is timed by turns, on a fake clock here, and a slot comes back whatever happens."""
+"""Profiles of pass times, measured here with a fake clock; buffers are returned even if measuring fails."""
 
 import json
 from unittest.mock import Mock
@@ -23,7 +23,7 @@ CHAINS = next(method for method in METHODS.values() if method.aliases and not me
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Passes over r rows after n tokens take `cost(n, r)`, 10 + r + n / 100 ms; drafts of d levels 2 + 3 d."""
+    """Return a clock: r rows after n tokens take `cost(n, r)`, 10 + r + n / 100 ms, and drafts of d levels 2 + 3 d."""
     fake = FakeTime()
     fake.cost, fake.passes = lambda length, rows: 10.0 + rows + length / 100, []
     score, start = TorchSession.score, HeadDrafter.start
@@ -59,7 +59,7 @@ def test_a_profile_holds_passes_by_rows_drafts_by_levels_and_what_longer_texts_a
     profile = measure(generator.backend, generator.drafter(DEFAULT), has_drafts=True)
     assert profile.verify_ms == tuple((rows, 10.0 + rows + NEAR_TOKENS / 100) for rows in ROWS)
     assert profile.draft_ms == tuple((levels, 2.0 + 3.0 * levels) for levels in LEVELS)
-    # Before each draft a pass of the target fills the processor's caches
+    # A pass of the target before each draft fills the CPU caches
     assert clock.passes.count((NEAR_TOKENS, 1)) == (1 + ROUNDS) * (1 + len(LEVELS))
     # Each thousand tokens adds 10 ms
     assert profile.further_ms == tuple((rows, pytest.approx(10.0, abs=0.2)) for rows in FAR_ROWS)
@@ -77,7 +77,7 @@ def test_sizes_take_turns_and_what_disturbs_two_rounds_of_five_changes_nothing(c
     disturbed = {*range(len(ROWS), 3 * len(ROWS))}
     clock.cost = lambda length, rows: cost(length, rows) * (5 if len(clock.passes) - 1 in disturbed else 1)
     assert measure(generator.backend, generator.drafter(PLAIN), has_drafts=False) == quiet
-    # The first time is not counted: what is new may take several times as long
+    # The first round is not counted, because first calls may take several times as long
     clock.passes.clear()
     clock.cost = lambda length, rows: cost(length, rows) * (5 if len(clock.passes) <= len(ROWS) else 1)
     assert measure(generator.backend, generator.drafter(PLAIN), has_drafts=False) == quiet

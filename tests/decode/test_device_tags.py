@@ -1,7 +1,7 @@
-"""A whole generator on a pretended GPU: no tensor of the CPU meets one of the device, and a step waits for it once.
+"""A whole generator on a simulated GPU: CPU and device tensors are never mixed, and a step blocks once.
 
-Loading, prefill, drafting, scoring, verifying and committing run in slots as on a GPU, not captured; so does the page's
-first answer, and an answer in ZeroGPU's way.
+Loading, prefill, drafting, scoring, verification and commits run in static buffers as on a GPU, but are not captured.
+The first answer of the page and an answer on ZeroGPU run in the same way.
 """
 
 import threading
@@ -113,7 +113,7 @@ def test_device_tag_a_reread_step_reads_twice(on_a_pretended_gpu):
 
 
 def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):
-    """Read on the CPU, moved to the GPU by the process that answers, which captures graphs of its own."""
+    """Load on the CPU; the process that answers moves the pair to the GPU and captures its own graphs."""
     zero_device = pytest.importorskip(
         "app.devices.zero", reason="the page's packages are not installed", exc_type=ImportError
     )
@@ -125,7 +125,7 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):
     monkeypatch.setattr(GraphPool, "prepare", lambda *_: pytest.fail("seconds of a borrowed GPU go into unused graphs"))
 
     def gpu(duration):
-        """As `spaces.GPU`, in this process with the pretended GPU; what an answer has loaded ends with it."""
+        """Replace `spaces.GPU` by the simulated GPU in this process; objects loaded by an answer end with it."""
 
         def decorated(task):
             def within(*arguments):

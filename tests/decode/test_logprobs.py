@@ -1,4 +1,4 @@
-"""Logprobs and alternatives are a stock model's own, and cost nothing where nobody asks."""
+"""Logprobs and alternatives equal those of a stock model, and are computed only if requested."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.support import DEVICE, head_for, prompt_ids, tiny_generator, tiny_mod
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
 COUNT = 5
-# A method for each head that drafting differs by, and those that draft without one
+# A method for each kind of head, and one without a head
 WAYS = sorted({(head_for(name), bool(METHODS[name].needs.head)): name for name in reversed([*METHODS])}.values())
 
 
@@ -20,7 +20,11 @@ def scored_tokens(trace: Trace) -> list[tuple[Scored, ...]]:
 
 @torch.no_grad()
 def stock_logits(token_ids: list[int], bias: dict[int, float]) -> torch.Tensor:
-    """(tokens, V), a stock float32 model's at every token of an answer."""
+    """Return the logits of a stock float32 model at every token of an answer.
+
+    Returns:
+        (num_tokens, vocab_size) float32.
+    """
     prompt = prompt_ids(QUESTION)
     ids = torch.tensor([[*prompt, *token_ids]], device=DEVICE)
     logits = tiny_model()(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]

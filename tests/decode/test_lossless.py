@@ -1,4 +1,4 @@
-"""The promise: plain decoding equals the outside reference, and every drafter writes plain decoding's text."""
+"""Losslessness: plain decoding equals the reference decoder, and every drafter keeps the text of plain decoding."""
 
 import pytest
 from hypothesis import example, given, settings

@@ -1,4 +1,4 @@
-"""What earlier answers have read: found by its owner alone, bounded, and without a trace in the text."""
+"""The prefix cache: visible to its owner only, bounded in size, and without effect on the text."""
 
 import threading
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ SAMPLINGS = [SamplingParams(max_new_tokens=8), SamplingParams(0.8, seed=3, max_n
 
 
 def asked(*texts: str) -> list[dict]:
-    """A conversation: questions and answers in turns."""
+    """Return a conversation of alternating user and assistant messages."""
     return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
 
 
@@ -33,12 +33,12 @@ def generator():
 
 @pytest.fixture(scope="module")
 def mixing(generator):
-    """By head."""
+    """Return a generator for each head."""
     return {"summed": generator} | {head: tiny_generator(head) for head in ("eagle3", "dflash")}
 
 
 def rows_of(stream) -> torch.Tensor:
-    """The target's committed rows, all layers together."""
+    """Return the target's committed rows of all layers."""
     cache = stream._backend.cache
     return torch.cat([part[:, :, : cache.length] for layer in cache.layers for part in (layer.keys, layer.values)])
 
@@ -50,7 +50,7 @@ def fresh_rows(generator, token_ids) -> torch.Tensor:
 
 
 def assert_same_with_and_without(generator, prefixes, messages, sampling, method, steps=None) -> Trace:
-    """Ids with what was read before are those without, and the cache afterwards is a fresh one's to the last bit."""
+    """Check that the ids are those without reuse, and that the cache afterwards equals a fresh prefill bit by bit."""
     expected = generator.run(messages, sampling, method, TREE)
     stream = generator.stream(messages, sampling, method, TREE, prefixes=prefixes)
     while not stream.finished and (steps is None or len(stream.trace.steps) < steps):
@@ -95,7 +95,7 @@ def test_of_a_text_longer_than_the_room_the_beginning_is_taken_over(monkeypatch,
 
 
 def test_whatever_is_asked_next_the_answer_is_the_same(generator):
-    """Edits, other seeds, temperatures and methods, Stop in between, shorter and identical prompts."""
+    """Includes edits, other seeds, temperatures and methods, stopped answers, and shorter and identical prompts."""
     prefixes = PrefixStore().of()
     chat = asked("Tell me of the cat.", "It sat on the mat.", "And then it slept?")
     greedy, warm = SAMPLINGS
@@ -121,14 +121,14 @@ def test_whatever_is_asked_next_the_answer_is_the_same(generator):
 
 
 def head_of(session: DraftSession) -> HeadSession:
-    """The part of a session that has a cache."""
+    """Return the part of a session that has a cache."""
     while not isinstance(session, HeadSession):
         inner = (getattr(session, name, None) for name in ("session", "head", "first"))
         session = next(each for each in inner if isinstance(each, DraftSession))
     return session
 
 
-# With one head each; Medusa keeps no rows
+# One head for each method; Medusa stores no rows
 WITH_ROWS = [(heads_of(each)[0], each.name) for each in METHODS.values() if each.needs.head and each.name != "medusa"]
 
 
@@ -181,7 +181,7 @@ def test_nobody_finds_what_is_another_s(generator):
 
 
 def added(prefixes, token_ids, head_rows=()) -> bool:
-    """Adds a text whose rows hold its tokens; returns whether they were copied."""
+    """Add a text whose rows hold its tokens; return whether they were copied."""
     copies, tokens = [], torch.tensor(token_ids, dtype=torch.float32)
 
     def copied():

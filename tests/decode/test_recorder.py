@@ -1,4 +1,4 @@
-"""No number of a node is one that JSON has not; that each has its own field, tests/core/test_verify.py says."""
+"""Nodes have only numbers that JSON supports. tests/core/test_verify.py checks which field each number is in."""
 
 import math
 from unittest.mock import Mock

@@ -1,4 +1,4 @@
-"""An answer that goes on after a given beginning: what follows is what would have followed, whatever drafts it."""
+"""Answers that continue a given beginning: the continuation equals that of an undivided answer, with any drafter."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_the_same_token_writes_the_same_answer(both_passes, method, temperature,
     for generator in both_passes[head_for(method)]:
         prefixes = PrefixStore().of()
         whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
-        # After the first token, between two steps and within one, and before the last
+        # Split after the first token, between two steps, inside a step, and before the last token
         for given in (1, 5, 6, LENGTH - 1):
             fork = generator.run(
                 QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=whole.token_ids[:given]
@@ -33,7 +33,7 @@ def test_the_same_token_writes_the_same_answer(both_passes, method, temperature,
             assert fork.header.num_prompt_tokens == whole.header.num_prompt_tokens
             assert bool(fork.steps) == (given < LENGTH - 1)
             if generator.max_reusable_tokens:
-                # Only the token that was chosen is read
+                # Only the last token is read again
                 assert fork.header.num_reused_tokens == whole.header.num_prompt_tokens + given - 1
 
 

@@ -1,4 +1,4 @@
-"""Where an answer's text ends: stop texts, stop tokens, limits, half characters."""
+"""The end of an answer's text: stop strings, stop tokens, limits and incomplete characters."""
 
 import pytest
 

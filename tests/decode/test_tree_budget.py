@@ -1,4 +1,4 @@
-"""Tree sizes from plain numbers: they follow from costs, and an answer drafts while its guesses are accepted."""
+"""Tree sizes follow from costs, and an answer drafts as long as its candidates are accepted."""
 
 import pytest
 
@@ -6,14 +6,14 @@ from jakiro.config import NO_DRAFT, TreeConfig, TreeSize
 from jakiro.decode.device_profile import DeviceProfile
 from jakiro.decode.tree_budget import TreeBudget, candidate_sizes
 
-# As on two cores with AVX-512, and as on a device where rows and levels cost next to nothing
+# Times on two cores with AVX-512
 CPU = DeviceProfile(((1, 10.5), (4, 11.8), (12, 16.0), (24, 28.4)), ((1, 1.2), (4, 4.5)))
 BOUNDS = TreeConfig(nodes=64, depth=8, policy="auto")
 SMALL = TreeSize(2, 6)
 
 
 def drive(budget: TreeBudget, steps: int, right: int, context: int = 0) -> list[TreeSize]:
-    """Runs steps in which the first `right` levels are accepted; passes take what the profile says."""
+    """Run steps whose first `right` levels are accepted and whose passes take the profiled time; return the sizes."""
     chosen = []
     for _ in range(steps):
         plan = budget.next_tree(context)
@@ -25,8 +25,8 @@ def drive(budget: TreeBudget, steps: int, right: int, context: int = 0) -> list[
 
 def test_sizes_follow_from_costs():
     assert candidate_sizes(CPU, BOUNDS) == (NO_DRAFT, SMALL)
-    # Another row costs 0.525 ms, or 0.075 tokens where a pass of 10.5 ms writes 1.5: the fifth guess brings 0.1, the
-    # sixth 0.069
+    # Another row costs 0.525 ms, or 0.075 tokens if a pass of 10.5 ms adds 1.5; the fifth candidate adds 0.1, the sixth
+    # 0.069
     cheaper = DeviceProfile(CPU.verify_ms, ((1, 0.6), (4, 1.5)))
     assert candidate_sizes(cheaper, BOUNDS)[1].levels > SMALL.levels, "a cheaper draft is a deeper one"
     wider = candidate_sizes(DeviceProfile(((1, 10.5), (24, 12.5)), CPU.draft_ms), BOUNDS)[1]
@@ -46,7 +46,7 @@ def test_drafts_that_take_longer_than_they_were_measured_to_are_given_up_and_tri
     for _ in range(200):
         plan = budget.next_tree()
         chosen.append(plan.levels)
-        # A neighbour that slows drafts alone, as their many short sections wait for each other
+        # Another process slows only drafts, whose many short sections wait for each other
         budget.update(plan, min(plan.levels, 1), 8 * CPU.draft(plan.levels), CPU.verify(plan.nodes), 0.5)
     assert chosen[0] and sum(map(bool, chosen[100:])) < 20
     assert drive(budget, 200, right=1)[-20:] == [SMALL] * 20, "the neighbour is gone"

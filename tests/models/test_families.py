@@ -1,4 +1,4 @@
-"""Families of targets: what each gives against its stock model, what is refused by name, what gets a notice."""
+"""Families of targets: comparison with stock models, refused architectures, and notices."""
 
 import copy
 import threading
@@ -66,7 +66,7 @@ def rope(kind, **values):
 
 
 LLAMA3_ROPE = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
-# name: (transformers' model type, what differs from SMALL)
+# name: (model type in transformers, differences from SMALL)
 FAMILIES = {
     "Llama 2, Vicuna": ("llama", {"num_key_value_heads": 4}),
     "Llama 3": ("llama", LLAMA3_ROPE),
@@ -116,13 +116,13 @@ FAMILIES = {
     ),
     "GPT-2": ("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256}),
 }
-# Fast numerics, with a notice: attention sinks; attention that does not go through transformers' interface.
+# Fast numerics with a notice: attention sinks, or attention outside transformers' interface
 ONLY_FAST = {
     "gpt-oss": ("gpt_oss", EXPERTS | MIXED | {"head_dim": 16, "rope_parameters": {"rope_theta": 1e4}}),
     "Falcon": ("falcon", {"alibi": False}),
     "GPT-J": ("gptj", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "rotary_dim": 8}),
 }
-# Chains only, with a notice: positions or windows that are counted inside the model's attention.
+# Chains only, with a notice: positions or windows are computed inside the attention of the model
 ONLY_CHAINS = {
     "BLOOM": ("bloom", {"hidden_size": 64, "n_layer": 2, "n_head": 4}),
     "MPT": ("mpt", {"d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 256}),
@@ -140,7 +140,7 @@ CHAIN = TreeConfig(width=1, depth=4, nodes=5)
 
 
 def family_model(name, **further):
-    """A random model of a family, with the attention that defines it, biases that count and wide logits."""
+    """Return a random model of a family, with its own attention, effective biases and large logits."""
     model_type, values = ALL[name]
     common = OLDER if model_type in _SIZED_OTHERWISE else SMALL
     if model_type == "mpt":
@@ -159,7 +159,7 @@ def family_model(name, **further):
 
 
 def family_head(target):
-    """A random head with the target's sizes; its rotary embedding is a plain one."""
+    """Return a random head with the sizes of the target and a plain rotary embedding."""
     heads = target.config.num_attention_heads
     torch.manual_seed(1)
     config = JakiroConfig(
@@ -215,12 +215,12 @@ def test_greedy_text_under_every_setting_is_what_transformers_generate_writes(na
 
 
 def drafting_with(target: TargetModel, drafter: Drafter | None) -> JakiroGenerator:
-    """A generator whose default method drafts with this."""
+    """Return a generator whose default method uses this drafter."""
     return JakiroGenerator(Resources(target), {} if drafter is None else {DEFAULT.name: drafter})
 
 
 def assert_logits_are_the_stock_models(model, target):
-    """Of a prompt, of a tree node by node, and of the output function alone; raw embedding rows are the head's."""
+    """Check the logits of a prompt, of each node of a tree, and of the output function, and the raw embedding rows."""
     prompt = torch.arange(2 * WINDOW + 3, device=DEVICE) * 7 % 250
     tokens, parents = [9, 20, 30, 40, 50, 40, 60], [-1, 0, 0, 1, 1, 2, 3]
     if target.chains_only:

@@ -1,4 +1,4 @@
-"""Heads that read further layers of the target: the same rows everywhere, and nothing of the text changes."""
+"""Heads that read additional layers of the target: the same rows in every pass, and unchanged logits."""
 
 import copy
 
@@ -14,7 +14,7 @@ LAYERS = (1, 3)
 
 
 def stock_rows(model, ids):
-    """The last hidden state and those of `LAYERS`, written out."""
+    """Return the last hidden state and those of `LAYERS` of a stock model."""
     with torch.no_grad():
         states = model.base_model(input_ids=ids[None], output_hidden_states=True).hidden_states
     return torch.cat([states[-1][0], *(states[layer][0] for layer in LAYERS)], dim=-1)

@@ -1,4 +1,4 @@
-"""One pair under both numerics: made once, measured apart, and named in every trace."""
+"""One pair with both numerics: weights are shared, profiles are separate, and every trace names its numerics."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_compiled_passes_are_exact_whatever_is_asked():
 
 
 def test_a_tree_of_more_rows_than_plain_decoding_s_is_not_said_to_round_alike():
-    """On a GPU 64 nodes are one pass with as many rows as a single token's; 65 are another."""
+    """On a GPU a pass of up to 64 nodes has as many rows as that of a single token; 65 nodes have more."""
     generator = static_generator()
     generator.target.bit_identical = True
     sampling = SamplingParams(max_new_tokens=2)
@@ -43,7 +43,7 @@ def test_a_tree_of_more_rows_than_plain_decoding_s_is_not_said_to_round_alike():
 
 
 def test_quantized_weights_are_not_said_to_round_alike():
-    """8 bits look for outliers across the rows of a pass."""
+    """8-bit quantization searches for outliers across the rows of a pass."""
     model = tiny_model()
     model.quantization_method = "bitsandbytes"
     target = TargetModel(model, byte_tokenizer())
@@ -52,7 +52,7 @@ def test_quantized_weights_are_not_said_to_round_alike():
 
 
 def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decoding_s(monkeypatch):
-    """The target's own probe looks at a sliced cache, answers run in slots."""
+    """The target's own probe uses a sliced cache, but answers run in static buffers."""
     generator = static_generator(graphs=False)
     plain = generator.drafter(PLAIN)
     generator.backend.pool.target.bit_identical = True

@@ -1,4 +1,4 @@
-"""Targets in a GGUF file's own bits: the model that the file holds, nothing converted, and drafted text as plain."""
+"""Targets in the stored bits of a GGUF file: the model of the file without conversion, and unchanged text."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ SHAPES = {
 
 
 def written(path, kind: str = "Q5_0", shape: str = "llama"):
-    """A GGUF file of a random model."""
+    """Write a GGUF file of a random model."""
     model_type, settings = SHAPES[shape]
     return write_gguf(path / "model.gguf", random_model(model_type, 0.05, **SIZES | settings), kind=kind)
 

@@ -1,4 +1,4 @@
-"""The target: what its passes give against stock modules, bit equality where it is claimed, families, refusals."""
+"""The target model: chunked prompts, bit equality where it is reported, and stop tokens."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Exact attention: right, and blind to the order of keys and to how many rows run together."""
+"""Exact attention: correct, and independent of the order of keys and of the number of rows."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def inputs(dtype, keys=KEYS, spread=1.0):
 
 
 def eager(query, key, value, mask, scaling, softcap=None):
-    """Attention as written in books, in float64."""
+    """Return textbook attention, computed in float64."""
     groups = HEADS // KV_HEADS
     key, value = key.double().repeat_interleave(groups, 1), value.double().repeat_interleave(groups, 1)
     scores = query.double() @ key.transpose(2, 3) * scaling
@@ -49,7 +49,7 @@ def test_bfloat16_inputs_give_the_correctly_rounded_result():
     expected = eager(query, key, value, mask, HEAD_DIM**-0.5)
     attended = exact_attention(None, query, key, value, mask)[0]
     assert attended.dtype == torch.bfloat16
-    # One unit in the last place is allowed where the sum lies beside a rounding boundary.
+    # One unit in the last place is allowed, for sums next to a rounding boundary
     assert (attended == expected.bfloat16()).float().mean() > 0.995
     torch.testing.assert_close(attended.double(), expected, atol=1e-3, rtol=2**-8)
 

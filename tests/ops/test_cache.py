@@ -1,4 +1,4 @@
-"""The target's cache: rows appended, some kept, and after every commit what a fresh prefill would hold."""
+"""The target's cache: appended rows, compaction, and equality with a fresh prefill after every commit."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ LAYERS = 3
 
 
 def filled(rows, capacity=20, storage_dtype=None):
-    """A cache whose row r holds the number r in every layer; values are its negative."""
+    """Return a cache whose row r holds the number r in every layer, and -r in the values."""
     cache = RowCache(LAYERS, capacity, storage_dtype)
     numbers = torch.arange(rows, dtype=torch.float32, device=DEVICE).view(1, 1, rows, 1).expand(1, 2, rows, 4)
     for layer in range(LAYERS):
@@ -65,7 +65,7 @@ def test_the_cache_after_every_commit_equals_a_fresh_prefill(sampling, numerics)
     ],
 )
 def test_kept_rows_move_into_place_in_one_tensor_and_apart(shapes, shared, base, kept):
-    """Shapes are (heads, width of keys, width of values); layers that differ from the first keep their own rows."""
+    """Shapes are (heads, key width, value width); layers that differ from the first one store their own rows."""
     torch.manual_seed(0)
     cache = RowCache(len(shapes), 20)
     written = []

@@ -1,4 +1,4 @@
-"""Packed linear layers: the same function, each row alike however many run together."""
+"""Packed linear layers: the same function, with rows that do not depend on the number of rows."""
 
 import pytest
 import torch
@@ -28,13 +28,13 @@ COMPILED = [
 ]
 
 
-# What holds the weights without loss
+# Types that store the weights without loss
 KINDS = [pytest.param(None, id="32"), torch.bfloat16]
 
 
 @pytest.fixture
 def packed_pair(monkeypatch):
-    """Makes a layer, and what it is packed to."""
+    """Return a function that makes a layer and its packed version."""
 
     def make(inner: int, outer: int, compiled: bool, kept_as, bias: bool = False) -> tuple[nn.Linear, nn.Module]:
         monkeypatch.setattr("jakiro.ops.linear.native_works", lambda: compiled)
@@ -73,9 +73,10 @@ def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, co
 
 
 class Kernel(nn.Module):
-    """A product that runs `block` rows together; where as many as one of `away` are left, those have other sums.
+    """A product that runs `block` rows together; a remainder of a size in `away` is summed differently.
 
-    Much as torch's 16-bit kernel without AVX-512: six rows together, and one or two that are left otherwise.
+    This is similar to torch's 16-bit kernel without AVX-512, which runs six rows together and treats a remainder of one
+    or two rows differently.
     """
 
     block, away = 6, (1, 2)
@@ -94,13 +95,13 @@ class Kernel(nn.Module):
 
 
 class OneRow(Kernel):
-    """One row alone is another case, whatever else there is."""
+    """A kernel that treats a single row differently."""
 
     block, away = 1000, (1,)
 
 
 class NeverAlike(Kernel):
-    """Every number of rows has its own sums."""
+    """A kernel whose sums depend on every number of rows."""
 
     block, away = 1000, range(1, 1000)
 

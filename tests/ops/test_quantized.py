@@ -1,4 +1,4 @@
-"""8-bit matrices for drafting: nearly the same function, and never another text."""
+"""8-bit matrices of draft heads: nearly the same output, and always the same text."""
 
 import pytest
 import torch
