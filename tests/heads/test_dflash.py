@@ -20,9 +20,9 @@ from jakiro.heads.checkpoint import load_head, misfits, save_head
 from jakiro.heads.config import named_target
 from jakiro.heads.dflash.learn import levels
 from jakiro.models.target import TargetModel
+from tests.heads.golden import paths
 from tests.heads.test_eagle3 import with_last_state
 from tests.heads.test_foreign import write_folder
-from tests.heads.test_golden import paths
 from tests.support import TOKENIZER_SIZE, byte_tokenizer, committed, prompt_of, tiny_head, tiny_model, tiny_target
 
 DATA = Path(__file__).parents[1] / "data"

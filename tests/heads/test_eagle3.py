@@ -13,8 +13,8 @@ from jakiro.heads.checkpoint import load_head
 from jakiro.heads.config import named_target
 from jakiro.heads.eagle3.config import Eagle3Config
 from jakiro.heads.eagle3.network import Eagle3Head
+from tests.heads.golden import assert_grows
 from tests.heads.test_foreign import write_folder
-from tests.heads.test_golden import assert_grows
 
 DATA = Path(__file__).parents[1] / "data"
 CASES = json.loads((DATA / "eagle3_cases.json").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
-from tests.heads.test_golden import CASES, DATA, assert_gives_the_official_features, assert_grows_the_official_trees
+from tests.heads.golden import CASES, DATA, assert_gives_the_official_features, assert_grows_the_official_trees
 
 FILES = ("model.safetensors", "pytorch_model.bin")
 HIDDEN_SIZE, INNER_SIZE, VOCAB_SIZE = 32, 48, 40
