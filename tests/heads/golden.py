@@ -1,4 +1,4 @@
-"""Parity with figures of the official algorithm (tests/data/README.md): trees, masks, depths over three rounds."""
+"""Comparison with figures of the official algorithm (tests/data/README.md): trees, masks and depths of three rounds."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ CASES = json.loads((DATA / "cases.json").read_text())
 
 
 def paths(token_ids: list[int], mask: torch.Tensor, depths: list[int]) -> set[tuple[int, ...]]:
-    """The tokens from the root to each node, read off the ancestor mask."""
+    """Return the tokens from the root to each node, read from the ancestor mask."""
     found = set()
     for row in mask:
         ancestors = sorted(row.nonzero().flatten().tolist(), key=lambda node: depths[node])
@@ -29,7 +29,7 @@ def paths(token_ids: list[int], mask: torch.Tensor, depths: list[int]) -> set[tu
 
 
 def assert_grows_the_official_trees(head: LayerHead, case: dict) -> None:
-    """Those of the published two-expert code."""
+    """Check that a head grows the trees of the published two-expert code."""
     golden = load_file(DATA / f"case{case['case']}_golden.safetensors")
     config = TreeConfig(width=case["top_k"], depth=case["depth"] + 1, nodes=case["total_tokens"])
     assert_grows(HeadDrafter(head), golden, config, case["rounds"])
@@ -38,7 +38,7 @@ def assert_grows_the_official_trees(head: LayerHead, case: dict) -> None:
 def assert_grows(
     drafter: HeadDrafter, golden: dict, config: TreeConfig, rounds: int, read=lambda states: states
 ) -> None:
-    """Tokens, depths, masks and leaves of all rounds; `read` makes a target's features of the published states."""
+    """Check tokens, depths, masks and leaves of all rounds; `read` turns published states into features."""
     session, known = None, 0
     for number in range(rounds):
         expected = {name.removeprefix(f"r{number}."): each for name, each in golden.items()}

@@ -1,4 +1,4 @@
-"""A head's fitted numbers by temperature: what `at` gives for numbers on the host and for those on a device."""
+"""Calibration of a head by temperature, with numbers on the host and on a device."""
 
 import math
 
@@ -48,5 +48,5 @@ def test_what_a_head_lacks_is_taken_from_the_next_number_it_has():
     assert Calibration({"main/1/sampled": 1.2}, sampled).at("main/1") == (1.2, 1.2, 0.0)
     both = {"main/1/sampled": 1.2, "main/1/noise": 1.1, "main/1/sampled-kept": 0.9}
     assert Calibration(both, sampled).at("main/1") == (1.2, 1.1, math.log(0.9))
-    # Numbers that are one at all temperatures stay on the host
+    # Numbers that do not depend on the temperature stay on the host
     assert Calibration(both, on_device(0.8)).at("main/1") == (1.2, 1.1, math.log(0.9))

@@ -1,4 +1,4 @@
-"""Heads on disk: there and back, and every way in which files do not fit is named."""
+"""Heads on disk: saving and loading, and errors that name the invalid file or field."""
 
 import json
 
@@ -21,7 +21,7 @@ def target():
 
 @pytest.fixture
 def folder(target, tmp_path):
-    """A saved head with a reduced vocabulary."""
+    """Return the folder of a saved head with a reduced vocabulary."""
     save_head(tiny_head(target, draft_vocab_size=90), tmp_path)
     return tmp_path
 

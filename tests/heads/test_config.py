@@ -1,4 +1,4 @@
-"""A head's config is checked when it is made, and refused by the field that makes no sense."""
+"""The config of a head is validated on creation; the message names the invalid field."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""DFlash: logits of the published code, of speculators and of transformers' own drafter; trees of a block's rows."""
+"""DFlash: logits of the published code, of speculators and of transformers' drafter, and trees of a block's rows."""
 
 import heapq
 import json
@@ -32,14 +32,18 @@ CLOSE = {"atol": 1e-4, "rtol": 1e-4}
 
 
 def golden_head(tmp_path, **values):
-    """The head of the published figures, read as z-lab's files are."""
+    """Return the head of the published figures, loaded from a folder in z-lab's format."""
     folder = write_folder(tmp_path, load_file(DATA / "dflash_0_weights.safetensors"), CASE | values)
     target = load_file(DATA / "dflash_0_target.safetensors")
     return load_head(folder).bind(target["model.embed_tokens.weight"], target["lm_head.weight"])
 
 
 def drafted(session, depth: int) -> torch.Tensor:
-    """(levels, vocabulary) logits of the block after what the session observed."""
+    """Return the logits of the block after the observed tokens.
+
+    Returns:
+        (levels, vocab_size) float32.
+    """
     session.catch_up()
     session._reserve(session.head.drafted_rows)
     with torch.no_grad():
@@ -49,7 +53,7 @@ def drafted(session, depth: int) -> torch.Tensor:
 
 
 def rounds(head, golden, size):
-    """A session after each of the published rounds, and the round's name."""
+    """Yield a session after each of the published rounds, and the name of the round."""
     session, start = None, 0
     for name in ("r0", "r1", "r2"):
         root = int(golden[f"{name}.start"])
@@ -75,7 +79,7 @@ def test_logits_are_those_of_the_published_code_over_three_rounds(tmp_path):
 
 
 def best_first(logits: torch.Tensor, nodes: int) -> set[tuple[int, ...]]:
-    """DDTree's own search: the paths of the best nodes of the product of the rows' distributions."""
+    """Return the paths of the best nodes of the product of the rows' distributions, with DDTree's search."""
     logs = logits.log_softmax(-1)
     ranked = logs.sort(descending=True)
     heap, found = [(0.0, ())], set()
@@ -102,7 +106,7 @@ def test_trees_are_the_best_first_ones_of_the_product_of_marginals(nodes, tmp_pa
 
 @pytest.mark.parametrize("name", SPECULATORS)
 def test_logits_are_those_of_speculators(name):
-    """For two blocks of a text, each after its own prefix; the code's own masks."""
+    """Compare two blocks of a text, each after its own prefix, with the masks of the original code."""
     folder = DATA / "speculators_dflash" / name
     head, golden = load_head(folder), load_file(folder / "golden.safetensors")
     assert named_target(json.loads((folder / "config.json").read_text(encoding="utf-8"))) == "somebody/target"
@@ -115,7 +119,7 @@ def test_logits_are_those_of_speculators(name):
         prompt = prompt_of(ids[: root + 1], features[:root])
         session = block_drafter(head).start(prompt, SamplingParams(), KeyedNoise(0))
         torch.testing.assert_close(drafted(session, 9), expected[-head.levels :], **CLOSE)
-    # Along the whole text, as calibration reads it
+    # Over the whole text, as in calibration
     along = torch.cat(list(levels(head, ids[None], features[None, :-1])))
     for root, expected in zip(golden["roots"].tolist(), golden["logits"], strict=True):
         found = torch.stack([along[level, root - 1 + level] for level in range(head.levels)])
@@ -123,7 +127,7 @@ def test_logits_are_those_of_speculators(name):
 
 
 WINDOW = 6
-# z-lab's config says them at its top
+# Fields at the top level of z-lab's config
 FORMS = {
     "full": {"layer_types": ["full_attention"] * 2},
     "sliding": {
@@ -134,13 +138,13 @@ FORMS = {
 
 
 def transformers_drafter(form: str) -> MuseGlimmerAssistantModel:
-    """transformers' own DFlash network, random, for the tiny target of eight layers."""
+    """Return transformers' own DFlash network with random weights, for a tiny target with eight layers."""
     torch.manual_seed(7)
     config = MuseGlimmerAssistantConfig(
         hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
         head_dim=16, rms_norm_eps=1e-6, rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         max_position_embeddings=256, block_size=6, mask_token_id=TOKENIZER_SIZE - 1, target_layer_ids=[1, 4, 7],
-        # transformers' window takes in a row at this distance, z-lab's ends before it
+        # transformers' window includes a row at this distance, z-lab's does not
         layer_types=FORMS[form]["layer_types"], sliding_window=WINDOW - 1,
     )  # fmt: skip
     model = MuseGlimmerAssistantModel(config).eval().requires_grad_(False)
@@ -151,7 +155,7 @@ def transformers_drafter(form: str) -> MuseGlimmerAssistantModel:
 
 
 def as_zlab(model: MuseGlimmerAssistantModel, form: str) -> tuple[dict, dict]:
-    """The same head under z-lab's names; it reads the last layer, too."""
+    """Return config and tensors of the same head with z-lab's names; it also reads the last layer."""
     config = model.config
     names = {"encoder.fc": "fc", "encoder.output_norm_enc": "hidden_norm"}
     tensors = {}
@@ -169,7 +173,7 @@ def as_zlab(model: MuseGlimmerAssistantModel, form: str) -> tuple[dict, dict]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_logits_and_chains_are_those_of_transformers_own_drafter(form, tmp_path):
-    """`DFlashTokenCandidateGenerator` over three rounds; the target's states are read by each in its own way."""
+    """Run `DFlashTokenCandidateGenerator` for three rounds; each drafter reads the target's states in its own way."""
     stock, drafter = tiny_model(layers=8), transformers_drafter(form)
     theirs = DFlashTokenCandidateGenerator(
         drafter, stock.get_input_embeddings(), stock.get_output_embeddings(), GenerationConfig(max_length=200)

@@ -1,4 +1,4 @@
-"""EAGLE-3: trees of the published code over three rounds, in both published forms; what is refused."""
+"""EAGLE-3: trees of the published code over three rounds in both published formats, and unsupported configs."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def official_config(case: dict) -> dict:
 
 
 def as_speculators(values: dict, tensors: dict) -> tuple[dict, dict]:
-    """The same head in speculators' format."""
+    """Return config and tensors of the same head in speculators' format."""
     given = {name: value for name, value in values.items() if name not in ("architectures", "draft_vocab_size")}
     layers = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
     about = {
@@ -50,7 +50,7 @@ def as_speculators(values: dict, tensors: dict) -> tuple[dict, dict]:
 
 
 def with_last_state(features: torch.Tensor, size: int) -> torch.Tensor:
-    """Features as a target gives them: its last hidden state, which these heads do not read, comes first."""
+    """Return features as a target returns them, with its last hidden state first, which these heads do not read."""
     return torch.cat([torch.full_like(features[:, :size], torch.nan), features], dim=-1)
 
 
@@ -70,7 +70,7 @@ def test_trees_equal_the_published_ones_over_three_rounds(case, form, tmp_path):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_head_without_output_rows_scores_with_the_target_s(case, tmp_path):
-    """The published head's own rows as the target's, each at its token's place."""
+    """Put the output rows of the published head into the target's output matrix, each at its token."""
     about = CASES[case]
     tensors = load_file(DATA / f"{case}_weights.safetensors")
     rows = tensors.pop("lm_head.weight")
@@ -83,7 +83,7 @@ def test_a_head_without_output_rows_scores_with_the_target_s(case, tmp_path):
 
 
 def drafted_ids(tensors: dict, rows: torch.Tensor) -> torch.Tensor:
-    """The token of each of the published output rows."""
+    """Return the token of each of the published output rows."""
     return torch.arange(len(rows)) + tensors.get("d2t", torch.zeros(len(rows), dtype=torch.int64))
 
 
@@ -98,7 +98,7 @@ SPECULATORS = sorted(path.name for path in (DATA / "speculators").iterdir())
 
 @pytest.mark.parametrize("name", SPECULATORS)
 def test_logits_are_those_of_speculators(name):
-    """For every row of a text, and for one that goes on with the head's own state."""
+    """Compare every row of a text, and one row that continues with the head's own state."""
     folder = DATA / "speculators" / name
     head, golden = load_head(folder), load_file(folder / "golden.safetensors")
     assert named_target(json.loads((folder / "config.json").read_text(encoding="utf-8"))) == "somebody/target"
@@ -121,7 +121,7 @@ def test_logits_are_those_of_speculators(name):
 
 
 def test_fc_reads_the_target_s_features_even_if_they_are_as_wide_as_the_head():
-    """(1 + 3 states) · 16 numbers of the target are the 64 of the head."""
+    """(1 + 3 states) · 16 numbers of the target are as many as the head's 64."""
     config = Eagle3Config(
         hidden_size=64, target_hidden_size=16, vocab_size=40, num_attention_heads=4, num_key_value_heads=2,
         expert_intermediate_size=32, own_embedding=True,

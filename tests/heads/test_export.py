@@ -1,4 +1,4 @@
-"""Heads as folders for the Hub."""
+"""Export of heads to folders for the Hub."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Other people's checkpoints: official Jakiro, Jakiro* and EAGLE folders load, and whatever does not fit is named."""
+"""Checkpoints of other projects: official Jakiro, Jakiro* and EAGLE folders load, and mismatches are named."""
 
 import json
 
@@ -16,7 +16,7 @@ LINEAR = ("gate_proj", "up_proj", "down_proj")
 
 
 def official_config(**values):
-    """A config.json as it lies beside the published weights."""
+    """Return a config.json as published with the weights."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -37,7 +37,7 @@ def official_config(**values):
 
 
 def official_tensors(kind, bias=True):
-    """A random state dict under the published names."""
+    """Return a random state dict with the published names."""
     generator = torch.Generator().manual_seed(3)
 
     def random(*shape):
@@ -80,7 +80,7 @@ def write_folder(folder, tensors, values, file="model.safetensors"):
 
 
 def refusal(folder, tensors, values=None):
-    """The sentence with which a folder is refused."""
+    """Return the message with which a folder is refused."""
     with pytest.raises(ValueError) as caught:
         load_head(write_folder(folder, tensors, values or official_config()))
     sentence = str(caught.value)

@@ -1,4 +1,4 @@
-"""Published Medusa-1 folders draft what a small reference computes from the paper's formula."""
+"""Published Medusa-1 folders draft the tokens that a small reference computes from the formula of the paper."""
 
 import json
 
@@ -55,7 +55,7 @@ def target():
 
 
 def chain_of(head, target, ids, features, levels, known=METHODS):
-    """Tokens and probabilities of the best chain that the head drafts after a text."""
+    """Return tokens and probabilities of the best chain that the head drafts after a text."""
     head.bind(target.embedding, target.output_weight)
     session = known.drafter_of(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
     tree = session.propose(TreeLimits(TreeConfig(width=1, depth=levels, nodes=levels + 1))).tree

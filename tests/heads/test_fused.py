@@ -1,4 +1,4 @@
-"""A head as it runs on a GPU; that its numbers are the stock layers', slots say (tests/backends/test_buffers.py)."""
+"""A head as it runs on a GPU; tests/backends/test_buffers.py compares its numbers with those of stock layers."""
 
 import torch
 from torch.nn import functional
@@ -8,7 +8,7 @@ from tests.support import tiny_head, tiny_target
 
 @torch.inference_mode()
 def test_a_fused_head_asks_torch_for_no_grouped_queries(monkeypatch):
-    """Its fused kernel with a mask knows none."""
+    """torch's fused kernel with a mask does not support them."""
     head, attend, grouped = tiny_head(tiny_target()), functional.scaled_dot_product_attention, []
 
     def watched(*given, **more):

@@ -1,4 +1,4 @@
-"""Heads in 8 bits, and those that ship: small, and the ones that their manifests name."""
+"""Heads in 8 bits, and shipped heads: their files are small and match their manifests."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_rounding_moves_no_number_further_than_half_a_step_of_its_row_and_column
     assert again.keys() == {"experts", "fc.weight", "norm"}
     steps = stored["experts.scales"][:, None] * stored["experts.exponents"].float().exp2()
     assert ((again["experts"] - matrix).abs() <= 0.5001 * steps).all()
-    # Small columns are as exact as large ones, which one scale a row alone would not give
+    # Small columns are as exact as large ones; a scale per row only would not ensure this
     assert ((again["experts"] - matrix).norm(dim=0) / matrix.norm(dim=0)).max() < 0.02
 
 
@@ -60,7 +60,7 @@ def test_a_shipped_head_is_small_and_the_one_that_its_manifest_names(name, tmp_p
         save_head(head, tmp_path / str(bits), bits)
     small, large = ((tmp_path / bits / WEIGHTS_NAME).stat().st_size for bits in ("8", "16"))
     assert small < 0.62 * large
-    # What is saved in 16 bits again, to go on training, keeps the numbers to half of its last bit
+    # Saving in 16 bits for further training keeps each number to half of its last bit
     again = load_head(tmp_path / "16").state_dict()
     for key, tensor in head.state_dict().items():
         torch.testing.assert_close(again[key], tensor, atol=1e-6, rtol=1e-3)
