@@ -38,12 +38,12 @@ def official_config(case: dict) -> dict:
 
 def as_speculators(values: dict, tensors: dict) -> tuple[dict, dict]:
     """Return config and tensors of the same head in speculators' format."""
-    given = {name: value for name, value in values.items() if name not in ("architectures", "draft_vocab_size")}
+    layer_config = {name: value for name, value in values.items() if name not in ("architectures", "draft_vocab_size")}
     layers = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
     about = {
         "architectures": ["Eagle3Speculator"],
         "speculators_model_type": "eagle3",
-        "transformer_layer_config": given,
+        "transformer_layer_config": layer_config,
         "draft_vocab_size": values["draft_vocab_size"],
     }
     return about, layers
@@ -69,7 +69,7 @@ def test_trees_equal_the_published_ones_over_three_rounds(case, form, tmp_path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_head_without_output_rows_scores_with_the_target_s(case, tmp_path):
+def test_head_without_output_rows_uses_those_of_the_target(case, tmp_path):
     """Put the output rows of the published head into the target's output matrix, each at its token."""
     about = CASES[case]
     tensors = load_file(DATA / f"{case}_weights.safetensors")
@@ -97,7 +97,7 @@ SPECULATORS = sorted(path.name for path in (DATA / "speculators").iterdir())
 
 
 @pytest.mark.parametrize("name", SPECULATORS)
-def test_logits_are_those_of_speculators(name):
+def test_logits_equal_speculators(name):
     """Compare every row of a text, and one row that continues with the head's own state."""
     folder = DATA / "speculators" / name
     head, golden = load_head(folder), load_file(folder / "golden.safetensors")
@@ -112,15 +112,15 @@ def test_logits_are_those_of_speculators(name):
         torch.testing.assert_close(
             head.logits(read.features)[0], golden["logits_0"][0, : last + 1], atol=1e-4, rtol=1e-4
         )
-        own = read.features[:, -1:]
-        alone = torch.ones((1, 1, 1, last + 2), dtype=torch.bool)
-        going_on = head(head.embed(ids[None, last + 1 :]), own, torch.tensor([[last + 1]]), alone, cache)
+        state = read.features[:, -1:]
+        mask = torch.ones((1, 1, 1, last + 2), dtype=torch.bool)
+        continued = head(head.embed(ids[None, last + 1 :]), state, torch.tensor([[last + 1]]), mask, cache)
         torch.testing.assert_close(
-            head.logits(going_on.features)[0, 0], golden["logits_1"][0, last], atol=1e-4, rtol=1e-4
+            head.logits(continued.features)[0, 0], golden["logits_1"][0, last], atol=1e-4, rtol=1e-4
         )
 
 
-def test_fc_reads_the_target_s_features_even_if_they_are_as_wide_as_the_head():
+def test_fc_is_applied_to_target_features_that_are_as_wide_as_the_head():
     """(1 + 3 states) · 16 numbers of the target are as many as the head's 64."""
     config = Eagle3Config(
         hidden_size=64, target_hidden_size=16, vocab_size=40, num_attention_heads=4, num_key_value_heads=2,
@@ -147,7 +147,7 @@ LAYERS = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4], "norm_before_residual":
 
 
 @pytest.mark.parametrize("values", [LAYERS, {"eagle_config": LAYERS}], ids=["top", "eagle_config"])
-def test_layers_and_norms_that_an_official_config_names_are_read(values, tmp_path, caplog):
+def test_layers_and_norms_of_an_official_config_are_read(values, tmp_path, caplog):
     config = load_head(folder_of(tmp_path, **values)).config
     assert config.layers_of(32) == (1, 3, 4) and config.norm_before_residual and not config.norm_output
     assert not caplog.text
@@ -166,6 +166,6 @@ def test_layers_and_norms_that_an_official_config_names_are_read(values, tmp_pat
         ({"norm_before_fc": True}, r"missing \['input_norm.weight'\]"),
     ],
 )
-def test_what_an_official_config_asks_for_and_nobody_runs_is_refused(values, words, tmp_path):
+def test_unsupported_values_of_an_official_config_are_refused(values, words, tmp_path):
     with pytest.raises(ValueError, match=words):
         load_head(folder_of(tmp_path, **values))

@@ -19,7 +19,7 @@ from tests.support import tiny_head, tiny_target
 SHIPPED = [name for name in registry.head_names() if registry.config_of(name).kind in KINDS]
 
 
-def test_rounding_moves_no_number_further_than_half_a_step_of_its_row_and_column():
+def test_rounding_error_is_at_most_half_a_step_of_row_and_column():
     sizes = torch.logspace(-3, 3, 96)
     matrix = torch.randn((64, 96), generator=torch.Generator().manual_seed(1)) * sizes
     matrix[5] = 0
@@ -33,7 +33,7 @@ def test_rounding_moves_no_number_further_than_half_a_step_of_its_row_and_column
     assert ((again["experts"] - matrix).norm(dim=0) / matrix.norm(dim=0)).max() < 0.02
 
 
-def test_an_8_bit_matrix_without_its_scales_is_refused(tmp_path):
+def test_8_bit_matrix_without_its_scales_is_refused(tmp_path):
     save_head(tiny_head(tiny_target()), tmp_path, bits=8)
     tensors = load_file(tmp_path / WEIGHTS_NAME)
     name = next(name for name, tensor in tensors.items() if tensor.dtype == torch.int8 and name.endswith("weight"))
@@ -48,7 +48,7 @@ LARGEST = 9_500_000
 
 @pytest.mark.anywhere
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_head_is_small_and_the_one_that_its_manifest_names(name, tmp_path):
+def test_shipped_head_is_small_and_matches_its_manifest(name, tmp_path):
     folder = registry.resolve(head=name).head_folder()
     manifest, head = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8")), load_head(folder)
     assert weights_file(folder).stat().st_size <= LARGEST
