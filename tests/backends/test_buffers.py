@@ -1,4 +1,4 @@
-"""Passes at fixed addresses give what sliced ones give, node for node, and stay where they are."""
+"""Passes with static buffers equal sliced passes node by node, and keep their addresses."""
 
 import threading
 from dataclasses import replace
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("without_compiled_functions")
 SAMPLED = SamplingParams(1.0, seed=3, max_new_tokens=24)
 
 
-# How the text is chosen does not meet what a head is made of
+# The choice of tokens does not depend on the structure of a head
 CASES = [(head, sampling) for head in ("summed", "dflash") for sampling in SAMPLINGS]
 CASES += [(head, "sampled") for head in HEADS if head != "summed"]
 
@@ -77,9 +77,9 @@ RULES = {
 def test_every_setting_gives_the_trees_and_text_of_sliced_passes(
     rule, temperature, static, generator, monkeypatch
 ):  # fmt: skip
-    """One after another in one slot: nothing of one answer's counts is left for the next.
+    """Answers use the same buffers one after another, so the counts of one must not affect the next.
 
-    Captured drafts are ranked without the rule, so here the others are, too.
+    Captured drafts are ranked without logits processors, so the sliced ones are here, too.
     """
     monkeypatch.setattr(HeadSession, "_add_draft_bias", lambda session, noise, *rest: noise)
     sampling = SamplingParams(temperature, seed=3, max_new_tokens=16, **RULES[rule])
@@ -135,7 +135,7 @@ def test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_s
 
 
 def test_steps_left_pending_over_many_plain_steps_reach_the_head():
-    """More root-only steps than one pass takes in, then a tree: it is the one of a head that read along."""
+    """Run more root-only steps than one pass can read, then a tree; it equals that of a head that read every step."""
     generator = static_generator()
     plain = generator.stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)
     sliced = tiny_generator().stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)

@@ -1,4 +1,4 @@
-"""Capturing, rehearsed without a GPU: what is captured, in which order, and that replays alone give the same text."""
+"""Graph capture, simulated without a GPU: captured passes and their order, and equal text from replays."""
 
 import random
 import time
@@ -66,7 +66,7 @@ def test_other_numerics_are_captured_anew(cuda):
     ],
 )
 def test_a_borrowed_gpu_captures_only_for_answers_of_enough_steps(method, tree, tokens, captured, cuda):
-    """A drafted step is taken to bring 3.5 tokens."""
+    """A drafted step is estimated to commit 3.5 tokens."""
     generator = static_generator(graphs=True, measured=True, tokens=200, fewest_steps=4)
     sampling = SamplingParams(max_new_tokens=tokens)
     trace = generator.run("Why?", sampling, method, tree)
@@ -121,7 +121,7 @@ def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_time
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=64, depth=8))
     assert {len(step.nodes) for step in trace.steps} <= {1, 64}
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=20, depth=3))
-    # The best twenty candidates may all lie above the deepest level that was drafted
+    # The best twenty candidates may all be above the deepest drafted level
     assert {len(step.nodes) for step in trace.steps} <= {1, 20} and max(step.plan.levels for step in trace.steps) <= 3
 
 
@@ -146,7 +146,7 @@ def test_poison_shows_a_pass_that_reads_what_another_capture_made(cuda):
 
 @pytest.mark.parametrize("head", ["summed", "dflash", "decoupled, reduced vocabulary"])
 def test_poison_between_shuffled_replays_changes_no_text_and_no_tree(head, cuda):
-    """Replays alone, each text after others; another seed and temperature captures nothing anew."""
+    """Each text is replayed after others; another seed and temperature must not capture again."""
     generator, sliced = static_generator(head, graphs=True), tiny_generator(head)
     order = ANSWERS * 2
     random.Random(3).shuffle(order)

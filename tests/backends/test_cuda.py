@@ -1,4 +1,4 @@
-"""What only a GPU can show: captured passes, the one read a step, memory, and texts that agree with float32's.
+"""Tests that need a GPU: captured passes, one read per step, memory, and agreement with float32 texts.
 
 `make test DEVICE=cuda` runs these with the rest of the suite; without a GPU they skip.
 """
@@ -35,14 +35,14 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
 ]
 CUDA = torch.device("cuda", 0)
-# `python -m jakiro bench` compares many more, on the real pair.
+# `python -m jakiro bench` compares many more tokens, on the default pair
 IDENTICAL_TOKENS = 2000
 
 
 def on_gpu(
     numerics: str = "exact", graphs: bool = True, dtype: torch.dtype = torch.float32, scripted: bool = False
 ) -> JakiroGenerator:
-    """A tiny pair in slots on the GPU."""
+    """Return a generator of a tiny pair with static buffers on the GPU."""
     from jakiro.models.target import TargetModel
 
     target = TargetModel(tiny_model(dtype=dtype).to(CUDA), byte_tokenizer(), "tiny", "0" * 64, numerics)
@@ -55,7 +55,7 @@ def on_gpu(
 
 @contextmanager
 def no_sync_but_the_read(monkeypatch):
-    """Everything that waits for the device raises, but a slot's own read."""
+    """Make every blocking call raise an error, except the read of the buffers."""
     to_host = GraphBuffers._to_host
 
     def exempt(slot, size):
@@ -154,7 +154,7 @@ def test_two_generators_in_one_process_and_races_do_not_disturb_one_another():
 
 
 def test_a_slot_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
-    """On torch 2.13 a dropped graph takes its stream's cuBLAS workspace with it; run it under compute-sanitizer."""
+    """On torch 2.13 dropping a graph clears the cuBLAS workspace of its stream; run this under compute-sanitizer."""
     generator, sampling = on_gpu(), SamplingParams(1.0, seed=3, max_new_tokens=24)
     expected = generator.run("Why?", sampling, tree=TREE).token_ids
     answer = generator.stream("Why?", sampling, tree=TREE)
@@ -163,7 +163,7 @@ def test_a_slot_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
     slots = generator.backend.pool
     slots._retired, slots._free = slots._free, []
     slots._free_retired()
-    # Whatever was given back is taken by others
+    # Released memory is used by other tensors
     taken = torch.randn(64 << 20, device=CUDA)
     for _ in answer:
         taken.normal_()

@@ -1,4 +1,4 @@
-"""Buffers and graphs within memory: what is captured when, what is freed, and what remains after a refusal."""
+"""Buffers and graphs within memory: capture, release, and the state after a refusal."""
 
 import gc
 import threading
@@ -24,7 +24,7 @@ SAMPLED = SamplingParams(0.8, seed=3, max_new_tokens=6)
 
 
 def test_the_page_s_first_answer_captures_nothing_more(cuda):
-    """It races plain decoding and the default method, by automatic trees, at any temperature."""
+    """It is a race of plain decoding and the default method with automatic trees, at any temperature."""
     generator, done = static_generator(numerics="fast", graphs=True, measured=True, tokens=40), []
     with progress.reporting_to(lambda name, share, total_bytes: done.append((name, share))):
         generator.backend.pool.prepare(usual_drafters(generator), side_by_side=2)
@@ -51,7 +51,7 @@ def test_one_slot_is_prepared_where_memory_has_no_room_for_two(cuda, monkeypatch
 
 
 def test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget(cuda):
-    """And those of another slot, in the middle of an answer, stay whole."""
+    """Graphs of another slot, in the middle of an answer, stay intact."""
     generator, sliced = static_generator(graphs=True), tiny_generator()
     graphs = generator.backend.pool.graphs
     generator.run("Why?", SHORT, tree=TREE)
@@ -107,7 +107,7 @@ def test_no_slot_is_lost_where_making_or_opening_one_fails(method, cuda, monkeyp
 
 
 def run_out_of_memory_in(method, generator, monkeypatch):
-    """An answer whose slot's method finds no memory."""
+    """Run an answer in which a method of its buffers runs out of memory."""
     with monkeypatch.context() as patch:
         patch.setattr(GraphBuffers, method, out_of_memory)
         with pytest.raises(torch.OutOfMemoryError):

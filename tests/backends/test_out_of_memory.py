@@ -1,7 +1,7 @@
-"""Memory that runs out at any place of loading or of an answer is one sentence, and what is asked next works.
+"""Running out of memory in loading or in an answer is reported in one sentence, and the next request works.
 
-Every place in the library that takes memory worth the name is refused once; on a GPU of a real model's these are the
-places that take more than a megabyte.
+Every place in the library that allocates a relevant amount of memory fails once. For a real model on a GPU these are
+the places that allocate more than a megabyte.
 """
 
 import gc
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.usefixtures("without_compiled_functions"),
 ]
 
-# Of tiny models; what a 7B target has over a megabyte of, they have over so many bytes of
+# For tiny models; the same tensors of a 7B target have more than a megabyte
 LIMIT = 8000
 ON_A_GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 ON_A_CPU = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 2147483648 bytes.")
@@ -44,14 +44,14 @@ ASKING = Asking(
 
 
 class Scarce(TorchDispatchMode):
-    """Notes the places that take new memory, and refuses one of them.
+    """A mode that records the places that allocate memory and lets one of them fail.
 
     Args:
-        granted: how often the place may take memory before it is refused.
-        error: what says so.
+        granted: number of allocations of this place that succeed.
+        error: the error of the failed allocation.
 
     Attributes:
-        places: file and line of the library's code, in the order of their first use, and how often each was used.
+        places: number of allocations by file and line of the library, in the order of their first use.
     """
 
     def __init__(self, refused: str | None = None, granted: int = 0, error: Exception = ON_A_GPU) -> None:
@@ -67,13 +67,13 @@ class Scarce(TorchDispatchMode):
                 place = library_place()
                 self.places[place] += 1
                 if place == self.refused and self.places[place] > self.granted:
-                    # A new one, because a raised one holds all frames that it went through
+                    # A new error, because a raised one references all frames that it passed
                     raise type(self.error)(*self.error.args)
         return result
 
 
 def one_of_each_folder(places):
-    """The first place of each folder of the library."""
+    """Return the first place of each folder of the library."""
     return list({place.partition("/")[0]: place for place in reversed(list(places))}.values())
 
 
@@ -85,13 +85,13 @@ EXTENTS = pytest.mark.parametrize(
 
 @pytest.fixture
 def no_collection(monkeypatch):
-    """Looking for what could be freed, after each refusal, would take most of the time."""
+    """Disable garbage collection: after each failure it would take most of the time."""
     monkeypatch.setattr(gc, "collect", lambda *_: 0)
 
 
 @pytest.fixture
 def frozen():
-    """Called, the garbage collector sees only what is made from then on: collecting takes no time worth the name."""
+    """Return a function that freezes existing objects, so that garbage collection takes little time."""
     yield gc.freeze
     gc.unfreeze()
 
@@ -111,7 +111,7 @@ def text_of(device: LocalDevice) -> list[str]:
 def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_answer_works(no_collection, extent):
     device = LocalDevice(loaded)
     device.load(lambda *_: None)
-    # Tables are made once
+    # Tables are created once
     text_of(device)
     with Scarce() as watching:
         expected = text_of(device)
@@ -125,7 +125,7 @@ def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_a
 
 @EXTENTS
 def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothing_behind(tags, frozen, extent):
-    """On a pretended GPU: reading, moving, trying, binding and checking the pair, and its first slots."""
+    """Covers reading, moving, testing, binding and checking the pair, and its first buffers, on a simulated GPU."""
 
     def load():
         return JakiroGenerator.from_pretrained(*tags.pair, dtype="float32", graphs=False).run("Why?", SHORT).token_ids
@@ -138,7 +138,7 @@ def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothi
         places = [place for place in watching.places if place]
         assert len(places) > 40 and {"heads", "models", "backends"} <= {place.partition("/")[0] for place in places}
         for place in extent(places):
-            # Trial passes take torch's other errors for those of a model that cannot be a target
+            # Trial passes treat other torch errors as those of an unsupported model
             error = ON_A_CPU if place.startswith("target/") else ON_A_GPU
             with Scarce(place, error=error), pytest.raises(ValueError, match=r"^Memory ran out while .* was loaded;"):
                 load()
@@ -147,7 +147,7 @@ def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothi
 
 
 def test_memory_that_runs_out_anywhere_in_a_borrowed_process_leaves_the_pair_it_was_forked_with_whole(tags):
-    """Spaces may keep the process, and then the next answer starts from the same pair."""
+    """Spaces may keep the process, and then the next answer uses the same pair."""
     options = loader.LoadOptions(*tags.pair, "cpu", "float32", "exact", "full", capture_at_load=False)
     read = loader.read_pair(options)
     expected = tiny_generator().run("Why?", SHORT).token_ids
@@ -166,6 +166,6 @@ def test_memory_that_runs_out_anywhere_in_a_borrowed_process_leaves_the_pair_it_
 
 
 def new_large_tensors() -> int:
-    """How many tensors worth the name there are beside the frozen ones."""
+    """Return the number of large tensors that are not frozen."""
     found = [each for each in gc.get_objects() if type(each) in (torch.Tensor, nn.Parameter)]
     return sum(1 for each in found if not each.is_mkldnn and each.nbytes >= LIMIT)

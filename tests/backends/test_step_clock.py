@@ -1,6 +1,6 @@
-"""The clock that every speedup rests on: own time is the time that passed, and each part holds what belongs to it.
+"""The clock behind every speedup: a step's time is the elapsed time, and each part has the time that belongs to it.
 
-Time here is a number that the stand-ins advance; nothing waits and nothing is measured.
+Time is a number that the fakes advance; nothing is measured.
 """
 
 import pytest
@@ -28,7 +28,7 @@ COSTS = {
 
 
 class FakeTime:
-    """Stands in for the module `time` where clocks are read."""
+    """Replacement for the module `time` in the clocks."""
 
     def __init__(self) -> None:
         self.ms = 0.0
@@ -37,7 +37,7 @@ class FakeTime:
         return self.ms / 1000
 
     def after(self, cost, function):
-        """The same function, which now takes a known time."""
+        """Return a version of the function that takes a known time."""
 
         def timed(*args, **kwargs):
             self.ms += COSTS[cost]
@@ -55,7 +55,7 @@ def time(monkeypatch):
 
 @pytest.fixture
 def generator(time, monkeypatch):
-    """A generator all of whose parts take known times."""
+    """Return a generator whose parts all take known times."""
     for place, name, cost in (
         (ScriptedDrafter, "start", "start"),
         (TreeBudget, "next_tree", "choose"),
@@ -95,10 +95,10 @@ def test_own_time_is_the_time_that_passed_and_drafting_pays_for_all_that_only_dr
 
 
 def test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_its_time(time, monkeypatch):
-    """The device drafts for 10 ms, the host is away for 4 or for 30 of them, a target's pass follows for 20."""
+    """The device drafts for 10 ms while the host pauses for 4 or 30 ms; a pass of the target takes 20 ms."""
 
     class Event:
-        """Happens when the device has come that far."""
+        """An event with the time at which the device reaches it."""
 
         device_ms = 0.0
 

@@ -1,4 +1,4 @@
-"""Products of 8-bit blocks: the weights that the file means, the bits that `dots.h` says, the same however they run."""
+"""Products of 8-bit blocks: the weights of the file, and the bits defined in `dots.h` for any number of rows."""
 
 import gguf
 import numpy as np
@@ -52,7 +52,7 @@ def test_a_product_is_as_near_to_the_exact_one_as_16_bits_are(kind):
     hidden, bias = torch.randn((4, 512), generator=generator), torch.randn(50, generator=generator)
     weight = numbers(kind, stored).double()
     result = BlockLinear([StoredBlocks(kind, stored)], 512, bias)(hidden)
-    # Each number that is read is off by half a step at most
+    # Each input is rounded by at most half a step
     steps = hidden.double().view(4, -1, 32).abs().amax(-1).repeat_interleave(32, 1) / 32767
     allowed = 0.505 * steps @ weight.abs().T + 1e-5 * (hidden.double().abs() @ weight.abs().T)
     assert ((result - (hidden.double() @ weight.T + bias)).abs() <= allowed).all()
@@ -60,7 +60,7 @@ def test_a_product_is_as_near_to_the_exact_one_as_16_bits_are(kind):
 
 @pytest.mark.parametrize("rows", ROWS)
 def test_products_have_the_stated_bits_for_any_number_of_rows(rows):
-    """Among many rows and alone; the sum's order and rounding are torch's own operations one by one."""
+    """Compare rows in a batch with single rows; the order and rounding of sums are those of single torch operations."""
     generator = torch.Generator().manual_seed(rows)
     stored = random_blocks("Q4_1", 90, 288).reshape(90, 9, 20)
     scales, minima = torch.from_numpy(stored[..., :4].copy().view(np.float16)).float().unbind(-1)

@@ -1,4 +1,4 @@
-"""What is compiled is kept where nobody else can put a library in its place; what was changed there is built anew."""
+"""Compiled libraries are cached in a private folder and rebuilt if a file there was changed."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ import pytest
 from jakiro.backends.native import building
 from jakiro.backends.native import library as compiled
 
-# Writes its own arguments where `-o` says, and counts its calls
+# Writes to the path after `-o`, and counts its calls
 COMPILER = """#!/bin/sh
 [ "$1" = --version ] && { echo 1.0; exit; }
 echo built >> "$0.calls"
@@ -93,7 +93,7 @@ def test_what_a_killed_compiler_left_is_removed(compiler, tmp_path):
 
 
 def test_a_compiler_that_is_there_and_does_not_work_is_said(compiler, tmp_path, monkeypatch, caplog):
-    """Passes run slower then, which nobody would see."""
+    """Passes are slower without compiled code, which a user would not notice otherwise."""
     (tmp_path / "cache").write_text("")
     monkeypatch.delenv("JAKIRO_NATIVE", raising=False)
     monkeypatch.setattr(compiled, "compilers", lambda: iter([compiler]))
@@ -104,7 +104,7 @@ def test_a_compiler_that_is_there_and_does_not_work_is_said(compiler, tmp_path, 
 
 @pytest.mark.parametrize("half_written", [False, True])
 def test_of_two_that_start_together_one_builds(compiler, half_written):
-    """Threads here; that processes wait for one another too, says tests/test_progress.py."""
+    """Uses threads; tests/test_progress.py tests processes that wait for each other."""
     if half_written:
         building.built(compiler).write_bytes(b"lib")
     Path(compiler[0]).write_text(COMPILER.replace("echo built", "sleep 0.3; echo built"))

@@ -1,4 +1,4 @@
-"""Compiled functions: the numbers torch's own operations give, whatever the rows, slots and threads; or a reason."""
+"""Compiled functions: the results of torch operations for any rows, slots and threads, or a reason without them."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ PROMPT = 37
 
 @pytest.fixture
 def target_of(monkeypatch):
-    """Makes the same random target with compiled functions or without."""
+    """Return a function that makes the same random target with or without compiled functions."""
 
     def make(
         compiled: bool, half: bool = True, feature_layers: tuple[int, ...] = (), expect: bool | None = None, **config
@@ -60,7 +60,7 @@ def target_of(monkeypatch):
 
 @pytest.mark.parametrize(("rows", "inputs"), [(1, 90), (3, 90), (7, 50), (14, 64), (15, 90), (40, 90), (3, 9000)])
 def test_a_rounded_layer_is_as_near_as_its_rows_are_rounded(rows, inputs):
-    """Outputs and inputs that fill no panel and no vector; a row is computed alike however many run together."""
+    """Covers sizes that are no multiple of a panel or vector; a row does not depend on the number of rows."""
     generator = torch.Generator().manual_seed(rows)
     weight = torch.randn((77, inputs), generator=generator) * torch.logspace(-2, 2, inputs)
     hidden, bias = torch.randn((rows, inputs), generator=generator) / torch.logspace(-2, 2, inputs), torch.randn(77)
@@ -71,7 +71,7 @@ def test_a_rounded_layer_is_as_near_as_its_rows_are_rounded(rows, inputs):
     steps = read.abs().amax(1, keepdim=True) / min(32767, 2**31 // (127 * inputs))
     kept = rounded.double() * scales.double()[:, None]
     result = layer(hidden)
-    # Each number that is read is off by half a step at most
+    # Each input is rounded by at most half a step
     allowed = 0.505 * steps * kept.abs().sum(1) + 1e-5
     assert ((result - (read @ kept.T + bias)).abs() <= allowed).all()
     assert torch.equal(result, torch.cat([layer(row[None]) for row in hidden]))
@@ -86,7 +86,7 @@ def test_sums_of_the_largest_numbers_stay_within_their_32_bits(inputs):
 
 
 def bushy_tree() -> DraftTree:
-    """Sixteen nodes: more rows than registers hold at once."""
+    """Return a tree of sixteen nodes, more rows than registers can hold."""
     return tree_of(range(40, 56), [-1, 0, 0, 1, 1, 2, 3, 3, 6, 6, 4, 5, 8, 9, 12, 12])
 
 
@@ -160,7 +160,7 @@ def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, sampl
         parents = [-1, *(int(torch.randint(node, (), generator=generator)) for node in range(1, nodes))]
         depths = tree_of(range(nodes), parents).depths
         choices = choose(logits, sampling, noise, depths + 7, rows, depths, vocab_size).token_ids.tolist()
-        # Siblings differ: the first of them is right, unless the dice say that none is
+        # Siblings are distinct: the first one is accepted, unless the random number rejects all of them
         right = {parent: int(torch.randint(1, nodes + 1, (), generator=generator)) for parent in parents}
         first = {parent: parents.index(parent) for parent in parents}
         tokens = [
@@ -197,7 +197,7 @@ def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, sampl
 def test_a_filtered_choice_and_its_margin_are_those_of_torchs_operations_to_the_last_bit(
     vocab_size, temperature, top_p, top_k, min_p, spread, ties, masked, seed
 ):
-    """Also where many tokens tie, or a rule has left few of them."""
+    """Includes many ties, and masks that leave few tokens."""
     sampling, random = SamplingParams(temperature, top_p, top_k, seed, min_p=min_p), torch.Generator().manual_seed(seed)
     logits = torch.randn((4, vocab_size), generator=random) * spread
     logits = (2 * logits).round() / 2 if ties else logits
@@ -247,7 +247,7 @@ def test_among_equals_the_lower_place_comes_first():
 
 
 def reason(tmp_path, **environment) -> str:
-    """What a new process says."""
+    """Return whether a new process uses torch, and the reason."""
     code = "from jakiro.ops.kernels import TORCH, current, unavailable_reason as r; print(current() is TORCH, r())"
     names = {"JAKIRO_CACHE": str(tmp_path)} | environment
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | names)
@@ -256,7 +256,7 @@ def reason(tmp_path, **environment) -> str:
 
 
 def broken_compiler(folder: Path) -> Path:
-    """A `cc` that builds nothing."""
+    """Write a `cc` that fails."""
     broken = folder / "cc"
     broken.write_text("#!/bin/sh\necho 'no such option' >&2\nexit 1\n")
     broken.chmod(0o755)
@@ -271,7 +271,7 @@ def test_without_compiled_functions_there_is_a_reason(tmp_path):
 
 
 def test_a_compiler_that_takes_too_long_is_a_reason(monkeypatch):
-    """What it wrote until then comes as bytes, whatever was asked for."""
+    """Output before the timeout is bytes, even in text mode."""
     late = subprocess.TimeoutExpired(["cc"], 120, stderr=b"still at work")
     monkeypatch.setattr(compiled_library, "built", Mock(side_effect=late))
     monkeypatch.setattr(compiled_library, "compilers", lambda: iter([["cc"]]))
@@ -299,7 +299,7 @@ def test_numbers_of_another_dtype_are_refused_instead_of_read_as_float32(dtype):
 
 
 def test_the_sum_of_weights_does_not_depend_on_where_keys_stand():
-    """Visible keys in other slots, with hidden ones between them."""
+    """Put visible keys into other slots, with hidden keys between them."""
     generator, slots, keys = torch.Generator().manual_seed(7), 640, 211
     seen = 3 * torch.randn(keys, generator=generator)
     exact = (seen.double() - seen.double().max()).exp().sum()

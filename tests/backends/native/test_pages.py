@@ -1,4 +1,4 @@
-"""Memory for weights: each in its own place, and given back."""
+"""Memory for weights: separate addresses, and release after use."""
 
 import mmap
 import weakref
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not hasattr(mmap, "MAP_ANONYMOUS"), reason="no a
 
 @pytest.fixture
 def chunks(monkeypatch):
-    """Weak references to all memory that is taken, in small chunks."""
+    """Return weak references to all allocated memory, in small chunks."""
     monkeypatch.setattr(pages, "_rest", torch.empty(0, dtype=torch.uint8))
     monkeypatch.setattr(pages, "_CHUNK", 2**16)
     taken = []

@@ -1,4 +1,4 @@
-"""Threads: those that lose their core in the middle of a pass, and another number of them, change no number."""
+"""Threads: numbers do not change if a thread loses its core during a pass or if the number of threads changes."""
 
 import ctypes
 import itertools
@@ -42,7 +42,7 @@ print(json.dumps({
 
 
 def compiled(source: str, result: Path, *further: str) -> Path:
-    """A shared library of a C file that lies beside this one."""
+    """Compile a C file of this folder into a shared library."""
     command = [*next(iter(compilers())), "-shared", "-fPIC", str(Path(__file__).with_name(source)), *further]
     subprocess.run([*command, "-o", str(result)], check=True)
     return result
@@ -58,7 +58,7 @@ def test_a_chunk_whose_thread_does_not_come_back_is_computed_by_another(threads,
 
 
 def answers(preloaded: Path | None) -> dict:
-    """What `ANSWERS` prints: numbers of all steps, and how often a thread was late."""
+    """Return the output of `ANSWERS`: numbers of all steps, and how often a thread was late."""
     environment = os.environ | ({"LD_PRELOAD": str(preloaded)} if preloaded else {})
     command = [sys.executable, "-c", ANSWERS]
     run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=600)
@@ -70,7 +70,7 @@ def test_late_threads_change_no_number(tmp_path):
     in_time, too_late = answers(None), answers(late)
     assert in_time["late"] is None and too_late["late"] > 100
     assert too_late["of the target"] == in_time["of the target"]
-    # Torch's softmax differs in the last bits from run to run, by where its numbers lie
+    # torch's softmax varies in the last bits between runs, with the addresses of its inputs
     assert too_late["of the head"] == pytest.approx(in_time["of the head"], rel=1e-5)
 
 
