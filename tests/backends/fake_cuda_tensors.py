@@ -107,7 +107,7 @@ class FakeCudaTensors:
 
     def _patch_cuda(self, monkeypatch) -> None:
         class Stream:
-            def wait_stream(self, other) -> None:
+            def wait_stream(self, stream) -> None:
                 """Do nothing: there is one order of operations."""
 
         class Event:

@@ -46,8 +46,8 @@ class Recorder(TorchDispatchMode):
             raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
         result = function(*args, **(kwargs or {}))
         self.operations.append((function, args, kwargs or {}, result))
-        given = {None} | {storage_of(each) for each in tree_leaves((args, kwargs))}
-        self.made += [each for each in tree_leaves(result) if storage_of(each) not in given]
+        existing = {None} | {storage_of(value) for value in tree_leaves((args, kwargs))}
+        self.made += [value for value in tree_leaves(result) if storage_of(value) not in existing]
         return result
 
 
@@ -78,7 +78,7 @@ class FakeGraph:
     def replay(self) -> None:
         assert os.getpid() == self.process, "a graph of another process is replayed"
         assert self in self.cuda.graphs, "a graph that was reset is replayed"
-        assert self.has_workspace, "the workspace of a graph went with another one of its stream"
+        assert self.has_workspace, "the workspace of a graph was cleared with another graph of its stream"
         self.replays += 1
         # The modes saw the operations at the capture
         with torch._C.DisableTorchFunction():
@@ -118,10 +118,10 @@ class FakeCuda:
         self.asserts, self._refused = False, False
 
         class Stream:
-            def __init__(stream, name="side", **more) -> None:
+            def __init__(stream, name="side", **options) -> None:
                 stream.name = name if isinstance(name, str) else "side"
 
-            def wait_stream(stream, other) -> None:
+            def wait_stream(stream, source) -> None:
                 self.log.append("wait")
 
         monkeypatch.setattr(torch.cuda, "Stream", Stream)
@@ -140,13 +140,13 @@ class FakeCuda:
     def poison_the_pool(self, pool: object) -> None:
         """Overwrite every tensor made in a capture, as another graph of the same pool may do."""
         for graph in self.graphs:
-            for made in graph.recorder.made if graph.pool is pool else ():
-                if made.is_floating_point():
-                    made.fill_(torch.nan)
-                elif made.dtype == torch.bool:
-                    made.logical_not_()
+            for tensor in graph.recorder.made if graph.pool is pool else ():
+                if tensor.is_floating_point():
+                    tensor.fill_(torch.nan)
+                elif tensor.dtype == torch.bool:
+                    tensor.logical_not_()
                 else:
-                    made.fill_(2**40 + 7 if made.dtype == torch.int64 else 101)
+                    tensor.fill_(2**40 + 7 if tensor.dtype == torch.int64 else 101)
 
     def _empty_cache(self) -> None:
         assert not (self.asserts and self._refused), "captures_underway.empty() INTERNAL ASSERT FAILED"
@@ -182,9 +182,9 @@ class FakeCuda:
         self.log.append("captured")
 
     def _called(self, call):
-        def watched(graphed) -> None:
+        def call_and_record(graphed) -> None:
             if graphed.graph is None:
                 self.eager.append(graphed.function.func.__name__)
             call(graphed)
 
-        return watched
+        return call_and_record

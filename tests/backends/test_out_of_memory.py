@@ -60,10 +60,10 @@ class Scarce(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        new = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor) and not each.is_mkldnn]
-        if any(each.nbytes >= LIMIT for each in new):
-            given = {storage_of(each) for each in tree_leaves((args, kwargs))}
-            if any(each.nbytes >= LIMIT and storage_of(each) not in given for each in new):
+        new = [tensor for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor) and not tensor.is_mkldnn]
+        if any(tensor.nbytes >= LIMIT for tensor in new):
+            existing = {storage_of(tensor) for tensor in tree_leaves((args, kwargs))}
+            if any(tensor.nbytes >= LIMIT and storage_of(tensor) not in existing for tensor in new):
                 place = library_place()
                 self.places[place] += 1
                 if place == self.refused and self.places[place] > self.granted:
@@ -96,7 +96,7 @@ def frozen():
     gc.unfreeze()
 
 
-def loaded():
+def make_generator():
     generator = static_generator(tokens=48)
     generator.target = generator.backend.pool.settle(usual_drafters(generator)[-1])
     generator.backend.pool.prepare(usual_drafters(generator), side_by_side=2)
@@ -108,8 +108,8 @@ def text_of(device: LocalDevice) -> list[str]:
 
 
 @EXTENTS
-def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_answer_works(no_collection, extent):
-    device = LocalDevice(loaded)
+def test_out_of_memory_in_an_answer_is_one_sentence_and_the_next_answer_works(no_collection, extent):
+    device = LocalDevice(make_generator)
     device.load(lambda *_: None)
     # Tables are created once
     text_of(device)
@@ -124,7 +124,7 @@ def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_a
 
 
 @EXTENTS
-def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothing_behind(tags, frozen, extent):
+def test_out_of_memory_in_loading_is_one_sentence_and_leaves_no_tensors(tags, frozen, extent):
     """Covers reading, moving, testing, binding and checking the pair, and its first buffers, on a simulated GPU."""
 
     def load():
@@ -146,7 +146,7 @@ def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothi
         assert load() == expected
 
 
-def test_memory_that_runs_out_anywhere_in_a_borrowed_process_leaves_the_pair_it_was_forked_with_whole(tags):
+def test_out_of_memory_in_a_forked_process_leaves_the_pair_intact(tags):
     """Spaces may keep the process, and then the next answer uses the same pair."""
     options = loader.LoadOptions(*tags.pair, "cpu", "float32", "exact", "full", capture_at_load=False)
     read = loader.read_pair(options)
@@ -154,7 +154,7 @@ def test_memory_that_runs_out_anywhere_in_a_borrowed_process_leaves_the_pair_it_
     with tags:
         with Scarce() as watching:
             loader.start_pair(read, PRETENDED)
-        ((moving, count),) = [each for each in watching.places.items() if each[0].startswith("loading/loader.py")]
+        ((moving, count),) = [item for item in watching.places.items() if item[0].startswith("loading/loader.py")]
         assert count > 10
         in_a_slot = next(place for place in watching.places if place.startswith("backends/cuda_graphs/buffers.py"))
         for place, granted in ((moving, count - 1), (in_a_slot, 0)):
@@ -162,10 +162,10 @@ def test_memory_that_runs_out_anywhere_in_a_borrowed_process_leaves_the_pair_it_
                 loader.start_pair(read, PRETENDED)
         parts = loader.start_pair(read, PRETENDED)
         assert JakiroGenerator.from_parts(parts).run("Why?", SHORT).token_ids == expected
-    assert not any(tags.is_tagged(each) for each in (*read.model.parameters(), *read.head.parameters()))
+    assert not any(tags.is_tagged(parameter) for parameter in (*read.model.parameters(), *read.head.parameters()))
 
 
 def new_large_tensors() -> int:
     """Return the number of large tensors that are not frozen."""
-    found = [each for each in gc.get_objects() if type(each) in (torch.Tensor, nn.Parameter)]
-    return sum(1 for each in found if not each.is_mkldnn and each.nbytes >= LIMIT)
+    tensors = [tensor for tensor in gc.get_objects() if type(tensor) in (torch.Tensor, nn.Parameter)]
+    return sum(1 for tensor in tensors if not tensor.is_mkldnn and tensor.nbytes >= LIMIT)
