@@ -1,4 +1,4 @@
-"""Write a static site: the lesson, recordings, recorded races and the benchmark, in the page's design, without a server.
+"""Write a static site: lesson, recordings, recorded races and the benchmark, in the page's design and without a server.
 
     python -m app.tools.site --out runs/site --add ANSWER.json
 
