@@ -1,4 +1,4 @@
-"""Chat templates: what they are told, what they leave out, and those of published models."""
+"""Chat templates: their arguments, the messages they omit, and the templates of published models."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ LAST_ONLY = "{{ messages[-1].content }}{% if thinking %}<think>{% endif %}"
 
 @pytest.fixture
 def loaded(tmp_path):
-    """Loads a tiny target with this template."""
+    """Return a function that loads a tiny target with a chat template."""
 
     def load(template: str, **options) -> JakiroGenerator:
         save_target(tmp_path)

@@ -1,4 +1,4 @@
-"""Remembered hashes: weights that changed under the same size and time are found, and their hash is forgotten."""
+"""Stored hashes: weights that changed with the same size and time are detected, and their hash is dropped."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from jakiro.loading.checksums import damaged_since, weights_sha256
 
 @pytest.fixture
 def weights(own_cache, tmp_path) -> Path:
-    """Return a file of weights whose hash is remembered."""
+    """Return a file of weights whose hash is stored."""
     path = tmp_path / "weights" / "model.safetensors"
     path.parent.mkdir()
     save_file({"weight": torch.arange(64, dtype=torch.float32)}, path)

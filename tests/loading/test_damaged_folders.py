@@ -1,4 +1,4 @@
-"""Damaged, unfinished and quantised folders of targets: one sentence each, where possible before weights are read."""
+"""Damaged, incomplete and quantized target folders: one sentence each, if possible before weights are read."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.support import save_target, tiny_head, tiny_model, tiny_target
 
 @pytest.fixture
 def folder(own_cache, tmp_path):
-    """A tiny target in several shards."""
+    """Return the folder of a tiny target in several shards."""
     save_target(tmp_path / "target", tiny_model(), max_shard_size="100KB")
     return tmp_path / "target"
 
@@ -51,7 +51,7 @@ def without_weights(folder):
 
 
 def stored_as(kind, **scales):
-    """Turns the first shard's matrices into numbers of 8 bits, with scales beside them."""
+    """Return a change that stores a matrix of the first shard in 8 bits, with scales."""
 
     def change(folder):
         held = load_file(first_shard(folder))
@@ -165,7 +165,7 @@ def test_a_broken_tokenizer_is_found_before_the_head_and_the_head_before_the_wei
 
 
 def with_a_broken_number(folder):
-    """Writes numbers that are none into the last shard, under the same size and time."""
+    """Write invalid numbers into the last shard, with the same size and time."""
     path = sorted(folder.glob("model-*.safetensors"))[-1]
     about, data = path.stat(), bytearray(path.read_bytes())
     data[-4000:] = b"\xff" * 4000

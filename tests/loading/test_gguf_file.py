@@ -1,4 +1,4 @@
-"""GGUF files as they lie on disk: what is in them is read, and what is cut, damaged or missing is said."""
+"""GGUF files on disk: their contents, and errors for truncated, damaged and missing parts."""
 
 import struct
 

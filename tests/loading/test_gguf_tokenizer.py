@@ -1,4 +1,4 @@
-"""Tokenizers of GGUF files: the ids are llama.cpp's, as kept in tests/data."""
+"""Tokenizers of GGUF files: their ids equal those of llama.cpp, which are stored in tests/data."""
 
 import json
 import random
@@ -15,16 +15,16 @@ from jakiro.loading.weights import load_tokenizer
 from jakiro.text import IncrementalDecoder, TokenText
 from tests.gguf_vocabularies import DATA, NAMES, RULES, SPECIAL, TEXTS, byte_level_keys, keys_of, vocabulary_file
 
-# llama.cpp stands in for classes of letters that its own regular expressions lack; the rules here are the models' own
+# llama.cpp approximates letter classes that its regular expressions lack; the rules here are those of the models
 LIKE = {"tekken": "हिन्दी में", "gpt-4o": "हिन्दी में"}
 
 
-# Like sentencepiece and unlike llama.cpp, no blank is put after a user-defined token
+# As in sentencepiece and unlike llama.cpp, no space follows a user-defined token
 AFTER_DEFINED = "Hi<|end|>\n<think>\n\nx</think>"
 
 
 def small(rule: str = "gpt-2", **more) -> dict:
-    """Metadata of the small vocabulary, with other values for some keys."""
+    """Return the metadata of the small vocabulary, with other values for some keys."""
     keys = keys_of(rule) | {f"tokenizer.ggml.{key}": value for key, value in more.items()}
     return {key: value for key, value in keys.items() if value is not None}
 
@@ -45,7 +45,7 @@ def test_ids_are_those_of_llama_cpp(name):
 
 def test_rules_differ_so_that_a_wrong_one_shows():
     different = {json.dumps(DATA["ids"][rule]) for rule in RULES}
-    # dbrx splits like llama-bpe, and each piece of these texts is what their merges make of it
+    # dbrx splits like llama-bpe, and for these texts the merges give the same pieces
     assert len(different) >= len(RULES) - 1
 
 
@@ -82,14 +82,14 @@ def test_tokens_that_a_text_holds_whole_are_special_or_not_by_their_type():
     plain = tokenizer("a<|end|>b<think>c", split_special_tokens=True)["input_ids"]
     assert end not in plain and think in plain
     assert tokenizer.decode([end, think], skip_special_tokens=True) == "<think>"
-    # One that ends an answer is special whatever its type says
+    # A token that ends an answer is special, whatever its type
     named = small(eot_token_id=think)
     assert "<think>" not in tokenizer_of(named, "small.gguf").decode([think], skip_special_tokens=True)
 
 
 @pytest.mark.parametrize(("rule", "whole"), [("llama-bpe", True), ("tekken", True), ("dbrx", False), ("qwen2", False)])
 def test_a_piece_that_is_a_token_is_that_token_by_some_rules(rule, whole):
-    """Whatever the merges say, which here never make it."""
+    """The merges never give this token."""
     tokens = [*DATA["tokens"][:-2], "zqzq", *SPECIAL]
     keys = {key: value for key, value in byte_level_keys(tokens, DATA["merges"], rule).items() if value is not None}
     tokenizer = tokenizer_of(keys, "small.gguf")
@@ -177,7 +177,7 @@ def test_a_normaliser_that_is_switched_off_is_accepted():
 
 
 def sentence_piece(tmp_path, defined: list[str], **options):
-    """A model trained by sentencepiece, and the metadata that llama.cpp's converter writes for it."""
+    """Return a model trained by sentencepiece, and its metadata as written by llama.cpp's converter."""
     sentences = ["The sky is blue.", "Why is the sea blue?", "A bird sees the sea.", "a  b   c", "x = 1"]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences * 50), model_prefix=str(tmp_path / "t"), vocab_size=330, model_type="bpe",
@@ -203,7 +203,7 @@ def test_user_defined_tokens_are_read_as_by_sentencepiece(prefix, tmp_path):
     texts = ["".join(source.choice(parts) for _ in range(source.randint(1, 8))) for _ in range(2000)]
     for text in ("a  b", "  ", "    ", "<think>a", " <think>", *texts):
         token_ids = ids(tokenizer, text)
-        # A text that is nothing but the name has no prefix blank, see `_sentence_piece`
+        # A text that equals the name has no leading space, see `_sentence_piece`
         if text != "<think>":
             assert token_ids == published.encode(text), repr(text)
         assert tokenizer.decode(token_ids, clean_up_tokenization_spaces=False) == text
@@ -259,6 +259,6 @@ def test_names_of_the_same_rule_give_the_same_ids(like, names):
     ],
 )
 def test_a_rule_of_its_own_splits_text(rule, text, pieces):
-    """A later expression also splits what an earlier one matched; DeepSeek's third one matches Latin letters."""
+    """A later expression also splits the matches of an earlier one; the third one of DeepSeek matches Latin letters."""
     splits = tokenizer_of(small(pre=rule), "small.gguf").backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in splits] == pieces

@@ -1,4 +1,4 @@
-"""Heads and files of the Hub, downloads replaced: what is fetched, resumed, refused, and the target a head brings."""
+"""Heads and files of the Hub, with replaced downloads: requests, resumption, errors, and the target of a head."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests.stand_in_hub import BYTES, COMMIT, FILE, stand_in_hub
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A repository's folder, its files cached as of commit c0ffee; what is asked for is listed: id, file, revision."""
+    """Return a repository's folder, cached as of commit c0ffee, and the list of requests: id, file, revision."""
     folder, cache, asked = tmp_path / "repository", tmp_path / "c0ffee", []
     cache.mkdir()
 
@@ -208,7 +208,7 @@ def test_the_known_file_is_a_target_by_its_name_wherever_it_lies(stand_in):
 
 @pytest.fixture
 def without_hub(monkeypatch, tmp_path):
-    """No network: requests fail, and are counted."""
+    """Make all requests fail, and return the list of requests."""
     requests = []
 
     class Session:

@@ -1,4 +1,4 @@
-"""How a pair is loaded: dtypes, numerics, hashes, and where there is room for it."""
+"""Loading of a pair: dtypes, numerics, hashes and memory."""
 
 import threading
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.support import DEVICE, byte_tokenizer, save_pair, save_target, tiny_h
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU runs all passes with the same number of rows")
 @pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, 1), (torch.bfloat16, 2)])
 def test_half_precision_never_runs_a_row_alone(dtype, rows):
-    """Most differences of a single row's kernel round away there, so that a probe may find none."""
+    """Rounding hides most differences of a single row's kernel, so that a probe may not detect them."""
     target = TargetModel(tiny_model().to(dtype), byte_tokenizer())
     assert target.row_bucket(1) == rows or not target.bit_identical
     assert target.row_bucket(5) == 5
@@ -38,7 +38,7 @@ def test_gpus_that_compute_float64_slowly_take_fast_numerics_and_say_so(capabili
 
 
 def test_weights_go_straight_to_a_gpu(monkeypatch):
-    """Through memory a machine with 12 GB could not load a 7B model."""
+    """A machine with 12 GB of memory could not load a 7B model otherwise."""
     monkeypatch.setattr(placement, "free_memory", lambda device: 10**9)
     config = tiny_model().config
     _, placed = placement.place("tiny", config, torch.device("cuda"), torch.bfloat16)
@@ -77,7 +77,7 @@ def test_large_weights_are_hashed_while_the_model_is_ready_already(own_cache, tm
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A tiny four-layer target and its folder."""
+    """Return a tiny four-layer target and its folder."""
     folder, model = tmp_path_factory.mktemp("target"), tiny_model(layers=4)
     save_target(folder, model)
     return model, folder
@@ -114,7 +114,7 @@ def test_the_estimate_counts_the_parameters_that_are_there(saved):
 
 @pytest.mark.parametrize("dtype", ["4bit", "8bit"])
 def test_bits_need_bitsandbytes(saved, dtype, own_cache, monkeypatch):
-    """But for 8 bits on a CPU, which compiled code multiplies."""
+    """Except 8 bits on a CPU, which compiled code supports."""
     monkeypatch.setattr(placement.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr("jakiro.loading.loader.native_works", lambda: False)
     with pytest.raises(ValueError, match=rf"Loading in {dtype[0]} bits needs the package bitsandbytes, which is not"):

@@ -1,4 +1,4 @@
-"""Names to pairs: the embedded default, folders, Hub ids, and one clear sentence where a name is unknown."""
+"""Pairs by name: the embedded default, folders, Hub ids, and one clear sentence for unknown names."""
 
 import json
 from dataclasses import replace
@@ -56,7 +56,7 @@ def test_a_target_folder_finds_the_shipped_head_that_names_it(heads, tmp_path):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A working folder with runs/head and runs/old; nothing may be asked of the Hub."""
+    """Enter a folder with runs/head and runs/old, and let requests to the Hub fail."""
     monkeypatch.chdir(tmp_path)
     for name in ("head", "old"):
         (tmp_path / "runs" / name).mkdir(parents=True)
@@ -144,7 +144,7 @@ MLPS = METHODS["medusa"]
 
 @pytest.fixture
 def assets(tmp_path, monkeypatch):
-    """An assets folder with a head of each kind for the default target, in 8 bits, and one of another target."""
+    """Return an assets folder with an 8-bit head of each kind for the default target, and a head for another target."""
     for module in (registry, pairs):
         monkeypatch.setattr(module, "assets_folder", lambda: tmp_path)
     target = tiny_target()

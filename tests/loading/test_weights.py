@@ -1,4 +1,4 @@
-"""A target's weights by its name: the expected ones, their hash, and one clear sentence where nothing is found."""
+"""Weights of a target by its name: their hash, and one clear sentence if they cannot be loaded."""
 
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -64,7 +64,7 @@ def test_a_half_written_hash_is_computed_anew_with_a_sentence(own_cache, damage,
 
 
 def refused_by_the_hub(kind, status):
-    """The Hub's own error, as its client raises it for an answer with this status."""
+    """Return the error that the Hub's client raises for a response with this status."""
     response = SimpleNamespace(headers={}, status_code=status, request=None)
     return kind(f"{status} Client Error.", response=response)
 

@@ -1,4 +1,4 @@
-"""Requests with several answers, predicted outputs, and prompts that are scored: values equal the library's."""
+"""Requests with several answers, predictions and scored prompts: values equal those of the library."""
 
 import math
 import random
@@ -84,7 +84,11 @@ def test_a_minimum_length_and_ignored_end_tokens(client, generator, monkeypatch)
 
 
 def stock_logprobs(ids: list[int]) -> torch.Tensor:
-    """(len(ids) - 1, vocab_size) of transformers' model."""
+    """Return the log probabilities of transformers' model.
+
+    Returns:
+        (len(ids) - 1, vocab_size) float32.
+    """
     with torch.inference_mode():
         return tiny_model()(torch.tensor([ids])).logits[0, :-1].float().log_softmax(-1)
 
@@ -105,7 +109,7 @@ def test_a_prompt_is_scored_as_transformers_scores_it(client, generator):
             assert logprobs.token_logprobs[place + 1] == pytest.approx(float(expected[place, token_id]), abs=1e-3)
             best = max(logprobs.top_logprobs[place + 1].values())
             assert best == pytest.approx(float(expected[place].max()), abs=1e-3)
-        # What lm-eval sends: one more token, whose log probability follows those of the prompt
+        # A request as sent by lm-eval: one more token, whose log probability follows those of the prompt
         more = client.completions.create(**asked, max_tokens=1).choices[0]
         assert more.logprobs.token_logprobs[:-1] == logprobs.token_logprobs and len(more.logprobs.tokens) == length + 1
         assert more.text.startswith(choice.text)
@@ -141,7 +145,7 @@ def test_a_prediction_is_counted_and_changes_no_text(client, generator):
 
 
 def test_random_requests_equal_plain_decoding(address, generator, monkeypatch):
-    """60 requests with n, min_tokens, ignore_eos, echo and predictions: 0 differences."""
+    """Compare 60 requests with n, min_tokens, ignore_eos, echo and predictions."""
     dice = random.Random(7)
     with httpx.Client(base_url=address, timeout=PATIENCE) as client:
         for number in range(60):

@@ -1,4 +1,4 @@
-"""Real clients ask a tiny model: what they read is what the library decodes."""
+"""Real clients and a tiny model: they receive the text that the library decodes."""
 
 import http.client
 import json
@@ -43,7 +43,7 @@ def client(address):
 
 @pytest.fixture(scope="module")
 def trace(generator):
-    """What the library decodes."""
+    """Return the library's trace of the same request."""
     return generator.run(PROMPT, SamplingParams(0.8, top_p=0.9, seed=7, max_new_tokens=20, logprobs=3))
 
 
@@ -239,7 +239,7 @@ def test_without_a_head_an_unnamed_and_a_named_method_are_answered_plainly():
 
 
 def test_half_characters_have_distinct_names_and_offsets_count_the_text(client, generator):
-    """Three tokens of one byte each: the halves of “é” and a letter, forced by biases."""
+    """Three tokens of one byte each, the halves of “é” and a letter, are forced by a grammar."""
     asked = {"model": "tiny", "prompt": "abc", "max_tokens": 3, "temperature": 0}
     token_ids = generator.token_text.encode("éx")
     grammar = {"jakiro": {"grammar": {"kind": "choice", "source": ["éx"]}}}
@@ -255,7 +255,7 @@ def test_half_characters_have_distinct_names_and_offsets_count_the_text(client, 
 
 
 def test_json_is_written_with_bounded_whitespace_unless_the_schema_says_otherwise(client):
-    """A bias on blanks stands for a model that would write them without end."""
+    """The bias simulates a model that would write whitespace without end."""
     schema = {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 2}
     blanks = {"32": 100, "10": 100, "9": 100, "13": 100}
     asked = ASKED | {"temperature": 0, "max_tokens": 200, "logit_bias": blanks}

@@ -1,4 +1,4 @@
-"""What the interface refuses, and how: one sentence in OpenAI's form, with a status that clients know."""
+"""Refused requests: one sentence in OpenAI's format, with a status that clients handle."""
 
 from concurrent.futures import ThreadPoolExecutor
 
