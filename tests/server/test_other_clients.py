@@ -43,17 +43,17 @@ def run(*command: str, **variables: str) -> str:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_llm_asks_with_its_file_of_models(served_text, tmp_path, streamed):
+def test_llm_works_with_its_file_of_models(served_text, tmp_path, streamed):
     address, text = served_text
     entry = f"- model_id: here\n  model_name: tiny\n  api_base: {address}\n"
     (tmp_path / "extra-openai-models.yaml").write_text(entry, encoding="utf-8")
     options = ["--no-log", "--key", "any", "-o", "temperature", "0", "-o", "max_tokens", "20"]
     options += [] if streamed else ["--no-stream"]
     # A user folder of its own, without files of the user
-    said = run("-m", "llm", "-m", "here", *options, PROMPT, LLM_USER_PATH=str(tmp_path))
-    assert said.strip() == text.strip()
+    output = run("-m", "llm", "-m", "here", *options, PROMPT, LLM_USER_PATH=str(tmp_path))
+    assert output.strip() == text.strip()
 
 
-def test_litellm_asks_as_of_any_server_of_this_kind(served_text):
+def test_litellm_works_with_an_openai_compatible_server(served_text):
     address, text = served_text
     assert run("-c", LITELLM, address, PROMPT, LITELLM_LOCAL_MODEL_COST_MAP="True") == text
