@@ -150,6 +150,18 @@ def test_dependencies_are_pinned_exactly_and_declared_in_the_project(project):
     assert names_of([*extras["train"], *extras["serve"]]) <= pins.keys()
 
 
+def test_contributing_lists_every_dependency(project):
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").rpartition("| Package | Why |")[2]
+    listed = set(
+        re.findall(r"[\w-]+", " ".join(row.split("|")[1] for row in table.splitlines() if row.count("|") == 3))
+    )
+    extras = project["project"]["optional-dependencies"].values()
+    declared = names_of([*project["project"]["dependencies"], *(line for lines in extras for line in lines)])
+    assert (
+        not (declared | requirements("requirements.txt").keys() | requirements("requirements-dev.txt").keys()) - listed
+    )
+
+
 def test_every_package_on_disk_is_listed(project):
     packages = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "jakiro").rglob("*.py")}
     assert set(project["tool"]["setuptools"]["packages"]) == packages | {"jakiro.assets"}
