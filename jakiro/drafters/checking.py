@@ -49,7 +49,7 @@ class ProposalChecker:
         if proposal.tree is None or not self._checks_next:
             return
         self._checks_next = self._checks_all
-        error = find_tree_error(proposal.tree, int(root), self._vocab_size, self._max_nodes, self._num_proposers)
+        error = find_tree_error(proposal.tree, root, self._vocab_size, self._max_nodes, self._num_proposers)
         if error is not None:
             self._fail(f"proposed an invalid tree: {error}")
 

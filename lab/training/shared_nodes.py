@@ -17,7 +17,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.drafters.base import Drafter, TreeLimits
-from jakiro.models import target as passes
+from jakiro.models import passes
 from jakiro.models.target import TargetModel
 from jakiro.training.replay import Answer, accepted_path, begun, children_of, written
 

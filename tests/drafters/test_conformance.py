@@ -48,8 +48,10 @@ COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
 # The methods that there are, and those of them that are asked
 KNOWN = METHODS
 SUBJECTS = tuple(METHODS.values())
-# Those that look at the numbers on the host after each level, which on a GPU waits for the device each time
+# Methods that read scores on the host after each level, which on a GPU waits for the device each time
 READ_ON_HOST = frozenset()
+# Reads of the first step: the first tree of a drafter from outside the package is checked on the host
+FIRST_STEP_READS = 1
 
 
 def pytest_generate_tests(metafunc):
@@ -201,13 +203,14 @@ def test_a_step_reads_from_the_device_once_and_makes_no_tensor_elsewhere(
     method, head, known, request, on_a_pretended_gpu
 ):
     """On a pretended GPU, in passes that grow with the text."""
+    later_reads = 2 + FIXED.depth if method in request.module.READ_ON_HOST else 1
     with on_a_pretended_gpu as tags:
         stream = tiny_generator(head, methods=known).stream(QUESTION, SAMPLINGS["nucleus"], method, FIXED)
-        for _ in range(4):
+        for max_reads in (max(later_reads, request.module.FIRST_STEP_READS), *[later_reads] * 3):
             tags.reads.clear()
             next(stream)
             assert {*tags.reads} == {"tolist"}
-            assert tags.reads["tolist"] <= (2 + FIXED.depth if method in request.module.READ_ON_HOST else 1)
+            assert tags.reads["tolist"] <= max_reads
 
 
 def test_chains_only_is_kept_to(method, head, generators, plain, monkeypatch):
