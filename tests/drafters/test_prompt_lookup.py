@@ -58,10 +58,10 @@ def test_chains_beside_a_head_s_tree_go_back_with_it(scripted):
     stream = scripted.stream(REPEATING, SamplingParams(max_new_tokens=16), WITH_COPIES.name, TREE)
     next(stream)
     session = stream._session
-    known = list(session.first.known)
+    known = list(session.first.token_ids)
     # Back into the question, at the last place after which something can be copied
     length = next(count for count in range(len(known) - 1, 0, -1) if copying(known[:count]).chain()[0])
     expected = copying(known[:length]).chain()
     assert session.chains.chain() != expected
     session.rewind(length)
-    assert session.chains.chain() == expected and session.first.known == known[:length]
+    assert session.chains.chain() == expected and session.first.token_ids == known[:length]

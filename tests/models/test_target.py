@@ -43,7 +43,7 @@ def test_where_the_probe_says_bit_identical_ids_and_logits_of_accepted_paths_are
         for method in ("jakiro", "autoregressive"):
             trace = generator.run("Why is the sky blue?", replace(sampling, max_new_tokens=48), method, TREE)
             ids.append(trace.token_ids)
-            logits.append(recorder.on_paths(trace.steps))
+            logits.append(recorder.take_logits(trace.steps))
             flags.add(trace.header.bit_identical)
             drafted += trace.steps if method == "jakiro" else []
         assert flags == {generator.target.bit_identical}
