@@ -21,7 +21,7 @@ from jakiro.backends.native.library import library
 from jakiro.backends.native.linear import NativeLinear
 from jakiro.backends.torch_backend import TorchSession
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafters.base import Committed, Context, Drafter, TreeLimits
+from jakiro.drafters.base import Committed, Context, Drafter, DraftRequest
 from jakiro.heads.layer_head import LayerHead
 from jakiro.models.target import TargetModel
 from jakiro.prompts import load_questions
@@ -70,7 +70,7 @@ class Drafts:
         for end in range(first, first + PLACES * apart, apart):
             prompt = Context(ids[:end], torch.tensor(ids[:end]), features[: end - 1])
             session = drafter.start(prompt, runner.sampling, runner.draft_noise)
-            session.propose(TreeLimits(TreeConfig(depth=1, nodes=4)))
+            session.propose(DraftRequest(TreeConfig(depth=1, nodes=4)))
             further = ids[end : end + COMMITTED]
             committed = Committed(further, torch.tensor(further), features[end - 1 : end - 1 + COMMITTED])
             self.places.append((session, committed, end))
@@ -79,7 +79,7 @@ class Drafts:
         session, committed, end = self.places[place]
         session.observe(committed)
         tree = TreeConfig(width=WIDTH, depth=levels, nodes=1 + NODES_A_LEVEL * levels)
-        session.propose(TreeLimits(tree))
+        session.propose(DraftRequest(tree))
         session.rewind(end)
 
 

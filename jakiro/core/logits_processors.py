@@ -14,6 +14,7 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, require
 from jakiro.core.tree import DraftTree
+from jakiro.ops.device import reads_are_free
 
 SUPPRESSED, REPEATED, TOO_SHORT = "suppress_tokens", "no_repeat_ngram_size", "min_new_tokens"
 # Added to a draft's log probabilities; finite, because 0 · −inf is NaN where a calibration weight is 0
@@ -282,7 +283,7 @@ class LogitsProcessorList:
 
     def _penalise(self, logits: Tensor, tree: DraftTree, mask: Tensor) -> Tensor:
         columns = None
-        if logits.device.type == "cpu":
+        if reads_are_free(logits.device):
             columns = torch.cat([self.penalties.seen.nonzero()[:, 0], tree.token_ids]).unique()
         return self.penalties.adjust(logits, tree.token_ids, drafted_path(mask), columns)
 
@@ -376,7 +377,7 @@ def drafted_path(mask: Tensor) -> Tensor:
 def _unpack_bits(allowed: np.ndarray, logits: Tensor) -> Tensor:
     """Return rows of bits as (rows, vocab_size) bool on the device of the logits; only the bits are transferred."""
     vocab_size = logits.shape[-1]
-    if logits.device.type == "cpu":
+    if reads_are_free(logits.device):
         bits = np.unpackbits(allowed.view(np.uint8), axis=1, bitorder="little").view(bool)
         return torch.from_numpy(bits)[:, :vocab_size].clone()
     words = torch.from_numpy(allowed.view(np.int32)).to(logits.device)

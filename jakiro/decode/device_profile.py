@@ -18,7 +18,7 @@ import torch
 from jakiro.backends.device import hardware_name, synchronize
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.backend import Backend, BackendSession
-from jakiro.drafters.base import Committed, Context, Drafter, TreeLimits
+from jakiro.drafters.base import Committed, Context, Drafter, DraftRequest
 from jakiro.models.probes import star_tree
 
 ROUNDS = 5
@@ -128,7 +128,7 @@ def time_drafts(backend: Backend, drafter: Drafter, levels: Sequence[int], width
             session.score(session.root_tree())
             drafting.observe(root)
             tree = _fixed_tree(backend) or TreeConfig(width, depth, 1 + width * depth)
-            milliseconds = _milliseconds(backend.target.device, partial(drafting.propose, TreeLimits(tree)))
+            milliseconds = _milliseconds(backend.target.device, partial(drafting.propose, DraftRequest(tree)))
             drafting.rewind(len(prompt.token_ids))
             return milliseconds
 

@@ -1,25 +1,25 @@
 """Two methods in one: a drafter's tree with a chain from another source merged in at the root."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate
 
 from torch import Tensor
 
-from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
+from jakiro.config import ROOT_ONLY, SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
+    DraftRequest,
     DraftSession,
     Method,
     Needs,
     Proposal,
     Resources,
-    TreeLimits,
 )
 from jakiro.drafters.candidates import Chain, chain_tree
 
@@ -43,11 +43,11 @@ class ChainSession(DraftSession):
     def chain(self) -> tuple[list[int], list[float]]:
         """Return tokens and the log probability of each given the one before; empty lists to propose nothing."""
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, request: DraftRequest) -> Proposal:
         token_ids, log_estimates = self.chain()
-        length = min(len(token_ids), limits.tree.nodes - 1, limits.tree.depth)
-        if limits.free is not None and limits.tree.root_only:
-            length = len(limits.free.worth(accumulate(log_estimates)))
+        length = min(len(token_ids), request.tree.nodes - 1, request.tree.depth)
+        if request.undrafted_nodes and request.tree.root_only:
+            length = len(request.likely(accumulate(log_estimates)))
         if length == 0:
             return Proposal(note="Nothing to copy from at this place.")
         chain = Chain.of(token_ids[:length], log_estimates[:length], self.proposer, self.root.device)
@@ -62,7 +62,7 @@ class MergedDrafter(Drafter):
     """A drafter whose trees come from one drafter and whose chains come from another.
 
     Args:
-        first: A drafter that merges the chain in its limits.
+        first: A drafter that merges the chain of its requests.
         second: A drafter whose sessions are `ChainSession`s.
         place_chain: Writes a chain into the buffers that the first drafter reads; None creates new tensors.
     """
@@ -78,14 +78,6 @@ class MergedDrafter(Drafter):
         place = self.place_chain or partial(Chain.of, device=prompt.ids.device)
         return MergedSession(self.first.start(prompt, sampling, noise), chains, place)
 
-    def capturable_in(self, slot) -> "MergedDrafter | None":
-        first = self.first.capturable_in(slot)
-        return None if first is None else MergedDrafter(first, self.second, slot.chain)
-
-    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable:
-        yield from self.first.passes(tree, greedy)
-        yield from self.first.passes(tree, greedy, chained=True)
-
 
 class MergedSession(DraftSession):
     """A session of a `MergedDrafter`."""
@@ -93,17 +85,17 @@ class MergedSession(DraftSession):
     def __init__(self, first: DraftSession, chains: ChainSession, place_chain: PlaceChain) -> None:
         self.first, self.chains, self._place_chain = first, chains, place_chain
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, request: DraftRequest) -> Proposal:
         token_ids, log_estimates = self.chains.chain()
-        if limits.free is not None and limits.free.suffice(accumulate(log_estimates)):
-            return self.chains.propose(replace(limits, tree=ROOT_ONLY))
+        if request.needs_no_draft(accumulate(log_estimates)):
+            return self.chains.propose(replace(request, tree=ROOT_ONLY))
         # The chain of an outer merged drafter, such as a prediction, is longer and more often right
-        if token_ids and not limits.chains_only and limits.chain is None:
+        if token_ids and not request.chains_only and request.chain is None:
             chain = self._place_chain(token_ids, log_estimates, self.chains.proposer)
-            limits = replace(limits, chain=chain)
-        proposal = self.first.propose(limits)
+            request = replace(request, chain=chain)
+        proposal = self.first.propose(request)
         # A drafter without a proposal, such as one beyond its trained length, leaves the chain
-        return self.chains.propose(limits) if proposal.tree is None and token_ids else proposal
+        return self.chains.propose(request) if proposal.tree is None and token_ids else proposal
 
     def observe(self, committed: Committed) -> None:
         self.first.observe(committed)

@@ -3,6 +3,9 @@
 A head is a network that proposes features of the target; its distribution is the target's output function over them.
 """
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +13,7 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.models.target import TargetModel
 from jakiro.ops.cache import RowCache
+from jakiro.ops.device import launches_dominate
 from jakiro.ops.linear import Packing, RowTable, linear_kernels, looked_up, pack_linears, packed_linear, packing_works
 
 PRECISIONS = ("int8", "full")
@@ -24,6 +28,20 @@ def known_precision(name: str) -> str:
     if name not in PRECISIONS:
         raise ValueError(f"Draft precision must be one of {', '.join(PRECISIONS)}; you gave {name!r}.")
     return name
+
+
+class ChosenCandidates(Protocol):
+    """The root and the candidates that become nodes of a tree, see `jakiro.drafters.candidates.Candidates`.
+
+    Attributes:
+        token_ids: (nodes,) int64.
+        proposers: (nodes,) int64; −1 for the root, `num_experts` for the contrastive branch.
+        rows: (nodes,) int64, the output row of all passes from which each node came.
+    """
+
+    token_ids: Tensor
+    proposers: Tensor
+    rows: Tensor
 
 
 class DraftHead(nn.Module):
@@ -42,6 +60,7 @@ class DraftHead(nn.Module):
         num_experts: Number of experts of its layer.
         mixes_experts: Whether each expert has a distribution of its own, mixed with the router's weights.
         has_contrastive_branch: Whether a pass also predicts the feature one position further.
+        evidence_schema: Name and width of each matrix of `node_evidence`.
     """
 
     skipped_tokens = 1
@@ -50,6 +69,7 @@ class DraftHead(nn.Module):
     capturable = packable = True
     num_experts = 1
     mixes_experts = has_contrastive_branch = False
+    evidence_schema: tuple[tuple[str, int], ...] = ()
 
     @property
     def levels(self) -> int | None:
@@ -107,6 +127,24 @@ class DraftHead(nn.Module):
             return self.output_layer(features)
         return torch.nn.functional.linear(features, self.output_weight)
 
+    def node_evidence(
+        self, outputs: Sequence[HeadOutput], chosen: ChosenCandidates
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Return further numbers of a tree's nodes, by default none.
+
+        Args:
+            outputs: Outputs of all passes, the root's row first.
+            chosen: The nodes of the tree.
+
+        Returns:
+            Matrices by the names of `evidence_schema`, (nodes, width) float32, and (nodes,) int64 proposers.
+        """
+        return {}, chosen.proposers
+
+    def map_features(self, features: Tensor) -> Tensor:
+        """Map the target's features, (…, feature_size), to what `forward` reads; by default they are equal."""
+        return features
+
     def pack(self, precision: str = "int8") -> "DraftHead":
         """Prepares a bound head for drafting, after which there is no training: on a CPU matrices are packed, as far as
         this machine can, on a GPU those with the same input are fused.
@@ -115,7 +153,7 @@ class DraftHead(nn.Module):
             precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
         """
         device = self.output_weight.device
-        if device.type == "cuda":
+        if launches_dominate(device):
             self.fuse()
         if packing_works(device, self.output_weight.dtype) and self.packable:
             # int8 where compiled code multiplies such matrices

@@ -15,7 +15,7 @@ import torch
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafters import jakiro, prompt_lookup
-from jakiro.drafters.base import Committed, Context, Drafter, DraftSession, Method, Proposal, Resources, TreeLimits
+from jakiro.drafters.base import Committed, Context, Drafter, DraftRequest, DraftSession, Method, Proposal, Resources
 from jakiro.drafters.candidates import MAX_CHAIN, Chain, best_tree
 from lab.published import aded
 from lab.published.aded import Guess, candidates_of
@@ -60,11 +60,11 @@ class BestSession(DraftSession):
         self.first, self.root = first, root
         self._known: list[Guess] | None = None
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, limits: DraftRequest) -> Proposal:
         free = self._free()
         scores = sorted((guess.score for guess in free), reverse=True)
-        if limits.free is not None and limits.free.suffice(scores):
-            count = len(limits.free.worth(scores))
+        if limits.needs_no_draft(scores):
+            count = len(limits.likely(scores))
             if not count:
                 return Proposal(note="Nothing was seen together here before.")
             candidates, deepest = candidates_of(free, self.root.device), max(guess.depth for guess in free)

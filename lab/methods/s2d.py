@@ -51,21 +51,19 @@ class NestedGrower(TreeGrower):
         choose: from the exits' chances the number of the exit, see `first_sure`.
     """
 
-    def __init__(
-        self, head, cache, root, root_token, sampling, tree_config, *more, choose: Choose = first_sure
-    ) -> None:
+    def __init__(self, head, cache, root, root_token, inputs, choose: Choose = first_sure) -> None:
         chances = head.logits(root.expert_outputs[:, 0, 0]).softmax(-1).amax(-1).tolist()
         chosen = choose(chances)
         self.exit = len(chances) - 1 if chosen is None else chosen
         root = row_output(root.expert_outputs[self.exit])
-        super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
+        super().__init__(head, cache, root, root_token, inputs)
         self.last_expanded = 0 if chosen is None else self.last_expanded
         # Fitted for each exit in the place of a level
         prefix, numbers = f"main/{self.exit + 1}/", self.ranking.calibration.numbers
         fitted = {name.removeprefix(prefix): number for name, number in numbers.items() if name.startswith(prefix)}
         levels = range(1, self.depth + 1)
         numbers = {f"main/{depth}/{kind}": number for depth in levels for kind, number in fitted.items()}
-        self.ranking.calibration = Calibration(numbers, sampling)
+        self.ranking.calibration = Calibration(numbers, inputs.sampling)
 
     def _run(self, embeddings, features, positions, mask):
         return self.head.leave_at(self.exit, embeddings, positions, mask, self.cache)

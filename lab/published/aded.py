@@ -20,13 +20,13 @@ from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
+    DraftRequest,
     DraftSession,
     Method,
     Needs,
     Proposal,
     Proposer,
     Resources,
-    TreeLimits,
 )
 from jakiro.drafters.candidates import Candidates
 from lab.published.host import best_proposal, gumbel_of
@@ -99,7 +99,7 @@ class TrigramSession(DraftSession):
         self.tries = [COVERAGE_TRIES] * (LARGEST_CLASS + 1)
         self._append(prompt.token_ids)
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, limits: DraftRequest) -> Proposal:
         found = self.guesses(limits.tree.nodes - 1, limits.tree.depth, limits.tree.width)
         if not found:
             return Proposal(note="These two tokens were never seen together: nothing to propose.")

@@ -16,7 +16,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree, ancestor_mask
-from jakiro.drafters.base import Drafter, TreeLimits
+from jakiro.drafters.base import Drafter, DraftRequest
 from jakiro.models import passes
 from jakiro.models.target import TargetModel
 from jakiro.training.replay import Answer, accepted_path, begun, children_of, written
@@ -58,7 +58,7 @@ def shared_nodes(
     target.prefill(ids[:start], cache)
     position, totals = start, [0] * 6
     while position < answer.end:
-        drafted = session.propose(TreeLimits(tree)).tree
+        drafted = session.propose(DraftRequest(tree)).tree
         base = cache.length
         tails = shared_tails(drafted, serial)
         mask = ancestor_mask(drafted.parents, drafted.max_depth)

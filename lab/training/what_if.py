@@ -15,7 +15,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose, tempered
 from jakiro.core.tree import DraftTree
-from jakiro.drafters.base import Committed, TreeLimits
+from jakiro.drafters.base import Committed, DraftRequest
 from jakiro.drafters.head import HeadDrafter
 from jakiro.models.target import TargetModel
 from jakiro.training.replay import Answer, accepted_path, begun, children_of, written
@@ -57,7 +57,7 @@ def what_if(
     noise = KeyedNoise(sampling.seed)
     vocabulary = torch.arange(target.vocab_size)
     session = begun(drafter, ids, answer.features, start, sampling)
-    session.propose(TreeLimits(tree))
+    session.propose(DraftRequest(tree))
     cache = target.new_cache(len(ids) + 1 + beginnings * tree.nodes)
     target.prefill(ids[: start - 1], cache)
     position, num_steps, num_changed, accepted, longest = start, 0, 0, 0, 0
@@ -72,7 +72,7 @@ def what_if(
             session.rewind(position)
             root = torch.tensor([token_id])
             session.observe(Committed([token_id], root, answer.features[position - 1 : position]))
-            branches.append(session.propose(TreeLimits(tree)).tree)
+            branches.append(session.propose(DraftRequest(tree)).tree)
         joint, firsts = _joined(ids[position - 1 : position], branches)
         base = cache.length
         scores = target.score(joint, cache)

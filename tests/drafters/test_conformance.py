@@ -14,7 +14,7 @@ import torch
 
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 from jakiro.decode.device_profile import DeviceProfile
-from jakiro.drafters.base import Drafter, TreeLimits
+from jakiro.drafters.base import Drafter, DraftRequest
 from jakiro.drafters.registry import METHODS, PLAIN
 from jakiro.heads.base import DraftHead
 from jakiro.trace import Trace
@@ -186,7 +186,7 @@ def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(draft
         layers = runner.cache.layers
         rows = [(layer.keys[:, :, :length].clone(), layer.values[:, :, :length].clone()) for layer in layers]
         noise = runner.noise_rows.rows(length + 1, 6).clone()
-        proposal = stream._session.propose(TreeLimits(FIXED))
+        proposal = stream._session.propose(DraftRequest(FIXED))
         if proposal.tree is None:
             assert proposal.note
         else:

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.base import DraftRequest
 from jakiro.drafters.dflash import block_drafter
 from jakiro.heads.checkpoint import load_head, misfits, save_head
 from jakiro.heads.config import named_target
@@ -69,7 +69,7 @@ def test_logits_are_those_of_the_published_code_over_three_rounds(tmp_path):
     assert head.config.layers_of(8) == (2, 4, 6) and head.levels == 5
     for session, name in rounds(head, golden, CASE["hidden_size"]):
         torch.testing.assert_close(drafted(session, 5), golden[f"{name}.logits"][0], **CLOSE)
-        chain = session.propose(TreeLimits(TreeConfig(width=1, depth=5, nodes=6))).tree
+        chain = session.propose(DraftRequest(TreeConfig(width=1, depth=5, nodes=6))).tree
         assert chain.token_ids[1:].tolist() == golden[f"{name}.logits"][0].argmax(-1).tolist()
         assert chain.parents.tolist() == [-1, 0, 1, 2, 3, 4]
 
@@ -95,7 +95,7 @@ def best_first(logits: torch.Tensor, nodes: int) -> set[tuple[int, ...]]:
 def test_trees_are_the_best_first_ones_of_the_product_of_marginals(nodes, tmp_path):
     golden = load_file(DATA / "dflash_0_golden.safetensors")
     for session, name in rounds(golden_head(tmp_path), golden, CASE["hidden_size"]):
-        tree = session.propose(TreeLimits(TreeConfig(width=nodes, depth=5, nodes=nodes))).tree
+        tree = session.propose(DraftRequest(TreeConfig(width=nodes, depth=5, nodes=nodes))).tree
         ours = paths(tree.token_ids.tolist(), ancestor_mask(tree.parents, tree.max_depth), tree.depths.tolist())
         assert {path[1:] for path in ours} == best_first(golden[f"{name}.logits"][0], nodes)
 
@@ -196,7 +196,7 @@ def test_logits_and_chains_are_those_of_transformers_own_drafter(form, tmp_path)
             session.observe(committed(ids[0, known + 1 : end + 1], features[known:end]))
         known = end
         torch.testing.assert_close(drafted(session, 5), expected[0], **CLOSE)
-        chain = session.propose(TreeLimits(TreeConfig(width=1, depth=5, nodes=6))).tree
+        chain = session.propose(DraftRequest(TreeConfig(width=1, depth=5, nodes=6))).tree
         assert chain.token_ids.tolist() == found[0, end:].tolist()
 
 
@@ -247,7 +247,7 @@ def test_a_block_finds_room_at_the_end_of_an_answer_whatever_the_tree():
     ids = torch.arange(12)
     prompt = prompt_of(ids, torch.randn(11, head.config.feature_size))
     session = block_drafter(head).start(prompt, SamplingParams(max_new_tokens=1), KeyedNoise(0))
-    assert session.propose(TreeLimits(TreeConfig(width=1, depth=1, nodes=2))).tree.num_nodes == 2
+    assert session.propose(DraftRequest(TreeConfig(width=1, depth=1, nodes=2))).tree.num_nodes == 2
 
 
 DFLASH_ALONE = CASE["dflash_config"] | {"causal_head": True}

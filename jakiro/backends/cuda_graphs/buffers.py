@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jakiro.backends.cuda_graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.backends.cuda_graphs.capture import GraphedPass, Graphs
-from jakiro.backends.cuda_graphs.drafter import DraftBuffers, StaticHeadDrafter
+from jakiro.backends.cuda_graphs.drafter import DraftBuffers, StaticHeadDrafter, draft_passes, static_form
 from jakiro.backends.cuda_graphs.tree import MAX_LEVELS, EvidenceSchema
 from jakiro.backends.outcome import pack, packed_size, unpack
 from jakiro.config import SamplingParams, TreeConfig
@@ -144,7 +144,7 @@ class GraphBuffers(DraftBuffers):
     def static_drafter(self, drafter: Drafter) -> Drafter | None:
         """Return the form of a drafter at these addresses, or None if it has none."""
         if drafter not in self._static_drafters:
-            self._static_drafters[drafter] = drafter.capturable_in(self)
+            self._static_drafters[drafter] = static_form(drafter, self)
         return self._static_drafters[drafter]
 
     def needed(
@@ -165,7 +165,7 @@ class GraphBuffers(DraftBuffers):
             yield self.passes.get(self.commit_rows, rows, bound)
         static_drafter = self.static_drafter(drafter)
         if static_drafter is not None and not tree.root_only:
-            yield from static_drafter.passes(tree, sampling.greedy)
+            yield from draft_passes(static_drafter, tree, sampling.greedy)
 
     @torch.inference_mode()
     def open(

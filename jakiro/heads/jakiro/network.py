@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.heads.jakiro.config import JakiroConfig
-from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.jakiro.evidence import ExpertEvidenceHead
 from jakiro.heads.layers import HeadOutput, SwiGLUExpert
 
 
@@ -24,7 +24,7 @@ class GELUExpert(nn.Module):
     inner = staticmethod(functional.gelu)
 
 
-class JakiroHead(LayerHead):
+class JakiroHead(ExpertEvidenceHead):
     """A head whose experts are summed, or have a distribution each."""
 
     def __init__(self, config: JakiroConfig) -> None:

@@ -8,7 +8,7 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafters.base import Resources, TreeLimits
+from jakiro.drafters.base import DraftRequest, Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.model_head import ModelHead
 from jakiro.models.target import TargetModel
@@ -85,7 +85,7 @@ def heads():
 @pytest.mark.parametrize("kind", [static_drafter, stopping_drafter])
 def test_trees_are_trees_and_name_places_among_siblings(heads, name, kind):
     for sampling in (SamplingParams(), SamplingParams(1.0, seed=4)):
-        tree = started(kind, heads[name], sampling).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+        tree = started(kind, heads[name], sampling).propose(DraftRequest(TreeConfig(8, 3, 21))).tree
         assert_is_a_tree(tree)
         if kind is static_drafter:
             assert tree.depths.tolist() == [0, *[1] * 4, *[2] * 8, *[3] * 8]
@@ -93,7 +93,9 @@ def test_trees_are_trees_and_name_places_among_siblings(heads, name, kind):
 
 
 def test_the_mask_of_the_whole_shape_has_every_smaller_tree_s_in_its_corner(heads):
-    tree = started(static_drafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+    tree = (
+        started(static_drafter, heads["decoupled"], SamplingParams()).propose(DraftRequest(TreeConfig(8, 3, 21))).tree
+    )
     whole = ancestor_mask(tree.parents, 3)[1:, 1:]
     assert torch.equal(drafted_mask((4, 2, 1), DEVICE), whole)
     assert torch.equal(drafted_mask((4, 2), DEVICE), whole[:12, :12])
