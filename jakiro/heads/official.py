@@ -1,8 +1,8 @@
-"""What published heads share: one or more layers as in EAGLE's files.
+"""Conversion of published heads: functions for all kinds with layers like those in EAGLE's files.
 
-A published config.json says less than it seems to (its model_type is "llama" for all of them), so the tensors say what
-a head is and the config what its sizes are. Whatever is not understood is refused by name: the official loader reads
-with `strict=False` and only prints what did not fit.
+The config.json of a published head does not determine its kind (model_type is "llama" for all of them). The kind is
+determined from the tensors, the sizes from the config. Unsupported fields and tensors raise errors that name them: the
+official loader uses `strict=False` and only prints mismatches.
 """
 
 import logging
@@ -27,7 +27,7 @@ _TYPES = {
 }
 _FAMILIES = ("llama", "qwen3")
 _ROTARY_BUFFERS = ("rotary_emb.inv_freq",)
-# Fields of a published config.json that every kind reads, and those that change nothing that a head computes
+# Fields of a published config.json that every kind reads, and fields without effect on the results of a head
 _READ = {
     *_REQUIRED, *_TYPES, "num_key_value_heads", "head_dim", "max_position_embeddings", "hidden_act", "draft_vocab_size",
     "bias", "qkv_bias", "attention_bias", "mlp_bias", "layer_types", "use_sliding_window",
@@ -41,10 +41,10 @@ log = logging.getLogger("jakiro")
 
 
 def layer_fields(values: dict, tensors: dict[str, Tensor], num_layers: int = 1) -> dict:
-    """The fields of a `LayerConfig` from a published config.json and its tensors.
+    """Return the fields of a `LayerConfig` from a published config.json and its tensors.
 
     Raises:
-        ValueError: something in them is not supported, or a size is missing.
+        ValueError: a field or a tensor is not supported, or a size is missing.
     """
     _refuse_what_is_not_supported(values, tensors, num_layers)
     refuse_windows(values)
@@ -53,7 +53,7 @@ def layer_fields(values: dict, tensors: dict[str, Tensor], num_layers: int = 1) 
 
 
 def decoder_fields(values: dict) -> dict:
-    """The fields of a `DecoderConfig` that stand at the top of a published config.json.
+    """Return the fields of a `DecoderConfig` from the top level of a published config.json.
 
     Raises:
         ValueError: a size is missing.
@@ -78,7 +78,7 @@ def decoder_fields(values: dict) -> dict:
 
 
 def layer_tensors(config: LayerConfig, tensors: dict[str, Tensor], is_dense: bool = True) -> dict[str, Tensor]:
-    """Return the tensors under the names of `LayerHead`, without those that the target has.
+    """Return the tensors under the names of `LayerHead`, without copies of the target's tensors.
 
     Args:
         config: Config of the head.
@@ -123,7 +123,7 @@ def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], num_
 
 
 def _without_what_the_target_has(config: LayerConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Drops a stray copy of the target's embedding and stored rotary frequencies, if they are what they should be."""
+    """Drop a copy of the target's embedding and stored rotary frequencies after checking them."""
     kept = {}
     for name, tensor in tensors.items():
         if name == "embed_tokens.weight":
@@ -153,16 +153,16 @@ def _check_frequencies(config: LayerConfig, name: str, stored: Tensor) -> None:
 
 
 def _base(frequencies: Tensor, head_dim: int) -> float:
-    """The base that gives these frequencies, from the last one: base^(−(d − 2) / d)."""
+    """Return the base of rotary frequencies, computed from the last one: base^(−(d − 2) / d)."""
     exponent = (head_dim - 2) / head_dim
     return float(frequencies[-1].double()) ** (-1 / exponent)
 
 
 def name_unread(values: dict, read: Collection[str] = ()) -> None:
-    """Says which fields of a published config.json nobody here reads, so that none changes a head in silence.
+    """Log a warning with the fields of a published config.json that are ignored.
 
     Args:
-        read: those that this kind reads besides.
+        read: Further fields that this kind reads.
     """
     unread = {name: value for name, value in values.items() if value and name not in {*_READ, *_IDLE, *read}}
     if unread:
@@ -175,7 +175,7 @@ def name_unread(values: dict, read: Collection[str] = ()) -> None:
 
 
 def refuse_other_values(values: dict, only: Mapping[str, object], what: str) -> None:
-    """Raises ValueError where a published config.json gives a field another value than the one that is run here."""
+    """Raise ValueError if a field of a published config.json differs from its only supported value."""
     for name, value in only.items():
         if values.get(name) not in (None, value):
             raise ValueError(
@@ -185,22 +185,22 @@ def refuse_other_values(values: dict, only: Mapping[str, object], what: str) -> 
 
 
 def refuse_windows(values: dict) -> None:
-    """Raises ValueError where a published config.json asks for layers that do not see all positions."""
+    """Raise ValueError if a published config.json has layers with a sliding window."""
     if values.get("use_sliding_window") or "sliding_attention" in (values.get("layer_types") or ()):
         raise ValueError("The draft head has layers with a sliding window; Jakiro runs those that see all positions.")
 
 
 def refuse_activation(activation: str, what: str) -> None:
-    """Raises ValueError where MLPs use another one than ours do."""
+    """Raise ValueError if the activation of the MLPs is not SiLU."""
     if activation not in ("silu", "swish"):
         raise ValueError(f"The {what} head asks for the activation {activation}; Jakiro's layers use silu.")
 
 
 def layers_of_family(given: dict, what: str) -> tuple[dict, object]:
-    """Fields of a `DecoderConfig` from the config of a family's layers, and transformers' config of these layers.
+    """Return the fields of a `DecoderConfig` and transformers' config of the layers of a model family.
 
     Raises:
-        ValueError: a family of layers that is not supported, or something in them.
+        ValueError: the family or a setting of its layers is not supported.
     """
     from transformers import AutoConfig
 
@@ -219,17 +219,17 @@ def layers_of_family(given: dict, what: str) -> tuple[dict, object]:
 
 
 def draft_vocabulary(tensors: dict[str, Tensor], vocab_size: int, what: str) -> tuple[int | None, bool]:
-    """Brings `d2t` and output rows into our form, in place.
+    """Convert `d2t` and output rows to the format of this package, in place.
 
     Returns:
-        `DraftConfig.draft_vocab_size`, and whether the head has output rows of its own.
+        `DraftConfig.draft_vocab_size`, and whether the head has its own output rows.
 
     Raises:
-        ValueError: they do not fit each other.
+        ValueError: the mapping and the output rows do not match.
     """
     mapping, _ = tensors.pop("d2t", None), tensors.pop("t2d", None)
     output = tensors.get("lm_head.weight")
-    # Without output rows of its own it scores with the target's, those of its draft vocabulary where it has one
+    # A head without output rows scores its draft vocabulary, or all tokens, with the target's rows
     drafted = vocab_size if output is None and mapping is None else len(mapping if output is None else output)
     if drafted == vocab_size:
         return None, output is not None

@@ -1,4 +1,4 @@
-"""Other people's draft heads in our own form: recognised by their tensors, or by speculators' format."""
+"""Conversion of published draft heads, recognized by their tensors or by the format of speculators."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS
 
-# Kinds that are known and not run here, and what they would need
+# Known kinds that are not supported: description, and the missing feature
 _OTHERS = {
     "dflash2": ("a DFlash2 head", "convolutions inside its layers and a selector that scores neighbouring candidates"),
     "dspark": ("a DSpark head", "a Markov head that scores a block's rows by the tokens before them"),
@@ -21,7 +21,7 @@ _OTHERS = {
     "xpress": ("an XPress head", "a refiner that mixes a block's rows again"),
 }
 _FORMAT = "speculators_model_type"
-# Those that their config.json names in `architectures`, and how the tensors of others begin
+# Unsupported kinds that `architectures` in config.json names, and prefixes of the tensors of other kinds
 _ARCHITECTURES = ("dflash2", "dspark", "jetspec", "peagle")
 _STARTS = {
     "candidate_selector.": "dflash2",
@@ -35,14 +35,14 @@ _STARTS = {
 
 
 def from_published(values: dict, tensors: dict[str, Tensor], kinds: Kinds = KINDS) -> tuple[DraftConfig, dict]:
-    """Config and tensors of a published checkpoint in our own form.
+    """Return config and tensors of a published checkpoint in the format of this package.
 
     Args:
-        values: its parsed config.json.
-        tensors: its state dict.
+        values: Parsed config.json.
+        tensors: State dict.
 
     Raises:
-        ValueError: a head of an unknown kind, a feature that is not supported, or a config that is incomplete.
+        ValueError: the kind is unknown, a feature is not supported, or the config is incomplete.
     """
     refuse_other_kinds(values, kinds, tensors)
     given = values.get(_FORMAT)
@@ -58,7 +58,7 @@ def from_published(values: dict, tensors: dict[str, Tensor], kinds: Kinds = KIND
 
 
 def refuse_other_kinds(values: dict, kinds: Kinds = KINDS, tensors: Iterable[str] = ()) -> None:
-    """Raises ValueError where a published config.json, or a tensor's name, says a kind that nobody here converts."""
+    """Raise ValueError if a published config.json or a tensor's name identifies an unsupported kind."""
     given, ours = values.get(_FORMAT), [kind.speculators for kind in kinds.values() if kind.speculators]
     other = _other_kind(values, tensors, kinds) if given is None else given
     if other in (None, *ours):
@@ -75,7 +75,7 @@ def refuse_other_kinds(values: dict, kinds: Kinds = KINDS, tensors: Iterable[str
 
 
 def _other_kind(values: dict, tensors: Iterable[str], kinds: Kinds) -> str | None:
-    """Which of `_OTHERS` a published head that names no format is; None for another kind, or for one that is here."""
+    """Return the key in `_OTHERS` of a published head without a format field; None if it is of another kind."""
     about = values.get("dflash_config")
     if values.get("causal_head") or (isinstance(about, dict) and about.get("causal_head")):
         return "jetspec"
@@ -86,6 +86,6 @@ def _other_kind(values: dict, tensors: Iterable[str], kinds: Kinds) -> str | Non
 
 
 def _known(kinds: Kinds) -> str:
-    """A, B or C, of the kinds that are published."""
+    """Return "a NAME, NAME or NAME" with the kinds of published heads."""
     *names, last = (kind.name for kind in kinds.values() if kind.recognise is not None)
     return f"a {', '.join(names)} or {last}"

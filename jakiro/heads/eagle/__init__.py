@@ -1,4 +1,4 @@
-"""EAGLE-1 and EAGLE-2 heads (arXiv 2406.16858): one dense layer that goes on with its own features."""
+"""EAGLE-1 and EAGLE-2 heads (arXiv 2406.16858): one dense layer that continues from its own features."""
 
 from jakiro.heads import layer_learning
 from jakiro.heads.eagle import published

@@ -25,7 +25,7 @@ class GELUExpert(nn.Module):
 
 
 class JakiroHead(ExpertEvidenceHead):
-    """A head whose experts are summed, or have a distribution each."""
+    """A head with experts that are summed, or that have a distribution each."""
 
     def __init__(self, config: JakiroConfig) -> None:
         self.num_experts, self.has_contrastive_branch = config.num_experts, config.contrastive

@@ -1,4 +1,4 @@
-"""How a Medusa head learns: its MLPs read the target's feature alone."""
+"""Training rule of Medusa heads: the MLPs read only the target's feature."""
 
 from collections.abc import Iterator
 
@@ -11,16 +11,16 @@ from jakiro.heads.medusa.network import MedusaHead
 
 
 def levels(head: MedusaHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
-    """See `HeadKind.levels`."""
+    """Yield the predictions of each MLP; see `HeadKind.levels`."""
     for number, each in enumerate(head(features)):
         yield later(each, number)
 
 
 @torch.no_grad()
 def start(head: MedusaHead, texts: Texts, seed: int) -> None:
-    """Residual blocks begin at zero, as in the paper; last matrices map a feature to the one of their level.
+    """Set residual blocks to zero, as in the paper, and fit the last matrices to the features of their levels.
 
-    There is nothing to draw.
+    The seed is not used.
     """
     count = head.config.num_mlps
     known = [features for _, features in texts if len(features) > count]
@@ -33,6 +33,6 @@ def start(head: MedusaHead, texts: Texts, seed: int) -> None:
 
 
 def whitening(head: MedusaHead, texts: Texts) -> dict[str, Tensor]:
-    """See `HeadKind.whitening`."""
+    """Return the same whitening matrix for all weights; see `HeadKind.whitening`."""
     stream = whitening_matrix(sample_rows(head, texts)[1])
     return {name: stream for name, parameter in head.named_parameters() if parameter.ndim == 2}
