@@ -1,6 +1,6 @@
-"""What a model family requires of a target: refusals by its config, attention implementations, output functions.
+"""Rules for model families: unsupported configs, attention implementations, output functions.
 
-No family is named here; `probes.py` tries which attention implementation works.
+This module does not contain names of families; `probes.py` tries which attention implementation works.
 """
 
 import copy
@@ -102,7 +102,7 @@ def readable_positions(config) -> tuple[int, str | None]:
 def stop_ids(model: nn.Module, tokenizer) -> frozenset[int]:
     """Return the ids that end a completion: end of sequence, turn or message.
 
-    They are the union of those in the generation config, the model's configs and the tokenizer.
+    The result is the union of the ids in the generation config, the model's configs and the tokenizer.
     """
     stop: set[int] = set()
     for source in (getattr(model, "generation_config", None), model.config, model.config.get_text_config(), tokenizer):
