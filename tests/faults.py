@@ -149,7 +149,7 @@ PLACES = (
      "found[kept++] = found[at]; return kept;", "tests/backends/native/test_compiled.py"),
     ("room-for-all-that-is-asked-for", "jakiro.decode.request:GenerationRequest.limited_to",
      value(lambda request, max_positions: request),
-     "tests/drafters/test_conformance.py::test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill"),
+     "tests/drafters/test_conformance.py::test_request_without_a_practical_limit_fits_into_the_context"),
     ("copies-that-are-not-worth-their-row", "jakiro.drafters.base:DraftRequest.likely",
      value(lambda request, scores: [math.exp(score) for score in itertools.islice(scores, 64)]),
      "tests/drafters/test_merged.py"),
