@@ -83,7 +83,7 @@ class BackendSession(Protocol):
 
 
 class Backend(Protocol):
-    """How passes run on a device; selected once, when a model is loaded.
+    """Runs passes on a device; selected once, when a model is loaded.
 
     Attributes:
         target: the `jakiro.models.target.TargetModel` whose passes it runs.

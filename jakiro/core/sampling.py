@@ -38,7 +38,7 @@ class DeviceSampling:
 
     @property
     def unfiltered(self) -> bool:
-        """Whether every token may be sampled, as in `SamplingParams`."""
+        """True if every token may be sampled, as in `SamplingParams`."""
         return not self.greedy and self.top_p is None and self.top_k is None and self.log_min_p is None
 
 

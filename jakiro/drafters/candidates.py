@@ -61,7 +61,7 @@ class Candidates(NodeColumns):
 
     @classmethod
     def joined(cls, parts: "Sequence[Candidates]") -> "Candidates":
-        """Concatenate candidates whose `parents` already refer to the concatenation."""
+        """Concatenate candidates; `parents` already refer to the concatenation."""
         return cls(**_by_name(*_matrices(parts)))
 
     @property

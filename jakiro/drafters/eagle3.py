@@ -1,6 +1,6 @@
-"""EAGLE-3 (arXiv 2503.01840): layers that read three of the target's hidden states, and a vocabulary of their own.
+"""EAGLE-3 (arXiv 2503.01840): layers that read three of the target's hidden states, and a draft vocabulary.
 
-Trees grow by EAGLE-2's rule, as Jakiro's do; the head is all that differs. Heads of others are loaded as published.
+Trees grow by EAGLE-2's rule, as Jakiro's do; only the head differs. Heads are loaded from published files.
 """
 
 from functools import partial

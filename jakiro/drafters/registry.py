@@ -116,7 +116,7 @@ class Methods(Mapping[str, Method]):
         return tuple(name for name in names if not self.named(name).needs.head) or (PLAIN.name,)
 
     def drafting_with(self, kind: str) -> Method:
-        """Return the method whose heads are of this kind, see `DraftConfig.kind`."""
+        """Return the method with heads of this kind, see `DraftConfig.kind`."""
         return self._by_kind[kind]
 
     def drafter_of(self, head: DraftHead) -> Drafter:

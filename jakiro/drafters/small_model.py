@@ -1,4 +1,4 @@
-"""An ordinary small model drafts (arXiv 2211.17192): the target's family, its tokenizer, fewer layers.
+"""A small language model drafts (arXiv 2211.17192): the target's family and tokenizer, fewer layers.
 
 Trees grow by EAGLE-2's rule, ranked with the target's noise; a chain is a tree of width 1.
 """

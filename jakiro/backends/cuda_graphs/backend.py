@@ -1,4 +1,4 @@
-"""The CUDA-graph backend: answers run in buffers at fixed addresses, whose passes are captured and replayed."""
+"""The CUDA-graph backend: answers run in buffers at fixed addresses with captured passes."""
 
 from collections.abc import Sequence
 

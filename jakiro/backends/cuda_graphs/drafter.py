@@ -167,7 +167,7 @@ class StaticHeadSession(DraftSession):
                 self.drafter.head.extend(ids, features.to(self.drafter.dtype), self.rows)
 
     def _read_pending(self) -> None:
-        """Read all pending rows outside of graphs, so that there is room for more."""
+        """Read all pending rows outside of graphs, so that more rows fit."""
         self._read_prompt()
         drafter, count = self.drafter, self._count
         drafter.head.extend(drafter.pending_ids[:count], drafter.pending_features[:count], self.rows)

@@ -101,7 +101,7 @@ def _merged(full_tree: DraftTree, chain: Chain, tree: TreeConfig) -> DraftTree:
     candidates = Candidates(**columns, rows=rows).merged_with(chain)
 
     def evidence(chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
-        # Nodes of the chain alone have row 0, as the root has
+        # Nodes that only the chain proposed have row 0, as the root has
         return {name: numbers[chosen.rows] for name, numbers in full_tree.evidence.items()}, chosen.proposers
 
     most, depth = min(tree.nodes, full_tree.num_nodes) - 1, max(tree.depth, chain.token_ids.shape[0])
