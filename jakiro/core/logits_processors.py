@@ -214,7 +214,7 @@ class LogitsProcessorList:
     """All logits processors of one request; created by `make_logits_processors`.
 
     Args:
-        processors: those that need the token ids on the host, in the order in which they are applied.
+        processors: processors that need the token ids on the host, in the order of application.
 
     Attributes:
         penalties: State of biases and penalties, or None if none are set.
@@ -271,7 +271,7 @@ class LogitsProcessorList:
 
     @torch.inference_mode()
     def draft_bias(self) -> Tensor:
-        """Return what biases and masks add to the root's logits, (vocab_size,) float32, at least `FORBIDDEN`.
+        """Return the sum of biases and masks of the root's logits, (vocab_size,) float32, at least `FORBIDDEN`.
 
         Penalties are left out: candidates that were ranked with them were accepted no more often.
         """

@@ -72,7 +72,7 @@ class Warped(NamedTuple):
 
 
 def tempered(logits: Tensor, sampling: SamplingParams | DeviceSampling) -> Tensor:
-    """Return float32 logits divided by the temperature; unchanged if greedy or if the host knows that it is 1."""
+    """Return float32 logits divided by the temperature; unchanged if greedy or if a temperature on the host is 1."""
     is_unchanged = sampling.greedy or (isinstance(sampling, SamplingParams) and sampling.temperature == 1)
     return logits.float() if is_unchanged else logits.float() / sampling.temperature
 

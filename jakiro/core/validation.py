@@ -11,12 +11,12 @@ from jakiro.core.tree import FLOAT_COLUMNS, DraftTree
 
 
 def find_tree_error(tree: DraftTree, root: Tensor, vocab_size: int, max_nodes: int, num_proposers: int) -> str | None:
-    """Return what is wrong with a tree, as a clause without a full stop, or None for a valid tree.
+    """Return the error of an invalid tree, as a clause without a full stop, or None for a valid tree.
 
     Args:
         tree: a proposed tree; the check copies its integer columns to the host in one operation.
         root: (1,) int64, the last committed token.
-        max_nodes: nodes that the target's cache has room for, root included.
+        max_nodes: nodes that fit into the target's cache, root included.
         num_proposers: length of the drafter's `proposers`.
     """
     num_nodes = tree.num_nodes

@@ -1,7 +1,7 @@
 """Costs of passes on this device, measured once, before a tree first chooses its size.
 
-Timing the first steps of an answer instead would give one size only: it would not show what another size costs, and a
-short answer would end before it gains.
+Timing the first steps of an answer instead would give the costs of one size only, and a short answer would end before
+it gains.
 """
 
 import json
@@ -143,7 +143,7 @@ def _fixed_tree(backend: Backend) -> TreeConfig | None:
 def _read_text(
     backend: Backend, drafter: Drafter, context: int, num_nodes: int
 ) -> Iterator[tuple[BackendSession, Context]]:
-    """Yield a session that has read a text of `context` tokens, with room for a tree after it, and the text."""
+    """Yield a session that has read a text of `context` tokens and can score a tree after it, and the text."""
     target = backend.target
     ids = (torch.arange(NEAR_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size
     tree = _fixed_tree(backend) or TreeConfig(nodes=num_nodes)

@@ -1,6 +1,6 @@
 """The decode loop of one answer: draft a tree, score it, verify it, commit the accepted tokens.
 
-The step is the same for every method; plain decoding is the loop whose tree is only its root.
+The step is the same for every method; in plain decoding the tree is only the root.
 """
 
 import weakref
@@ -255,7 +255,7 @@ class Stream:
                 self._context.budget.update(plan, accepted, *times)
 
     def _new_text(self) -> str:
-        """Return the text that the step adds; the first step begins with the first token's text."""
+        """Return the text that the step adds; the text of the first step includes that of the first token."""
         text = self._completion.text()
         return text if self.trace.steps else self.trace.header.first_text + text
 

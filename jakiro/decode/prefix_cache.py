@@ -175,7 +175,7 @@ class GrowingPrefix:
     """Cache rows of one answer as they grow, to be stored for later prompts; includes tokens after a cut at its end.
 
     Args:
-        backend: whose `max_reusable_tokens` bounds the prefix.
+        backend: its `max_reusable_tokens` bounds the prefix.
         token_ids: prompt and first token.
         features: (num_prompt_tokens, feature_size), the target's.
     """

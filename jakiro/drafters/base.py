@@ -196,7 +196,7 @@ class DraftRequest:
         return [probability for probability in probabilities if probability >= self.min_probability]
 
     def needs_no_draft(self, scores: Iterable[float]) -> bool:
-        """Return whether the candidates with these scores are expected to bring as many tokens as a draft."""
+        """Return whether as many tokens are expected from candidates with these scores as from a draft."""
         return self.undrafted_nodes > 0 and sum(self.likely(scores)) >= self.drafted_tokens
 
 
@@ -253,7 +253,7 @@ class DraftSession(ABC):
     def head_rows(self) -> Mapping[object, Tensor]:
         """Return a copy of each head's cache rows of prompt and completion, (layers, 2, kv_heads, rows, head_dim).
 
-        Row t belongs to token t + 1. A request whose prompt has the same prefix may reuse them.
+        Row t belongs to token t + 1. Requests for prompts with the same prefix may reuse them.
         """
         return {}
 

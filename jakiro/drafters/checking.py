@@ -1,4 +1,4 @@
-"""Checks of what a drafter returns, so that a faulty drafter stops the answer instead of changing its text."""
+"""Checks of the results of drafters, so that a faulty drafter stops the answer instead of changing its text."""
 
 import inspect
 import os
@@ -21,7 +21,7 @@ class ProposalChecker:
     """Checks the proposals of one session.
 
     Args:
-        max_nodes: nodes that the target's cache has room for, root included.
+        max_nodes: nodes that fit into the target's cache, root included.
         reads_are_free: tensors are on the host. Otherwise a check waits for the device; only the first tree of a
             drafter from outside the package is checked then, unless `DEBUG_VARIABLE` is set.
     """

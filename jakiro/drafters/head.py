@@ -171,7 +171,7 @@ class HeadSession(DraftSession):
         return GrowthInputs(self.sampling, tree, noise, request.chain, self.evidence, self._explored(tree))
 
     def _ranking_noise(self, num_committed: int, request: DraftRequest) -> Tensor | None:
-        """Return what is added to log probabilities to rank candidates, (depth, draft vocabulary), or None.
+        """Return the addends of log probabilities for ranking candidates, (depth, draft vocabulary), or None.
 
         It is the target's noise at the positions after the root. The root's row includes the request's draft bias.
         """

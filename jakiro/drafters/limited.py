@@ -18,7 +18,7 @@ def limited(begin: Callable[[], DraftSession], max_positions: int | None, prompt
 
 @dataclass
 class LimitedSession(DraftSession):
-    """A session that proposes only the root after the limit, with a note that gives the reason.
+    """A session that proposes only the root after the limit, with a note on the reason.
 
     Attributes:
         session: The limited session; None once the limit is reached.

@@ -59,11 +59,11 @@ class ChainSession(DraftSession):
 
 
 class MergedDrafter(Drafter):
-    """A drafter whose trees come from one drafter and whose chains come from another.
+    """A drafter with the trees of one drafter and the chains of another.
 
     Args:
         first: A drafter that merges the chain of its requests.
-        second: A drafter whose sessions are `ChainSession`s.
+        second: A drafter with `ChainSession`s as sessions.
         place_chain: Writes a chain into the buffers that the first drafter reads; None creates new tensors.
     """
 

@@ -1,4 +1,4 @@
-"""Growth of a tree whose levels come from one pass, each predicted without the tokens of the others.
+"""Growth of a tree from one pass that predicts each level independently of the tokens of other levels.
 
 All nodes of a level have the same children, so the tree is the best part of a Cartesian product of lists.
 """

@@ -251,7 +251,7 @@ class TreeGrower:
         return self.levels[-1].rows.index_select(0, frontier) - self.first_rows[-1]
 
     def _best(self, level: Candidates) -> Tensor:
-        """Return the next frontier: the best K candidates of a level; the earlier of two equal ones comes first."""
+        """Return the next frontier: the best K candidates of a level, ties in their order."""
         return level.scores.sort(descending=True, stable=True).indices[: self.width]
 
     def _expand(self, frontier: Tensor, rows: Tensor, visible: Tensor, depth: int) -> None:
