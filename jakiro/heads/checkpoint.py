@@ -126,12 +126,12 @@ def misfits(head: DraftConfig, target_config) -> list[str]:
     """
     target_config = target_config.get_text_config()
     num_layers = target_config.num_hidden_layers
-    found = head.misfits(target_config)
+    reasons = head.misfits(target_config)
     try:
         check_feature_layers(head.layers_of(num_layers), num_layers)
     except ValueError as error:
-        found.append(str(error))
-    return found
+        reasons.append(str(error))
+    return reasons
 
 
 def _is_own(values: dict) -> bool:
@@ -142,8 +142,7 @@ def _is_own(values: dict) -> bool:
     """
     require(
         KIND in values or "expert_intermediate_size" not in values,
-        f"The draft head's {CONFIG_NAME} was written by Jakiro 0.9 or before and does not say its {KIND}; train it "
-        "again.",
+        f"The draft head's {CONFIG_NAME} was written by Jakiro 0.9 or before and has no {KIND}; train it again.",
     )
     return KIND in values
 

@@ -115,12 +115,12 @@ class DraftConfig:
             ValueError: a field is missing or unknown.
         """
         values = {name: value for name, value in values.items() if name != KIND}
-        known = {f.name for f in fields(cls)}
-        unknown = sorted(set(values) - known)
+        names = {f.name for f in fields(cls)}
+        unknown = sorted(set(values) - names)
         require(not unknown, f"Draft head config has unknown fields: {', '.join(unknown)}.")
         required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
         missing = sorted(required - set(values))
-        require(not missing, f"Draft head config lacks the fields: {', '.join(missing)}.")
+        require(not missing, f"Draft head config has no fields {', '.join(missing)}.")
         return cls(**values)
 
 
@@ -131,8 +131,8 @@ def differences(*compared: tuple[str, int, int]) -> list[str]:
         compared: Description, number of the head and number of the target.
     """
     return [
-        f"The draft head has {what} {ours:,}, the target {theirs:,}; choose a head trained for this target."
-        for what, ours, theirs in compared
+        f"The draft head has {description} {ours:,}, the target {theirs:,}; choose a head trained for this target."
+        for description, ours, theirs in compared
         if ours != theirs
     ]
 
@@ -157,8 +157,8 @@ def named_target(values: dict) -> str | None:
     about = values.get("speculators_config")
     verifier = about.get("verifier") if isinstance(about, dict) else None
     theirs = verifier.get("name_or_path") if isinstance(verifier, dict) else None
-    found = values.get("target_name") or theirs
-    return found if isinstance(found, str) and found else None
+    name = values.get("target_name") or theirs
+    return name if isinstance(name, str) and name else None
 
 
 def rope_of(values: dict) -> dict:
@@ -167,9 +167,9 @@ def rope_of(values: dict) -> dict:
     The default base is 10,000. If layers with sliding windows have other settings, those of full attention are
     returned.
     """
-    given = values.get("rope_parameters") or values.get("rope_scaling") or {}
-    given = given.get("full_attention", given)
-    parameters = {name: value for name, value in given.items() if value is not None and name != "type"}
-    parameters.setdefault("rope_type", given.get("type", "default"))
+    settings = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    settings = settings.get("full_attention", settings)
+    parameters = {name: value for name, value in settings.items() if value is not None and name != "type"}
+    parameters.setdefault("rope_type", settings.get("type", "default"))
     parameters.setdefault("rope_theta", float(values.get("rope_theta") or 10000.0))
     return parameters

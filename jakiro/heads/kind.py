@@ -58,8 +58,8 @@ class HeadKind:
         A later module overrides an earlier one.
         """
         names = ("recognise", "convert", "levels", "start", "whitening")
-        found = {name: vars(module)[name] for module in modules for name in names if hasattr(module, name)}
-        return cls(config=config, network=network, **found, **fields)
+        functions = {name: vars(module)[name] for module in modules for name in names if hasattr(module, name)}
+        return cls(config=config, network=network, **functions, **fields)
 
     @property
     def name(self) -> str:

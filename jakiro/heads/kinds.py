@@ -32,8 +32,8 @@ def kind_named(name: object, kinds: Kinds = KINDS) -> HeadKind:
     """
     require(
         isinstance(name, str) and name in kinds,
-        f"This draft head is of the kind {name!r}, known are {', '.join(kinds)}; name the module that brings it with "
-        "--methods-from.",
+        f"The kind {name!r} of this draft head is unknown; known kinds are {', '.join(kinds)}. Load the module that "
+        "defines it with --methods-from.",
     )
     return kinds[name]
 

@@ -82,9 +82,9 @@ class LayerHead(DraftHead):
             return self.kernel(embeddings, features, positions, mask, cache)
         hidden = self.fc(torch.cat([embeddings, features], dim=-1))
         angles = self.angles(hidden, positions, cache)
-        first, *further = self.layers
+        first, *later_layers = self.layers
         residual, expert_outputs, router_logits = first(hidden, angles, mask, cache)
-        for layer in further:
+        for layer in later_layers:
             # Only a head with one expert has several layers
             residual, expert_outputs, router_logits = layer(residual + expert_outputs[0], angles, mask, cache)
         return self.combine(residual, expert_outputs, router_logits)

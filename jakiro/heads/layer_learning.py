@@ -23,15 +23,15 @@ def start(head: LayerHead, texts: Texts, seed: int) -> None:
 @torch.no_grad()
 def start_from_rows(head: LayerHead, rows: Rows) -> None:
     """Initialize a head with random layers from the rows of `sample_rows`; see `start`."""
-    inputs, now, ahead = rows
+    inputs, next_features, after_next = rows
     attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
-    stream = whitening_matrix(now)
+    stream = whitening_matrix(next_features)
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
         projection.weight.copy_(projection.weight @ stream)
     attention.o_proj.weight.zero_()
     mixture.gate.weight.mul_(0.1)
-    fit(head.fc, inputs, now)
-    start_experts(head, head.fc(inputs), now, ahead)
+    fit(head.fc, inputs, next_features)
+    start_experts(head, head.fc(inputs), next_features, after_next)
 
 
 def whiten_readers(experts: nn.ModuleList, rows: Tensor) -> None:
@@ -63,7 +63,7 @@ def whitening(head: LayerHead, texts: Texts) -> dict[str, Tensor]:
     return layer_whitening(head, sample_rows(head, texts))
 
 
-def start_experts(head: LayerHead, stream: Tensor, now: Tensor, ahead: Tensor) -> None:
+def start_experts(head: LayerHead, stream: Tensor, next_features: Tensor, after_next: Tensor) -> None:
     """Whiten the inputs of the experts' random matrices and fit their last matrices.
 
     Args:
@@ -75,8 +75,11 @@ def start_experts(head: LayerHead, stream: Tensor, now: Tensor, ahead: Tensor) -
     experts = head.layers[0].mlp_moe.experts
     whiten_readers(experts, normed)
     readers = [list(expert.children())[:-1] for expert in experts]
-    inner = [expert.inner(*(read(normed) for read in own)) for expert, own in zip(experts, readers, strict=True)]
-    _fit_experts(head, inner, normed, now - stream, ahead - stream)
+    inner = [
+        expert.inner(*(read(normed) for read in expert_readers))
+        for expert, expert_readers in zip(experts, readers, strict=True)
+    ]
+    _fit_experts(head, inner, normed, next_features - stream, after_next - stream)
 
 
 def _fit_experts(head: LayerHead, inner: list[Tensor], normed: Tensor, main: Tensor, contrastive: Tensor) -> None:
@@ -103,10 +106,10 @@ def _fit_experts(head: LayerHead, inner: list[Tensor], normed: Tensor, main: Ten
         return torch.cat([share[:, None] * features for share, features in zip(shares.T, inner, strict=True)], dim=1)
 
     router = mixture.gate(normed)
-    rows, wanted = weighted(router[:, : len(inner)].softmax(-1)), main
+    rows, expected = weighted(router[:, : len(inner)].softmax(-1)), main
     if head.has_contrastive_branch:
         pair = router[:, len(inner) :]
         signed = pair.softmax(-1) * torch.where(pair >= pair.flip(-1), 1.0, -1.0)
-        rows, wanted = torch.cat([rows, weighted(signed)]), torch.cat([main, contrastive])
-    for last, part in zip(lasts, ridge(rows, wanted).split([last.in_features for last in lasts]), strict=True):
+        rows, expected = torch.cat([rows, weighted(signed)]), torch.cat([main, contrastive])
+    for last, part in zip(lasts, ridge(rows, expected).split([last.in_features for last in lasts]), strict=True):
         last.weight.copy_(part.T)

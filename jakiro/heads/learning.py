@@ -19,7 +19,7 @@ class UnrolledRows:
     def update(self, keys: Tensor, values: Tensor, layer_idx: int = 0) -> tuple[Tensor, Tensor]:
         rows = self.layers.setdefault(layer_idx, [])
         rows.append((keys, values))
-        return tuple(torch.cat(each, dim=2) for each in zip(*rows, strict=True))
+        return tuple(torch.cat(parts, dim=2) for parts in zip(*rows, strict=True))
 
 
 def unrolled_mask(length: int, step: int, device: torch.device) -> Tensor:
@@ -67,19 +67,19 @@ def randomise(module: nn.Module) -> None:
                 layer.bias.zero_()
 
 
-def fit(linear: nn.Linear, rows: Tensor, wanted: Tensor) -> None:
+def fit(linear: nn.Linear, rows: Tensor, expected: Tensor) -> None:
     """Fit a linear layer, including its bias if it has one, to map rows to the expected outputs."""
-    solution = ridge(torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1), wanted)
+    solution = ridge(torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1), expected)
     linear.weight.copy_(solution[:-1].T)
     if linear.bias is not None:
         linear.bias.copy_(solution[-1])
 
 
-def ridge(rows: Tensor, wanted: Tensor) -> Tensor:
+def ridge(rows: Tensor, expected: Tensor) -> Tensor:
     """Return the (columns, outputs) matrix of the linear map from rows to expected outputs, by ridge regression."""
     gram = (rows.T @ rows).double()
     gram.diagonal().add_(1e-3 * gram.diagonal().mean())
-    return torch.linalg.solve(gram, (rows.T @ wanted).double()).to(rows)
+    return torch.linalg.solve(gram, (rows.T @ expected).double()).to(rows)
 
 
 def whitening_matrix(rows: Tensor, damping: float = 0.3) -> Tensor:

@@ -70,12 +70,12 @@ class ModelHead(DraftHead):
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """Read committed tokens, (rows,) int64, in chunks; the target's features are not used."""
-        found = []
+        features_of_chunks = []
         for ids in self.embed(token_ids).split(PREFILL_CHUNK):
             order = torch.arange(ids.shape[0], device=ids.device)
             visible = cache.visible(order <= order[:, None])
-            found.append(self.model.features(ids, order + cache.length, visible, cache))
-        return row_output(torch.cat(found)[None])
+            features_of_chunks.append(self.model.features(ids, order + cache.length, visible, cache))
+        return row_output(torch.cat(features_of_chunks)[None])
 
     def forward(
         self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor, cache: RowCache
@@ -95,14 +95,15 @@ def refuse_other_tokens(ours: dict[str, int], theirs: dict[str, int], name: str,
         ValueError: the tokenizers differ.
     """
     same = len(ours.items() & theirs.items())
-    ids, others = ({number: token for token, number in each.items()} for each in (ours, theirs))
-    differs = next((number for number in sorted(ids.keys() & others) if ids[number] != others[number]), None)
+    our_tokens, their_tokens = ({number: token for token, number in ids.items()} for ids in (ours, theirs))
+    common_ids = sorted(our_tokens.keys() & their_tokens)
+    differs = next((number for number in common_ids if our_tokens[number] != their_tokens[number]), None)
     if differs is None and same >= (1 - UNSHARED) * max(len(ours), len(theirs)):
         return
-    found = f"token {differs} is {others.get(differs)!r} there and {ids.get(differs)!r} here"
+    difference = f"token {differs} is {their_tokens.get(differs)!r} there and {our_tokens.get(differs)!r} here"
     if differs is None:
-        found = f"they share {same:,} of {max(len(ours), len(theirs)):,} tokens"
+        difference = f"they share {same:,} of {max(len(ours), len(theirs)):,} tokens"
     raise ValueError(
-        f"The draft model {name} has another tokenizer than {target} ({found}); choose a smaller model of the target's "
-        "own family."
+        f"The draft model {name} has another tokenizer than {target} ({difference}); choose a smaller model of the "
+        "target's family."
     )

@@ -61,7 +61,7 @@ def decoder_fields(values: dict) -> dict:
     missing = [name for name in _REQUIRED if not is_count(values.get(name), 1)]
     if missing:
         raise ValueError(
-            f"The draft head's config.json lacks {', '.join(missing)} as whole numbers; use the config.json that was "
+            f"The draft head's config.json has no whole numbers for {', '.join(missing)}; use the config.json that was "
             "published with these weights."
         )
     return {
@@ -86,20 +86,20 @@ def layer_tensors(config: LayerConfig, tensors: dict[str, Tensor], is_dense: boo
         is_dense: Whether an MLP without experts becomes the only expert of its layer. The weight of a single expert is
             always 1, so its router row is zero.
     """
-    kept = _without_what_the_target_has(config, tensors)
+    own_tensors = _without_what_the_target_has(config, tensors)
     if not is_dense:
-        return kept
-    renamed = {re.sub(r"^(layers\.\d+\.)mlp\.", r"\1mlp_moe.experts.0.", name): each for name, each in kept.items()}
-    router = next(iter(kept.values())).new_zeros((1, config.hidden_size))
+        return own_tensors
+    renamed = {
+        re.sub(r"^(layers\.\d+\.)mlp\.", r"\1mlp_moe.experts.0.", name): tensor for name, tensor in own_tensors.items()
+    }
+    router = next(iter(own_tensors.values())).new_zeros((1, config.hidden_size))
     return renamed | {f"layers.{number}.mlp_moe.gate.weight": router for number in range(config.num_layers)}
 
 
 def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], num_layers: int) -> None:
     for name, kind in _TYPES.items():
         if values.get(name) is not None and (not isinstance(values[name], kind) or isinstance(values[name], bool)):
-            raise ValueError(
-                f"The draft head's config says {name} = {values[name]!r}; use the config of these weights."
-            )
+            raise ValueError(f"The draft head's config has {name} = {values[name]!r}; use the config of these weights.")
     num_experts = values.get("num_local_experts") or 2
     if num_experts > 2 or any(".mlp_moe.experts.2." in name for name in tensors):
         raise ValueError(
@@ -109,45 +109,45 @@ def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], num_
     for name in ("qkv_bias", "attention_bias", "mlp_bias"):
         if values.get(name):
             raise ValueError(
-                f"The draft head's config asks for {name}, which Jakiro's heads do not have; use a head without it."
+                f"The draft head's config requires {name}, which Jakiro does not support; use a head without it."
             )
-    found = len({name.split(".")[1] for name in tensors if name.startswith("layers.")})
-    layers = max(values.get("num_hidden_layers") or 1, found)
+    num_stored = len({name.split(".")[1] for name in tensors if name.startswith("layers.")})
+    layers = max(values.get("num_hidden_layers") or 1, num_stored)
     if layers != num_layers:
         raise ValueError(
             f"The draft head has {layers} decoder layers, Jakiro runs {num_layers}; use a head with {num_layers}."
         )
     refuse_activation(values.get("hidden_act", "silu"), "draft")
     if not isinstance(values.get("bias", True), bool):
-        raise ValueError(f"The draft head's config says bias = {values['bias']!r}; expected true or false.")
+        raise ValueError(f"The draft head's config has bias = {values['bias']!r}; expected true or false.")
 
 
 def _without_what_the_target_has(config: LayerConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Drop a copy of the target's embedding and stored rotary frequencies after checking them."""
-    kept = {}
+    own_tensors = {}
     for name, tensor in tensors.items():
         if name == "embed_tokens.weight":
             expected = (config.vocab_size, config.hidden_size)
             if tuple(tensor.shape) != expected:
                 raise ValueError(
                     f"The draft head's copy of the target's embedding has shape {tuple(tensor.shape)}, its config "
-                    f"means {expected}; use the config that belongs to these weights."
+                    f"implies {expected}; use the config that belongs to these weights."
                 )
         elif name.endswith(_ROTARY_BUFFERS):
             _check_frequencies(config, name, tensor)
         else:
-            kept[name] = tensor
-    return kept
+            own_tensors[name] = tensor
+    return own_tensors
 
 
 def _check_frequencies(config: LayerConfig, name: str, stored: Tensor) -> None:
     from jakiro.heads.rotary import rotary_embedding
 
-    meant = rotary_embedding(config).inv_freq
-    if stored.shape != meant.shape or not stored.float().allclose(meant, rtol=1e-2):
-        found = _base(stored, config.head_dim)
+    expected = rotary_embedding(config).inv_freq
+    if stored.shape != expected.shape or not stored.float().allclose(expected, rtol=1e-2):
+        base = _base(stored, config.head_dim)
         raise ValueError(
-            f"The draft head's {name} was made for RoPE base {found:,.0f}, its config implies "
+            f"The draft head's {name} was made for RoPE base {base:,.0f}, its config implies "
             f"{config.rope_parameters['rope_theta']:,.0f}; correct rope_theta in its config.json."
         )
 
@@ -166,20 +166,20 @@ def name_unread(values: dict, read: Collection[str] = ()) -> None:
     """
     unread = {name: value for name, value in values.items() if value and name not in {*_READ, *_IDLE, *read}}
     if unread:
-        said = ", ".join(f"{name} = {value!r}" for name, value in sorted(unread.items()))
+        listed = ", ".join(f"{name} = {value!r}" for name, value in sorted(unread.items()))
         log.warning(
-            "Nothing here reads these fields of the draft head's config.json: %s. If one of them changes what the head "
-            "computes, fewer candidates are accepted; the text stays the target's own.",
-            said,
+            "These fields of the draft head's config.json are ignored: %s. If one of them changes the results of the "
+            "head, fewer candidates are accepted; the text is still that of the target.",
+            listed,
         )
 
 
-def refuse_other_values(values: dict, only: Mapping[str, object], what: str) -> None:
+def refuse_other_values(values: dict, only: Mapping[str, object], kind: str) -> None:
     """Raise ValueError if a field of a published config.json differs from its only supported value."""
     for name, value in only.items():
         if values.get(name) not in (None, value):
             raise ValueError(
-                f"The {what} head's config.json says {name} = {values[name]!r}, Jakiro runs {value!r} alone; use "
+                f"The {kind} head's config.json has {name} = {values[name]!r}, Jakiro supports only {value!r}; use "
                 "another head."
             )
 
@@ -187,16 +187,18 @@ def refuse_other_values(values: dict, only: Mapping[str, object], what: str) -> 
 def refuse_windows(values: dict) -> None:
     """Raise ValueError if a published config.json has layers with a sliding window."""
     if values.get("use_sliding_window") or "sliding_attention" in (values.get("layer_types") or ()):
-        raise ValueError("The draft head has layers with a sliding window; Jakiro runs those that see all positions.")
+        raise ValueError(
+            "The draft head has layers with a sliding window; use a head with full attention in every layer."
+        )
 
 
-def refuse_activation(activation: str, what: str) -> None:
+def refuse_activation(activation: str, kind: str) -> None:
     """Raise ValueError if the activation of the MLPs is not SiLU."""
     if activation not in ("silu", "swish"):
-        raise ValueError(f"The {what} head asks for the activation {activation}; Jakiro's layers use silu.")
+        raise ValueError(f"The {kind} head has the activation {activation}; Jakiro supports only silu.")
 
 
-def layers_of_family(given: dict, what: str) -> tuple[dict, object]:
+def layers_of_family(values: dict, kind: str) -> tuple[dict, object]:
     """Return the fields of a `DecoderConfig` and transformers' config of the layers of a model family.
 
     Raises:
@@ -204,21 +206,23 @@ def layers_of_family(given: dict, what: str) -> tuple[dict, object]:
     """
     from transformers import AutoConfig
 
-    given = dict(given)
-    family = given.pop("model_type", "qwen3")
+    values = dict(values)
+    family = values.pop("model_type", "qwen3")
     if family not in _FAMILIES:
         raise ValueError(
-            f"The {what} head has layers of {family}, Jakiro runs those of {' and '.join(_FAMILIES)}; choose a head "
-            "with such layers."
+            f"The {kind} head has layers of {family}; Jakiro supports {' and '.join(_FAMILIES)}. Choose a head with "
+            "such layers."
         )
-    layer = AutoConfig.for_model(family, **given)
+    layer = AutoConfig.for_model(family, **values)
     if getattr(layer, "attention_bias", False):
-        raise ValueError(f"The {what} head asks for attention_bias, which Jakiro's heads lack; use a head without it.")
-    refuse_activation(layer.hidden_act, what)
+        raise ValueError(
+            f"The {kind} head requires attention_bias, which Jakiro does not support; use a head without it."
+        )
+    refuse_activation(layer.hidden_act, kind)
     return decoder_fields(layer.to_dict()) | {"num_layers": layer.num_hidden_layers}, layer
 
 
-def draft_vocabulary(tensors: dict[str, Tensor], vocab_size: int, what: str) -> tuple[int | None, bool]:
+def draft_vocabulary(tensors: dict[str, Tensor], vocab_size: int, kind: str) -> tuple[int | None, bool]:
     """Convert `d2t` and output rows to the format of this package, in place.
 
     Returns:
@@ -234,10 +238,10 @@ def draft_vocabulary(tensors: dict[str, Tensor], vocab_size: int, what: str) -> 
     if drafted == vocab_size:
         return None, output is not None
     if mapping is None or mapping.shape[0] != drafted:
-        found = "none" if mapping is None else mapping.shape[0]
+        num_named = "none" if mapping is None else mapping.shape[0]
         raise ValueError(
-            f"The {what} head scores {drafted} of {vocab_size} tokens, and its d2t names {found}; its file is not "
-            "whole, download it again."
+            f"The {kind} head scores {drafted} of {vocab_size} tokens, but its d2t has {num_named}; the file is "
+            "incomplete; download it again."
         )
     tensors["draft_token_ids"], order = (torch.arange(drafted) + mapping.long()).sort()
     if output is not None:

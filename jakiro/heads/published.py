@@ -13,7 +13,7 @@ _OTHERS = {
     "dflash2": ("a DFlash2 head", "convolutions inside its layers and a selector that scores neighbouring candidates"),
     "dspark": ("a DSpark head", "a Markov head that scores a block's rows by the tokens before them"),
     "eagle": ("an EAGLE head in speculators' format", "a reader of that format's names and norms"),
-    "gumiho": ("a Gumiho head", "what a checkout brings with --methods-from lab.published"),
+    "gumiho": ("a Gumiho head", "--methods-from lab.published in a checkout"),
     "hydra": ("a Hydra head", "MLPs that read the tokens of the levels above"),
     "jetspec": ("a JetSpec head", "a causal block that is passed again with the tokens of a tree's paths"),
     "mtp": ("an MTP head", "the target family's own layers as a draft"),
@@ -45,32 +45,33 @@ def from_published(values: dict, tensors: dict[str, Tensor], kinds: Kinds = KIND
         ValueError: the kind is unknown, a feature is not supported, or the config is incomplete.
     """
     refuse_other_kinds(values, kinds, tensors)
-    given = values.get(_FORMAT)
-    if given is not None:
-        return next(kind for kind in kinds.values() if kind.speculators == given).convert(values, tensors)
+    format_name = values.get(_FORMAT)
+    if format_name is not None:
+        return next(kind for kind in kinds.values() if kind.speculators == format_name).convert(values, tensors)
     for kind in kinds.values():
         if kind.recognise is not None and kind.recognise(values, tensors):
             return kind.convert(values, tensors)
-    shown = ", ".join(sorted(tensors)[:4]) or "none"
+    names = ", ".join(sorted(tensors)[:4]) or "none"
     raise ValueError(
-        f"These weights are no draft head that Jakiro knows (tensors: {shown}, …); expected {_known(kinds)} head."
+        f"The kind of this draft head is unknown (tensors: {names}, …); expected {_published_kinds(kinds)} head."
     )
 
 
 def refuse_other_kinds(values: dict, kinds: Kinds = KINDS, tensors: Iterable[str] = ()) -> None:
     """Raise ValueError if a published config.json or a tensor's name identifies an unsupported kind."""
-    given, ours = values.get(_FORMAT), [kind.speculators for kind in kinds.values() if kind.speculators]
-    other = _other_kind(values, tensors, kinds) if given is None else given
-    if other in (None, *ours):
+    format_name, ours = values.get(_FORMAT), [kind.speculators for kind in kinds.values() if kind.speculators]
+    name = _other_kind(values, tensors, kinds) if format_name is None else format_name
+    if name in (None, *ours):
         return
-    if other not in _OTHERS:
+    if name not in _OTHERS:
         raise ValueError(
-            f"These weights are a head of the unknown kind {other!r} in speculators' format, of which Jakiro runs "
+            f"These weights are a head of the unknown kind {name!r} in speculators' format, of which Jakiro runs "
             f"{', '.join(ours)}; choose one."
         )
-    what, needs = _OTHERS[other]
+    description, missing = _OTHERS[name]
     raise ValueError(
-        f"These weights are {what}, which Jakiro does not run: it would need {needs}; choose {_known(kinds)} head."
+        f"These weights are {description}, which Jakiro does not run: it would need {missing}; "
+        f"choose {_published_kinds(kinds)} head."
     )
 
 
@@ -80,12 +81,12 @@ def _other_kind(values: dict, tensors: Iterable[str], kinds: Kinds) -> str | Non
     if values.get("causal_head") or (isinstance(about, dict) and about.get("causal_head")):
         return "jetspec"
     named = " ".join(map(str, values.get("architectures") or ())).lower()
-    found = [each for each in _ARCHITECTURES if each in named]
-    found += [each for start, each in _STARTS.items() if any(name.startswith(start) for name in tensors)]
-    return next((each for each in found if each not in kinds), None)
+    candidates = [kind for kind in _ARCHITECTURES if kind in named]
+    candidates += [kind for start, kind in _STARTS.items() if any(name.startswith(start) for name in tensors)]
+    return next((kind for kind in candidates if kind not in kinds), None)
 
 
-def _known(kinds: Kinds) -> str:
+def _published_kinds(kinds: Kinds) -> str:
     """Return "a NAME, NAME or NAME" with the kinds of published heads."""
     *names, last = (kind.name for kind in kinds.values() if kind.recognise is not None)
     return f"a {', '.join(names)} or {last}"

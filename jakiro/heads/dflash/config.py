@@ -47,8 +47,8 @@ class DFlashConfig(DecoderConfig):
             need(is_ascending(layers, least), f"{name} must be ascending numbers from {least} on, not {layers}")
             object.__setattr__(self, name, tuple(layers))
         need(self.num_states > 0, "feature_layers names no layer of the target")
-        known = self.mask_token_id < self.vocab_size
-        need(known, f"mask_token_id must be a token of {self.vocab_size}, not {self.mask_token_id}")
+        is_known = self.mask_token_id < self.vocab_size
+        need(is_known, f"mask_token_id must be a token of {self.vocab_size}, not {self.mask_token_id}")
 
     def describe(self) -> str:
         return f"{super().describe()} over blocks of {self.block_size}, as DFlash's"

@@ -27,5 +27,5 @@ def levels(head: DFlashHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
     embeddings = head.embed(token_ids.flatten(1))
     hidden = head.run(embeddings, positions, torch.cat([places, positions]), owners + 1, visible, rows)
     predicted = hidden.unflatten(1, (length, size))[:, :, size - head.levels :]
-    for number, each in enumerate(predicted.unbind(2)):
-        yield later(each, number)
+    for number, rows_of_level in enumerate(predicted.unbind(2)):
+        yield later(rows_of_level, number)

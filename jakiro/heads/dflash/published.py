@@ -35,9 +35,9 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[DFlashConfig, dic
     fields, layer = read(values)
     for name in ("block_size", "mask_token_id"):
         if values.get(name) is None:
-            raise ValueError(f"The DFlash head's config.json lacks {name}; use the one published with these weights.")
+            raise ValueError(f"The DFlash head's config.json has no {name}; use the file published with these weights.")
         fields[name] = values[name]
-    tensors = {name: each for name, each in tensors.items() if name not in _STRAY}
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in _STRAY}
     drafted, own_output = draft_vocabulary(tensors, fields["vocab_size"], "DFlash")
     config = DFlashConfig(
         **fields,
@@ -53,17 +53,17 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[DFlashConfig, dic
 
 def _from_zlab(values: dict) -> tuple[dict, object]:
     fields, layer = layers_of_family({**_shape(values), "model_type": "qwen3"}, "DFlash")
-    count, own = values.get("num_target_layers"), fields["num_layers"]
+    count, num_layers = values.get("num_target_layers"), fields["num_layers"]
     layers = values.get("target_layer_ids")
     if layers is None and count is not None:
         # The published default: spread from the second layer to the third before the last
-        span = count - 4
-        layers = [count // 2] if own == 1 else [round(1 + place * span / (own - 1)) for place in range(own)]
+        steps = [place * (count - 4) / (num_layers - 1) for place in range(num_layers)] if num_layers > 1 else []
+        layers = [round(1 + step) for step in steps] or [count // 2]
     # The state after the last layer is the output of the final norm in the published code
     fields["reads_last"] = count is not None and count - 1 in (layers or ())
     fields["feature_layers"] = tuple(layer + 1 for layer in layers or () if layer + 1 != count)
     causal = values.get("is_causal")
-    fields["causal_layers"] = _sliding(layer) if causal is None else tuple(range(own)) if causal else ()
+    fields["causal_layers"] = _sliding(layer) if causal is None else tuple(range(num_layers)) if causal else ()
     return fields, layer
 
 
@@ -81,4 +81,4 @@ def _shape(values: dict) -> dict:
 
 def _sliding(layer) -> tuple[int, ...]:
     types = getattr(layer, "layer_types", None) or ()
-    return tuple(number for number, each in enumerate(types) if each == "sliding_attention")
+    return tuple(number for number, layer_type in enumerate(types) if layer_type == "sliding_attention")

@@ -48,11 +48,11 @@ class Eagle3Config(DecoderConfig):
             not (self.norm_before_fc and self.fc_norm),
             "norm_before_fc and fc_norm exclude each other; use the config of these weights",
         )
-        for own, what in ((self.own_embedding, "embedding rows"), (self.own_output, "output rows")):
+        for has_own, description in ((self.own_embedding, "embedding rows"), (self.own_output, "output rows")):
             need(
-                own or self.target_hidden_size == self.hidden_size,
+                has_own or self.target_hidden_size == self.hidden_size,
                 f"hidden_size {self.hidden_size} differs from the target's {self.target_hidden_size}, so the head "
-                f"needs {what} of its own, and there are none",
+                f"needs {description} of its own, and there are none",
             )
 
     def describe(self) -> str:

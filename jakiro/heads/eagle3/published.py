@@ -55,14 +55,14 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dic
         raise ValueError(f"The EAGLE-3 head has {layers} decoder layers, official ones have 1; use another.")
     refuse_activation(values.get("hidden_act", "silu"), "EAGLE-3")
     return _own_form(
-        fields, values, {name.replace("midlayer.", "layers.0.", 1): each for name, each in tensors.items()}
+        fields, values, {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in tensors.items()}
     )
 
 
 def _own_form(fields: dict, values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
     if "fc.weight" not in tensors:
-        raise ValueError("The EAGLE-3 head lacks fc.weight; the file is incomplete; download it again.")
-    tensors = {name: each for name, each in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
+        raise ValueError("The EAGLE-3 head has no fc.weight; the file is incomplete; download it again.")
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
     hidden_size, vocab_size = fields["hidden_size"], fields["vocab_size"]
     target_size = values.get("target_hidden_size") or hidden_size
     states, rest = divmod(tensors["fc.weight"].shape[1], target_size)

@@ -12,8 +12,8 @@ from jakiro.heads.medusa.network import MedusaHead
 
 def levels(head: MedusaHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
     """Yield the predictions of each MLP; see `HeadKind.levels`."""
-    for number, each in enumerate(head(features)):
-        yield later(each, number)
+    for number, features_of_level in enumerate(head(features)):
+        yield later(features_of_level, number)
 
 
 @torch.no_grad()
@@ -23,13 +23,13 @@ def start(head: MedusaHead, texts: Texts, seed: int) -> None:
     The seed is not used.
     """
     count = head.config.num_mlps
-    known = [features for _, features in texts if len(features) > count]
-    rows = torch.cat([features[:-count] for features in known])
+    long_texts = [features for _, features in texts if len(features) > count]
+    rows = torch.cat([features[:-count] for features in long_texts])
     for number, mlp in enumerate(head.mlps, start=1):
         mlp.block.linear.weight.zero_()
         mlp.block.linear.bias.zero_()
-        wanted = torch.cat([features[number : len(features) - count + number] for features in known])
-        fit(mlp.write, rows, wanted)
+        expected = torch.cat([features[number : len(features) - count + number] for features in long_texts])
+        fit(mlp.write, rows, expected)
 
 
 def whitening(head: MedusaHead, texts: Texts) -> dict[str, Tensor]:

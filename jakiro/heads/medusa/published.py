@@ -24,19 +24,19 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[MedusaConfig, dic
     Raises:
         ValueError: tensors are missing, or the MLPs do not end in output rows.
     """
-    found, count, blocks = mlp_tensors(_NAME, tensors, "Medusa", _renamed)
-    output = found.get("mlps.0.output.weight")
+    renamed, count, blocks = mlp_tensors(_NAME, tensors, "Medusa", _renamed)
+    output = renamed.get("mlps.0.output.weight")
     if output is None or output.dim() != 2:
         raise ValueError("The Medusa head's MLPs do not end in output rows; use the weights of a Medusa-1 head.")
     config = MedusaConfig(
         hidden_size=output.shape[1], vocab_size=output.shape[0], num_mlps=count, published_blocks=blocks,
         max_position_embeddings=_ANY_LENGTH,
     )  # fmt: skip
-    return config, found
+    return config, renamed
 
 
 def mlp_tensors(
-    pattern: re.Pattern, tensors: dict[str, Tensor], what: str, renamed: Callable[[int, int, str], str]
+    pattern: re.Pattern, tensors: dict[str, Tensor], kind: str, renamed: Callable[[int, int, str], str]
 ) -> tuple[dict[str, Tensor], int, int]:
     """Rename the tensors of published MLPs.
 
@@ -58,13 +58,13 @@ def mlp_tensors(
     count, blocks = (1 + max(number for number, *_ in places.values())), max(place for _, place, _ in places.values())
     if count * blocks > len(places):
         raise ValueError(
-            f"The {what} head has {len(places)} tensors for {count} MLPs of {blocks} blocks; the file is incomplete; "
+            f"The {kind} head has {len(places)} tensors for {count} MLPs of {blocks} blocks; the file is incomplete; "
             "download it again."
         )
-    found = {
+    result = {
         f"mlps.{number}.{renamed(place, blocks, rest)}": tensors[name] for name, (number, place, rest) in places.items()
     }
-    return found, count, blocks
+    return result, count, blocks
 
 
 def _renamed(place: int, last: int, rest: str) -> str:
