@@ -163,7 +163,7 @@ def test_layers_and_norms_that_an_official_config_names_are_read(values, tmp_pat
             "has use_aux_hidden_state = False, Jakiro supports only True",
         ),
         ({"eagle_config": {"parallel_draft_step": 4}}, "has parallel_draft_step = 4, Jakiro supports only 1"),
-        ({"use_mtp_layernorm": True}, "says use_mtp_layernorm = True"),
+        ({"use_mtp_layernorm": True}, "has use_mtp_layernorm = True"),
         ({"layer_types": ["sliding_attention"]}, "a sliding window"),
         ({"use_sliding_window": True}, "a sliding window"),
         ({"norm_before_fc": True}, r"missing \['input_norm.weight'\]"),
