@@ -152,7 +152,7 @@ def slowly():
     go_on.start()
     go_on.join()
     return None, "a test"
-library._found_once = slowly
+library._load_once = slowly
 library.start_build()
 compiling.wait()
 alike = lambda: library.library() is None

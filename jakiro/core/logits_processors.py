@@ -239,8 +239,8 @@ class LogitsProcessorList:
     def move_to(self, penalties: PenaltyState) -> None:
         """Copy the state of the penalties into these buffers, which captured passes read, and use them from now on."""
         if self.penalties is not None:
-            for buffer, own in zip(penalties.buffers, self.penalties.buffers, strict=True):
-                buffer.copy_(own)
+            for buffer, current in zip(penalties.buffers, self.penalties.buffers, strict=True):
+                buffer.copy_(current)
             self.penalties = penalties
 
     @torch.inference_mode()

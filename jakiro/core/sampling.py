@@ -112,9 +112,9 @@ def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_lengt
     in_top_k = values >= floor
     of_top_k = floor
     if top_p is not None:
-        kept = values.masked_fill(~in_top_k, -torch.inf)
-        whole = scaled if top_k is None else kept
-        probs = (kept.double() - whole.double().logsumexp(-1, keepdim=True)).exp()
+        kept_values = values.masked_fill(~in_top_k, -torch.inf)
+        all_values = scaled if top_k is None else kept_values
+        probs = (kept_values.double() - all_values.double().logsumexp(-1, keepdim=True)).exp()
         before = probs.cumsum(-1) - probs
         in_top_p = (before < top_p) & in_top_k
         in_top_p[:, 0] = True

@@ -52,8 +52,8 @@ class DeviceProfile:
 
     def verify(self, nodes: int, context: int = 0) -> float:
         """Return the milliseconds of a target pass over `nodes` nodes with `context` tokens before the root."""
-        further = interpolate(self.further_ms, nodes) * max(context - self.context, 0) / 1000
-        return interpolate(self.verify_ms, nodes) + further
+        added_ms = interpolate(self.further_ms, nodes) * max(context - self.context, 0) / 1000
+        return interpolate(self.verify_ms, nodes) + added_ms
 
     def draft(self, levels: int) -> float:
         """Return the milliseconds of drafting `levels` levels."""

@@ -203,6 +203,6 @@ def _refuse_unknown_tokens(prompt_ids: Sequence[int], vocab_size: int, token_tex
     if unknown is not None:
         name = token_text.piece(unknown).decode(errors="replace")
         raise ValueError(
-            f"Your prompt holds “{name}”, token {unknown:,} of the tokenizer; this model knows {vocab_size:,} tokens. "
+            f"Your prompt contains “{name}”, token {unknown:,} of the tokenizer; this model has {vocab_size:,} tokens. "
             "Leave it out, or resize the model's embedding to its tokenizer."
         )

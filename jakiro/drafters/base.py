@@ -70,9 +70,9 @@ class Resources:
 
     def kind_for(self, needs: Needs) -> str | None:
         """Return the kind of the best available head for these needs, or None; `head` is preferred."""
-        own = None if self.head is None else self.head.config.kind
-        if own in needs.head:
-            return own
+        own_kind = None if self.head is None else self.head.config.kind
+        if own_kind in needs.head:
+            return own_kind
         return next((kind for kind in needs.head if kind in self.further), None)
 
     def head_for(self, needs: Needs) -> tuple[DraftHead, dict | None]:

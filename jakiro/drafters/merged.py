@@ -121,6 +121,8 @@ def merged(first: Method, second: Method, sentence: str) -> Method:
         sentence=sentence,
         paper=first.paper,
         proposers=(*first.proposers, *second.proposers),
-        needs=Needs(*(getattr(first.needs, each.name) or getattr(second.needs, each.name) for each in fields(Needs))),
+        needs=Needs(
+            *(getattr(first.needs, entry.name) or getattr(second.needs, entry.name) for entry in fields(Needs))
+        ),
         load=load,
     )

@@ -12,8 +12,8 @@ MASKS = 4
 
 def proposers_of(count: int) -> tuple[Proposer, ...]:
     """Return the proposers of the root's row and of `count` masks."""
-    own = Proposer("root_row", "Token's row", "The row of the last token, as in other draft layers.")
-    return (own, *row_proposers("mask", "Mask", "The row of mask token {number} of the same pass.", count))
+    root_row = Proposer("root_row", "Token's row", "The row of the last token, as in other draft layers.")
+    return (root_row, *row_proposers("mask", "Mask", "The row of mask token {number} of the same pass.", count))
 
 
 masked_drafter = partial(

@@ -223,8 +223,8 @@ class TreeGrower:
             count = frontier.shape[0]
             if not count:
                 break
-            rows, own = self._rows_in_pass(frontier), own_row[:count, :count]
-            visible = own if visible is None else torch.cat([visible.index_select(0, rows), own], dim=1)
+            rows, new_columns = self._rows_in_pass(frontier), own_row[:count, :count]
+            visible = new_columns if visible is None else torch.cat([visible.index_select(0, rows), new_columns], dim=1)
             self._expand(frontier, rows, visible, depth)
             self._add(self._children(self._main_scores(self.outputs[-1]), depth + 1), frontier)
             frontier = self._worth_expanding(self._best(self.levels[-1]))

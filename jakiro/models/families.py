@@ -75,8 +75,8 @@ def refuse_what_cannot_work(config, model_class: type | None = None) -> None:
     if unknown or getattr(model_class, "_is_stateful", False):
         kinds = ", ".join(sorted(unknown)) or "recurrent state"
         raise ValueError(
-            f"{text.model_type} has layers of the kind {kinds}, whose state cannot be rolled back after a rejected "
-            "draft; choose a model with full or sliding attention in every layer."
+            f"{text.model_type} has layers of the kind {kinds}; their state cannot be rolled back after a rejected "
+            "draft. Choose a model with full or sliding attention in every layer."
         )
 
 

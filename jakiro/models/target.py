@@ -76,17 +76,17 @@ class TargetModel(TargetPasses):
 
     def with_settings(self, **changes) -> "TargetModel":
         """Return a target with the same weights and other values of some fields of `PassSettings`."""
-        other = copy.copy(self)
-        TargetPasses.__init__(other, self.weights, replace(self.settings, **changes))
-        return other
+        target = copy.copy(self)
+        TargetPasses.__init__(target, self.weights, replace(self.settings, **changes))
+        return target
 
     def with_numerics(self, numerics: str) -> "TargetModel":
         """Return a target with the same weights and other numerics; nothing is loaded again."""
         _require_known(numerics)
-        other = copy.copy(self)
+        target = copy.copy(self)
         settings = replace(self.settings, requested_numerics=numerics)
-        TargetPasses.__init__(other, self.weights, _choose_settings(self.weights, settings))
-        return other
+        TargetPasses.__init__(target, self.weights, _choose_settings(self.weights, settings))
+        return target
 
     def with_feature_layers(self, feature_layers: Sequence[int]) -> "TargetModel":
         """Return a target with the same weights for a head that reads these layers besides the last hidden state.
@@ -176,7 +176,7 @@ def _refusal(weights: TargetWeights, reason: str) -> str:
     if reason == OVERFLOW and weights.dtype == torch.float16:
         return f"{family} computes numbers that float16 cannot hold; choose dtype bfloat16 or float32."
     return (
-        f"{family} cannot be a target: a pass over a tree does not give what the model computes for each path alone "
+        f"{family} cannot be a target: a pass over a tree does not give the results of each separate path "
         f"({reason}); choose another model."
     )
 

@@ -43,7 +43,7 @@ class DecoderKernel(Protocol):
         """Return whether the kernel can append rows to this cache."""
 
     def __call__(
-        self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: "RowCache", kept: Sequence[int]
+        self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: "RowCache", output_layers: Sequence[int]
     ) -> list[Tensor]:
         """Run tokens; see `jakiro.backends.native.decoder.NativeDecoder`."""
 

@@ -153,8 +153,8 @@ def packs_bfloat16(device: torch.device, dtype: torch.dtype) -> bool:
 @functools.cache
 def native_works() -> bool:
     """Return whether kernels are registered and their products are right."""
-    found = kernels.current()
-    return found is not kernels.TORCH and _works(found.linear) and _blocks_work(found)
+    registered = kernels.current()
+    return registered is not kernels.TORCH and _works(registered.linear) and _blocks_work(registered)
 
 
 def linear_kernels() -> Kernels:
@@ -162,13 +162,13 @@ def linear_kernels() -> Kernels:
     return kernels.current() if native_works() else kernels.TORCH
 
 
-def _blocks_work(found: Kernels) -> bool:
+def _blocks_work(registered: Kernels) -> bool:
     """Return whether products of 8-bit blocks have the same bits as `block_products`."""
     generator = torch.Generator().manual_seed(0)
     bytes_of = torch.randint(0, 256, (40, 3, 16), generator=generator, dtype=torch.uint8)
     about = torch.randn((40, 3, 2), generator=generator).half()
     stored = torch.cat([about.view(torch.uint8), bytes_of], dim=-1).flatten(1)
-    layer = found.block_linear([StoredBlocks("Q4_1", stored.numpy())], 96, None)
+    layer = registered.block_linear([StoredBlocks("Q4_1", stored.numpy())], 96, None)
     numbers, hidden = torch.cat([bytes_of & 15, bytes_of >> 4], dim=-1), torch.randn((5, 96), generator=generator)
     expected = block_products(numbers, *about.float().unbind(-1), hidden)
     return torch.equal(layer(hidden), expected)
@@ -191,11 +191,11 @@ def block_products(numbers: Tensor, scales: Tensor, minima: Tensor, hidden: Tens
     largest = read.abs().amax(-1).clamp_min(1e-30)
     # A tensor, because torch divides a number by a tensor with a reciprocal and a product
     most = torch.full_like(largest, 32767)
-    whole = (read * (most / largest)[..., None]).round().double()
+    rounded = (read * (most / largest)[..., None]).round().double()
     row_scales, result = largest / most, torch.zeros(len(hidden), outputs)
-    sums = row_scales * whole.sum(-1).float()
+    sums = row_scales * rounded.sum(-1).float()
     for at in range(blocks):
-        products = (whole[:, at] @ numbers[:, at].double().T).float()
+        products = (rounded[:, at] @ numbers[:, at].double().T).float()
         result = result + products * (scales[:, at] * row_scales[:, at, None])
         result = result + minima[:, at] * sums[:, at, None]
     return result

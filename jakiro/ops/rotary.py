@@ -42,5 +42,5 @@ class AngleTable:
 
     def at(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
         """Return cosines and signed sines, both (…, head_dim), of (…,) int64 positions up to `last`."""
-        found = self.up_to(last, positions.device).index_select(1, positions.flatten())
-        return found.view(2, *positions.shape, -1).unbind(0)
+        angles = self.up_to(last, positions.device).index_select(1, positions.flatten())
+        return angles.view(2, *positions.shape, -1).unbind(0)

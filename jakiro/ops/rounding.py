@@ -46,8 +46,8 @@ def rounded_to_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (outputs, blocks, 1) float16 scales and (outputs, blocks, 32) int8 numbers, zeros after the last input.
     """
-    found = [_rounded_rows(rows) for rows in weight.detach().split(_ROWS)]
-    return torch.cat([scales for scales, _ in found]), torch.cat([numbers for _, numbers in found])
+    parts = [_rounded_rows(rows) for rows in weight.detach().split(_ROWS)]
+    return torch.cat([scales for scales, _ in parts]), torch.cat([numbers for _, numbers in parts])
 
 
 def _rounded_rows(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -67,8 +67,8 @@ def _build(command: list[str], path: Path) -> None:
     if path.exists() or path.is_symlink():
         log.warning("Compiled code in %s does not match its checksum; rebuilding it.", path)
     # No other process compiles now, so these files belong to processes that were killed
-    for left in path.parent.glob(".*.so.*"):
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    for leftover in path.parent.glob(".*.so.*"):
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
     with atomic_file(path) as unfinished:
         subprocess.run(
             [*command, "-o", str(unfinished)], check=True, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
@@ -97,8 +97,8 @@ def _is_unchanged(path: Path) -> bool:
     """Return whether a library is a regular file of this user and matches the checksum from its build."""
     try:
         about = path.lstat()
-        kept = _checksum_of(path).read_text(encoding="ascii")
-        return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid() and kept == file_sha256(path)
+        checksum = _checksum_of(path).read_text(encoding="ascii")
+        return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid() and checksum == file_sha256(path)
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -36,17 +36,17 @@ class NativeDecoder:
     @staticmethod
     def fits(layers: Sequence) -> bool:
         """Return whether the layers are packed for the compiled functions and the gates fill whole panels."""
-        packed = all(isinstance(each, NativeLinear) for layer in layers for each in _projections(layer))
+        packed = all(isinstance(linear, NativeLinear) for layer in layers for linear in _projections(layer))
         return packed and not any(layer.inner_size % library().jakiro_panel() for layer in layers)
 
     @staticmethod
     def runs_on(cache: object) -> bool:
         """Return whether a cache stores the rows of all layers in the layout of the compiled functions."""
         rows = cache.store.rows if isinstance(cache, RowCache) else None
-        return rows is not None and rows.dtype == torch.float32 and not any(each.by_itself for each in cache.layers)
+        return rows is not None and rows.dtype == torch.float32 and not any(layer.by_itself for layer in cache.layers)
 
     def __call__(
-        self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: RowCache, kept: Sequence[int]
+        self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: RowCache, output_layers: Sequence[int]
     ) -> list[Tensor]:
         """Run tokens that follow the cached ones and extend the cache.
 
@@ -56,7 +56,7 @@ class NativeDecoder:
             sin: (tokens, head_dim), as returned by `jakiro.ops.rotary.signed`.
             visible: (tokens, length + tokens) bool.
             cache: A cache for which `runs_on` is true.
-            kept: Numbers of the layers to return the output of; the first layer is 1.
+            output_layers: Numbers of the layers to return the output of; the first layer is 1.
 
         Returns:
             The outputs of these layers, (tokens, hidden_size) each.
@@ -68,7 +68,7 @@ class NativeDecoder:
         joint, attended, gated, scratch = hidden.new_empty(rows * sum(widths) + memory).split(
             [*(rows * width for width in widths), memory]
         )
-        outputs = {layer: torch.empty_like(hidden) for layer in kept}
+        outputs = {layer: torch.empty_like(hidden) for layer in output_layers}
         places = (ctypes.c_void_p * len(self._layers))()
         for layer, output in outputs.items():
             places[layer - 1] = output.data_ptr()
@@ -82,7 +82,7 @@ class NativeDecoder:
 
 def _structure_of(layer: object) -> Layer:
     norms, eps = (layer.input_norm, layer.middle_norm), (layer.input_eps, layer.middle_eps)
-    return Layer(*(each.matrix for each in _projections(layer)), *map(address, norms), *eps)
+    return Layer(*(linear.matrix for linear in _projections(layer)), *map(address, norms), *eps)
 
 
 def _projections(layer: object) -> tuple:

@@ -30,8 +30,8 @@ class _Numbers(_Pointer):
     """Type of an argument: a tensor, the address of numbers, or None."""
 
     @classmethod
-    def from_param(cls, given: torch.Tensor | int | None) -> _Pointer:
-        return _Pointer(address(given) if isinstance(given, torch.Tensor) else given)
+    def from_param(cls, numbers: torch.Tensor | int | None) -> _Pointer:
+        return _Pointer(address(numbers) if isinstance(numbers, torch.Tensor) else numbers)
 
 
 def _fields(*groups: tuple[type, str]) -> list[tuple[str, type]]:
@@ -181,12 +181,12 @@ def address(tensor: torch.Tensor | None) -> int | None:
 
 def library() -> ctypes.CDLL | None:
     """Return the compiled functions, or None if they are unavailable; the first call builds them."""
-    return _found()[0]
+    return _load_locked()[0]
 
 
 def unavailable_reason() -> str | None:
     """Return why the functions are unavailable, as the end of a sentence; None if they are available."""
-    return _found()[1]
+    return _load_locked()[1]
 
 
 def start_build() -> None:
@@ -195,28 +195,28 @@ def start_build() -> None:
 
 
 @functools.cache
-def _found() -> tuple[ctypes.CDLL | None, str | None]:
+def _load_locked() -> tuple[ctypes.CDLL | None, str | None]:
     if not _BUILDING.acquire(blocking=False):
         # Another thread builds already; the time of waiting is reported as a step of the start
         with progress.step(progress.COMPILE):
             _BUILDING.acquire()
     try:
-        return _found_once()
+        return _load_once()
     finally:
         _BUILDING.release()
 
 
 @functools.cache
-def _found_once() -> tuple[ctypes.CDLL | None, str | None]:
+def _load_once() -> tuple[ctypes.CDLL | None, str | None]:
     if os.environ.get("JAKIRO_NATIVE") == "0":
         return None, "JAKIRO_NATIVE is 0"
     if platform.system() != "Linux":
         return None, f"only Linux is supported, this is {platform.system()}"
-    found = list(compilers())
-    if not found:
+    available = list(compilers())
+    if not available:
         return None, "no C compiler was found; install gcc, or name one in CC"
     failure = ""
-    for compiler in found:
+    for compiler in available:
         try:
             return _loaded(built(compiler)), None
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
@@ -236,9 +236,9 @@ def _loaded(path: Path) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(str(path))
     give_threads(library)
-    for name, (returned, *taken) in _FUNCTIONS.items():
+    for name, (result_type, *argument_types) in _FUNCTIONS.items():
         function = getattr(library, f"jakiro_{name}")
-        function.restype, function.argtypes = returned, taken
+        function.restype, function.argtypes = result_type, argument_types
     return library
 
 

@@ -111,9 +111,9 @@ class BlockLinear(NativeLinear):
     def rows(self, ids: Tensor) -> Tensor:
         """Return the dequantized rows of (…,) int64 indices, (…, inputs) float32."""
         ids = ids.contiguous()
-        found = torch.empty((*ids.shape, self.in_features))
-        library().jakiro_rows(ctypes.byref(self.matrix), ids, ids.numel(), found)
-        return found
+        result = torch.empty((*ids.shape, self.in_features))
+        library().jakiro_rows(ctypes.byref(self.matrix), ids, ids.numel(), result)
+        return result
 
 
 class CompiledInt8Linear(NativeLinear):

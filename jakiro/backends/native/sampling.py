@@ -45,15 +45,17 @@ def verify(
     Returns:
         `choices`, `margins`, `target_probs` and `on_path` of `jakiro.core.verify.Verification`, and its `end`.
     """
-    logits, *tree = (each.contiguous() for each in (logits, token_ids, parents, depths))
+    logits, *tree = (tensor.contiguous() for tensor in (logits, token_ids, parents, depths))
     noise = None if noise is None else noise.contiguous()
     rows, vocab_size = logits.shape
     choices, on_path = torch.empty_like(tree[0]), torch.empty_like(tree[0], dtype=torch.bool)
-    found, threads = (choices, *logits.new_empty((2, rows)).unbind(), on_path), num_threads()
+    results, threads = (choices, *logits.new_empty((2, rows)).unbind(), on_path), num_threads()
     needed = library().jakiro_verify_bytes(rows, vocab_size if dropped else 0, threads)
     memory = logits.new_empty(needed, dtype=torch.uint8)
-    end = library().jakiro_verify(logits, rows, vocab_size, temperature, noise, dropped, *tree, *found, memory, threads)
-    return *found, end
+    end = library().jakiro_verify(
+        logits, rows, vocab_size, temperature, noise, dropped, *tree, *results, memory, threads
+    )
+    return *results, end
 
 
 def ranks_up_to(width: int) -> bool:
@@ -79,10 +81,10 @@ def best_tokens(
     """
     scores = scores.contiguous()
     places, estimates, softmax = _room(scores, width)
-    found = (places, estimates, softmax if chances else None)
+    results = (places, estimates, softmax if chances else None)
     noise = None if noise is None else noise.contiguous()
-    library().jakiro_best(scores, *scores.shape, weight, noise, noise_weight, width, *found, num_threads())
-    return found
+    library().jakiro_best(scores, *scores.shape, weight, noise, noise_weight, width, *results, num_threads())
+    return results
 
 
 def best_of_mixture(
@@ -103,13 +105,13 @@ def best_of_mixture(
     """
     logits, log_weights = logits.contiguous(), log_weights.contiguous()
     experts, _, tokens = logits.shape
-    threads, found = num_threads(), _room(logits[0], width)
-    found = (*found, torch.empty_like(found[0]))
+    threads, results = num_threads(), _room(logits[0], width)
+    results = (*results, torch.empty_like(results[0]))
     offsets, memory = torch.empty_like(log_weights), logits.new_empty(threads * (experts + 1) * tokens)
     noise = None if noise is None else noise.contiguous()
-    given = (logits, log_weights, *logits.shape, weight, noise, noise_weight, width)
-    library().jakiro_best_of_mixture(*given, offsets, memory, *found, threads)
-    return found
+    inputs = (logits, log_weights, *logits.shape, weight, noise, noise_weight, width)
+    library().jakiro_best_of_mixture(*inputs, offsets, memory, *results, threads)
+    return results
 
 
 def _room(scores: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -97,7 +97,7 @@ def test_a_compiler_that_is_there_and_does_not_work_is_said(compiler, tmp_path, 
     (tmp_path / "cache").write_text("")
     monkeypatch.delenv("JAKIRO_NATIVE", raising=False)
     monkeypatch.setattr(compiled, "compilers", lambda: iter([compiler]))
-    found, why = compiled._found_once.__wrapped__()
+    found, why = compiled._load_once.__wrapped__()
     assert found is None and "a file stands where a folder is needed" in why
     assert caplog.messages == [f"Decoding without compiled code, about 40 % slower: {why}."]
 
