@@ -31,7 +31,10 @@ def find_tree_error(tree: DraftTree, root: Tensor, vocab_size: int, max_nodes: i
             return f"its evidence {name} has the shape {tuple(matrix.shape)}; expected {num_nodes} rows"
     root_id, *numbers = torch.cat([root, tree.token_ids, tree.parents, tree.depths, tree.proposers]).tolist()
     columns = [numbers[start : start + num_nodes] for start in range(0, len(numbers), num_nodes)]
-    return _find_node_error(*columns, root_id, vocab_size, num_proposers) or _find_depth_error(tree, columns[2])
+    error, depth = _find_node_error(*columns, root_id, vocab_size, num_proposers), max(columns[2])
+    if error is None and depth > tree.max_depth:
+        error = f"its max_depth is {tree.max_depth}, but a node has depth {depth}"
+    return error
 
 
 def _find_node_error(
@@ -61,10 +64,4 @@ def _find_node_error(
         if (parent, token_id) in edges:
             return f"node {node} repeats token {token_id} below node {parent}; siblings must differ"
         edges.add((parent, token_id))
-    return None
-
-
-def _find_depth_error(tree: DraftTree, depths: list[int]) -> str | None:
-    if not max(depths) <= tree.max_depth:
-        return f"its max_depth is {tree.max_depth}, but a node has depth {max(depths)}"
     return None

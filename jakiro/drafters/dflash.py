@@ -35,11 +35,7 @@ class BlockGrower(ProductGrower):
 
 
 block_drafter = partial(
-    HeadDrafter,
-    grower=BlockGrower,
-    proposers=lambda config: proposers_of(config.num_levels),
-    has_evidence=False,
-    captured=True,
+    HeadDrafter, grower=BlockGrower, proposers=lambda config: proposers_of(config.num_levels), captured=True
 )
 
 METHOD = head_method(

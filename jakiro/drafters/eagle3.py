@@ -10,7 +10,7 @@ from jakiro.drafters.head import HeadDrafter, head_method
 from jakiro.heads.eagle3 import EAGLE3
 
 PROPOSERS = (Proposer("layer", "Draft layer", "One layer that reads three hidden states of the target, then its own."),)
-fused_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
+fused_drafter = partial(HeadDrafter, proposers=PROPOSERS)
 
 METHOD = head_method(
     fused_drafter,

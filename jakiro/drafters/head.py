@@ -131,7 +131,8 @@ class HeadSession(DraftSession):
         token_ids, features = self._take_pending()
         committed = self.cache.length
         self._reserve(token_ids.shape[0] + self.head.root_rows - 1)
-        self._root = _last_rows(self.head.extend(token_ids, features, self.cache), self.head.root_rows)
+        output, num_rows = self.head.extend(token_ids, features, self.cache), self.head.root_rows
+        self._root = HeadOutput(*(None if part is None else part[..., -num_rows:, :] for part in output))
         self.cache.keep(committed + token_ids.shape[0])
         self._root_token = token_ids[-1:]
 
@@ -201,11 +202,6 @@ class HeadSession(DraftSession):
         if needed > self.cache.capacity:
             smaller, self.cache = self.cache, self.head.new_cache(2 * needed)
             self.cache.load_prefix(smaller.first(smaller.length))
-
-
-def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
-    """Return the output at the last `count` positions."""
-    return HeadOutput(*(None if part is None else part[..., -count:, :] for part in output))
 
 
 def head_method(drafter: Callable[[DraftHead, dict | None], HeadDrafter], needs: Needs = LAYERS, **fields) -> Method:

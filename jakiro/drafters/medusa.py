@@ -18,9 +18,7 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
     return row_proposers("mlp", "MLP", "Guesses token {number} after the last one from the target's feature.", count)
 
 
-parallel_drafter = partial(
-    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_mlps), has_evidence=False
-)
+parallel_drafter = partial(HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_mlps))
 
 METHOD = head_method(
     parallel_drafter,

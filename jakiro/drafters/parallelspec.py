@@ -16,9 +16,7 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
     return (root_row, *row_proposers("mask", "Mask", "The row of mask token {number} of the same pass.", count))
 
 
-masked_drafter = partial(
-    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_masks), has_evidence=False
-)
+masked_drafter = partial(HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_masks))
 
 METHOD = head_method(
     masked_drafter,

@@ -10,7 +10,7 @@ from jakiro.drafters.head import HeadDrafter, head_method
 from jakiro.heads.model_head import ModelConfig
 
 PROPOSERS = (Proposer("small_model", "Draft model", "A small language model that reads the same tokens."),)
-model_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
+model_drafter = partial(HeadDrafter, proposers=PROPOSERS)
 
 METHOD = head_method(
     model_drafter,

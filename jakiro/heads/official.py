@@ -145,17 +145,12 @@ def _check_frequencies(config: LayerConfig, name: str, stored: Tensor) -> None:
 
     expected = rotary_embedding(config).inv_freq
     if stored.shape != expected.shape or not stored.float().allclose(expected, rtol=1e-2):
-        base = _base(stored, config.head_dim)
+        # The last frequency is base^(−(d − 2) / d)
+        base = float(stored[-1].double()) ** (-config.head_dim / (config.head_dim - 2))
         raise ValueError(
             f"The draft head's {name} was made for RoPE base {base:,.0f}, its config implies "
             f"{config.rope_parameters['rope_theta']:,.0f}; correct rope_theta in its config.json."
         )
-
-
-def _base(frequencies: Tensor, head_dim: int) -> float:
-    """Return the base of rotary frequencies, computed from the last one: base^(−(d − 2) / d)."""
-    exponent = (head_dim - 2) / head_dim
-    return float(frequencies[-1].double()) ** (-1 / exponent)
 
 
 def name_unread(values: dict, read: Collection[str] = ()) -> None:

@@ -46,12 +46,9 @@ def rounded_to_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (outputs, blocks, 1) float16 scales and (outputs, blocks, 32) int8 numbers, zeros after the last input.
     """
-    parts = [_rounded_rows(rows) for rows in weight.detach().split(_ROWS)]
-    return torch.cat([scales for scales, _ in parts]), torch.cat([numbers for _, numbers in parts])
-
-
-def _rounded_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    outputs, inputs = weight.shape
-    blocks = torch.nn.functional.pad(weight.float(), (0, -inputs % 32)).view(outputs, -1, 32)
-    scales = (blocks.abs().amax(-1, keepdim=True) / 127).half()
-    return scales, (blocks * (1 / scales.float()).nan_to_num(posinf=0)).round().to(torch.int8)
+    scales, numbers = [], []
+    for rows in weight.detach().split(_ROWS):
+        blocks = torch.nn.functional.pad(rows.float(), (0, -rows.shape[1] % 32)).unflatten(1, (-1, 32))
+        scales.append((blocks.abs().amax(-1, keepdim=True) / 127).half())
+        numbers.append((blocks * (1 / scales[-1].float()).nan_to_num(posinf=0)).round().to(torch.int8))
+    return torch.cat(scales), torch.cat(numbers)

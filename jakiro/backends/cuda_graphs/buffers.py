@@ -190,7 +190,11 @@ class GraphBuffers(DraftBuffers):
         self._with_noise, self._needs_host = self._uses_noise(drafter, sampling, tree), needs_host_processors(sampling)
         self._make_packed(self._schema)
         self.served.add(drafter)
-        self._write_settings(sampling)
+        self.seed.fill_(sampling.seed)
+        self.temperature.fill_(sampling.temperature or 1.0)
+        self.top_p.fill_(sampling.top_p)
+        self.top_k.fill_(sampling.top_k)
+        self.log_min_p.fill_(sampling.log_min_p or 0.0)
         self.cache.length.fill_(1)
         # Warm-ups run on the current tree: a deeper tree of another answer would exceed this one's bound
         self.tree.write(DraftTree.root_only(self.root), self.tree.rows, ())
@@ -330,13 +334,6 @@ class GraphBuffers(DraftBuffers):
         self.new_ids[:count].copy_(self.choices.index_select(0, path))
         self.new_features[:count].copy_(self.features.index_select(0, path))
         self.root.copy_(self.choices.index_select(0, self.end[None]))
-
-    def _write_settings(self, sampling: SamplingParams) -> None:
-        self.seed.fill_(sampling.seed)
-        self.temperature.fill_(sampling.temperature or 1.0)
-        self.top_p.fill_(sampling.top_p)
-        self.top_k.fill_(sampling.top_k)
-        self.log_min_p.fill_(sampling.log_min_p or 0.0)
 
     def _enter_step(self) -> None:
         self.cache.length.fill_(self._length)

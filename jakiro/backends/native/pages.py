@@ -21,19 +21,17 @@ def in_large_pages(weight: Tensor) -> Tensor:
 
 
 def large_pages(num_bytes: int) -> Tensor:
-    """Return uint8 zeros aligned to a cache line; their memory is freed with that of the tensors in the same chunk."""
+    """Return uint8 zeros aligned to a cache line; their memory is freed with that of the tensors in the same chunk.
+
+    Only pages that are accessed use memory.
+    """
     global _rest
     with _lock:
         if len(_rest) < num_bytes:
-            _rest = _mapped(max(num_bytes, _CHUNK))
+            memory = mmap.mmap(-1, max(num_bytes, _CHUNK), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            # Not every system has such pages
+            with suppress(AttributeError, OSError):
+                memory.madvise(mmap.MADV_HUGEPAGE)
+            _rest = torch.frombuffer(memory, dtype=torch.uint8)
         place, _rest = _rest[:num_bytes], _rest[-(-num_bytes // _LINE) * _LINE :]
     return place
-
-
-def _mapped(size: int) -> Tensor:
-    """Return (size,) uint8 zeros; only pages that are accessed use memory."""
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # Not every system has such pages
-    with suppress(AttributeError, OSError):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=torch.uint8)
