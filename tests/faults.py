@@ -195,7 +195,7 @@ PLACES = (
      value(contextlib.nullcontext()), "tests/backends/test_capture.py::test_two_threads_never_capture_at_once"),
     ("gpu-what-runs-without-graphs-is-not-told", "jakiro.generator:JakiroGenerator._later_notices",
      value(lambda generator: []),
-     "tests/backends/test_capture.py::test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly"),
+     "tests/backends/test_capture.py::test_planted_host_read_makes_capture_fail_and_passes_run_eagerly"),
     ("gpu-any-tree-is-said-to-round-alike", "jakiro.models.passes:TargetPasses.rounds_alike",
      value(lambda target, nodes: True), "tests/models/test_numerics.py"),
     ("gpu-memory-that-runs-out-is-torch-s-text", "jakiro.loading.loader:within_memory",

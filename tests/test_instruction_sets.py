@@ -57,7 +57,7 @@ TESTS = (
     "test_default_pair.py::test_float32_rows_do_not_depend_on_the_tree_size",
 )
 # These compile again, or are long versions of other tests
-LEFT_OUT = "not (there_is_a_reason or takes_over)"
+LEFT_OUT = "not (reason_is_given or second_compiler)"
 
 
 @pytest.mark.parametrize(

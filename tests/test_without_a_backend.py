@@ -19,7 +19,7 @@ SUBSET = (
     "tests/core/test_sampling.py",
     "tests/core/test_verify.py",
     "tests/drafters/test_tree_growth.py",
-    "tests/heads/test_golden.py",
+    "tests/heads/test_foreign.py",
     "tests/models/test_target.py",
     "tests/ops/test_linear.py",
     "tests/test_generator.py",
