@@ -10,7 +10,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test test-all test-with lint bench bench-gpu figures recordings handouts format clean bench-recorded mutants
+.PHONY: help demo test test-all test-with lint bench bench-gpu figures recordings handouts handout-students site format clean bench-recorded mutants
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
@@ -24,6 +24,8 @@ help:
 	@echo "make figures            measure all that README's tables show and write them, on a quiet machine"
 	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
 	@echo "make handouts           the shipped recordings as pages of one file each, into runs/handouts"
+	@echo "make handout-students   the exercise sheet without solutions, into runs/jakiro-exercises.zip"
+	@echo "make site               a static site of lesson, recordings and benchmark, into runs/site"
 	@echo "make format             let ruff format the code"
 
 demo: $(VENV)/.requirements
@@ -56,6 +58,7 @@ lint: $(VENV)/.requirements-dev
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache --no-logo
 	$(RUN) -m tests.check_structure
+	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 mutants: $(VENV)/.requirements-dev
 	$(RUN) -m tests.mutants $(ARGS)
@@ -99,6 +102,12 @@ recordings: $(VENV)/.requirements
 
 handouts: $(VENV)/.requirements
 	$(RUN) -m app.tools.replay $(ARGS)
+
+handout-students: $(VENV)/.requirements
+	$(RUN) -m app.tools.students $(ARGS)
+
+site: $(VENV)/.requirements
+	$(RUN) -m app.tools.site $(ARGS)
 
 format: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check --fix .

@@ -16,6 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 
 import jakiro
+from jakiro.cli import errors
 from jakiro.heads.config import KIND
 from jakiro.heads.kinds import KINDS
 
@@ -53,8 +54,9 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("build")
     for name in ("jakiro", "assets"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
+    (folder / "docs").mkdir()
+    for name in ("pyproject.toml", "docs/package.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
     options = "pip wheel --no-deps --no-build-isolation --no-index -w out ."
     subprocess.run([sys.executable, "-m", *options.split()], cwd=folder, check=True, capture_output=True)
     return next((folder / "out").glob("*.whl"))
@@ -169,6 +171,28 @@ def test_wheel_contains_the_library_and_its_data(wheel):
     prefixes = tuple(f"jakiro/assets/{folder}/" for folder in PAGE_FOLDERS)
     page_files = {name for name in names if name.startswith(prefixes)}
     assert page_files == {"jakiro/assets/plots/template.json"}
+    assert "jakiro/py.typed" in names
+
+
+def test_metadata_describe_the_package_and_name_extras_that_exist(wheel, project):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    headers, _, description = archive.read(name).decode("utf-8").partition("\n\n")
+    assert description.startswith("# Jakiro\n")
+    assert re.search("^Author: .", headers, re.M) and re.search("^Project-URL: Paper, https://", headers, re.M)
+    for version in ("3.11", "3.12", "3.13"):
+        assert f"Classifier: Programming Language :: Python :: {version}\n" in headers
+    extras = project["project"]["optional-dependencies"]
+    for package, extra in errors.EXTRAS.items():
+        assert package in names_of(extras[extra])
+
+
+def test_the_hosted_workflow_runs_what_the_makefile_pins():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    pinned = re.search(r"^TORCH := (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1]
+    job = workflow["jobs"]["test"]
+    assert job["steps"][-1]["run"] == f"make test TORCH={pinned}+cpu"
+    assert job["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
 
 
 def test_tracked_files_are_small_and_contain_no_personal_paths():
