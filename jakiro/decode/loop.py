@@ -122,6 +122,11 @@ class Stream:
     def finished(self) -> bool:
         return self.trace.end_reason is not None
 
+    @property
+    def _num_committed(self) -> int:
+        """Number of tokens of prompt and completion."""
+        return self.trace.header.num_prompt_tokens + self._completion.num_tokens
+
     def __iter__(self) -> "Stream":
         return self
 
@@ -188,8 +193,7 @@ class Stream:
         with clock.draft():
             plan = None
             if self._context.budget is not None:
-                num_committed = self.trace.header.num_prompt_tokens + self._completion.num_tokens
-                plan = self._context.budget.next_tree(num_committed - 1)
+                plan = self._context.budget.next_tree(self._num_committed - 1)
             proposal = self._propose(plan)
         return PendingDraft(clock, plan, proposal)
 
@@ -214,8 +218,11 @@ class Stream:
             free = NoDraftLimits(num_nodes, self._context.budget.least_chance, plan.expected_tokens - 1)
         processors = self._processors
         draft_bias = processors.draft_bias if processors is not None and processors.steers_drafts else None
-        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, draft_bias=draft_bias))
-        self._checker.check(proposal, self._backend.root)
+        limits = TreeLimits(
+            tree, self._target.chains_only, free=free, draft_bias=draft_bias, vocab_size=self._target.vocab_size
+        )
+        proposal = self._session.propose(limits)
+        self._checker.check(proposal, self._backend.root, self._session.num_tokens, self._num_committed)
         return proposal if proposal.tree is not None else replace(proposal, tree=self._backend.root_tree())
 
     def _verify(self, proposal: Proposal, clock: StepClock) -> tuple[Outcome, bool]:

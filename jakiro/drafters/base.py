@@ -201,6 +201,7 @@ class TreeLimits:
         chain: Tokens from another source to merge into the tree at its root.
         free: When to propose only candidates that need no draft pass; None for never.
         draft_bias: See `LogitsProcessorList.draft_bias`; None if nothing steers drafts. Ignored by CUDA-graph drafters.
+        vocab_size: Number of the target's tokens; chains with other ids are rejected. None for no check.
     """
 
     tree: TreeConfig
@@ -208,6 +209,7 @@ class TreeLimits:
     chain: Chain | None = None
     free: NoDraftLimits | None = None
     draft_bias: Callable[[], Tensor] | None = None
+    vocab_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +246,11 @@ class Committed:
 
 class DraftSession(ABC):
     """Drafting for one request: caches, tables and counts of this request."""
+
+    @property
+    def num_tokens(self) -> int | None:
+        """Number of tokens of prompt and completion that the session has observed; None if it does not count them."""
+        return None
 
     @abstractmethod
     def propose(self, limits: TreeLimits) -> Proposal:

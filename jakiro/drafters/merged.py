@@ -22,6 +22,7 @@ from jakiro.drafters.base import (
     TreeLimits,
 )
 from jakiro.drafters.candidates import Chain, chain_tree
+from jakiro.drafters.checking import check_chain
 
 PlaceChain = Callable[[Sequence[int], Sequence[float], int], Chain]
 
@@ -43,8 +44,18 @@ class ChainSession(DraftSession):
     def chain(self) -> tuple[list[int], list[float]]:
         """Return tokens and the log probability of each given the one before; empty lists to propose nothing."""
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def checked_chain(self, limits: TreeLimits) -> tuple[list[int], list[float]]:
+        """Return the chain after a check, because captured passes and compiled code read its ids unchecked.
+
+        Raises:
+            DrafterError: the chain is invalid.
+        """
         token_ids, log_estimates = self.chain()
+        check_chain(self, token_ids, log_estimates, limits.vocab_size)
+        return token_ids, log_estimates
+
+    def propose(self, limits: TreeLimits) -> Proposal:
+        token_ids, log_estimates = self.checked_chain(limits)
         length = min(len(token_ids), limits.tree.nodes - 1, limits.tree.depth)
         if limits.free is not None and limits.tree.root_only:
             length = len(limits.free.worth(accumulate(log_estimates)))
@@ -94,7 +105,7 @@ class MergedSession(DraftSession):
         self.first, self.chains, self._place_chain = first, chains, place_chain
 
     def propose(self, limits: TreeLimits) -> Proposal:
-        token_ids, log_estimates = self.chains.chain()
+        token_ids, log_estimates = self.chains.checked_chain(limits)
         if limits.free is not None and limits.free.suffice(accumulate(log_estimates)):
             return self.chains.propose(replace(limits, tree=ROOT_ONLY))
         # The chain of an outer merged drafter, such as a prediction, is longer and more often right
@@ -108,6 +119,10 @@ class MergedSession(DraftSession):
     def observe(self, committed: Committed) -> None:
         self.first.observe(committed)
         self.chains.observe(committed)
+
+    @property
+    def num_tokens(self) -> int | None:
+        return self.first.num_tokens
 
     def head_rows(self) -> Mapping[object, Tensor]:
         return self.first.head_rows()

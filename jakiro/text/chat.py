@@ -46,7 +46,16 @@ def encode_messages(
     mask = _SpecialNameMask(tokenizer, typed)
     messages = [message | {"content": mask.hide(message["content"])} for message in messages]
     arguments = {name: mask.hide(value) if isinstance(value, str) else value for name, value in arguments.items()}
-    return mask.encode(_apply_template(tokenizer, messages, arguments, _needs_parts(tokenizer)))
+    return mask.encode(render_messages(tokenizer, messages, arguments))
+
+
+def render_messages(tokenizer, messages: list[dict], arguments: Mapping[str, object] | None = None) -> str:
+    """Return the text that the chat template writes for checked messages, up to the beginning of the answer.
+
+    Raises:
+        ValueError: the chat template rejects the conversation, fails, exceeds its limits or writes nothing.
+    """
+    return _apply_template(tokenizer, messages, arguments or {}, _needs_parts(tokenizer))
 
 
 class _SpecialNameMask:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import httpx
@@ -53,6 +54,20 @@ def test_generate_writes_the_text_to_stdout_and_the_numbers_to_stderr(generator,
     assert (code, out) == (0, "xxxxx\n")
     assert "5 tokens · 250.0 tokens/s · τ 2.00 over 2 steps · step 2.0 + 5.0 + 1.0 ms" in err
     assert "ended: eos" in err and "A notice." in err
+
+
+@pytest.mark.parametrize("recommended", [{}, {"top_k": 7}])
+def test_makers_takes_the_recommended_settings_or_says_that_there_are_none(generator, capsys, recommended):
+    generator.target = SimpleNamespace(makers_settings=recommended)
+    for command in ("generate", "race"):
+        code, _, err = run(capsys, command, "hi", "--makers")
+        assert code == 0
+        assert ("The model has no recommended sampling settings, so --makers has no effect.\n" in err) is not bool(
+            recommended
+        )
+    assert [call[1].top_k for call in generator.calls] == [recommended.get("top_k", 0)] * 3
+    code, _, err = run(capsys, "generate", "hi")
+    assert code == 0 and "--makers" not in err
 
 
 def test_generate_passes_every_setting_on(generator, capsys, tmp_path):
