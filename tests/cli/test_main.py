@@ -62,9 +62,8 @@ def test_makers_takes_the_recommended_settings_or_says_that_there_are_none(gener
     for command in ("generate", "race"):
         code, _, err = run(capsys, command, "hi", "--makers")
         assert code == 0
-        assert ("The model has no recommended sampling settings, so --makers has no effect.\n" in err) is not bool(
-            recommended
-        )
+        notice = "The model has no recommended sampling settings, so --makers has no effect.\n"
+        assert (notice in err) != bool(recommended)
     assert [call[1].top_k for call in generator.calls] == [recommended.get("top_k", 0)] * 3
     code, _, err = run(capsys, "generate", "hi")
     assert code == 0 and "--makers" not in err
