@@ -89,7 +89,7 @@ def is_count(value: object, least: int) -> bool:
 
 def _require_valid(is_valid: bool, expectation: str, value: object) -> None:
     """Raise ValueError with the expectation and the value unless the value is valid."""
-    require(is_valid, f"{expectation}; you gave {shortened(value)}.")
+    require(is_valid, f"{expectation}; got {shortened(value)}.")
 
 
 def _quoted(value: object) -> str:
@@ -110,7 +110,7 @@ def bias_of(text: str) -> tuple[int, float]:
     try:
         return int(token_id), float(bias)
     except ValueError:
-        raise ValueError(f"Logit bias takes ID=BIAS, such as 42=-5; you gave {text!r}.") from None
+        raise ValueError(f"Logit bias takes ID=BIAS, such as 42=-5; got {text!r}.") from None
 
 
 GRAMMARS = ("json_schema", "json", "regex", "choice", "lark")
@@ -133,7 +133,7 @@ class Grammar:
     source: str | tuple[str, ...] = ""
 
     def __post_init__(self) -> None:
-        require(self.kind in GRAMMARS, f"A grammar is one of {', '.join(GRAMMARS)}; you gave {_quoted(self.kind)}.")
+        require(self.kind in GRAMMARS, f"A grammar is one of {', '.join(GRAMMARS)}; got {_quoted(self.kind)}.")
         source = self.source
         if self.kind == "json_schema" and isinstance(source, (dict, bool)):
             source = json.dumps(source)
@@ -142,13 +142,13 @@ class Grammar:
                 isinstance(source, (list, tuple))
                 and 0 < len(source) <= MOST_CHOICES
                 and all(isinstance(text, str) and text for text in source),
-                f"A choice takes 1 to {MOST_CHOICES} texts; you gave {shortened(source)}.",
+                f"A choice takes 1 to {MOST_CHOICES} texts; got {shortened(source)}.",
             )
             source = tuple(source)
         else:
             is_valid = isinstance(source, str) and bool(source.strip()) != (self.kind == "json")
             expected = "nothing more" if self.kind == "json" else "its text"
-            require(is_valid, f"A grammar of kind {self.kind} takes {expected}; you gave {shortened(source)}.")
+            require(is_valid, f"A grammar of kind {self.kind} takes {expected}; got {shortened(source)}.")
         length = len(source) if isinstance(source, str) else sum(map(len, source))
         require(
             length <= LONGEST_GRAMMAR, f"A grammar has at most {LONGEST_GRAMMAR:,} characters; yours has {length:,}."
@@ -384,7 +384,7 @@ class TreeConfig:
         for name, least, most in (("width", 1, 64), ("depth", 0, MOST_DEPTH), ("nodes", 1, MOST_NODES)):
             value = getattr(self, name)
             _require_valid(is_count(value, least) and value <= most, f"Tree {name} must be {least} to {most}", value)
-        require(self.policy in POLICIES, f"Tree policy must be one of {POLICIES}; you gave {self.policy!r}.")
+        require(self.policy in POLICIES, f"Tree policy must be one of {POLICIES}; got {self.policy!r}.")
 
     @property
     def root_only(self) -> bool:

@@ -399,7 +399,7 @@ class JakiroGenerator:
         """
         names = methods or tuple(dict.fromkeys((PLAIN.name, self.usual.name)))
         if len({self.known_methods.named(name).name for name in names}) < len(names):
-            raise ValueError(f"A race must not repeat a method; you gave {', '.join(names)}.")
+            raise ValueError(f"A race must not repeat a method; got {', '.join(names)}.")
         request = self._make_request(messages, sampling, tree, **options)
         streams: dict[str, Stream] = {}
         for name in names:

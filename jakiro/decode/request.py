@@ -71,8 +71,7 @@ class GenerationRequest:
         forced = range(len(beginning))[-1:] if forced is None else _check_token_ids("Forced places", forced)
         require(
             max(forced, default=-1) < len(beginning),
-            f"Forced places must be below {len(beginning)}, the length of the answer's beginning; "
-            f"you gave {list(forced)}.",
+            f"Forced places must be below {len(beginning)}, the length of the answer's beginning; got {list(forced)}.",
         )
         return cls(
             prompt_ids=(*ids, *beginning),
@@ -113,5 +112,5 @@ class GenerationRequest:
 
 def _check_token_ids(label: str, value: object) -> Sequence[int]:
     is_valid = isinstance(value, (list, tuple)) and all(is_count(token_id, 0) for token_id in value)
-    require(is_valid, f"{label} must be a list of whole numbers, 0 or more; you gave {shortened(value)}.")
+    require(is_valid, f"{label} must be a list of whole numbers, 0 or more; got {shortened(value)}.")
     return value

@@ -25,7 +25,7 @@ from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS
 from jakiro.heads.model_head import ModelHead, refuse_other_tokens
 from jakiro.loading import placement, registry, weights
-from jakiro.loading.checksums import hashed_aside
+from jakiro.loading.checksums import weights_sha256_in_background
 from jakiro.loading.options import LoadOptions
 from jakiro.models.families import makers_settings, refuse_what_cannot_work, unapplied
 from jakiro.models.stored import SHAPES, StoredModel
@@ -163,12 +163,14 @@ def described(pair: registry.Pair) -> tuple:
 def _read_model(pair: registry.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> tuple:
     """A model and its hash, as `LoadedModels` has them."""
     if reads_stored(pair, options, config, device, dtype):
-        model, sha256 = weights.load_stored(pair.target_name, config, hashed_aside)
+        model, sha256 = weights.load_stored(pair.target_name, config, weights_sha256_in_background)
     else:
         in_blocks = options.dtype == "8bit" and packing_works(device, dtype) and native_works()
         bits = None if in_blocks else placement.BITS.get(options.dtype)
         _, placed = placement.place(pair.target_name, config, device, dtype, bits)
-        model, sha256 = weights.load_model(pair.target_name, device, dtype, hashing=hashed_aside, **placed)
+        model, sha256 = weights.load_model(
+            pair.target_name, device, dtype, hashing=weights_sha256_in_background, **placed
+        )
         if in_blocks:
             round_linears(model)
             setattr(model, ROUNDED, True)

@@ -40,7 +40,7 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         known = self.numerics is None or self.numerics in NUMERICS
-        require(known, f"Numerics must be one of {', '.join(NUMERICS)}; you gave {self.numerics!r}.")
+        require(known, f"Numerics must be one of {', '.join(NUMERICS)}; got {self.numerics!r}.")
 
     @property
     def known_methods(self) -> "Methods":

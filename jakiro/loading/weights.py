@@ -6,7 +6,7 @@ transformers are imported by the functions that need them.
 
 from pathlib import Path
 
-from jakiro.loading.checksums import damaged_since, weights_sha256
+from jakiro.loading.checksums import is_corrupted, weights_sha256
 from jakiro.loading.embedded import EMBEDDED_SHA256, converted_gguf, described_gguf, embedded_file, embedded_target
 from jakiro.loading.files import check_files, has_whole_weights, refuse_scaled
 from jakiro.loading.gguf_file import open_gguf
@@ -102,7 +102,7 @@ def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=
     Args:
         name: as in `resolve`.
         device, dtype: torch's, or their names.
-        hashing: hashes a folder's weights; `hashed_aside` does not hold up what comes next.
+        hashing: hashes a folder's weights; `weights_sha256_in_background` does not hold up what comes next.
         options: for transformers' `from_pretrained`; with a `device_map` the model stays where that puts it.
 
     Returns:
@@ -177,7 +177,7 @@ def refuse_damage(name: str | None = None) -> None:
     """
     pair = resolve(name, NO_HEAD)
     folder = _local_folder(pair)
-    if damaged_since(folder):
+    if is_corrupted(folder):
         cure = "start again to rebuild it" if is_embedded(pair.target_name) else "fetch or copy it again"
         raise ValueError(f"{folder} is damaged: its weights changed although their sizes and times did not; {cure}.")
 

@@ -6,7 +6,7 @@ from inspect import signature
 
 from jakiro.config import shortened
 
-_NOT_AN_OBJECT = 'Template arguments are a JSON object, such as {{"enable_thinking": false}}; you gave {}.'
+_NOT_AN_OBJECT = 'Template arguments are a JSON object, such as {{"enable_thinking": false}}; got {}.'
 
 
 def check_template_arguments(tokenizer, arguments: Mapping[str, object] | None) -> dict[str, object]:

@@ -64,12 +64,12 @@ class CorpusOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < MAX_SEED:
-            raise ValueError(f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; you gave {self.seed}.")
+            raise ValueError(f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; got {self.seed}.")
         for temperature in self.temperatures:
             SamplingParams(temperature, top_k=self.top_k, max_new_tokens=self.max_new_tokens)
         require(
             is_number(self.min_distinct) and 0 <= self.min_distinct <= 1,
-            f"The smallest share of distinct 4-grams must be from 0 to 1; you gave {self.min_distinct}.",
+            f"The smallest share of distinct 4-grams must be from 0 to 1; got {self.min_distinct}.",
         )
 
 

@@ -143,6 +143,6 @@ def test_after_a_refused_capture_old_torch_is_not_asked_for_memory_again(version
     generator.run("Why?", SHORT, tree=TREE)
     asked.clear()
     run_out_of_memory_in("open", generator, monkeypatch)
-    system.free_memory()
+    system.release_memory()
     assert generator.run("Why?", SHORT, tree=TREE).steps
     assert bool(asked) == gives_back

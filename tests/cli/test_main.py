@@ -102,7 +102,7 @@ def test_generate_passes_every_setting_on(generator, capsys, tmp_path):
     [
         (["--json", "--regex", "a"], "An answer has one grammar; got json and regex."),
         (["--regex", "a("], "The grammar is invalid"),
-        (["--logit-bias", "x=1"], "Logit bias takes ID=BIAS, such as 42=-5; you gave 'x=1'."),
+        (["--logit-bias", "x=1"], "Logit bias takes ID=BIAS, such as 42=-5; got 'x=1'."),
     ],
 )
 def test_a_form_that_cannot_be_is_refused_before_a_model_is_loaded(generator, capsys, given, says):

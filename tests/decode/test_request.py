@@ -84,8 +84,8 @@ def test_a_fork_in_the_middle_of_a_character_and_of_a_stop_text(generator, metho
             [ord("g") - 33, ord("x") - 33],
             r"^answer_prefix_ids leave the grammar at token 2, “x”; choose another one\.$",
         ),
-        ({}, [5, -1], r"^answer_prefix_ids must be a list of whole numbers, 0 or more; you gave \[5, -1\]\.$"),
-        ({}, "yes", r"^answer_prefix_ids must be a list of whole numbers, 0 or more; you gave 'yes'\.$"),
+        ({}, [5, -1], r"^answer_prefix_ids must be a list of whole numbers, 0 or more; got \[5, -1\]\.$"),
+        ({}, "yes", r"^answer_prefix_ids must be a list of whole numbers, 0 or more; got 'yes'\.$"),
         ({}, [5, 9999], r"token 9,999 of the tokenizer; this model knows 260 tokens"),
     ],
 )

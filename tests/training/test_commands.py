@@ -290,8 +290,8 @@ def test_bad_options_are_one_sentence(train, arguments, sentence):
     ("arguments", "sentence"),
     [
         (("--rows", 0), "must be at least 1"),
-        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
-        (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; you gave 2"),
+        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; got 'warm' in it."),
+        (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; got 2"),
     ],
 )
 def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):

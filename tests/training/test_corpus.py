@@ -134,7 +134,7 @@ def test_other_prompts_and_other_weights_of_that_name_are_other_settings(
 def test_a_seed_that_has_no_room_beside_a_text_s_number_is_refused():
     assert CorpusOptions(seed=2**23 - 1)
     for seed in (-1, 2**23):
-        with pytest.raises(ValueError, match=f"seed must be from 0 to 8,388,607; you gave {seed}"):
+        with pytest.raises(ValueError, match=f"seed must be from 0 to 8,388,607; got {seed}"):
             CorpusOptions(seed=seed)
 
 
