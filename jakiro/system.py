@@ -109,7 +109,7 @@ def within_memory(work: Callable[[], Value], message: str) -> Value:
 
 
 def assets_folder() -> Path:
-    """Return the folder of heads, traces, prompts and web files: in the installed package, or next to it in a checkout."""
+    """Return the folder of heads, traces, prompts and web files: in the installed package, else next to it."""
     package = Path(__file__).resolve().parent
     installed = package / "assets"
     return installed if installed.is_dir() else package.parent / "assets"

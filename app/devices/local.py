@@ -10,7 +10,7 @@ from jakiro.bench.environment import environment
 from jakiro.decode.prefix_cache import OwnPrefixes
 from jakiro.drafters.registry import DEFAULT
 from jakiro.progress import MEASURE, reporting_to, step
-from jakiro.system import release_memory, is_out_of_memory, within_memory
+from jakiro.system import is_out_of_memory, release_memory, within_memory
 
 
 class LocalDevice:

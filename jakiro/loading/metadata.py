@@ -1,7 +1,7 @@
 """Types and ranges of the values that describe a model: metadata keys of GGUF files, and fields of a config.json.
 
-Both kinds of files come from anywhere. A value outside of its range would make NaN logits, loop for hours or raise an
-exception of another library, so it is rejected here, with its name.
+Both kinds of files are untrusted. A value outside of its range would cause NaN logits, loops of hours or exceptions of
+another library, so it is rejected here with its name.
 """
 
 import math

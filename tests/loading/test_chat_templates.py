@@ -31,12 +31,12 @@ def loaded(tmp_path):
 
 def test_what_a_template_leaves_out_is_a_notice(loaded):
     notices = loaded(LAST_ONLY).status["notices"]
-    assert any("leaves out the system prompt and an earlier question and an earlier answer" in each for each in notices)
-    assert not any("leaves out" in each for each in loaded(byte_tokenizer().chat_template).status["notices"])
+    assert any("omits the system prompt and an earlier question and an earlier answer" in each for each in notices)
+    assert not any("omits" in each for each in loaded(byte_tokenizer().chat_template).status["notices"])
 
 
 def test_a_template_that_drops_the_question_is_refused_before_weights_are_read(loaded):
-    with pytest.raises(ValueError, match="does not write the question that it is given"):
+    with pytest.raises(ValueError, match="omits the user's message"):
         loaded("{{ messages[0].role }}")
 
 

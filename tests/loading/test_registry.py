@@ -124,18 +124,19 @@ def test_heads_that_were_not_trained_equally_long_are_named_with_their_minutes(h
     assert registry.minutes_of_heads() == {"long": 203.0, "short": 20.0, "as short": 20.04}
     found = registry.unequal_training({"Plain": None, "A": "long", "B": "short", "C": "untold", "D": "unknown"})
     assert found.startswith(
-        "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not say which "
+        "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not show which "
     )
     for equal in ({"A": "long", "B": "long", "C": "untold", "Plain": None}, {"B": "short", "E": "as short"}):
         assert registry.unequal_training(equal) is None
 
 
-def test_the_makers_settings_of_a_known_file_stand_in_its_row():
-    name, entry = next((name, entry) for name, entry in registry.ENTRIES.items() if entry.makers_settings)
+def test_the_recommended_settings_of_a_known_file_are_in_the_registry():
+    name, entry = next((name, entry) for name, entry in registry.ENTRIES.items() if entry.sampling)
     for target in (name, f"folder/{entry.file.name}"):
-        asked = SamplingParams().with_makers(registry.makers_settings_of(target))
-        assert asked == SamplingParams(0.7, 0.8, 20, repetition_penalty=1.1)
-    assert registry.makers_settings_of(registry.DEFAULT_TARGET) == registry.makers_settings_of("some/model") == {}
+        sampling = SamplingParams().with_makers(registry.recommended_sampling_of(target))
+        assert sampling == SamplingParams(0.7, 0.8, 20, repetition_penalty=1.1)
+    for target in (registry.DEFAULT_TARGET, "some/model"):
+        assert registry.recommended_sampling_of(target) == {}
 
 
 OWN = [DEFAULT, *with_own_head()]

@@ -245,7 +245,7 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(
     }[command]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = invoke(command, *arguments, "--target", target_folder, "--device", "cuda")
-    assert "“cuda” was asked for, but no GPU is visible here" in str(result.exception)
+    assert "“cuda” is not available: no GPU is visible here" in str(result.exception)
 
 
 def test_held_out_texts_on_which_nothing_can_be_judged_are_refused_before_training(train, tmp_path):
