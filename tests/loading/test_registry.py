@@ -124,7 +124,7 @@ def test_heads_that_were_not_trained_equally_long_are_named_with_their_minutes(h
     assert registry.minutes_of_heads() == {"long": 203.0, "short": 20.0, "as short": 20.04}
     found = registry.unequal_training({"Plain": None, "A": "long", "B": "short", "C": "untold", "D": "unknown"})
     assert found.startswith(
-        "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not show which "
+        "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not show "
     )
     for equal in ({"A": "long", "B": "long", "C": "untold", "Plain": None}, {"B": "short", "E": "as short"}):
         assert registry.unequal_training(equal) is None
