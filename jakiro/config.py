@@ -22,7 +22,7 @@ MOST_STOPS, LONGEST_STOP = 8, 64
 MOST_LOGPROBS = 20
 # Number of alternatives recorded for a chosen token
 ALTERNATIVES = 5
-# Larger values have no further effect
+# Larger values have no additional effect
 MOST_BIAS, MOST_PENALTY, MOST_REPETITION = 100, 2, 10
 MOST_TOKENS_NAMED, MOST_CHOICES, LONGEST_GRAMMAR = 1024, 256, 100_000
 
@@ -189,7 +189,7 @@ class SamplingParams:
     """Settings of token choice. The same values give the same text with every decoding method.
 
     They apply in this order: `logit_bias`, the penalties, forbidden tokens (`no_repeat_ngram_size`, `suppress_tokens`,
-    `grammar`); then, when sampling, temperature, top-k, top-p and min-p. Order and numbers are those of transformers;
+    `grammar`); then, when sampling, temperature, top-k, top-p and min-p. Order and numbers follow transformers;
     the presence and frequency penalties are OpenAI's.
 
     Attributes:
@@ -211,9 +211,9 @@ class SamplingParams:
         logit_bias: −100 to 100 by token id, added to its logit; a mapping or pairs.
         suppress_tokens: ids that are never generated.
         grammar: syntax of the completion; None for free text.
-        logprobs: record the log probability of each token and of this number of likeliest tokens, at most
+        logprobs: record the log probability of each token and of this number of most likely tokens, at most
             `MOST_LOGPROBS`; None records nothing and costs nothing.
-        record_alternatives: record the `ALTERNATIVES` likeliest tokens in each token's place, see `jakiro.trace`.
+        record_alternatives: record the `ALTERNATIVES` most likely tokens in each token's place, see `jakiro.trace`.
 
     Raises:
         ValueError: a value is out of its range.
@@ -291,7 +291,7 @@ class SamplingParams:
 
     @property
     def unfiltered(self) -> bool:
-        """Whether tokens are sampled from the whole vocabulary, without top-k, top-p and min-p."""
+        """True if tokens are sampled from the whole vocabulary, without top-k, top-p and min-p."""
         return not self.greedy and self.top_k == 0 and self.top_p == 1 and self.min_p == 0
 
     @property

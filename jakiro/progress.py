@@ -82,7 +82,7 @@ def tell(name: str, share: float | None = None, total_bytes: int | None = None) 
 def importing() -> Iterator[None]:
     """Disable garbage collection during large imports, and exclude the imported objects from it permanently.
 
-    Collections took a fifth of the time for importing Gradio, torch and transformers.
+    Collections were a fifth of the time for importing Gradio, torch and transformers.
     """
     with no_collection():
         yield

@@ -1,4 +1,4 @@
-"""The command `doctor`: what is installed, cached and available, and whether a target and a head fit together.
+"""The command `doctor`: installed and cached files, available devices, and whether a target and a head fit together.
 
 `machine_findings` loads no model and downloads nothing. `check_pair` runs the cheapest checks first and reads no
 weights of the target. Whether a pair that fits writes plain decoding's text is tested by running it, with `race`.
@@ -41,7 +41,7 @@ def report(options: LoadOptions, plan: str | None, card: str | None, verify: boo
 
 
 def machine_findings() -> list[Finding]:
-    """Return what a person should report when asking for help."""
+    """Return the details that belong in a request for help."""
     return [
         Finding("python", platform.python_version()),
         *(Finding(name, version(name)) for name in ("torch", "transformers", "gguf")),

@@ -169,7 +169,7 @@ def _rules_of(folder: Path) -> str:
 
 
 def damages() -> Iterator[tuple[Path, str | None]]:
-    """Yield each cached file or folder of the embedded default, and what is wrong with it; None if nothing is.
+    """Yield each cached file or folder of the embedded default, and its damage, or None.
 
     All checksums are computed again. The next start replaces a corrupted conversion.
     """
@@ -191,7 +191,7 @@ def _wheel_damage(wheel: Path) -> str | None:
 
 
 def _convert_into(folder: Path, find_gguf: Callable[[Path], Path], convert: Callable[[Path, Path], None]) -> None:
-    """Convert while the lock is held, after removing corrupted folders and those of killed processes."""
+    """Convert while the lock is held, after removing corrupted folders and leftovers of killed processes."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove(*folder.parent.glob(f".{folder.name}-*"))
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:

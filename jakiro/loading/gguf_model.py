@@ -1,7 +1,7 @@
 """A GGUF model in transformers' terms: its config, and the tensor of each of transformers' weights.
 
 Every metadata key of the architecture and every tensor must be in a table of this module; otherwise the file is
-rejected with its name. The meaning of a key and its default are those of llama.cpp's loaders.
+rejected with its name. The meaning of a key and its default follow llama.cpp's loaders.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ _SAMPLING = {
 }  # fmt: skip
 _SAMPLING_NEUTRAL = {"penalty_last_n": -1, "mirostat": 0, "xtc_probability": 0.0}
 
-# Settings for biases, and the beginning of the names of those biases
+# Settings for biases, and the prefix of the biases' names
 _BIASES = {"attention_bias": "blk.0.attn_", "mlp_bias": "blk.0.ffn_"}
 _ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
@@ -127,7 +127,7 @@ class GgufWeight:
 
 @dataclass(frozen=True, slots=True)
 class GgufModel:
-    """A model file, all of whose keys and tensors are known.
+    """A model file without unknown keys or tensors.
 
     Attributes:
         config: arguments of transformers' config of its `model_type`.
@@ -231,7 +231,7 @@ def _check_counts(file: GgufFile, keys: Mapping[str, Value]) -> None:
 
 
 def recommended_sampling(metadata: Mapping[str, Value]) -> tuple[dict[str, float], list[str]]:
-    """Return the sampling settings of a GGUF file by the names of `SamplingParams`, and those that are not applied.
+    """Return the sampling settings of a GGUF file by the names of `SamplingParams`, and the keys that are not applied.
 
     llama.cpp applies `penalty_repeat` to the last `penalty_last_n` tokens, Jakiro to all tokens; 0 switches it off.
     """
@@ -404,7 +404,7 @@ def _weights(file: GgufFile, kind: _Architecture, config: Mapping[str, object]) 
 
 
 def _expected_tensors(file: GgufFile, config: Mapping[str, object]) -> tuple[_ExpectedTensors, _ExpectedTensors]:
-    """Return the expected tensors outside of the layers and those of the first layer.
+    """Return the expected tensors outside of the layers, and in the first layer.
 
     They are the weights of transformers' model, by the names that the package gguf maps them to.
     """

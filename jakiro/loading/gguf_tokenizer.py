@@ -1,8 +1,8 @@
 """The tokenizer in a GGUF file's metadata as a transformers tokenizer.
 
 A byte-level vocabulary has merges and the name of a rule that splits text before merging (`tokenizer.ggml.pre`); a
-SentencePiece vocabulary has scores. The rules are those of the models' tokenizer.json and of llama.cpp; tests compare
-with the latter.
+SentencePiece vocabulary has scores. The rules follow the models' tokenizer.json and llama.cpp; tests compare with the
+latter.
 """
 
 import re
@@ -68,12 +68,12 @@ _SPLITS = {
     "deepseek-v3": _DEEPSEEK_V3, "hunyuan-dense": _DEEPSEEK_V3, "joyai-llm": _DEEPSEEK_V3,
     "deepseek-coder": _DEEPSEEK_CODER, "falcon": _FALCON, "default": _DEFAULT,
 }  # fmt: skip
-# Rules with which a piece that is a token is not merged from parts; and those that add the first token by default
+# Rules with which a piece that is a token is not merged from parts; and rules that add the first token by default
 _WHOLE = {
     "llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "tekken", "glm4", "midm-2.0", "lfm2", "falcon-h1",
 }  # fmt: skip
 _BEGIN = _WHOLE - {"glm4"}
-# Models whose tokenizers apply Unicode normalisation form C: Qwen's, Cohere's, and GPT-NeoX's of OLMo and MPT.
+# Models with tokenizers that apply Unicode normalisation form C: Qwen's, Cohere's, and GPT-NeoX's of OLMo and MPT.
 # llama.cpp does not normalise
 _NFC = {"qwen2", "qwen35", "deepseek-r1-qwen", "command-r", "olmo", "mpt"}
 
@@ -195,7 +195,7 @@ def _byte_level(keys: Mapping[str, Value]):
 
     split = keys["pre"]
     vocabulary = {token: index for index, token in enumerate(keys["tokens"])}
-    # The second part begins after the first blank that is not the first letter. A merge that is listed twice keeps its
+    # The second part starts after the first blank that is not the first letter. A merge that is listed twice keeps its
     # first rank, as in llama.cpp
     positions = {merge: merge.find(" ", 1) for merge in keys["merges"]}
     merges = [(merge[:position], merge[position + 1 :]) for merge, position in positions.items()]
@@ -274,7 +274,7 @@ def _add_whole_tokens(backend, tokens: list[str], types: list[int], named: set[s
 
 
 def _add_ends(backend, tokens: list[str], first: int | None, last: int | None) -> None:
-    """Add the ids with which a text that is no conversation begins and ends."""
+    """Add the first and the last id of a text that is no conversation."""
     from tokenizers import processors
 
     begin, end = ([] if token_id is None else [tokens[token_id]] for token_id in (first, last))

@@ -16,7 +16,7 @@ class LoadOptions:
     Attributes:
         draft_precision: see `DraftHead.pack`.
         side_by_side: number of answers that run at once, as in a race; a GPU prepares buffers for them.
-        capture_at_load: capture the usual passes at load. If False, answers with enough steps capture them; for
+        capture_at_load: capture the usual passes at load. If False, answers with enough steps capture them, which suits
             processes that have a GPU for seconds.
         methods: drafting methods (`Method`) in addition to those of the package.
     """

@@ -94,7 +94,7 @@ def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> Memory
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the free bytes of a device; for a CPU at most those of the container's limit."""
+    """Return the free bytes of a device; for a CPU at most the container's limit."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     import psutil

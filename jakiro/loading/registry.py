@@ -351,7 +351,7 @@ def _locate_head(name: str) -> Path | None:
 
 
 def _expand_user(name: str | None) -> str | None:
-    """Return a path that begins with ~ as an absolute path; a shell does not expand it in `--target=~/x`."""
+    """Return a path that starts with ~ as an absolute path; a shell does not expand it in `--target=~/x`."""
     return str(Path(name).expanduser()) if name and name.startswith("~") else name
 
 
@@ -390,7 +390,7 @@ def _list_folders(folder: Path) -> str:
 
 
 def _similar_folder(path: Path) -> Path | None:
-    """Return an existing folder whose name differs from a path in a few letters of each part; None if there is none."""
+    """Return an existing folder with a name that differs from a path in a few letters of each part, or None."""
     folder = Path(path.anchor)
     for part in path.parts[1 if path.anchor else 0 :]:
         if not (folder / part).is_dir():

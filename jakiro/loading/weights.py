@@ -48,9 +48,9 @@ def load_config(name: str | None = None):
 
 
 def recommended_settings(pair: Pair) -> tuple[dict[str, float], list[str]]:
-    """Return the sampling settings that come with a target, by the names of `SamplingParams`, and those not applied.
+    """Return the sampling settings that come with a target, by the names of `SamplingParams`, and keys not applied.
 
-    Both come from the metadata of a GGUF file, or from the registry; transformers models have a generation_config.
+    They are in the metadata of a GGUF file, or in the registry; transformers models have a generation_config.
     """
     settings, ignored = {}, []
     if is_gguf(pair):
@@ -177,7 +177,7 @@ def gguf_path(pair: Pair) -> Path | None:
 
 
 def refuse_corrupted(name: str | None = None) -> None:
-    """Check all weights of a target again, after they gave an invalid result.
+    """Check all weights of a target again, after an invalid result.
 
     Raises:
         ValueError: they changed on disk since their checksum was computed.
@@ -192,7 +192,7 @@ def refuse_corrupted(name: str | None = None) -> None:
 
 
 def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):
-    """Return a target for inference: (model, tokenizer, checksum); arguments and errors are those of `load_model`."""
+    """Return a target for inference: (model, tokenizer, checksum); see `load_model` for arguments and errors."""
     tokenizer = load_tokenizer(name)
     model, sha256 = load_model(name, device, dtype, **options)
     return model, tokenizer, sha256

@@ -17,7 +17,7 @@ def encode_messages(
     raw_prompt: str | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> list[int]:
-    """Return the token ids of a conversation that ends where the model's answer begins.
+    """Return the token ids of a conversation, up to the start of the model's answer.
 
     A tokenizer without a chat template gets a plain dialogue. In messages the names of special tokens are plain
     characters, with a template and without: typing `<|im_end|>` does not end a turn. A raw prompt is encoded as it is,
@@ -130,9 +130,9 @@ def _apply_template(tokenizer, messages: list[dict], arguments: Mapping[str, obj
 
 
 def _encode_unfinished(tokenizer, text: str, **options) -> list[int]:
-    """Return the ids of a text to continue: with the tokens the tokenizer puts before it, without those it appends.
+    """Return the ids of a text to continue, with the tokens that the tokenizer prepends and without its appended ones.
 
-    An appended end-of-text token would end the answer before it begins.
+    An appended end-of-text token would end the answer at once.
     """
     ids = list(tokenizer(text, **options)["input_ids"])
     bare = list(tokenizer(text, add_special_tokens=False, **options)["input_ids"])
