@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import TypedDict, Unpack, cast
 
 import torch
@@ -352,7 +353,9 @@ class JakiroGenerator:
         _check_arguments(sampling, tree, options)
         sampling, tree = sampling or SamplingParams(), tree or AUTOMATIC_TREE
         request = GenerationRequest.encode(self.tokenizer, messages, sampling, tree, **options)
-        prediction_ids = tuple(self.token_text.encode(prediction)) if prediction else ()
+        predicted = self.token_text.encode(prediction) if prediction else ()
+        # A tokenizer may have more tokens than the model
+        prediction_ids = tuple(takewhile(self.target.vocab_size.__gt__, predicted))
         return replace(request, prefixes=prefixes, prediction_ids=prediction_ids)
 
     def _start(self, request: GenerationRequest, method_name: str | None) -> Stream:

@@ -85,7 +85,7 @@ class Widener:
 
     def __init__(self, scale: str) -> None:
         if scale not in OFFICIAL:
-            raise ValueError(f"A pair can be scaled to {', '.join(OFFICIAL)}; you gave {scale!r}.")
+            raise ValueError(f"A pair can be scaled to {', '.join(OFFICIAL)}; got {scale!r}.")
         self.scale, self.widening = scale, None
 
     def __call__(self, read: LoadedModels) -> LoadedModels:

@@ -250,7 +250,7 @@ LINES = (
         ("gguf-an-attention-factor-is-ignored", "_rope", "attention * (0.1", "(0.1"),
     )),
     ("jakiro.loading.checksums", "tests/loading/test_checksums.py", (
-        ("an-unreadable-file-is-not-damaged", "damaged_since", "damaged = True", "damaged = False"),
+        ("an-unreadable-file-is-not-damaged", "is_corrupted", "corrupted = True", "corrupted = False"),
     )),
     ("jakiro.server.reply", "tests/server/test_usage.py", (
         ("usage-counts-tokens-after-the-cut", "_count_drafted", "step.accepted_path[: len(step.committed_ids)]",

@@ -27,7 +27,7 @@ def measure(
 
     Args:
         generator: a `JakiroGenerator`.
-        settings: what is measured.
+        settings: lanes and prompts to measure.
         questions: the prompts.
         folder: created if missing; receives bench.json.
         console: receives progress, warnings and tables.
@@ -59,7 +59,7 @@ def _make_bench(generator, settings: BenchSettings) -> Bench:
 
 
 def _run(bench: Bench, questions: Sequence[Question], console: Console) -> list[Run]:
-    """Return the answers of all lanes, or those before Ctrl-C."""
+    """Return the answers of all lanes, up to Ctrl-C."""
     settings, runs = bench.settings, []
     total = sum(len(question.turns) for question in questions) * len(settings.lanes)
     total *= len(settings.temperatures) * len(settings.seeds)

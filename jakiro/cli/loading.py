@@ -38,7 +38,7 @@ def load(options):
 def show_messages() -> None:
     """Print the library's log messages, such as downloads, to stderr.
 
-    Retries of huggingface_hub are hidden, because the error after the last one says the same in one line.
+    Retries of huggingface_hub are hidden, because the error after the last one has the same reason in one line.
     """
     logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
     logger = logging.getLogger("jakiro")
@@ -78,7 +78,7 @@ def check_file(file: Path, content: str) -> None:
 
     Args:
         file: path of the file.
-        content: name of what will be written, for the message.
+        content: name of the content, for the message.
 
     Raises:
         OSError: the path is a folder, or its folder does not exist.

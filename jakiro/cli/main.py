@@ -31,7 +31,7 @@ from jakiro.trace import Trace
 DEBUG = "--debug"
 # Also works in a checkout, where no script `jakiro` is installed
 PROGRAM = "python -m jakiro"
-# Commands whose options have defaults from modules that import torch: module of `jakiro.cli`, and help text. They are
+# Commands with option defaults from modules that import torch: module of `jakiro.cli`, and help text. They are
 # imported only if they run, so that `--help` of the other commands takes 0.2 s instead of 4 s.
 LAZY_COMMANDS = {
     "bench": ("bench", "Measure speed, tau and acceptance; compare the texts."),
@@ -282,7 +282,7 @@ def _import_methods(modules: Sequence[str] | None) -> tuple:
 
 
 def _replace_unsupported_characters() -> None:
-    """Print a question mark for characters that the terminal's encoding lacks, instead of raising an error."""
+    """Print a question mark for characters outside the terminal's encoding, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

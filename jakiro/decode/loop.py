@@ -122,6 +122,11 @@ class Stream:
     def finished(self) -> bool:
         return self.trace.end_reason is not None
 
+    @property
+    def _num_committed(self) -> int:
+        """Number of tokens of prompt and completion."""
+        return self.trace.header.num_prompt_tokens + self._completion.num_tokens
+
     def __iter__(self) -> "Stream":
         return self
 
@@ -188,8 +193,7 @@ class Stream:
         with clock.draft():
             plan = None
             if self._context.budget is not None:
-                num_committed = self.trace.header.num_prompt_tokens + self._completion.num_tokens
-                plan = self._context.budget.next_tree(num_committed - 1)
+                plan = self._context.budget.next_tree(self._num_committed - 1)
             proposal = self._propose(plan)
         return PendingDraft(clock, plan, proposal)
 
@@ -207,7 +211,7 @@ class Stream:
         """Return a proposal with a tree: the drafter's, or the root only."""
         if plan is not None and plan.levels == 0 and not self._context.drafter.chains:
             return Proposal(self._backend.root_tree())
-        request = DraftRequest(self._tree, self._target.chains_only)
+        request = DraftRequest(self._tree, self._target.chains_only, vocab_size=self._target.vocab_size)
         if self._processors is not None and self._processors.steers_drafts:
             request = replace(request, draft_bias=self._processors.draft_bias)
         if plan is not None:
@@ -219,7 +223,7 @@ class Stream:
                 drafted_tokens=plan.expected_tokens - 1,
             )
         proposal = self._session.propose(request)
-        self._checker.check(proposal, self._backend.root)
+        self._checker.check(proposal, self._backend.root, self._session.num_tokens, self._num_committed)
         return proposal if proposal.tree is not None else replace(proposal, tree=self._backend.root_tree())
 
     def _verify(self, proposal: Proposal, clock: StepClock) -> tuple[Outcome, bool]:

@@ -180,6 +180,7 @@ class DraftRequest:
         min_probability: Smallest acceptance probability of such a candidate; verifying a less likely one costs more
             time than it saves.
         drafted_tokens: Accepted tokens of an average draft; such candidates must be expected to reach it.
+        vocab_size: Number of the target's tokens; chains with other ids are rejected. None for no check.
     """
 
     tree: TreeConfig
@@ -189,6 +190,7 @@ class DraftRequest:
     undrafted_nodes: int = 0
     min_probability: float = 0.0
     drafted_tokens: float = 0.0
+    vocab_size: int | None = None
 
     def likely(self, scores: Iterable[float]) -> list[float]:
         """Return the probabilities of the candidates worth verifying; `scores` are log probabilities, best first."""
@@ -238,6 +240,11 @@ class Committed:
 
 class DraftSession(ABC):
     """Drafting for one request: caches, tables and counts of this request."""
+
+    @property
+    def num_tokens(self) -> int | None:
+        """Number of tokens of prompt and completion that the session has observed; None if it does not count them."""
+        return None
 
     @abstractmethod
     def propose(self, request: DraftRequest) -> Proposal:

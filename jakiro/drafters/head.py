@@ -119,6 +119,11 @@ class HeadSession(DraftSession):
     def head_rows(self) -> Mapping[object, Tensor]:
         return {self.head: self.cache.first(self.cache.length).clone()} if isinstance(self.cache, RowCache) else {}
 
+    @property
+    def num_tokens(self) -> int:
+        num_pending = sum(ids.shape[0] for ids, _ in self._pending)
+        return self.head.skipped_tokens + self.cache.length + num_pending
+
     def rewind(self, length: int) -> None:
         self._pending = []
         self.cache.keep(length - self.head.skipped_tokens)

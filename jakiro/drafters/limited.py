@@ -43,6 +43,10 @@ class LimitedSession(DraftSession):
             return Proposal(note=f"The draft head was trained for {trained} positions: after them, decoding is plain.")
         return self.session.propose(request)
 
+    @property
+    def num_tokens(self) -> int | None:
+        return None if self.session is None else self.session.num_tokens
+
     def head_rows(self) -> Mapping[object, torch.Tensor]:
         return {} if self.session is None else self.session.head_rows()
 

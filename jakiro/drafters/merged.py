@@ -22,6 +22,7 @@ from jakiro.drafters.base import (
     Resources,
 )
 from jakiro.drafters.candidates import Chain, chain_tree
+from jakiro.drafters.checking import check_chain
 
 PlaceChain = Callable[[Sequence[int], Sequence[float], int], Chain]
 
@@ -43,8 +44,18 @@ class ChainSession(DraftSession):
     def chain(self) -> tuple[list[int], list[float]]:
         """Return tokens and the log probability of each given the one before; empty lists to propose nothing."""
 
-    def propose(self, request: DraftRequest) -> Proposal:
+    def checked_chain(self, request: DraftRequest) -> tuple[list[int], list[float]]:
+        """Return the chain after a check, because captured passes and compiled code read its ids unchecked.
+
+        Raises:
+            DrafterError: the chain is invalid.
+        """
         token_ids, log_estimates = self.chain()
+        check_chain(self, token_ids, log_estimates, request.vocab_size)
+        return token_ids, log_estimates
+
+    def propose(self, request: DraftRequest) -> Proposal:
+        token_ids, log_estimates = self.checked_chain(request)
         length = min(len(token_ids), request.tree.nodes - 1, request.tree.depth)
         if request.undrafted_nodes and request.tree.root_only:
             length = len(request.likely(accumulate(log_estimates)))
@@ -86,7 +97,7 @@ class MergedSession(DraftSession):
         self.first, self.chains, self._place_chain = first, chains, place_chain
 
     def propose(self, request: DraftRequest) -> Proposal:
-        token_ids, log_estimates = self.chains.chain()
+        token_ids, log_estimates = self.chains.checked_chain(request)
         if request.needs_no_draft(accumulate(log_estimates)):
             return self.chains.propose(replace(request, tree=ROOT_ONLY))
         # The chain of an outer merged drafter, such as a prediction, is longer and more often right
@@ -100,6 +111,10 @@ class MergedSession(DraftSession):
     def observe(self, committed: Committed) -> None:
         self.first.observe(committed)
         self.chains.observe(committed)
+
+    @property
+    def num_tokens(self) -> int | None:
+        return self.first.num_tokens
 
     def head_rows(self) -> Mapping[object, Tensor]:
         return self.first.head_rows()

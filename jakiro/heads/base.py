@@ -26,7 +26,7 @@ def known_precision(name: str) -> str:
         ValueError: the name is unknown.
     """
     if name not in PRECISIONS:
-        raise ValueError(f"Draft precision must be one of {', '.join(PRECISIONS)}; you gave {name!r}.")
+        raise ValueError(f"Draft precision must be one of {', '.join(PRECISIONS)}; got {name!r}.")
     return name
 
 

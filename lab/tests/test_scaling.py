@@ -79,7 +79,7 @@ def test_the_widener_gives_the_pair_a_name_of_its_own(monkeypatch):
     assert "Texts and acceptance are the small pair's." in widener.widening.sentence
     with pytest.raises(ValueError, match="Only a target with a draft head"):
         Widener("7b")(LoadedModels(names, model, byte_tokenizer(), None, None, options))
-    with pytest.raises(ValueError, match="can be scaled to 7b; you gave '8b'"):
+    with pytest.raises(ValueError, match="can be scaled to 7b; got '8b'"):
         Widener("8b")
 
 

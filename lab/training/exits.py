@@ -204,7 +204,7 @@ def train_exit(
     set_up(threads)
     for given, known in ((divergence, DIVERGENCES), (method, TAUGHT)):
         if given not in known:
-            raise ValueError(f"Choose one of {', '.join(known)}; you gave {given!r}.")
+            raise ValueError(f"Choose one of {', '.join(known)}; got {given!r}.")
     options = TrainingOptions(
         seed=seed, batch_tokens=batch_tokens, precision=precision, learning_rate=learning_rate, feature_noise=0.0,
         num_validation=validation_rows, max_steps=max_steps, average_from=average_from,

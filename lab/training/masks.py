@@ -185,7 +185,7 @@ def merge(
     for text in domain:
         name, _, head = text.partition("=")
         if not name or not head or name in names:
-            raise ValueError(f"--domain is NAME=HEAD with a name of its own for each head; you gave {text!r}.")
+            raise ValueError(f"--domain is NAME=HEAD with a name of its own for each head; got {text!r}.")
         names[name] = head
     base_folder = registry.resolve(head=base).head_folder()
     heads = {name: load_head(registry.resolve(head=head).head_folder()) for name, head in names.items()}

@@ -88,7 +88,7 @@ def merge(
 ) -> None:
     """Merge a head's experts: aligned and weighed by use, plainly averaged, or one of them alone."""
     if rule not in RULES:
-        raise ValueError(f"Rule must be one of {', '.join(RULES)}; you gave {rule!r}.")
+        raise ValueError(f"Rule must be one of {', '.join(RULES)}; got {rule!r}.")
     pair = registry.resolve(head=head)
     source = load_head(pair.head_folder())
     model, _, _ = weights.load_target(pair.target_name, "cpu", "float32")

@@ -133,6 +133,11 @@ class StaticHeadSession(DraftSession):
     def observe(self, committed: Committed) -> None:
         self._take(committed.ids, committed.features)
 
+    @property
+    def num_tokens(self) -> int:
+        num_prompt_rows = 0 if self._prompt is None else self._prompt[0].shape[0]
+        return self.drafter.head.skipped_tokens + num_prompt_rows + self.rows.length + self._count
+
     def rewind(self, length: int) -> None:
         self._count = 0
         self.rows.keep(length - self.drafter.head.skipped_tokens)

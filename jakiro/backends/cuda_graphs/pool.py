@@ -16,7 +16,7 @@ from jakiro.backends.cuda_graphs.probe import NUM_PROMPT, is_batch_invariant
 from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafters.base import Drafter
 from jakiro.models.target import TargetModel
-from jakiro.system import free_memory
+from jakiro.system import release_memory
 
 # Prompt and completion that buffers hold; with the widest tree they fill a whole column step
 POOL_TOKENS = 2048 - MOST_NODES
@@ -181,7 +181,7 @@ class GraphPool:
         for buffers in self._retired:
             buffers.close()
         self._retired.clear()
-        free_memory()
+        release_memory()
 
     def _fits_another(self, prepared: Sequence[GraphBuffers]) -> bool:
         """Return whether memory suffices for two more sets of buffers."""

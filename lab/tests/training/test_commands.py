@@ -27,7 +27,7 @@ def test_a_draft_writes_text_and_is_taught_on_it(target_folder, corpus_folder, t
     assert config.calibration["main/1/greedy"] == config.calibration["main/6/greedy"]
     with pytest.raises(ValueError, match="reads the target's last feature; give a head for exit"):
         own_text.own_text([corpus_folder], own, "smollm2-135m-instruct-summed", str(target_folder))
-    with pytest.raises(ValueError, match="Choose one of forward-kl, total-variation, labels; you gave 'half'"):
+    with pytest.raises(ValueError, match="Choose one of forward-kl, total-variation, labels; got 'half'"):
         exits.train_exit([own], second, tmp_path / "third", divergence="half")
 
 
