@@ -22,7 +22,7 @@ from jakiro.heads.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 # Folders of assets/ that only the page reads; it runs from a checkout or a Space
-PAGE_FOLDERS = {"plots", "traces", "web"}
+PAGE_FOLDERS = {"plots", "site", "traces", "web"}
 # Dependencies of transformers and accelerate, which choose the versions; a Space has its own huggingface_hub
 TRANSITIVE = {"httpx2", "huggingface_hub", "jinja2", "numpy", "psutil", "tokenizers"}
 
@@ -148,6 +148,18 @@ def test_dependencies_are_pinned_exactly_and_declared_in_the_project(project):
     assert needed == set(requirements("requirements.txt")) | TRANSITIVE
     assert set(extras["page"]) <= {f"{name}=={pin[1]}" for name, pin in requirements("requirements.txt").items()}
     assert names_of([*extras["train"], *extras["serve"]]) <= pins.keys()
+
+
+def test_contributing_lists_every_dependency(project):
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").rpartition("| Package | Why |")[2]
+    listed = set(
+        re.findall(r"[\w-]+", " ".join(row.split("|")[1] for row in table.splitlines() if row.count("|") == 3))
+    )
+    extras = project["project"]["optional-dependencies"].values()
+    declared = names_of([*project["project"]["dependencies"], *(line for lines in extras for line in lines)])
+    assert (
+        not (declared | requirements("requirements.txt").keys() | requirements("requirements-dev.txt").keys()) - listed
+    )
 
 
 def test_every_package_on_disk_is_listed(project):
