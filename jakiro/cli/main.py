@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
