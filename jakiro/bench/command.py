@@ -34,7 +34,10 @@ def measure(
         further_stamp: values added to the environment in bench.json.
     """
     start = ProcessorClock.now()
-    runs = _run(_make_bench(generator, settings), questions, console)
+    # The lane of plain decoding with fast numerics shares the weights
+    fast = generator.with_numerics("fast") if PLAIN_FAST in settings.methods else None
+    peers = {name: make(generator.status) for name, make in settings.peers.items() if name in settings.methods}
+    runs = _run(Bench(generator, settings, fast, peers), questions, console)
     if not runs:
         return
     load = other_load(start, ProcessorClock.now())
@@ -49,13 +52,6 @@ def measure(
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "bench.json", as_json(stamp | dict(further_stamp or {}), settings, groups, runs))
     console.print(f"Written: {folder / 'bench.json'}.", markup=False)
-
-
-def _make_bench(generator, settings: BenchSettings) -> Bench:
-    # The lane of plain decoding with fast numerics shares the weights
-    fast = generator.with_numerics("fast") if PLAIN_FAST in settings.methods else None
-    peers = {name: make(generator.status) for name, make in settings.peers.items() if name in settings.methods}
-    return Bench(generator, settings, fast, peers)
 
 
 def _run(bench: Bench, questions: Sequence[Question], console: Console) -> list[Run]:

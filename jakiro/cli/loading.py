@@ -1,6 +1,7 @@
 """Helpers that several commands use: loading a pair, messages, output files, threads."""
 
 import logging
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,6 +61,12 @@ def table_console() -> Console:
     """Return a console on stdout that is wide enough for tables if stdout is a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=150)
+
+
+def write(text: str) -> None:
+    """Write text to stdout unchanged and at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def say(message: str, style: str | None = None) -> None:

@@ -5,15 +5,10 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-
-def _byte_of_character() -> dict[str, int]:
-    """Return the table of byte-level BPE (GPT-2): printable bytes map to themselves, the others to U+0100 and up."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = sorted(set(range(256)) - set(printable))
-    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
-
-
-_BYTE_OF_CHARACTER = _byte_of_character()
+# The table of byte-level BPE (GPT-2): printable bytes map to themselves, the others to U+0100 and up
+_PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTABLE}
+_BYTE_OF_CHARACTER |= {chr(256 + index): byte for index, byte in enumerate(sorted({*range(256)} - _PRINTABLE))}
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
