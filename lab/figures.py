@@ -22,7 +22,7 @@ NAMES = {
     PLAIN.name: "plain decoding, exact numerics",
     f"{PLAIN.name}-fast": "plain decoding, fast numerics",
     DEFAULT.name: "Jakiro, automatic trees",
-    "jakiro+prompt_lookup": "the same and copies from the text",
+    "jakiro+prompt_lookup": "Jakiro with copies from the text",
     "hf-generate": "`transformers.generate`",
     "llama-cpp": "llama.cpp, the same file",
     "llama-cpp-lookup": "llama.cpp with its own n-gram speculation",
@@ -47,40 +47,56 @@ def speed_table(data: raw.Raw) -> str:
             row += _speed_cells(here[lane]) if lane in here else ("–", "–")
     ours = [group for group in groups if raw.lane_named(group.lane).method == DEFAULT.name and group.end_to_end]
     read = ", ".join(f"{group.end_to_end:.2f}× at temperature {group.temperature:g}" for group in ours)
-    below = f"\n\nWith reading the prompts Jakiro is {read}." if read else ""
+    below = f"\n\nIncluding the time to read the prompts, Jakiro's speedup is {read}." if read else ""
     return f"{where(data)}\n\n{markdown(['', *columns], list(rows.values()))}{below}"
 
 
-def pair_sentences(data: raw.Raw, makers: raw.Raw) -> str:
-    """The table of a pair, and below it how categories differ, what a step brings, and Jakiro against llama.cpp.
+def pair_table(data: raw.Raw, recommended: raw.Raw) -> str:
+    """Return the speed table of a pair of models and a paragraph on categories, τ and llama.cpp.
 
     Args:
-        makers: a second run, with other filters than the first.
+        recommended: a second run, with the recommended sampling settings of the target.
     """
-    data = replace(data, runs=data.runs + makers.runs)
+    data = replace(data, runs=data.runs + recommended.runs)
     groups = summarise(data.runs)
-    ours = [group for group in groups if raw.lane_named(group.lane).method == DEFAULT.name]
-    taus = ", ".join(
-        f"{group.tau:.2f} at temperature {group.temperature:g}" for group in ours if group.category == OVERALL
-    )
+    ours = _default_groups(data)
+    taus = ", ".join(f"{group.tau:.2f} at temperature {group.temperature:g}" for group in ours)
     first = ours[0].temperature
     categories = sorted(
-        (group for group in ours if group.category != OVERALL and group.temperature == first),
+        (group for group in groups if group.lane == ours[0].lane and group.temperature == first and group not in ours),
         key=lambda group: group.speedup,
     )
-    least, most = categories[0], categories[-1]
-    speeds = {raw.lane_named(group.lane).method: round(group.speed, 1) for group in groups
-              if group.category == OVERALL and group.temperature == first}  # fmt: skip
-    asked = [
-        f"{word} {makers.settings[name]:g}" for name, word in _FILTERS.items() if makers.settings.get(name, 1) != 1
+    slowest, fastest = categories[0], categories[-1]
+    speeds = {
+        raw.lane_named(group.lane).method: round(group.speed, 1)
+        for group in groups
+        if group.category == OVERALL and group.temperature == first
+    }
+    settings = [
+        f"{label} {recommended.settings[name]:g}"
+        for name, label in _FILTERS.items()
+        if recommended.settings.get(name, 1) != 1
     ]
-    ratios = [f"{speeds[each] / speeds['llama-cpp']:.2f}×" for each in (DEFAULT.name, PLAIN.name)]
+    drafted, plain = (f"{speeds[name] / speeds['llama-cpp']:.2f}×" for name in (DEFAULT.name, PLAIN.name))
     return (
-        f"{speed_table(data)} At {makers.runs[0].temperature:g} with {', '.join(asked)}. By category at temperature "
-        f"{first:g} from {least.speedup:.2f}× ({least.category}) to {most.speedup:.2f}× ({most.category}). τ is {taus}."
-        f" Against plain decoding in llama.cpp at temperature {first:g} Jakiro is {ratios[0]} as fast, plain decoding "
-        f"here {ratios[1]}."
+        f"{speed_table(data)} Temperature {recommended.runs[0].temperature:g} uses {', '.join(settings)}. By category, "
+        f"the speedup at temperature {first:g} ranges from {slowest.speedup:.2f}× ({slowest.category}) to "
+        f"{fastest.speedup:.2f}× ({fastest.category}). τ is {taus}. Compared with plain decoding in llama.cpp at "
+        f"temperature {first:g}, Jakiro is {drafted} and plain decoding here {plain} as fast."
     )
+
+
+def speedup_sentence(data: raw.Raw, recommended: raw.Raw) -> str:
+    """Return one sentence with the default method's speedup at each temperature; arguments as in `pair_table`."""
+    groups = [*_default_groups(data), *_default_groups(recommended)]
+    speedups = ", ".join(f"{_speed_cells(group)[1]} at temperature {group.temperature:g}" for group in groups)
+    return f"Jakiro's speedup with {data.environment['target']} is {speedups}."
+
+
+def _default_groups(data: raw.Raw) -> list[Group]:
+    """Return the groups of the default method over all categories, one per temperature."""
+    groups = summarise(data.runs)
+    return [g for g in groups if g.category == OVERALL and raw.lane_named(g.lane).method == DEFAULT.name]
 
 
 def lead_sentence(first: Lead, name_of: Callable[[Lane], str], where: str) -> str:
@@ -140,8 +156,9 @@ def tau_table(values: dict) -> str:
 _FILTERS = {"top_p": "top-p", "top_k": "top-k", "repetition_penalty": "repetition penalty"}
 # Of each table what it is made of, and its files of raw data
 BLOCKS: dict[str, tuple[Callable[[raw.Raw], str], tuple[str, ...]]] = {
-    SPEED: (pair_sentences, (SPEED, "speed-makers")),
-    "coder": (pair_sentences, ("coder", "coder-makers")),
+    SPEED: (pair_table, (SPEED, "speed-makers")),
+    "coder": (pair_table, ("coder", "coder-makers")),
+    "coder-speedup": (speedup_sentence, ("coder", "coder-makers")),
     "adversarial": (speed_table, ("adversarial",)),
     STEP: (step_table, (SPEED, "coder")),
 }
