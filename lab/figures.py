@@ -99,16 +99,16 @@ def _default_groups(data: raw.Raw) -> list[Group]:
     return [g for g in groups if g.category == OVERALL and raw.lane_named(g.lane).method == DEFAULT.name]
 
 
-def lead_sentence(first: Lead, name_of: Callable[[Lane], str], where: str) -> str:
-    """Who is first, in words; nobody is called the fastest whose lead noise could have made."""
-    name, against = name_of(first.first), name_of(first.against)
-    ratio = f"{first.ratio:.2f}×{brackets(first.interval)}"
-    if not first.level:
+def lead_sentence(result: Lead, name_of: Callable[[Lane], str], where: str) -> str:
+    """Return one sentence on the fastest lane; no lane is called the fastest if noise explains its lead."""
+    name, against = name_of(result.first), name_of(result.against)
+    ratio = f"{result.ratio:.2f}×{brackets(result.interval)}"
+    if not result.level:
         return f"Fastest {where}: {name}, {ratio} as fast as {against}."
-    if len(first.level) == 1:
+    if len(result.level) == 1:
         return f"No clear winner {where}: {name} is {ratio} as fast as {against}, within noise."
-    names = f"{', '.join(map(name_of, first.level[:-1]))} and {name_of(first.level[-1])}"
-    return f"No clear winner {where}: {name} cannot be told from {names} ({ratio} as fast as {against})."
+    names = f"{', '.join(map(name_of, result.level[:-1]))} and {name_of(result.level[-1])}"
+    return f"No clear winner {where}: the lead of {name} over {names} is within noise ({ratio} as fast as {against})."
 
 
 def step_table(*runs: raw.Raw) -> str:

@@ -1,7 +1,7 @@
-"""The leaderboard's tables in docs/arena.md and lab/README.md, computed from the raw data that ships.
+"""The leaderboard's tables in docs/arena.md, computed from the raw data that ships.
 
 `python -m lab.arena.tables` prints them. `--own-size FOLDER` and `--same-nodes FOLDER` first make the raw data of what
-`bench` measured there, `--write docs/arena.md lab/README.md` puts the tables into their places. A test compares them.
+`bench` measured there, `--write docs/arena.md` puts the tables into their places. A test compares them.
 """
 
 import json
@@ -24,7 +24,6 @@ from lab.arena.standings import (
 )
 from lab.figures import brackets, folder, lead_sentence, markdown, put, table_options, where
 from lab.leads import lead
-from lab.methods import best
 
 UNMEASURED, LEADERBOARD = "Not measured yet.", "leaderboard.json"
 
@@ -64,25 +63,6 @@ def speed_tables(data: raw.Raw) -> str:
     return "\n\n".join([where(data), markdown(["", *columns], rows), "\n".join(leads)])
 
 
-def best_by_category() -> str:
-    """How many times as fast as the head alone the automatic choice of a source is."""
-    standings = [each for each in speed_standings(raw.read(path_of(OWN_SIZE)).runs) if each.method == best.METHOD.name]
-    temperatures = list(dict.fromkeys(each.temperature for each in standings))
-    found = {(each.category, each.temperature): each for each in standings}
-    rows = [
-        [
-            "all prompts" if category == OVERALL else category,
-            *(
-                f"{_times(each.against_default)}{brackets(each.against_default_interval)}, "
-                f"{each.ahead} of {each.group.num_runs}"
-                for each in (found[category, temperature] for temperature in temperatures)
-            ),
-        ]
-        for category in dict.fromkeys(each.category for each in standings)
-    ]
-    return markdown(["", *(f"T = {temperature:g}" for temperature in temperatures)], rows)
-
-
 def taus() -> str:
     """τ and kept levels of every method at every size, the highest τ first."""
     data = counts.read(path_of(SAME_NODES))
@@ -95,15 +75,14 @@ def taus() -> str:
     prompts = len({answer.question_id for answer in data.answers})
     return (
         f"{prompts} prompts, at most {settings['max_new_tokens']} new tokens, head `{stamp['head']}`, {stamp['dtype']} "
-        f"passes, run of {stamp['date'][:10]}. Brackets: 95 % bootstrap interval over prompts; then the share of tried "
-        f"levels that was kept.\n\n"
+        f"passes, run of {stamp['date'][:10]}. Brackets: 95 % bootstrap interval over prompts; then the share of tested "
+        f"levels that was accepted.\n\n"
         f"{markdown(['', *(f'τ, T = {temperature:g}, {nodes} nodes' for temperature, nodes in columns)], rows)}"
     )
 
 
 BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "own-size": (OWN_SIZE, speeds),
-    "best-source": (OWN_SIZE, best_by_category),
     "same-nodes": (SAME_NODES, taus),
 }
 

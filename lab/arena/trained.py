@@ -1,9 +1,9 @@
-"""Trained drafters side by side: the tables of docs/fair-play.md and their plots, from the raw data that ships.
+"""Trained drafters side by side: the tables of docs/fair-play.md, from the raw data that ships.
 
 `python -m lab.arena.trained` prints the tables. `--scores FILE …` first makes the raw data of what `evaluate` wrote and
 `lab.arena.passes` added to, one file a head, `--speeds FOLDER` of what `bench` measured with heads of equal minutes;
 `--time` measures what drafts of so many levels cost on this machine, which should be quiet. `--write docs/fair-play.md`
-puts the tables into their places, `--chart FILE` draws the plots. A test compares them.
+puts the tables into their places. A test compares them.
 """
 
 import json
@@ -19,7 +19,6 @@ from jakiro.generator import JakiroGenerator
 from jakiro.system import write_atomically
 from lab import raw
 from lab.arena.tables import speed_tables
-from lab.charts import Look, plain, share_lines, write_charts
 from lab.figures import brackets, folder, markdown, put, table_options
 
 SCORES, TIMES, SPEEDS = "heads-equal-minutes.json", "heads-draft-ms.json", "heads-equal-minutes-speed.json"
@@ -124,7 +123,7 @@ def by_depth(rows: Sequence[Replayed]) -> str:
     ]
     titles = [f"depth {depth}" for depth in range(1, LEVELS + 1)]
     note = (
-        "Passes one after the other in the mean step, and the share of steps that keep a draft token at each depth; "
+        "Serial passes in the mean step, and the share of steps that accept a draft token at each depth; "
         f"temperature {TEMPERATURE:g}, {NODES} nodes."
     )
     return f"{markdown(['', 'passes', *titles], lines)}\n\n{note}"
@@ -144,7 +143,7 @@ def steps(rows: Sequence[Replayed], times: Mapping) -> str:
     levels = [f"{level} level{'s' * (level > 1)}" for level in range(1, LEVELS + 1)]
     stamp = times["environment"]
     note = (
-        f"Passes one after the other in the mean step, temperature {TEMPERATURE:g}, {NODES} nodes; milliseconds of a "
+        f"Serial passes in the mean step, temperature {TEMPERATURE:g}, {NODES} nodes; milliseconds of a "
         f"draft by levels, at most {times['width']} nodes a level, on {stamp['cpu']}, {stamp['threads']} threads, "
         f"run of {stamp['date'][:10]}."
     )
@@ -162,38 +161,6 @@ def blocks() -> dict[str, str]:
         "serial-passes": steps(rows, _times()) if timed else UNMEASURED,
         "equal-minutes-speed": speed_tables(raw.read(speeds)) if speeds.is_file() else UNMEASURED,
     }
-
-
-def figures(rows: Sequence[Replayed], times: Mapping) -> list:
-    """Passes a step, milliseconds by levels, and kept levels by depth."""
-    from plotly.graph_objects import Bar, Figure, Scatter
-
-    look, here = Look(), _of_one_tree(rows)
-    names = [plain(row.method) for row in here]
-    about = f"temperature {TEMPERATURE:g}, {NODES} nodes"
-    passes = Figure(
-        [Bar(x=[row.passes for row in here], y=names, orientation="h", marker={"color": look.marker(0)["color"]})],
-        look.layout("Passes one after the other in a step", f"passes, {about}", height=110 + 30 * len(names)),
-    ).update_yaxes(autorange="reversed")
-    curves = [(row.method, dict(times["draft_ms"])[row.method]) for row in here]
-    drafts = Figure(
-        [
-            Scatter(
-                x=[level for level, _ in curve[:LEVELS]], y=[cost for _, cost in curve[:LEVELS]], mode="lines+markers",
-                name=plain(name), line=look.line(place), marker=look.marker(place),
-            )
-            for place, (name, curve) in enumerate(curves)
-        ],
-        look.layout("Milliseconds of a draft", "levels", "ms"),
-    ).update_yaxes(rangemode="tozero").update_xaxes(dtick=1)  # fmt: skip
-    depth = share_lines(
-        "Steps that keep a draft token at each depth",
-        f"depth, {about}",
-        "share",
-        [*range(1, LEVELS + 1)],
-        {row.method: row.kept for row in here},
-    ).update_xaxes(dtick=1)
-    return [passes, drafts, depth]
 
 
 def _times() -> dict:
@@ -218,7 +185,6 @@ def main() -> None:
     parser.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help="take what evaluate --out wrote")
     parser.add_argument("--speeds", type=Path, metavar="FOLDER", help="take what bench wrote")
     parser.add_argument("--time", action="store_true", help="measure drafts by levels on this machine")
-    parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the plots to this html file")
     chosen = parser.parse_args()
     if chosen.scores:
         take(chosen.scores)
@@ -226,8 +192,6 @@ def main() -> None:
         take_speeds(chosen.speeds)
     if chosen.time:
         time_drafts(JakiroGenerator.from_pretrained())
-    if chosen.chart is not None:
-        write_charts(chosen.chart, "Trained drafters", figures(read(), _times()))
     put(blocks(), chosen.write)
 
 

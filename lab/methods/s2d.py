@@ -6,9 +6,7 @@ to the end, since deeper keys would be missing later; the first exit that is sur
 and where none is, the deepest drafts one level only.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -36,30 +34,17 @@ def proposers_of(exits: tuple[int, ...]) -> tuple[Proposer, ...]:
     return (*early, Proposer(f"exit_{exits[-1] + 1}", f"Exit {exits[-1] + 1}", sentence))
 
 
-def first_sure(chances: Sequence[float], threshold: float = THRESHOLD) -> int | None:
-    """The number of the first exit whose first guess has at least this chance; None where none has."""
-    return next((number for number, chance in enumerate(chances) if chance >= threshold), None)
-
-
-Choose = Callable[[Sequence[float]], int | None]
-
-
 class NestedGrower(TreeGrower):
-    """Grows a tree with one exit, chosen by the chance that each gives its first guess after the root's row.
+    """Grows a tree with the first exit that gives its most likely token after the root at least `THRESHOLD`."""
 
-    Args:
-        choose: from the exits' chances the number of the exit, see `first_sure`.
-    """
-
-    def __init__(
-        self, head, cache, root, root_token, sampling, tree_config, *more, choose: Choose = first_sure
-    ) -> None:
-        chances = head.logits(root.expert_outputs[:, 0, 0]).softmax(-1).amax(-1).tolist()
-        chosen = choose(chances)
-        self.exit = len(chances) - 1 if chosen is None else chosen
+    def __init__(self, head, cache, root, root_token, sampling, tree_config, *more) -> None:
+        probabilities = head.logits(root.expert_outputs[:, 0, 0]).softmax(-1).amax(-1).tolist()
+        confident = [number for number, probability in enumerate(probabilities) if probability >= THRESHOLD]
+        self.exit = confident[0] if confident else len(probabilities) - 1
         root = row_output(root.expert_outputs[self.exit])
         super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
-        self.last_expanded = 0 if chosen is None else self.last_expanded
+        if not confident:
+            self.last_expanded = 0
         # Fitted for each exit in the place of a level
         prefix, numbers = f"main/{self.exit + 1}/", self.ranking.calibration.numbers
         fitted = {name.removeprefix(prefix): number for name, number in numbers.items() if name.startswith(prefix)}
@@ -80,10 +65,9 @@ class NestedGrower(TreeGrower):
         return children._replace(proposers=torch.full_like(children.proposers, self.exit))
 
 
-def nested_drafter(head: NestedHead, info: dict | None = None, choose: Choose = first_sure) -> HeadDrafter:
-    """Drafts with nested exits; `choose` is `NestedGrower`'s."""
-    grower = partial(NestedGrower, choose=choose)
-    return HeadDrafter(head, info, grower, proposers_of(head.config.exit_layers), has_evidence=False)
+def nested_drafter(head: NestedHead, info: dict | None = None) -> HeadDrafter:
+    """Return a drafter with nested exits."""
+    return HeadDrafter(head, info, NestedGrower, proposers_of(head.config.exit_layers), has_evidence=False)
 
 
 METHOD = head_method(

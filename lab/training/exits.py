@@ -3,7 +3,6 @@
 The product's features, trainer and calibration are used; what such a head reads and predicts along a text stands here,
 and the measures that DistillSpec (arXiv 2310.08461) compares. "forward-kl": cross-entropy to the target's whole
 distribution. "total-variation": half the sum of |p − q|, one minus the chance that the best test keeps a draft token.
-"labels": cross-entropy to the text's own next token.
 """
 
 import logging
@@ -33,7 +32,7 @@ from jakiro.training.corpus import read_corpus
 from jakiro.training.cross_entropy import SoftCrossEntropy, VocabularySlice
 from jakiro.training.extract import extract
 from jakiro.training.features import Batch, FeatureCache
-from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions, target_of
+from jakiro.training.losses import LossWeights, Objective, learnable_positions, target_of
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import in_order_of_content, refuse_rows_that_were_learned, write_manifest
 from jakiro.training.start import continue_weights, frequent_token_ids, head_config
@@ -42,7 +41,7 @@ from jakiro.training.validation import HeldOut, agreement, held_out
 from lab import KNOWN
 from lab.layers.exit_head import ExitHead, NestedHead, scaled
 
-DIVERGENCES = ("forward-kl", "total-variation", "labels")
+DIVERGENCES = ("forward-kl", "total-variation")
 TAUGHT = ("exit", "s2d", "distillspec")
 START_TEXTS = 110
 log = logging.getLogger("jakiro")
@@ -60,22 +59,6 @@ def total_variation(predicted: Tensor, rows: Tensor, log_weights: Tensor | None,
     return (draft - target).abs().sum(-1).mean() / 2
 
 
-def labels_at(batch: Batch, sequence: Tensor, position: Tensor, places: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The text's next tokens as distributions.
-
-    Args:
-        places: (vocab_size,) int64, the column of every token among the kept output rows; −1 where it has none.
-        count: kept output rows.
-
-    Returns:
-        (positions,) bool, those whose next token has a column, and for these (…, count) float32 with a single one.
-    """
-    columns = places[batch.ids[sequence, position + 1]]
-    known = columns >= 0
-    target = torch.zeros((int(known.sum()), count), device=columns.device)
-    return known, target.scatter_(1, columns[known][:, None], 1.0)
-
-
 class ExitObjective(Objective):
     """Every exit of a head, one of `DIVERGENCES` to the target at each; what lies below is frozen, so none disturbs
     another.
@@ -90,12 +73,7 @@ class ExitObjective(Objective):
     ) -> tuple[Tensor, dict[str, float]]:
         """As `Objective.forward`, where all exits predict the same token."""
         sequence, position = learnable_positions(batch, self.head.levels).nonzero(as_tuple=True)
-        labels = None
-        if self.divergence == "labels":
-            known, labels = labels_at(batch, sequence, position, self._places(vocabulary), len(vocabulary.rows))
-            sequence, position = sequence[known], position[known]
         features, target, entropy = target_of(batch, sequence, position, vocabulary)
-        target = target if labels is None else labels
         measure = total_variation if self.divergence == "total-variation" else SoftCrossEntropy.apply
         parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
         total = batch.features.new_zeros(())
@@ -106,15 +84,6 @@ class ExitObjective(Objective):
             feature = functional.smooth_l1_loss(predicted.detach(), features)
             parts |= {f"main_{number}/token": token.item(), f"main_{number}/feature": feature.item()}
         return total, parts
-
-    def _places(self, vocabulary: VocabularySlice) -> Tensor:
-        """The column of every token of the target among the kept output rows, −1 where it has none."""
-        places = draft_index(self.head)
-        if vocabulary.kept is None:
-            return places
-        columns = places.new_full((len(self.head.draft_token_ids) + 1,), -1)
-        columns[vocabulary.kept] = torch.arange(len(vocabulary.kept), device=places.device)
-        return columns[places]
 
 
 def exit_levels(head: ExitHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:

@@ -23,7 +23,6 @@ from jakiro.system import errors_as_one_sentence
 from jakiro.training.calibrate import fit_weights
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.split import in_order_of_content
-from lab.charts import share_lines, write_charts
 from lab.layers.plan import LayerPlan, plan_path
 from lab.methods.skip import DRAFT_VOCABULARY, SkippingHead
 from lab.training.layer_search import LayerStack, Subset, best_speed, break_even, leave_out
@@ -40,7 +39,6 @@ def skip_search(
     texts: Annotated[int, option("Texts to search on; as many again are measured on.")] = 5,
     measured: Annotated[int, option("Texts to measure on.")] = 16,
     fewest: Annotated[int, option("Layers of the smallest subset.", min=2)] = 6,
-    chart: Annotated[Path | None, option("Draw agreement and break-even to this html file.")] = None,
     threads: Threads = None,
 ) -> None:
     """Search layers to leave out of a target, so that it drafts for itself."""
@@ -61,8 +59,6 @@ def skip_search(
     costs = timed(TargetModel(model, tokenizer, name, sha256), found)
     lines, best = _table(found, *costs)
     typer.echo("\n".join(lines))
-    if chart is not None:
-        write_chart(chart, found, *costs)
     manifest = {"target": name, "sha256": sha256, "agreement": best.agreement, "searched_texts": texts}
     plan = LayerPlan(best.layers, _calibration(held_out, best), manifest)
     path = out or plan_path(name)
@@ -133,17 +129,6 @@ def _table(found: Sequence[Subset], drafts: Sequence[float], passes: Sequence[fl
         )
     lines.append(f"Passes over 1, 2, … rows: {', '.join(f'{each:.2f}' for each in passes)} ms.")
     return lines, found[speeds.index(max(speeds))]
-
-
-def write_chart(path: Path, found: Sequence[Subset], drafts: Sequence[float], passes: Sequence[float]) -> None:
-    """Agreement against the number of layers, with the line above which drafting one token pays."""
-    counts = [len(each.layers) for each in found]
-    lines = {
-        "agreement with the whole target": [each.agreement for each in found],
-        "break-even": [break_even(draft, passes[0], passes[1]) for draft in drafts],
-    }
-    figure = share_lines("Skipped layers", "layers kept", "share of tokens", counts, lines)
-    write_charts(path, "Agreement against layers kept", [figure])
 
 
 if __name__ == "__main__":

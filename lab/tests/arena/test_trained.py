@@ -68,9 +68,6 @@ def test_drafts_are_timed_and_stand_beside_the_passes(measured):
     times["draft_ms"] = [[name, [[level, 1.5 * level] for level in range(1, 9)]] for name in ("jakiro", "eagle2")]
     (measured / trained.TIMES).write_text(json.dumps(times), encoding="utf-8")
     assert "| `eagle2` | 4.50 | 1.5 | 3.0 | 4.5 | 6.0 | 7.5 |" in trained.blocks()["serial-passes"]
-    passes, drafts, depth = trained.figures(trained.read(), times)
-    assert list(passes.data[0].x) == [4.5, 4.5] and list(drafts.data[1].y) == [1.5, 3.0, 4.5, 6.0, 7.5]
-    assert list(depth.data[0].y) == [0.8, 0.0]
 
 
 def test_a_benchmark_of_heads_of_equal_minutes_becomes_a_table_of_speeds(measured):

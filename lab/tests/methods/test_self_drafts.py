@@ -1,7 +1,6 @@
 """Drafts that run the target's own layers: what they propose is what these layers say of the text so far."""
 
 import json
-from functools import partial
 
 import pytest
 import torch
@@ -77,7 +76,8 @@ def test_an_exit_proposes_what_its_layer_says_of_the_first_layers_states(name):
 
 
 @pytest.mark.parametrize(("threshold", "number"), [(0.0, 0), (2.0, 2)])
-def test_a_step_of_s2d_leaves_at_the_first_exit_that_is_sure(threshold, number):
+def test_s2d_drafts_with_the_first_confident_exit(threshold, number, monkeypatch):
+    monkeypatch.setattr(s2d, "THRESHOLD", threshold)
     target, stock = tiny_target(), tiny_model()
     head = tiny_head(target, known=KNOWN, **head_fields(KNOWN["s2d"]))
     head.attach(target)
@@ -93,7 +93,7 @@ def test_a_step_of_s2d_leaves_at_the_first_exit_that_is_sure(threshold, number):
         found = head.all_exits(head.embed(ids)[None], lower, torch.arange(len(ids))[None])
         return head.logits(found[number][0, -1]).softmax(-1)
 
-    drafter = s2d.nested_drafter(head, choose=partial(s2d.first_sure, threshold=threshold))
+    drafter = s2d.nested_drafter(head)
     assert_says(drafter, probs_after)
     lengths = {len(chain) for _, chain, _ in proposed(drafter)}
     assert lengths == ({3} if threshold == 0 else {1}), "none is sure: one level"

@@ -15,7 +15,7 @@ def test_a_draft_writes_text_and_is_taught_on_it(target_folder, corpus_folder, t
     first, own, second = (tmp_path / name for name in ("first", "own", "second"))
     given = {"target": str(target_folder), "expert_width": 16, "max_steps": 2, "batch_tokens": 256}
     # A second run may hold out only rows that the first may not have learned, by their hashes
-    exits.train_exit([corpus_folder], first, tmp_path / "work", divergence="labels", validation_rows=9, **given)
+    exits.train_exit([corpus_folder], first, tmp_path / "work", validation_rows=9, **given)
     own_text.own_text([corpus_folder], own, str(first), str(target_folder), first=2, rows=8, max_new_tokens=24)
     rows = read_corpus([own])
     assert len(rows) == 8 and {row.kind for row in rows} == {"drafted"}
@@ -27,7 +27,7 @@ def test_a_draft_writes_text_and_is_taught_on_it(target_folder, corpus_folder, t
     assert config.calibration["main/1/greedy"] == config.calibration["main/6/greedy"]
     with pytest.raises(ValueError, match="reads the target's last feature; give a head for exit"):
         own_text.own_text([corpus_folder], own, "smollm2-135m-instruct-summed", str(target_folder))
-    with pytest.raises(ValueError, match="Choose one of forward-kl, total-variation, labels; you gave 'half'"):
+    with pytest.raises(ValueError, match="Choose one of forward-kl, total-variation; you gave 'half'"):
         exits.train_exit([own], second, tmp_path / "third", divergence="half")
 
 

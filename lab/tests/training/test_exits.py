@@ -91,17 +91,6 @@ def test_total_variation_is_half_the_sum_of_differences():
     assert float(both) == pytest.approx(0.75)
 
 
-def test_labels_are_the_text_s_next_tokens_where_they_have_a_row(tmp_path):
-    batch = trainer(tmp_path, "exit", max_steps=1).cache.batch([5])
-    ids = batch.ids[0].tolist()
-    places = torch.full((40,), -1)
-    places[ids[3]], places[ids[5]] = 1, 0
-    position = torch.tensor([2, 3, 4])
-    known, target = exits.labels_at(batch, torch.zeros_like(position), position, places, 2)
-    assert known.tolist() == [token in (ids[3], ids[5]) for token in ids[3:6]]
-    assert target[0].tolist() == [0.0, 1.0] and target[-1].tolist() == [1.0, 0.0]
-
-
 def test_a_draft_writes_what_it_would_sample():
     target = whole_target()
     head = bound_head(target, known=KNOWN, **head_fields(KNOWN["exit"]))
