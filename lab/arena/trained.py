@@ -1,9 +1,9 @@
-"""Trained drafters side by side: the tables of docs/fair-play.md, from the raw data that ships.
+"""Comparison of trained drafters: the tables of docs/fair-play.md, computed from the shipped raw data.
 
-`python -m lab.arena.trained` prints the tables. `--scores FILE …` first makes the raw data of what `evaluate` wrote and
-`lab.arena.passes` added to, one file a head, `--speeds FOLDER` of what `bench` measured with heads of equal minutes;
-`--time` measures what drafts of so many levels cost on this machine, which should be quiet. `--write docs/fair-play.md`
-puts the tables into their places. A test compares them.
+`python -m lab.arena.trained` prints the tables. `--scores FILE …` first converts results of `evaluate` that
+`lab.arena.passes` has extended (one file per head), `--speeds FOLDER` the result of a `bench` with heads of equal
+training time. `--time` measures drafts by number of levels on this machine, which should be quiet. `--write
+docs/fair-play.md` writes the tables into the page. A test compares them.
 """
 
 import json
@@ -22,23 +22,23 @@ from lab.arena.tables import speed_tables
 from lab.figures import brackets, folder, markdown, put, table_options
 
 SCORES, TIMES, SPEEDS = "heads-equal-minutes.json", "heads-draft-ms.json", "heads-equal-minutes-speed.json"
-# What the same five were worth when each had had 20 minutes
+# Scores of the same heads after 20 minutes of training
 EARLY_SCORES = "heads-20-minutes.json"
 UNMEASURED = "Not measured yet."
-# The tree that plots and tables of passes are about: nodes, temperature, levels
+# The tree of the tables of passes: nodes, temperature, levels
 NODES, TEMPERATURE, LEVELS = 14, 0.0, 5
-# Rows of the target's passes that are timed, and candidates a level of the drafts
+# Rows of the timed target passes, and candidates per level of the drafts
 ROWS, WIDTH = (1, 2, 4, 6, 8, 10, 12, 14, 20, 24, 28, 42, 56, 64), 8
 _KEPT = ("method", "temperature", "nodes", "passes", "acceptance_by_depth", "prompts")
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A head's answers replayed with trees of one size.
+    """Answers replayed with the trees of one head and size.
 
     Attributes:
-        passes: of the head, one after the other, in the mean step.
-        acceptance_by_depth: (kept, tested) steps for depth 1, 2, …
+        passes: serial passes of the head in the mean step.
+        acceptance_by_depth: (accepted, tested) steps for depth 1, 2, …
         prompts: (steps, accepted draft tokens) of each prompt.
     """
 
@@ -54,44 +54,47 @@ class Replayed:
         return _tau(*map(sum, zip(*self.prompts, strict=True)))
 
     @property
-    def kept(self) -> list[float]:
-        """The share of steps that keep a draft token at each depth, as deep as any step had one to try."""
-        return [kept / self.acceptance_by_depth[0][1] for kept, _ in self.acceptance_by_depth[:LEVELS]]
+    def accepted_shares(self) -> list[float]:
+        """Share of steps that accept a draft token at each depth, down to the deepest tested one."""
+        return [accepted / self.acceptance_by_depth[0][1] for accepted, _ in self.acceptance_by_depth[:LEVELS]]
 
 
 def take(files: Sequence[Path]) -> None:
-    """Makes the raw data of what `evaluate --out` wrote, with passes; heads keep the order of the files.
+    """Convert results of `evaluate --out` with passes into raw data; heads keep the order of the files.
 
     Raises:
-        ValueError: a file lacks the passes.
+        ValueError: a file has no passes.
     """
-    given = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    for path, values in zip(files, given, strict=True):
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    for path, values in zip(files, contents, strict=True):
         if any("passes" not in score for score in values["scores"] if score["category"] == "all"):
             raise ValueError(f"{path.name} has no passes yet; count them with `python -m lab.arena.passes`.")
     rows = [
-        [score[name] for name in _KEPT] for values in given for score in values["scores"] if score["category"] == "all"
+        [score[name] for name in _KEPT]
+        for values in contents
+        for score in values["scores"]
+        if score["category"] == "all"
     ]
-    heads = {values["scores"][0]["method"]: values["head"] for values in given}
-    head = {"target": given[0]["target"], "settings": given[0]["settings"], "heads": heads, "columns": _KEPT}
+    heads = {values["scores"][0]["method"]: values["head"] for values in contents}
+    head = {"target": contents[0]["target"], "settings": contents[0]["settings"], "heads": heads, "columns": _KEPT}
     write_atomically(folder() / SCORES, raw.lines(head, "scores", rows))
 
 
 def take_speeds(bench: Path) -> None:
-    """Makes the raw data of what `bench` wrote into a folder."""
+    """Convert the result folder of a `bench` into raw data."""
     values = json.loads((bench / "bench.json").read_text(encoding="utf-8"))
     write_atomically(folder() / SPEEDS, raw.compact(values))
 
 
 def read(scores: str = SCORES) -> list[Replayed]:
-    """What `take` wrote."""
+    """Read a file written by `take`."""
     values = json.loads((folder() / scores).read_text(encoding="utf-8"))
     return [Replayed(**dict(zip(values["columns"], row, strict=True))) for row in values["scores"]]
 
 
 def time_drafts(generator: JakiroGenerator) -> None:
-    """Measures passes of the target by nodes, and drafts by levels of every method with a head of its own."""
-    drafters = {each.name: generator.drafter(each) for each in generator.methods if each.trains is not None}
+    """Measure target passes by rows, and drafts by levels of every method with its own head."""
+    drafters = {method.name: generator.drafter(method) for method in generator.methods if method.trains is not None}
     passes = costs.time_passes(generator.target, drafters[DEFAULT.name], ROWS)
     drafts = [
         [name, costs.time_drafts(generator.target, drafter, range(1, 9), WIDTH)] for name, drafter in drafters.items()
@@ -101,13 +104,13 @@ def time_drafts(generator: JakiroGenerator) -> None:
 
 
 def taus(rows: Sequence[Replayed]) -> str:
-    """τ of every head at every size, and what the two experts bring against the dense one."""
+    """Return a table of τ of every head and size, and the difference of the first head to each other head."""
     columns = list(dict.fromkeys((row.temperature, row.nodes) for row in rows))
-    found = {(row.method, row.temperature, row.nodes): row for row in rows}
+    cells = {(row.method, row.temperature, row.nodes): row for row in rows}
     methods = list(dict.fromkeys(row.method for row in rows))
-    lines = [[f"`{name}`", *(f"{found[name, *column].tau:.2f}" for column in columns)] for name in methods]
+    lines = [[f"`{name}`", *(f"{cells[name, *column].tau:.2f}" for column in columns)] for name in methods]
     for name in methods[1:]:
-        pairs = [(found[methods[0], *column], found[name, *column]) for column in columns]
+        pairs = [(cells[methods[0], *column], cells[name, *column]) for column in columns]
         lines.append([f"`{methods[0]}` − `{name}`", *(_difference(*pair) for pair in pairs)])
     titles = [f"T = {temperature:g}, {nodes} nodes" for temperature, nodes in columns]
     note = f"{len(rows[0].prompts)} prompts. Brackets: 95 % bootstrap interval of the difference over prompts."
@@ -115,10 +118,10 @@ def taus(rows: Sequence[Replayed]) -> str:
 
 
 def by_depth(rows: Sequence[Replayed]) -> str:
-    """Passes a step, and how many of the steps keep a draft token at each depth."""
+    """Return a table of passes per step and the share of steps that accept a draft token at each depth."""
     lines = [
-        [f"`{row.method}`", f"{row.passes:.2f}", *(f"{100 * share:.0f} %" for share in row.kept)]
-        + ["–"] * (LEVELS - len(row.kept))
+        [f"`{row.method}`", f"{row.passes:.2f}", *(f"{100 * share:.0f} %" for share in row.accepted_shares)]
+        + ["–"] * (LEVELS - len(row.accepted_shares))
         for row in _of_one_tree(rows)
     ]
     titles = [f"depth {depth}" for depth in range(1, LEVELS + 1)]
@@ -134,7 +137,7 @@ def _of_one_tree(rows: Sequence[Replayed]) -> list[Replayed]:
 
 
 def steps(rows: Sequence[Replayed], times: Mapping) -> str:
-    """Passes a step and milliseconds by levels."""
+    """Return a table of passes per step and milliseconds by levels."""
     costs = {name: dict(map(tuple, curve)) for name, curve in times["draft_ms"]}
     lines = [
         [f"`{row.method}`", f"{row.passes:.2f}", *(f"{costs[row.method][level]:.1f}" for level in range(1, LEVELS + 1))]
@@ -151,7 +154,7 @@ def steps(rows: Sequence[Replayed], times: Mapping) -> str:
 
 
 def blocks() -> dict[str, str]:
-    """The tables by name, each from its raw data, whether that was measured or not."""
+    """Return the tables by name, with a sentence instead of a table without raw data."""
     rows, early = (read(name) if (folder() / name).is_file() else [] for name in (SCORES, EARLY_SCORES))
     timed, speeds = rows and (folder() / TIMES).is_file(), folder() / SPEEDS
     return {
@@ -171,19 +174,20 @@ def _tau(num_steps, num_accepted):
     return num_accepted / num_steps + 1
 
 
-def _difference(own: Replayed, other: Replayed) -> str:
-    """Of τ, with its interval over the prompts, which both have read."""
-    pairs = [(*left, *right) for left, right in zip(own.prompts, other.prompts, strict=True)]
+def _difference(head: Replayed, baseline: Replayed) -> str:
+    """Return the difference of τ with its interval over the prompts that both heads have read."""
+    pairs = [(*ours, *theirs) for ours, theirs in zip(head.prompts, baseline.prompts, strict=True)]
     interval = resampled_interval(
-        pairs, lambda steps, accepted, others, theirs: _tau(steps, accepted) - _tau(others, theirs)
+        pairs,
+        lambda steps, accepted, base_steps, base_accepted: _tau(steps, accepted) - _tau(base_steps, base_accepted),
     )
-    return f"{own.tau - other.tau:+z.2f}{brackets(interval)}"
+    return f"{head.tau - baseline.tau:+z.2f}{brackets(interval)}"
 
 
 def main() -> None:
-    parser = table_options("Trained drafters side by side, from the raw data that ships.")
-    parser.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help="take what evaluate --out wrote")
-    parser.add_argument("--speeds", type=Path, metavar="FOLDER", help="take what bench wrote")
+    parser = table_options("Compare trained drafters, from the shipped raw data.")
+    parser.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help="convert results of evaluate")
+    parser.add_argument("--speeds", type=Path, metavar="FOLDER", help="convert this result of bench")
     parser.add_argument("--time", action="store_true", help="measure drafts by levels on this machine")
     chosen = parser.parse_args()
     if chosen.scores:

@@ -1,7 +1,7 @@
-"""Speed under settings and a grammar: `python -m lab.measuring.settings --out FILE`.
+"""Speed under sampling settings and a grammar: `python -m lab.measuring.settings --out FILE`.
 
-Plain decoding, Jakiro, and under the grammar Jakiro whose drafts are not masked, take turns at each prompt in one
-process; their texts have to be the same. Run it where nothing else runs; ten prompts take about four minutes.
+Plain decoding, Jakiro and, with a grammar, Jakiro with unmasked drafts alternate at each prompt in one process; their
+texts must be the same. Run it on a quiet machine; ten prompts take about four minutes.
 """
 
 import argparse
@@ -42,7 +42,7 @@ PLAIN, MASKED, UNMASKED = "plain", "jakiro", "jakiro, drafts not masked"
 
 
 def answer(generator: JakiroGenerator, prompt: str, sampling: SamplingParams, tree: TreeConfig, way: str):
-    """The trace of one way to decode."""
+    """Return the trace of one mode."""
     if way != UNMASKED:
         return generator.run(prompt, sampling, "autoregressive" if way == PLAIN else "jakiro", tree)
     propose = HeadSession.propose
@@ -51,40 +51,40 @@ def answer(generator: JakiroGenerator, prompt: str, sampling: SamplingParams, tr
 
 
 def numbers(trace) -> dict:
-    """What is kept of an answer; the first token is the prompt's."""
+    """Return the numbers of an answer; the first token is not counted, because the prompt's pass computes it."""
     seconds, tokens = trace.decode_seconds, len(trace.token_ids) - 1
     return {"seconds": round(seconds, 4), "tokens": tokens, "steps": len(trace.steps), "tau": trace.tau}
 
 
 def measure(generator: JakiroGenerator, length: int, limit: int, tree: TreeConfig) -> dict[str, list[dict]]:
-    """By setting, a list of prompts, each a dict by way."""
-    found = {name: [] for name in SETTINGS}
+    """Return a list of prompts by setting; each prompt is a dict by mode."""
+    results = {name: [] for name in SETTINGS}
     for seed, question in enumerate(load_questions(limit=limit)):
         for name, sampling in SETTINGS.items():
-            asked = replace(sampling, max_new_tokens=length, seed=seed)
+            seeded = replace(sampling, max_new_tokens=length, seed=seed)
             prompt = question.turns[0] + (" Answer in JSON." if sampling.grammar else "")
             ways = [PLAIN, MASKED, UNMASKED] if sampling.grammar else [PLAIN, MASKED]
             ways = ways[seed % len(ways) :] + ways[: seed % len(ways)]
-            traces = {way: answer(generator, prompt, asked, tree, way) for way in ways}
+            traces = {way: answer(generator, prompt, seeded, tree, way) for way in ways}
             if len({tuple(trace.token_ids) for trace in traces.values()}) > 1:
-                raise RuntimeError(f"The texts differ: {name}, {prompt}")
+                raise RuntimeError(f"The texts of the modes differ for setting {name} and prompt: {prompt}")
             if all(len(trace.token_ids) > 1 for trace in traces.values()):
-                found[name].append({way: numbers(trace) for way, trace in traces.items()})
-    return found
+                results[name].append({way: numbers(trace) for way, trace in traces.items()})
+    return results
 
 
-def table(found: dict[str, list[dict]]) -> str:
-    """Each way's speed over that of another one, with its interval, and how many tokens a step commits."""
-    lines = ["| setting | over | speed | 95 % | tokens a step |", "| --- | --- | --- | --- | --- |"]
-    for name, prompts in found.items():
+def table(results: dict[str, list[dict]]) -> str:
+    """Return a table of speed ratios of two modes with intervals, and tokens per step."""
+    lines = ["| setting | against | speed | 95 % | tokens per step |", "| --- | --- | --- | --- | --- |"]
+    for name, prompts in results.items():
         for way, base in ((MASKED, PLAIN), (UNMASKED, PLAIN), (MASKED, UNMASKED)):
-            rows = [(each[base], each[way]) for each in prompts if way in each and base in each]
-            pairs = [(old["seconds"], old["tokens"], own["seconds"], own["tokens"]) for old, own in rows]
+            rows = [(prompt[base], prompt[way]) for prompt in prompts if way in prompt and base in prompt]
+            pairs = [(old["seconds"], old["tokens"], new["seconds"], new["tokens"]) for old, new in rows]
             if not pairs:
                 continue
             spent, written, own_spent, own_written = (sum(column) for column in zip(*pairs, strict=True))
             interval = bootstrap_interval(pairs) or (float("nan"),) * 2
-            tokens = own_written / sum(own["steps"] for _, own in rows)
+            tokens = own_written / sum(new["steps"] for _, new in rows)
             speed = f"{spent / written / (own_spent / own_written):.2f} | {interval[0]:.2f} to {interval[1]:.2f}"
             lines.append(f"| {name}: {way} | {base} | {speed} | {tokens:.2f} |")
     return "\n".join(lines)
@@ -92,19 +92,19 @@ def table(found: dict[str, list[dict]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=96, help="tokens an answer")
-    parser.add_argument("--limit", type=int, default=10, help="prompts, from all categories in turn")
-    parser.add_argument("--nodes", type=int, help="of trees of one size, root included; automatic ones if not given")
-    parser.add_argument("--depth", type=int, default=1, help="of trees of one size")
-    parser.add_argument("--out", type=Path, help="keeps every figure, as json")
+    parser.add_argument("--length", type=int, default=96, help="tokens per answer")
+    parser.add_argument("--limit", type=int, default=10, help="number of prompts, alternately from all categories")
+    parser.add_argument("--nodes", type=int, help="nodes of trees of one size, root included; default: automatic")
+    parser.add_argument("--depth", type=int, default=1, help="depth of trees of one size")
+    parser.add_argument("--out", type=Path, help="write all numbers to this JSON file")
     arguments = parser.parse_args()
     tree = AUTOMATIC_TREE if arguments.nodes is None else TreeConfig(depth=arguments.depth, nodes=arguments.nodes)
     generator = JakiroGenerator.from_pretrained()
-    found = measure(generator, arguments.length, arguments.limit, tree)
-    sys.stdout.write(f"{table(found)}\n")
+    results = measure(generator, arguments.length, arguments.limit, tree)
+    sys.stdout.write(f"{table(results)}\n")
     if arguments.out:
-        kept = {"environment": environment(generator.status), "tree": str(tree), "settings": found}
-        write_atomically(arguments.out, json.dumps(kept, indent=1) + "\n")
+        content = {"environment": environment(generator.status), "tree": str(tree), "settings": results}
+        write_atomically(arguments.out, json.dumps(content, indent=1) + "\n")
     return 0
 
 

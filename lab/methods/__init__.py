@@ -1,4 +1,4 @@
-"""Ideas that were tried as drafting methods, one file each; none of them ships a head or is the fastest anywhere."""
+"""Experimental drafting methods, one file each; none ships a head, and none is the fastest in any category."""
 
 from lab.methods import distillspec, exit, gsd, mcsd_exit, mcsd_replacing, s2d, skip
 

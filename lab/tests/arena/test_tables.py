@@ -1,4 +1,4 @@
-"""The arena's tables: docs/arena.md shows what the raw data gives."""
+"""Tables of docs/arena.md, compared with the raw data."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "arena.md"
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Both disciplines, taken from the folders in which a benchmark left them."""
+    """Convert the result folders of a benchmark into raw data of both comparisons."""
     monkeypatch.setattr(tables, "folder", lambda: tmp_path)
     benches = {standings.OWN_SIZE: bench_of(("auto",), faster=1.25), standings.SAME_NODES: bench_of((8, 14))}
     for name, bench in benches.items():
@@ -25,7 +25,7 @@ def measured(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_tables_are_put_between_their_marks_and_name_the_fastest(measured, tmp_path):
+def test_tables_are_written_between_their_marks_and_name_the_fastest(measured, tmp_path):
     page = tmp_path / "page.md"
     marks = "\n".join(f"{START.format(name=name)}old{END}" for name in ("own-size", "same-nodes"))
     page.write_text(f"Before\n{marks}\nAfter\n", encoding="utf-8")
@@ -38,11 +38,11 @@ def test_tables_are_put_between_their_marks_and_name_the_fastest(measured, tmp_p
 
 
 @pytest.mark.parametrize("name", tables.BLOCKS)
-def test_the_arena_s_pages_show_what_their_raw_data_gives(name):
+def test_the_page_has_the_tables_of_the_raw_data(name):
     text = PAGE.read_text(encoding="utf-8")
     start, end = between(text, name)
     assert text[start:end] == tables.block(name)
 
 
-def test_the_page_s_leaderboard_is_that_of_the_raw_data():
+def test_the_leaderboard_file_matches_the_raw_data():
     assert tables.path_of(tables.LEADERBOARD).read_text(encoding="utf-8") == tables.leaderboard()

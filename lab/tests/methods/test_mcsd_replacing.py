@@ -1,4 +1,4 @@
-"""MCSD with independent draws: their law, and the trees that are made of them."""
+"""MCSD with independent draws: their law, and their trees."""
 
 import pytest
 import torch
@@ -12,11 +12,11 @@ from tests.support import HEADS, assert_is_a_tree
 
 
 def test_split_times_give_independent_draws():
-    # 51.2 is exceeded by one in a thousand at 24 degrees of freedom
+    # With 24 degrees of freedom, one in a thousand samples exceeds 51.2
     assert chi_square([drawn(ReplacingGrower, seed) for seed in range(SEEDS)], Q[:, None] * Q[None]) < 51.2
 
 
-def test_split_times_are_made_of_the_target_s_own():
+def test_split_times_are_consistent_with_the_target_s_noise():
     noise = KeyedNoise(3).at(torch.tensor(8), torch.arange(50))
     times = split_times(noise, 3, 8, 4)
     torch.testing.assert_close(times.amin(0) * 4, (-noise).exp())

@@ -1,3 +1,5 @@
+"""Ablations: one training per variant, merged heads, and the table."""
+
 import gzip
 import json
 
@@ -10,7 +12,7 @@ from lab.training.ablations import BASE, ablate, configured, merged, variants
 from tests.support import save_target, tiny_head, tiny_model, tiny_target
 
 
-def test_every_variant_is_a_training_of_its_own():
+def test_every_variant_has_a_different_training():
     made = [
         configured(corpora=(), out="", work="", max_steps=1, **fields) for fields in variants(960, 16384, 1000).values()
     ]
@@ -21,10 +23,10 @@ def test_a_merged_head_computes_with_the_mean_of_its_experts():
     target = tiny_target()
     head = tiny_head(target)
     single = merged(head).eval()
-    experts, one = head.layers[0].mlp_moe.experts, single.layers[0].mlp_moe.experts[0]
+    experts, merged_expert = head.layers[0].mlp_moe.experts, single.layers[0].mlp_moe.experts[0]
     for name in ("gate_proj", "up_proj", "down_proj"):
         mean = sum(expert.get_submodule(name).weight for expert in experts) / 2
-        torch.testing.assert_close(one.get_submodule(name).weight, mean)
+        torch.testing.assert_close(merged_expert.get_submodule(name).weight, mean)
     assert torch.equal(single.fc.weight, head.fc.weight)
     for expert in head.layers[0].mlp_moe.experts:
         expert.load_state_dict(head.layers[0].mlp_moe.experts[0].state_dict())
@@ -65,5 +67,5 @@ def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp
     assert load_head(tmp_path / "out" / "one-dense-expert-of-equal-parameters" / "head").config.num_experts == 1
     monkeypatch.setattr("lab.training.ablations.train", None)
     ablate([corpus], tmp_path / "out", names=BASE, **settings)
-    with pytest.raises(ValueError, match="There is no variant 'other'; choose among: base, official loss"):
+    with pytest.raises(ValueError, match="Unknown variant 'other'; choose one of base, official loss"):
         ablate([corpus], tmp_path / "out", names="other", **settings)
