@@ -274,13 +274,7 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def table_options(description: str) -> argparse.ArgumentParser:
     """Return the argument parser of a command that prints tables or, with --write, writes them into pages."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(
-        "--write",
-        type=Path,
-        nargs="+",
-        metavar="PAGE",
-        help="write each table into the page that has its marks instead of printing it",
-    )
+    parser.add_argument("--write", type=Path, nargs="+", metavar="PAGE", help="write the tables into these pages")
     return parser
 
 
@@ -291,9 +285,7 @@ def put(blocks: Mapping[str, str], pages: Sequence[Path] | None) -> None:
 
 def main() -> None:
     parser = table_options("Print or write the tables of README and docs, computed from the shipped raw data.")
-    parser.add_argument(
-        "--take", type=Path, metavar="FOLDER", help="first convert the measurements in this folder into raw data"
-    )
+    parser.add_argument("--take", type=Path, metavar="FOLDER", help="first convert these measurements into raw data")
     chosen = parser.parse_args()
     if chosen.take is not None:
         take(chosen.take)

@@ -66,15 +66,11 @@ def take(files: Sequence[Path]) -> None:
         ValueError: a file has no passes.
     """
     contents = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    for path, values in zip(files, contents, strict=True):
-        if any("passes" not in score for score in values["scores"] if score["category"] == "all"):
+    overall = [[score for score in values["scores"] if score["category"] == "all"] for values in contents]
+    for path, scores in zip(files, overall, strict=True):
+        if any("passes" not in score for score in scores):
             raise ValueError(f"{path.name} has no passes yet; count them with `python -m lab.arena.passes`.")
-    rows = [
-        [score[name] for name in _KEPT]
-        for values in contents
-        for score in values["scores"]
-        if score["category"] == "all"
-    ]
+    rows = [[score[name] for name in _KEPT] for scores in overall for score in scores]
     heads = {values["scores"][0]["method"]: values["head"] for values in contents}
     head = {"target": contents[0]["target"], "settings": contents[0]["settings"], "heads": heads, "columns": _KEPT}
     write_atomically(folder() / SCORES, raw.lines(head, "scores", rows))

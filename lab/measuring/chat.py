@@ -112,12 +112,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", default="jakiro", help="lanes of each answer, comma-separated")
     parser.add_argument("--length", type=int, default=96, help="tokens per answer")
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="conversations; the first is greedy, later ones are sampled"
-    )
-    parser.add_argument(
-        "--conversations", type=int, default=0, help="number of additional short conversations that measure memory"
-    )
+    parser.add_argument("--rounds", type=int, default=3, help="conversations; only the first is greedy")
+    parser.add_argument("--conversations", type=int, default=0, help="more short conversations, to measure memory")
     parser.add_argument("--megabytes", type=int, default=256, help="largest prefix cache for them")
     arguments = parser.parse_args()
     from jakiro import JakiroGenerator

@@ -89,9 +89,7 @@ def lanes_of(path: Path, config, tokenizer, length: int) -> dict[str, Lane]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", help="a GGUF file or a known name; default: the default target")
-    parser.add_argument(
-        "--prompts", type=Path, nargs="*", default=[], help="files in Spec-Bench format; default: our own prompts"
-    )
+    parser.add_argument("--prompts", type=Path, nargs="*", default=[], help="Spec-Bench files; default: our prompts")
     parser.add_argument("--length", type=int, default=128, help="tokens per text")
     parser.add_argument("--texts", type=int, default=80)
     parser.add_argument("--out", type=Path, help="write the numbers to this JSON file")
