@@ -7,13 +7,13 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafters.base import TreeLimits
 from lab.methods.mcsd_replacing import ReplacingGrower, replacing_drafter, split_times
-from lab.tests.published.test_mcsd import SEEDS, Q, chi_square, drawn, heads, started  # noqa: F401
+from lab.tests.published.test_mcsd import SEEDS, Q, chi_square, draw_two, heads, started  # noqa: F401
 from tests.support import HEADS, assert_is_a_tree
 
 
 def test_split_times_give_independent_draws():
     # With 24 degrees of freedom, one in a thousand samples exceeds 51.2
-    assert chi_square([drawn(ReplacingGrower, seed) for seed in range(SEEDS)], Q[:, None] * Q[None]) < 51.2
+    assert chi_square([draw_two(ReplacingGrower, seed) for seed in range(SEEDS)], Q[:, None] * Q[None]) < 51.2
 
 
 def test_split_times_are_consistent_with_the_target_s_noise():
