@@ -8,7 +8,6 @@ from jakiro.bench.report import OVERALL, Group, resampled_interval, speed_ratio,
 from jakiro.bench.runner import Run
 from jakiro.drafters.registry import DEFAULT, METHODS
 from lab import raw
-from lab.arena import counts
 from lab.arena.counts import Counts
 from lab.leads import lead
 
@@ -55,27 +54,19 @@ class SpeedStanding:
 
 @dataclass(frozen=True, slots=True)
 class NodesStanding:
-    """A method with trees of a given number of nodes.
+    """A method with trees of a given number of nodes, over all prompts.
 
     Attributes:
         tau: accepted tokens per step + 1, pooled over steps before any cut, with a 95 % interval by resampling prompts.
         acceptance: accepted levels ÷ tested levels.
-        identical: share of answers with the token ids of plain decoding; None if they were not compared.
     """
 
     method: str
     nodes: int
     temperature: float
-    category: str
-    prompts: int
     tau: float
     tau_interval: Interval
     acceptance: float | None
-    identical: float | None
-
-    def to_dict(self) -> dict:
-        """Return the values that the page shows."""
-        return {name: _short(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
 def speed_standings(runs: Sequence[Run]) -> list[SpeedStanding]:
@@ -103,34 +94,29 @@ def speed_standings(runs: Sequence[Run]) -> list[SpeedStanding]:
 
 
 def nodes_standings(answers: Sequence[Counts]) -> list[NodesStanding]:
-    """Return the standings of every method and size: first over all prompts, then by category."""
+    """Return the standings of every method, size and temperature."""
     groups: dict[tuple, list[Counts]] = {}
-    for category in (OVERALL, *dict.fromkeys(answer.category for answer in answers)):
-        for answer in answers:
-            if category in (OVERALL, answer.category):
-                key = (answer.method, answer.nodes, answer.temperature, category)
-                groups.setdefault(key, []).append(answer)
-    return [_nodes_standing(*key, members) for key, members in groups.items()]
+    for answer in answers:
+        groups.setdefault((answer.method, answer.nodes, answer.temperature), []).append(answer)
+    standings = []
+    for key, members in groups.items():
+        accepted, steps, tested = (
+            sum(getattr(answer, name) for answer in members) for name in ("num_accepted", "num_steps", "num_tested")
+        )
+        interval = _tau_interval((answer.question_id, answer.num_accepted, answer.num_steps) for answer in members)
+        standings.append(NodesStanding(*key, accepted / steps + 1, interval, accepted / tested if tested else None))
+    return standings
 
 
 def boards(folder: Path) -> dict:
-    """Return the measured comparisons in the page's format; only methods of the package take part in `leads`."""
-    result = {}
-    if (path := folder / OWN_SIZE).is_file():
-        data = raw.read(path)
-        runs = [run for run in data.runs if run.lane.method in METHODS]
-        rows = [standing.to_dict() for standing in speed_standings(data.runs)]
-        result["own_size"] = {
-            "environment": data.environment, "settings": data.settings, "rows": rows, "leads": leads(runs),
-        }  # fmt: skip
-    if (path := folder / SAME_NODES).is_file():
-        data = counts.read(path)
-        rows = [standing.to_dict() for standing in nodes_standings(data.answers)]
-        sizes = list(dict.fromkeys(answer.nodes for answer in data.answers))
-        result["same_nodes"] = {
-            "environment": data.environment, "settings": data.settings, "sizes": sizes, "rows": rows,
-        }  # fmt: skip
-    return result
+    """Return the leaderboard in the page's format; only methods of the package take part in `leads`."""
+    if not (path := folder / OWN_SIZE).is_file():
+        return {}
+    data = raw.read(path)
+    runs = [run for run in data.runs if run.lane.method in METHODS]
+    rows = [standing.to_dict() for standing in speed_standings(data.runs)]
+    board = {"environment": data.environment, "settings": data.settings, "rows": rows, "leads": leads(runs)}
+    return {"own_size": board}
 
 
 def leads(runs: Sequence[Run]) -> list[dict]:
@@ -150,24 +136,6 @@ def leads(runs: Sequence[Run]) -> list[dict]:
                 }
             )
     return result
-
-
-def _nodes_standing(method: str, nodes: int, temperature: float, category: str, members: list[Counts]) -> NodesStanding:
-    accepted, steps, tested = (
-        sum(getattr(answer, name) for answer in members) for name in ("num_accepted", "num_steps", "num_tested")
-    )
-    compared = [answer.same for answer in members if answer.same is not None]
-    return NodesStanding(
-        method=method,
-        nodes=nodes,
-        temperature=temperature,
-        category=category,
-        prompts=len({answer.question_id for answer in members}),
-        tau=accepted / steps + 1,
-        tau_interval=_tau_interval((answer.question_id, answer.num_accepted, answer.num_steps) for answer in members),
-        acceptance=accepted / tested if tested else None,
-        identical=sum(compared) / len(compared) if compared else None,
-    )
 
 
 def _tau_interval(answers: Iterator[tuple[str, int, int]]) -> Interval:

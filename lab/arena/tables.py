@@ -66,7 +66,7 @@ def speed_tables(data: raw.Raw) -> str:
 def taus() -> str:
     """Return a table of τ and accepted levels of every method and size, the highest τ first."""
     data = counts.read(path_of(SAME_NODES))
-    standings = [standing for standing in nodes_standings(data.answers) if standing.category == OVERALL]
+    standings = nodes_standings(data.answers)
     columns = list(dict.fromkeys((standing.temperature, standing.nodes) for standing in standings))
     cells = {(standing.method, standing.temperature, standing.nodes): standing for standing in standings}
     methods = sorted(

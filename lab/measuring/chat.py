@@ -5,13 +5,11 @@ exit status is 1 if a text differs or the first token of turn five takes more th
 """
 
 import argparse
-import resource
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from jakiro.config import SamplingParams
 from jakiro.decode.prefix_cache import OwnPrefixes, PrefixStore
@@ -90,31 +88,11 @@ def table(rounds: Sequence[Sequence[Asked]]) -> tuple[list[str], float]:
     return lines, medians[4] / medians[0]
 
 
-def memory(generator, conversations: int, store: PrefixStore) -> str:
-    """Run many conversations of two turns each, one per owner, and return a sentence on the memory in use."""
-    sampling, sizes, held = SamplingParams(max_new_tokens=4), [], []
-    for number in range(conversations):
-        messages = [{"role": "user", "content": f"Conversation {number}. {QUESTIONS[0]}"}]
-        for question in QUESTIONS[1:3]:
-            _, (trace,) = answer(generator, ["jakiro"], messages, sampling, store.of(number))
-            said = {"role": "assistant", "content": trace.text}
-            messages += [said, {"role": "user", "content": question}]
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        sizes.append(pages * resource.getpagesize() / 2**20)
-        held.append(store.num_bytes / 2**20)
-    return (
-        f"{conversations} conversations: {max(held):.0f} MB in the cache of {store.max_bytes / 2**20:.0f}; process "
-        f"{sizes[0]:.0f} MB after the first, {sizes[len(sizes) // 2]:.0f} after half, {sizes[-1]:.0f} at the end."
-    )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", default="jakiro", help="lanes of each answer, comma-separated")
     parser.add_argument("--length", type=int, default=96, help="tokens per answer")
     parser.add_argument("--rounds", type=int, default=3, help="conversations; only the first is greedy")
-    parser.add_argument("--conversations", type=int, default=0, help="more short conversations, to measure memory")
-    parser.add_argument("--megabytes", type=int, default=256, help="largest prefix cache for them")
     arguments = parser.parse_args()
     from jakiro import JakiroGenerator
 
@@ -127,8 +105,6 @@ def main() -> int:
     ]
     lines, ratio = table(rounds)
     lines += ["", f"First token of turn five ÷ turn one: {ratio:.2f}."]
-    if arguments.conversations:
-        lines.append(memory(generator, arguments.conversations, PrefixStore(arguments.megabytes * 2**20)))
     sys.stdout.write("\n".join([*lines, ""]))
     return 0 if ratio <= GOAL and all(turn.same for turns in rounds for turn in turns) else 1
 

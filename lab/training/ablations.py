@@ -17,8 +17,6 @@ import typer
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Prompts, Target, Threads, argument, option
 from jakiro.drafters.eagle2 import METHOD as DENSE
-from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.layer_head import LayerHead
 from jakiro.system import comma_list, errors_as_one_sentence, write_atomically
 from jakiro.training.evaluate import EvaluateConfig, evaluate
 from jakiro.training.losses import LossWeights
@@ -27,7 +25,6 @@ from jakiro.training.train import TrainConfig, train
 from jakiro.training.trainer import STATE_NAME
 
 BASE = "base"
-ONE_MORE_PASS, MERGED = "base, one more pass", "base, one more pass, experts merged"
 NUMBERS_NAME, TABLE_NAME = "tau.json", "ablations.md"
 ALL_ROWS = 10**9
 SHARES_OF_TEXT = {"half of the text": 1 / 2, "a quarter of the text": 1 / 4, "an eighth of the text": 1 / 8}
@@ -68,17 +65,6 @@ def configured(**values) -> TrainConfig:
     return TrainConfig(options=options, **{name: value for name, value in values.items() if name not in names})
 
 
-def merged(head: LayerHead) -> LayerHead:
-    """Return a dense head whose single expert is the mean of a summed head's two experts."""
-    single, tensors = type(head)(replace(head.config, num_experts=1)), head.state_dict()
-    for name, tensor in single.state_dict().items():
-        if ".experts.0." in name:
-            tensor.copy_((tensors[name] + tensors[name.replace(".experts.0.", ".experts.1.")]) / 2)
-        elif "mlp_moe.gate" not in name:
-            tensor.copy_(tensors[name])
-    return single
-
-
 def ablate(
     data: CorpusPaths,
     out: Annotated[Path, argument("Folder for heads, numbers and the table.")],
@@ -117,30 +103,14 @@ def ablate(
     for name in chosen:
         folder = _folder(out, name)
         if not (folder / NUMBERS_NAME).is_file():
-            options = (
-                learned | by_name[BASE] | by_name[name] | {"out": str(folder / "head"), "work": str(folder / "work")}
-            )
+            folders = {"out": str(folder / "head"), "work": str(folder / "work")}
+            options = learned | by_name[BASE] | by_name[name] | folders
             if "max_tokens" in by_name[name]:
                 options["features"] = None
             train(configured(**options, resume=(folder / "work" / "state" / STATE_NAME).is_file()))
-            _measure(replace(measured, head=str(folder / "head")), folder / NUMBERS_NAME)
-        if name == BASE:
-            _measure_base_otherwise(out, folder / "head", measured)
-    (out / TABLE_NAME).write_text(table(out, (*by_name, ONE_MORE_PASS, MERGED)), encoding="utf-8")
-
-
-def _measure(config: EvaluateConfig, numbers: Path) -> None:
-    write_atomically(numbers, evaluate(config).to_json())
-
-
-def _measure_base_otherwise(out: Path, head: Path, measured: EvaluateConfig) -> None:
-    """Measure the base with one more pass instead of the contrastive branch, also with merged experts."""
-    save_head(merged(load_head(head)), _folder(out, MERGED) / "head")
-    for name, measured_head in ((ONE_MORE_PASS, head), (MERGED, _folder(out, MERGED) / "head")):
-        numbers = _folder(out, name) / NUMBERS_NAME
-        if not numbers.is_file():
-            numbers.parent.mkdir(parents=True, exist_ok=True)
-            _measure(replace(measured, head=str(measured_head), contrastive=False), numbers)
+            numbers = evaluate(replace(measured, head=str(folder / "head"))).to_json()
+            write_atomically(folder / NUMBERS_NAME, numbers)
+    (out / TABLE_NAME).write_text(table(out, list(by_name)), encoding="utf-8")
 
 
 def _folder(out: Path, name: str) -> Path:
