@@ -91,9 +91,9 @@ def read(scores: str = SCORES) -> list[Replayed]:
 def time_drafts(generator: JakiroGenerator) -> None:
     """Measure target passes by rows, and drafts by levels of every method with its own head."""
     drafters = {method.name: generator.drafter(method) for method in generator.methods if method.trains is not None}
-    passes = costs.time_passes(generator.target, drafters[DEFAULT.name], ROWS)
+    passes = costs.time_passes(generator.backend, drafters[DEFAULT.name], ROWS)
     drafts = [
-        [name, costs.time_drafts(generator.target, drafter, range(1, 9), WIDTH)] for name, drafter in drafters.items()
+        [name, costs.time_drafts(generator.backend, drafter, range(1, 9), WIDTH)] for name, drafter in drafters.items()
     ]
     head = {"environment": environment(generator.status), "width": WIDTH, "verify_ms": passes}
     write_atomically(folder() / TIMES, raw.lines(head, "draft_ms", drafts))
