@@ -1,4 +1,4 @@
-"""The lab's methods keep to what every drafting method keeps to."""
+"""The conformance tests of drafting methods, for the lab's methods."""
 
 import lab
 from tests.drafters.test_conformance import *  # noqa: F403
