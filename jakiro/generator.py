@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import TypedDict, Unpack, cast
 
 import torch
@@ -168,12 +169,12 @@ class JakiroGenerator:
         if self.target.compiled and numerics in NUMERICS:
             return self
         if numerics not in self._by_numerics:
-            other = copy.copy(self)
-            other.backend = self.backend.with_target(self.target.with_numerics(numerics), self.drafter(PLAIN))
-            other.target = other.backend.target
-            other._resources = replace(self._resources, target=other.target)
-            other._known_profile, other._profiles = None, {}
-            self._by_numerics[numerics] = other
+            generator = copy.copy(self)
+            generator.backend = self.backend.with_target(self.target.with_numerics(numerics), self.drafter(PLAIN))
+            generator.target = generator.backend.target
+            generator._resources = replace(self._resources, target=generator.target)
+            generator._known_profile, generator._profiles = None, {}
+            self._by_numerics[numerics] = generator
         return self._by_numerics[numerics]
 
     @property
@@ -240,7 +241,7 @@ class JakiroGenerator:
             ValueError: the method needs a draft head that is not available.
         """
         if not self._can_run(method):
-            available = ", ".join(other.name for other in self.methods)
+            available = ", ".join(alternative.name for alternative in self.methods)
             raise ValueError(f"{why_not(method, self._resources)}; choose one of {available}.")
         if method.name not in self._drafters:
             self._drafters[method.name] = method.load(self._resources)
@@ -251,8 +252,8 @@ class JakiroGenerator:
         name = f"{method.name}+{PREDICTION.name}"
         if name not in self._drafters:
             prediction = PREDICTION.load(self._resources)
-            own = None if method is PREDICTION else self.drafter(method)
-            self._drafters[name] = prediction if own is None else MergedDrafter(own, prediction)
+            drafter = None if method is PREDICTION else self.drafter(method)
+            self._drafters[name] = prediction if drafter is None else MergedDrafter(drafter, prediction)
         return self._drafters[name]
 
     def score_prompt(self, prompt: Messages, count: int | None = 0) -> PromptScores:
@@ -352,7 +353,9 @@ class JakiroGenerator:
         _check_arguments(sampling, tree, options)
         sampling, tree = sampling or SamplingParams(), tree or AUTOMATIC_TREE
         request = GenerationRequest.encode(self.tokenizer, messages, sampling, tree, **options)
-        prediction_ids = tuple(self.token_text.encode(prediction)) if prediction else ()
+        predicted = self.token_text.encode(prediction) if prediction else ()
+        # A tokenizer may have more tokens than the model
+        prediction_ids = tuple(takewhile(self.target.vocab_size.__gt__, predicted))
         return replace(request, prefixes=prefixes, prediction_ids=prediction_ids)
 
     def _start(self, request: GenerationRequest, method_name: str | None) -> Stream:
@@ -412,7 +415,7 @@ class JakiroGenerator:
         """
         names = methods or tuple(dict.fromkeys((PLAIN.name, self.usual.name)))
         if len({self.known_methods.named(name).name for name in names}) < len(names):
-            raise ValueError(f"A race must not repeat a method; you gave {', '.join(names)}.")
+            raise ValueError(f"A race must not repeat a method; got {', '.join(names)}.")
         request = self._make_request(messages, sampling, tree, **options)
         streams: dict[str, Stream] = {}
         for name in names:

@@ -48,7 +48,7 @@ def test_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
         (TreeConfig if sentence.startswith("Tree") else SamplingParams)(**{name: value})
     message = str(caught.value)
     shown = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
-    assert message.startswith(sentence) and message.endswith(f"you gave {shown}.") and "\n" not in message
+    assert message.startswith(sentence) and message.endswith(f"got {shown}.") and "\n" not in message
 
 
 def test_limits_of_every_range_are_allowed():
@@ -64,14 +64,14 @@ def test_limits_of_every_range_are_allowed():
 @pytest.mark.parametrize(
     ("kind", "source", "sentence"),
     [
-        ("xml", "", "A grammar is one of json_schema, json, regex, choice, lark; you gave 'xml'."),
-        ("json", "{}", "A grammar of kind json takes nothing more; you gave '{}'."),
-        ("regex", " ", "A grammar of kind regex takes its text; you gave ' '."),
-        ("lark", ("a",), "A grammar of kind lark takes its text; you gave ('a',)."),
-        ("json_schema", None, "A grammar of kind json_schema takes its text; you gave nothing."),
-        ("choice", "yes", "A choice takes 1 to 256 texts; you gave 'yes'."),
-        ("choice", (), "A choice takes 1 to 256 texts; you gave ()."),
-        ("choice", ("a", ""), "A choice takes 1 to 256 texts; you gave ('a', '')."),
+        ("xml", "", "A grammar is one of json_schema, json, regex, choice, lark; got 'xml'."),
+        ("json", "{}", "A grammar of kind json takes nothing more; got '{}'."),
+        ("regex", " ", "A grammar of kind regex takes its text; got ' '."),
+        ("lark", ("a",), "A grammar of kind lark takes its text; got ('a',)."),
+        ("json_schema", None, "A grammar of kind json_schema takes its text; got nothing."),
+        ("choice", "yes", "A choice takes 1 to 256 texts; got 'yes'."),
+        ("choice", (), "A choice takes 1 to 256 texts; got ()."),
+        ("choice", ("a", ""), "A choice takes 1 to 256 texts; got ('a', '')."),
         ("regex", "a" * 100_001, "A grammar has at most 100,000 characters; yours has 100,001."),
     ],
 )

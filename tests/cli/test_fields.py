@@ -66,5 +66,5 @@ def test_fields_without_a_sentence_have_no_option_and_help_shows_the_others():
     shown = answer("--help")[0].output
     assert "Where." in shown and "[default: 0,0.5]" in shown and "How large." in shown
     assert str(answer("a", "--listed", "0,warm")[0].exception) == (
-        "--listed takes a comma list of numbers; “warm” is none."
+        "--listed takes a comma list of numbers; got 'warm' in it."
     )
