@@ -9,7 +9,7 @@ from tests.gpu.items import Item
 CUDA_TESTS = "tests/backends/test_cuda.py"
 # What runs exactly on a GPU, one process per file
 SUITE = (
-    "tests/models", "tests/heads", "tests/decode", "tests/drafters", "tests/core", "tests/backends/test_slot.py",
+    "tests/models", "tests/heads", "tests/decode", "tests/drafters", "tests/core", "tests/backends/test_buffers.py",
     "tests/training/test_trainer.py", "tests/test_generator.py",
 )  # fmt: skip
 
@@ -41,7 +41,7 @@ class Sizes:
 
 
 TINY = Sizes(
-    "tiny", "tiny", 200, 200, 200, 2, 8, ("tests/core/test_tree.py",), 6,
+    "tiny", "tiny", 200, 200, 200, 2, 8, ("tests/core/test_verify.py",), 6,
     ("--max-steps", "2", "--batch-tokens", "256", "--validation-rows", "1"), 10.0,
 )  # fmt: skip
 
