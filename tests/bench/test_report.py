@@ -77,14 +77,14 @@ def test_the_interval_holds_the_pooled_ratio_and_widens_with_spread():
 
 
 def test_the_interval_leaves_2_5_percent_on_each_side():
-    """16 prompts, 7 of them as slow as plain decoding, 9 twice as fast: how many slow ones are drawn is binomial."""
+    """7 of 16 prompts are as slow as plain decoding, 9 twice as fast; the number of slow ones sampled is binomial."""
     pairs = [(1.0, 1, 1.0, 1)] * 7 + [(1.0, 1, 0.5, 1)] * 9
-    # 11 or more slow ones come in 3.9 % of the draws and 12 or more in 1.2 %; 3 or fewer in 3.5 %, 2 or fewer in 1.0 %
+    # 11 or more slow ones occur in 3.9 % of samples and 12 or more in 1.2 %; 3 or fewer in 3.5 %, 2 or fewer in 1.0 %
     assert bootstrap_interval(pairs) == pytest.approx((16 / (8 + 11 / 2), 16 / (8 + 3 / 2)))
 
 
 def test_runs_of_one_prompt_are_drawn_together():
-    """Each prompt once at twice and once at half the speed: prompts are alike, whatever their runs are."""
+    """Each prompt runs once at twice and once at half the speed, so that prompts do not differ."""
     runs = []
     for question in (Question(str(number), "math", ("one",)) for number in range(16)):
         for seed, seconds in ((0, 0.5), (1, 2.0)):

@@ -1,4 +1,4 @@
-"""Which runs a benchmark makes, in which order, and what it asks."""
+"""Runs of a benchmark: their number, order and prompts."""
 
 import pytest
 

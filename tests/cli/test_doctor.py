@@ -1,4 +1,4 @@
-"""The doctor for pairs: a good one is described, and the cause of every broken one is named; no target is read."""
+"""`jakiro doctor`: it describes a good pair and names the cause of a broken one, without reading the target."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from tests.support import save_pair
 
 @pytest.fixture
 def pair(own_cache, tmp_path):
-    """Folders of a tiny target and a head that belongs to it."""
+    """Return the folder of a tiny target and a head that belongs to it."""
     save_pair(tmp_path)
     return tmp_path
 
@@ -116,7 +116,7 @@ def test_the_docs_show_the_estimates_that_the_formulas_give():
 
 
 def test_verify_reads_whole_what_a_start_reads_once(pair, capsys, monkeypatch):
-    """Cached files of the default, folders that were loaded, and shipped heads: each is named, damaged or not."""
+    """It lists cached files of the default, folders that were loaded, and shipped heads, whether damaged or not."""
     wheel, default = embedded.wheel_path(), embedded.embedded_folder()
     monkeypatch.setattr(embedded, "find_gguf", lambda temporary: temporary)
     monkeypatch.setattr(embedded, "_convert", lambda gguf, folder: shutil.copytree(pair / "target", folder))

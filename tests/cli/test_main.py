@@ -1,4 +1,4 @@
-"""The command line: text to stdout, numbers to stderr, one sentence for what goes wrong."""
+"""The command line: text on stdout, numbers on stderr, and errors in one sentence."""
 
 import io
 import logging
@@ -41,7 +41,7 @@ def generator(monkeypatch):
 
 
 def run(capsys, *arguments):
-    """Exit code, stdout and stderr of one command."""
+    """Run a command and return its exit code, stdout and stderr."""
     with pytest.raises(SystemExit) as exit_info:
         cli.main(list(arguments))
     captured = capsys.readouterr()
@@ -131,7 +131,7 @@ def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
     for method in METHODS.values():
         assert {method.name, *method.aliases} <= set(words) and (method.paper is None or method.paper in words)
     assert all(name in out for name in (PLAIN_FAST, *PEERS))
-    assert "--draft-model" in words  # what small_model needs is no head
+    assert "--draft-model" in words  # required by small_model
     assert words.count("published") == 2 and words.count("--head") == 2, "of EAGLE-3 and DFlash none is shipped"
 
 
@@ -240,7 +240,7 @@ def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_pat
 
 @pytest.fixture
 def served(monkeypatch):
-    """What `serve` runs: pairs of an application and its listening sockets."""
+    """Return the list of runs of `serve`: pairs of an application and its address."""
     runs = []
     monkeypatch.setattr(
         uvicorn.Server, "run", lambda server, sockets: runs.append((server.config.app, sockets[0].getsockname()))

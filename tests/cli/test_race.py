@@ -1,4 +1,4 @@
-"""A race: lanes share one device, and the one that has used the least time steps next."""
+"""A race: lanes share one device, and the lane with the least time so far makes the next step."""
 
 from types import SimpleNamespace
 

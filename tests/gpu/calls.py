@@ -1,4 +1,4 @@
-"""The items of each call, those first that find most."""
+"""The items of each call, in order of importance."""
 
 import sys
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.gpu.items import Item
 
 CUDA_TESTS = "tests/backends/test_cuda.py"
-# What runs exactly on a GPU, one process per file
+# Tests with exact results on a GPU, run in one process per file
 SUITE = (
     "tests/models", "tests/heads", "tests/decode", "tests/drafters", "tests/core", "tests/backends/test_buffers.py",
     "tests/training/test_trainer.py", "tests/test_generator.py",

@@ -1,4 +1,4 @@
-"""The calls for a GPU run on a CPU with tiny sizes, so that a moved module breaks a test and not a GPU session."""
+"""The calls for a GPU run on a CPU with tiny sizes, so that a moved module fails a test and not a GPU session."""
 
 import json
 import subprocess

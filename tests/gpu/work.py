@@ -231,7 +231,7 @@ def kernels(generator: JakiroGenerator) -> Iterator[str]:
 
 
 def race(arguments: argparse.Namespace) -> bool:
-    """Run what visitors of the page do: a race, other numerics, a long prompt, a stopped answer, a race again."""
+    """Run typical actions on the page: a race, other numerics, a long prompt, a stopped answer, and a race again."""
     generator = load_generator(arguments)
     other = generator.with_numerics(next(name for name in NUMERICS if name != generator.target.numerics))
     sampling = SamplingParams(1.0, seed=3, max_new_tokens=arguments.new_tokens)

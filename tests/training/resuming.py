@@ -1,4 +1,4 @@
-"""A training run that is killed and resumed, compared with one that nobody interrupts."""
+"""Comparison of a training run that is killed and resumed with an uninterrupted one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,11 @@ class Killed(Exception):
 
 
 def assert_resumed_equals_whole(trainer: Callable[[Path], Trainer], folder: Path, saves_at: int, dies_at: int) -> None:
-    """`trainer` makes the same run in any folder; the broken one saves after one step and dies after a later one."""
+    """Check that a run that saves at one step and dies at a later one equals an uninterrupted run after it is resumed.
+
+    Args:
+        trainer: makes the same run in any folder.
+    """
     whole = trainer(folder / "whole")
     whole.run()
     run_until_killed(trainer(folder / "broken"), saves_at, dies_at)
@@ -26,7 +30,7 @@ def assert_resumed_equals_whole(trainer: Callable[[Path], Trainer], folder: Path
 
 
 def run_until_killed(broken: Trainer, saves_at: int, dies_at: int) -> None:
-    """A run that saves after one step and dies after a later one, or the same."""
+    """Run a training that saves at one step and dies at the same step or a later one."""
 
     def saves_and_dies(parts):
         if broken.step == saves_at:

@@ -1,4 +1,4 @@
-"""Fitted weights of log q and of noise, and shares of promised chances that trees keep."""
+"""Fitted weights of log q and of noise, and the shares of predicted acceptance that trees achieve."""
 
 import math
 
@@ -56,7 +56,7 @@ def test_a_share_is_kept_over_expected_where_the_level_above_was_kept():
 
 
 def answered(target, temperature: float, count: int) -> list[tuple[SamplingParams, list[Answer]]]:
-    """Random texts, which a head that has learned nothing drafts badly for."""
+    """Return random texts, for which an untrained head drafts badly."""
     generator = torch.Generator().manual_seed(0)
     texts = [torch.randint(2, 40, (40,), generator=generator) for _ in range(count)]
     answers = [Answer(ids, features_of(target)(ids[None])[0], 4, 34) for ids in texts]
@@ -74,7 +74,7 @@ def test_every_branch_and_level_gets_its_share_and_trees_then_promise_less(fusio
     branches = {name.split("/")[0] for name in found}
     assert branches == ({"main", "contrastive"} if fusion == "summed" else {"main"})
     assert all(name.endswith("/sampled-kept") and 0 < share <= 1 for name, share in found.items())
-    # Weights that are far too sure of random text
+    # The weights overestimate acceptance on random text
     assert found["main/1/sampled-kept"] < 0.9
     head.config.calibration.update(found)
     again = kept_shares(METHODS.drafter_of(head), answered(target, 1.0, 3))

@@ -39,7 +39,7 @@ def invoke(*arguments):
 
 
 def done(*arguments):
-    """A command that succeeds."""
+    """Run a command that must succeed."""
     result = invoke(*arguments)
     assert result.exit_code == 0, result.exception
 
@@ -64,7 +64,7 @@ TRAIN = ("--max-steps", 3, "--batch-tokens", 256, "--expert-width", 8, "--valida
 
 @pytest.fixture(scope="module")
 def first(target_folder, corpus_folder, tmp_path_factory):
-    """A folder with a trained `head` and the features in `work`."""
+    """Return a folder with a trained `head` and the features in `work`."""
     folder = tmp_path_factory.mktemp("first")
     arguments = ["train", corpus_folder, "--target", target_folder, "--out", folder / "head", *TRAIN[:4], *TRAIN[6:]]
     done(*arguments, "--work", folder / "work", "--expert-width", 16)
@@ -101,7 +101,7 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
 
 @pytest.fixture
 def train(target_folder, corpus_folder, tmp_path):
-    """The result of a training that writes `head` and `work` in the test's folder."""
+    """Return a function that trains a head in `head` and `work` of the test's folder and returns the result."""
     folders = ("--target", target_folder, "--out", tmp_path / "head", "--work", tmp_path / "work")
     return lambda *options, corpus=corpus_folder: invoke("train", corpus, *folders, *options)
 
@@ -167,7 +167,7 @@ def test_an_eagle3_head_is_calibrated(own_cache, target_folder, corpus_folder, t
     calibrate(config)
     fitted = load_head(folder).config.calibration
     assert {"main/1/greedy", "main/2/noise-0.7", "main/1/sampled-kept"} <= set(fitted)
-    # Where others' weights lie, a config in our form would not belong to them
+    # A config in our format would not match weights of another project
     before = (folder / "config.json").read_bytes()
     with pytest.raises(
         ValueError, match=r"The config of .* names no target; give the one that the head was trained for"
@@ -210,7 +210,7 @@ def test_a_corpus_is_written_with_the_template_s_arguments(target_folder, tmp_pa
 
 
 def test_training_does_not_keep_the_target(train, monkeypatch):
-    """It would stay on the GPU."""
+    """Otherwise it would stay in GPU memory."""
     seen, read = {}, loader.weights.load_target
 
     def load_target(*given, **options):
@@ -224,7 +224,7 @@ def test_training_does_not_keep_the_target(train, monkeypatch):
         seen["tables"] = {head.embedding.dtype, head.output_weight.dtype}
         raise ValueError("far enough")
 
-    # As on a GPU that computes it
+    # As on a GPU that supports bfloat16
     monkeypatch.setattr(train_module, "target_dtype", lambda device: torch.bfloat16)
     monkeypatch.setattr(loader.weights, "load_target", load_target)
     monkeypatch.setattr(train_module, "Trainer", trainer)
@@ -295,7 +295,7 @@ def test_bad_options_are_one_sentence(train, arguments, sentence):
     ],
 )
 def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):
-    # Nothing is read before they are checked: there is no such target
+    # Options are checked before anything is read: this target does not exist
     result = invoke("corpus", tmp_path / "corpus", "--target", tmp_path / "none", *arguments)
     assert result.exit_code != 0
     assert sentence in str(result.exception)

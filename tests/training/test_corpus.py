@@ -71,7 +71,7 @@ def test_rows_that_share_thirteen_words_with_an_evaluation_prompt_are_dropped_an
     assert read_corpus([tmp_path / "old"]) == read_corpus([tmp_path / "new"])
     for name in ("old", "new"):
         manifest = json.loads((tmp_path / name / "manifest.json").read_text())
-        # Two messages with thirteen of its words, and one that is all of a short prompt
+        # Two messages have thirteen of its words, and one equals a short prompt
         assert manifest["counts"]["dropped_as_evaluation"] == 3
         assert manifest["counts"]["rows"] == 1
         assert manifest["exclusion"] == {"words": 13, "runs": len(excluded)}
@@ -128,7 +128,7 @@ def test_a_seed_that_has_no_room_beside_a_text_s_number_is_refused():
 
 
 def test_features_that_cannot_be_written_are_one_sentence(tmp_path):
-    """safetensors has an error of its own for what the system refuses."""
+    """safetensors has its own error for failed writes."""
     with pytest.raises(OSError, match=r"^No tensors could be written to .*missing \(.*\); is the disk full\?$"):
         write_tensors({"ids": torch.zeros(5)}, tmp_path / "missing" / "part-00000.safetensors")
 

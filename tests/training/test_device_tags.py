@@ -1,4 +1,4 @@
-"""Training and measuring on a pretended GPU: no tensor of the CPU meets one of the device."""
+"""Training and calibration on a simulated GPU: CPU and device tensors are never mixed."""
 
 from contextlib import nullcontext
 
@@ -29,7 +29,7 @@ def cache(tmp_path):
 
 
 def head_on(device: torch.device, fusion: str):
-    """The tiny head and the target's output rows; for the pretended device inside `DeviceTags`."""
+    """Return the tiny head and the target's output rows; on the simulated device only inside `DeviceTags`."""
     target = tiny_target()
     embedding, output_weight = (layer.weight.to(device) for layer in (target.get_input_embeddings(), target.lm_head))
     return tiny_head(target, fusion, draft_vocab=30).to(device).bind(embedding, output_weight), output_weight
@@ -99,14 +99,14 @@ def test_device_tag_training_reaches_its_checkpoint_and_is_resumed_with_its_aver
         again.step -= 1
         again.run()
         trained, weight = again.head.to(CPU), head_on(PRETENDED, fusion)[1].to(CPU)
-    # Outside the tags the same trained head agrees as often
+    # Outside of the mode the same head has the same agreement
     expected = agreement(objective_for(trained, LossWeights()), held_out(cache, [0, 1], weight), 2)
     assert seen[-1] == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize(("in_hardware", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_device_tag_cards_that_emulate_bfloat16_get_float16(monkeypatch, in_hardware, dtype):
-    """T4 and V100: `is_bf16_supported` alone is true there."""
+    """`is_bf16_supported` alone returns True on T4 and V100."""
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or in_hardware

@@ -46,7 +46,7 @@ def stock(model, tmp_path_factory):
 
 
 def lucky(head):
-    """Hands the target's feature on, so that a tree of guesses is right now and then."""
+    """Copy the target's feature to the output, so that candidates are sometimes correct."""
     with torch.no_grad():
         head.fc.weight[:, head.config.hidden_size :] = torch.eye(head.config.hidden_size)
     return head
@@ -140,7 +140,7 @@ def test_the_command_writes_its_numbers(stock, target, tmp_path):
     assert "T 1, 20 nodes" in result.output
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     assert len(numbers["scores"]) == 2 * 2 * 3 and numbers["settings"]["prompts"] == 3
-    # Folders are called by their last part: the numbers may be published
+    # Folders are named by their last part, because the numbers may be published
     assert numbers["head"]["name"] == "head" and numbers["target"]["name"] == stock.name
     refused = CliRunner().invoke(app, [*map(str, arguments), "--nodes", "8,x"])
     assert "--nodes takes a comma list of whole numbers" in str(refused.exception)

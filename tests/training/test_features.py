@@ -70,7 +70,7 @@ def test_an_epoch_is_a_pure_function_of_seed_and_number():
     (2 * HIDDEN, "these weights", r"has other features \(hidden_size\); name an empty"),
 ])  # fmt: skip
 def test_a_cache_of_another_target_is_refused_and_left_as_it_is(tmp_path, hidden_size, target, sentence):
-    """Other weights of the same width, and a wider target whose rows would make the file longer."""
+    """Covers other weights of the same width, and a wider target whose rows would extend the file."""
     list(write_features(tmp_path, tiny_sequences(), HIDDEN, features_of(tiny_target()), target="these weights"))
     path = tmp_path / "features-00000.safetensors"
     before = path.read_bytes()
@@ -87,7 +87,7 @@ def assert_equal_features(ours, theirs, **tolerances):
 
 
 def damaged(path, where):
-    """Flips a bit, cuts the file, or writes something else."""
+    """Flip a bit, truncate the file, or write other content."""
     data = bytearray(path.read_bytes())
     if isinstance(where, float):
         data[int(where * (len(data) - 1))] ^= 4
@@ -109,7 +109,7 @@ def test_a_file_that_is_not_what_was_written_is_refused_and_made_anew(tmp_path, 
         assert_equal_features(tiny_cache(tmp_path / "cut", target), whole)
         assert "It is made anew." in caplog.text
     except ValueError as error:
-        # What says whose features they are was changed
+        # The record of the features' origin was changed
         assert "name an empty folder" in str(error)
 
 

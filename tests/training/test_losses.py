@@ -52,7 +52,7 @@ def test_mixture_cross_entropy_and_its_gradients_equal_the_plain_formula(experts
 
 
 class Oracle(nn.Module):
-    """Answers with the target's features, `shift` positions too late."""
+    """A head that returns the target's features, `shift` positions too late."""
 
     def __init__(self, head, batch, shift: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def test_learned_positions_predict_only_tokens_of_the_answer(tmp_path):
 
 @pytest.mark.parametrize("fusion", ["summed", "decoupled"])
 def test_unrolled_rows_equal_step_by_step_drafting(tmp_path, fusion):
-    """The chain of drafted rows that starts after a true row, one pass at a time with the head's own cache."""
+    """Compare with drafted rows that follow a true row, one pass at a time with the head's own cache."""
     target = tiny_target()
     cached = tiny_cache(tmp_path, target)
     head, batch = tiny_head(target, fusion), cached.batch([int(cached.lengths.argmax())])
@@ -111,7 +111,7 @@ def test_unrolled_rows_equal_step_by_step_drafting(tmp_path, fusion):
 
 
 def test_a_loss_unrolls_from_what_it_has_computed_as_from_all_rows(tmp_path, monkeypatch):
-    """Normalisers are computed where no loss needed them, and the loss is the one that computes all of them again."""
+    """Missing normalizers are computed later; the loss equals one that computes all rows again."""
     target = tiny_target()
     batch = tiny_cache(tmp_path, target).batch([0, 1])
     head = tiny_head(target, "decoupled")
@@ -137,7 +137,7 @@ def test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full(tmp_path):
 
 
 def last_own_feature(objective, output, next_id):
-    """The last row's feature; of a decoupled head that of the expert with the largest w q for the next token."""
+    """Return the last row's feature; for a decoupled head, of the expert with the largest w q for the next token."""
     features = output.features[..., -1:, :]
     if features.ndim == 3:
         return features
@@ -178,7 +178,7 @@ def test_in_bfloat16_an_update_is_as_good_as_orthogonal_too(shape):
 
 
 def test_norms_and_routers_follow_the_recipe_s_own_formula():
-    """AdamW with decoupled decay at a learning rate that changes, routers at a fiftieth of it; matrices go to Muon."""
+    """AdamW with decoupled decay and a varying learning rate, a fiftieth of it for routers; Muon updates matrices."""
     generator = torch.Generator().manual_seed(7)
     shapes = {"norm.weight": (6,), "gate.weight": (2, 6), "fc.weight": (5, 6)}
     ours = {name: torch.nn.Parameter(torch.randn(shape, generator=generator)) for name, shape in shapes.items()}

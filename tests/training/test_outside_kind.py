@@ -1,4 +1,4 @@
-"""A kind of head from outside the package, the one of docs/straight.py, is trained, calibrated, measured and drafts."""
+"""A kind of head from outside the package, that of docs/straight.py, is trained, calibrated, measured and used."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ OUTSIDE = ("--methods-from", "straight")
 
 @pytest.fixture
 def straight(own_cache, monkeypatch):
-    """The kind's method, as `--methods-from straight` gives it."""
+    """Return the method of the kind, as `--methods-from straight` registers it."""
     monkeypatch.syspath_prepend(str(DOCS))
     yield methods_from(["straight"])[0]
     sys.modules.pop("straight")

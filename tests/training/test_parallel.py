@@ -1,7 +1,7 @@
-"""Heads of parallel levels: what is learned at each level is what drafting computes there; training goes on exactly.
+"""Heads of parallel levels: each level learns the probabilities of drafting, and training is resumed exactly.
 
-A kind from outside is asked the same: a module of tests that imports everything from here and sets `KNOWN` and
-`SUBJECTS` to its own.
+Kinds outside the package are tested in the same way, by a test module that imports everything from this one and sets
+`KNOWN` and `SUBJECTS`.
 """
 
 import pytest
@@ -23,7 +23,7 @@ from tests.training.test_trainer import OPTIONS
 from tests.training.tiny import HIDDEN, start, tiny_cache, tiny_target
 
 KNOWN = METHODS
-# The methods whose heads are asked
+# Methods under test
 SUBJECTS = tuple(
     name for name, method in METHODS.items() if method.trains is not None and KINDS[method.needs.head[0]].levels
 )
@@ -68,7 +68,7 @@ def test_drafting_gives_each_level_the_probabilities_that_training_teaches_along
     session = known.drafter_of(head).start(prompt_of(ids, features[:2]), SamplingParams(), KeyedNoise(0))
     drafted = []
     for _ in range(6):
-        # The text goes on along a chain of the best tokens, so that all levels can be compared
+        # The text continues with the best tokens, so that all levels can be compared
         tree = session.propose(TreeLimits(TreeConfig(width=1, depth=levels, nodes=levels + 1))).tree
         path, probs = tree.token_ids.tolist()[1:], tree.draft_probs.tolist()[1:]
         drafted += [(len(ids) - 2, *each) for each in zip(range(1, levels + 1), path, probs, strict=True)]

@@ -1,4 +1,4 @@
-"""A head's first weights, and which texts are held out from it."""
+"""First weights of a head, and texts that are held out from training."""
 
 import json
 

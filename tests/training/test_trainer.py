@@ -26,7 +26,7 @@ OPTIONS = {
 
 
 class Clock:
-    """A second per look."""
+    """A clock that advances by one second per call."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -87,7 +87,7 @@ def test_a_state_in_which_a_bit_is_flipped_is_refused_and_one_that_is_whole_is_n
             assert "is not a readable training state" in str(error)
             refused += 1
         else:
-            # Bytes between the parts of the file, which nobody reads
+            # Bytes between the parts of the file are not read
             assert _bytes_of(torch.load(path, weights_only=True)) == _bytes_of(state)
     assert refused > 20
     path.write_bytes(whole)
@@ -149,7 +149,7 @@ def test_a_time_budget_ends_the_cosine_at_zero(tmp_path):
 
 
 def test_a_budget_of_processor_time_stands_still_with_the_process(tmp_path, monkeypatch):
-    """Each look at the clocks is 4 s of two threads' work; a process that starts again counts from zero again."""
+    """Each clock call is 4 s of work of two threads; a restarted process counts from zero."""
     looks = iter(range(1000))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(time, "process_time", lambda: 4.0 * next(looks))
@@ -192,7 +192,7 @@ def test_options_under_which_a_run_would_fail_later_are_refused(name, value):
 
 
 def test_what_is_learned_and_counted_is_not_held_out(tmp_path):
-    """Ids 38 and 39 stand in no text that is learned from, and held-out features are a hundred times as large."""
+    """Ids 38 and 39 occur only in held-out texts, whose features are a hundred times as large."""
     target = tiny_target()
     sequences = [
         ([39] * len(ids) if number < 4 else [min(token, 37) for token in ids], start)

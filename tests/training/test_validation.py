@@ -45,7 +45,7 @@ def test_tau_of_trees_of_two_nodes_is_one_plus_the_first_guesses_hits(tmp_path):
 
 
 def test_the_contrastive_branch_is_read_two_positions_back_and_the_main_one_back():
-    """Row p of a pass guesses the choice at p + 1 by the main branch, and the one at p + 2 by the contrastive."""
+    """Row p of a pass predicts the choice at p + 1 in the main branch, and at p + 2 in the contrastive branch."""
     rows = torch.arange(20.0).view(1, 20, 1)
     output = SimpleNamespace(features=rows, contrastive=rows + 100)
     objective = SimpleNamespace(head=SimpleNamespace(mixes_experts=False), unroll=lambda batch, num_steps, _: [output])
