@@ -16,7 +16,7 @@ def step(index, committed_ids, candidates, draft_ms, verify_ms, other_ms, margin
     """Return a step whose tree is one chain below the root; all committed ids except the last were drafted."""
     plain = {"piece": b"x", "evidence": {}, "also_proposed_by": (), "target_choice": 5, "margin": margin}
     chain = range(candidates + 1)
-    nodes = tuple(node(5, place - 1, place, "expert_0" if place else "root", **plain) for place in chain)
+    nodes = tuple(node(5, depth - 1, depth, "expert_0" if depth else "root", **plain) for depth in chain)
     path, text = tuple(range(1, len(committed_ids))), "x" * (len(committed_ids) + (index == 0))
     plan = Plan(levels=candidates, nodes=candidates + 1, why="scripted")
     ids = committed_ids[-1], b"x", tuple(committed_ids)
@@ -25,13 +25,13 @@ def step(index, committed_ids, candidates, draft_ms, verify_ms, other_ms, margin
 
 def trace(method, first_token_id, blocks, candidates=0, parts=(0.0, 10.0, 0.0), end_reason="eos", margins=None):
     """Return a run whose steps commit the given blocks of ids."""
-    asked = {"method": method, "messages": ({"role": "user", "content": "hi"},), "num_prompt_tokens": 3}
-    who = {"id": "expert_0", "label": "Expert 1", "sentence": "Guessed the candidate itself."}
-    made = {"target": {"name": "scripted", "sha256": "0"}, "drafter": None, "proposers": (who,)}
+    request = {"method": method, "messages": ({"role": "user", "content": "hi"},), "num_prompt_tokens": 3}
+    proposer = {"id": "expert_0", "label": "Expert 1", "sentence": "Guessed the candidate itself."}
+    pair = {"target": {"name": "scripted", "sha256": "0"}, "drafter": None, "proposers": (proposer,)}
     first = {"first_token_id": first_token_id, "first_piece": b"x", "first_text": "x", "prefill_ms": 5.0}
     margins = margins or [1.0] * len(blocks)
     steps = [step(i, block, candidates, *parts, margin=margins[i]) for i, block in enumerate(blocks)]
-    return Trace(header(**asked | made | first), steps, end_reason)
+    return Trace(header(**request | pair | first), steps, end_reason)
 
 
 class ScriptedGenerator:
@@ -64,12 +64,12 @@ class ScriptedGenerator:
         return trace(method, 1, self.drafted_ids, candidates=3, parts=(2.0, 5.0, 1.0))
 
     def stream(self, messages, sampling=None, method="jakiro", tree=None, raw=False):
-        whole = self.run(messages, sampling, method, tree, raw)
-        trace = Trace(whole.header)
+        complete = self.run(messages, sampling, method, tree, raw)
+        trace = Trace(complete.header)
 
         def steps():
-            yield from whole.steps
-            trace.end_reason = whole.end_reason
+            yield from complete.steps
+            trace.end_reason = complete.end_reason
 
         return FakeStream(self, trace, steps())
 

@@ -9,7 +9,7 @@ from jakiro.bench.peers import StockRunner
 from jakiro.config import SamplingParams
 
 
-def test_the_clock_starts_at_the_first_token(monkeypatch):
+def test_clock_starts_at_the_first_token(monkeypatch):
     """The first call follows the prefill, with one token; two steps follow."""
     moments = iter([7.0, 8.0, 10.5])
     monkeypatch.setattr(peers, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
