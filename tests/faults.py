@@ -150,8 +150,8 @@ PLACES = (
     ("room-for-all-that-is-asked-for", "jakiro.decode.request:GenerationRequest.limited_to",
      value(lambda request, max_positions: request),
      "tests/drafters/test_conformance.py::test_request_without_a_practical_limit_fits_into_the_context"),
-    ("copies-that-are-not-worth-their-row", "jakiro.drafters.base:NoDraftLimits.worth",
-     value(lambda limits, scores: [math.exp(score) for score in itertools.islice(scores, 64)]),
+    ("copies-that-are-not-worth-their-row", "jakiro.drafters.base:DraftRequest.likely",
+     value(lambda request, scores: [math.exp(score) for score in itertools.islice(scores, 64)]),
      "tests/drafters/test_merged.py"),
     ("children-without-parents", "jakiro.drafters.candidates:known_scores",
      value(lambda scores, out=None: scores.clone()), "tests/drafters/test_merged.py"),
@@ -250,7 +250,7 @@ LINES = (
         ("gguf-an-attention-factor-is-ignored", "_rope", "attention * (0.1", "(0.1"),
     )),
     ("jakiro.loading.checksums", "tests/loading/test_checksums.py", (
-        ("an-unreadable-file-is-not-damaged", "damaged_since", "damaged = True", "damaged = False"),
+        ("an-unreadable-file-is-not-damaged", "is_corrupted", "corrupted = True", "corrupted = False"),
     )),
     ("jakiro.server.reply", "tests/server/test_usage.py", (
         ("usage-counts-tokens-after-the-cut", "_count_drafted", "step.accepted_path[: len(step.committed_ids)]",

@@ -62,7 +62,7 @@ def test_runs_of_transformers_are_included():
     ("settings", "message"),
     [
         ({"methods": ("magic",)}, "Unknown method “magic”; known are autoregressive"),
-        ({"temperatures": (-1.0,)}, "Temperature must be between 0 and 2; you gave -1"),
+        ({"temperatures": (-1.0,)}, "Temperature must be between 0 and 2; got -1"),
         ({"seeds": ()}, "Seeds must name at least one value"),
         ({"seeds": (1, 1)}, "none of them twice"),
         ({"methods": ("context", "prompt_lookup")}, "none of them twice"),

@@ -66,5 +66,5 @@ def test_fields_without_help_have_no_option_and_help_shows_the_others():
     help_text = answer("--help")[0].output
     assert "Where." in help_text and "[default: 0,0.5]" in help_text and "How large." in help_text
     assert str(answer("a", "--listed", "0,warm")[0].exception) == (
-        "--listed takes a comma list of numbers; “warm” is none."
+        "--listed takes a comma list of numbers; got 'warm' in it."
     )

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import httpx
@@ -55,6 +56,19 @@ def test_generate_writes_the_text_to_stdout_and_the_numbers_to_stderr(generator,
     assert "ended: eos" in err and "A notice." in err
 
 
+@pytest.mark.parametrize("recommended", [{}, {"top_k": 7}])
+def test_makers_takes_the_recommended_settings_or_says_that_there_are_none(generator, capsys, recommended):
+    generator.target = SimpleNamespace(makers_settings=recommended)
+    for command in ("generate", "race"):
+        code, _, err = run(capsys, command, "hi", "--makers")
+        assert code == 0
+        notice = "The model has no recommended sampling settings, so --makers has no effect.\n"
+        assert (notice in err) != bool(recommended)
+    assert [call[1].top_k for call in generator.calls] == [recommended.get("top_k", 0)] * 3
+    code, _, err = run(capsys, "generate", "hi")
+    assert code == 0 and "--makers" not in err
+
+
 def test_generate_passes_every_setting_on(generator, capsys, tmp_path):
     options = "--temperature 0.5 --top-p 0.9 --top-k 7 --seed 3 --max-new-tokens 9 --record-alternatives"
     options += " --nodes 10 --depth 3 --width 4 --method autoregressive"
@@ -88,7 +102,7 @@ def test_generate_passes_every_setting_on(generator, capsys, tmp_path):
     [
         (["--json", "--regex", "a"], "An answer has one grammar; got json and regex."),
         (["--regex", "a("], "The grammar is invalid"),
-        (["--logit-bias", "x=1"], "Logit bias takes ID=BIAS, such as 42=-5; you gave 'x=1'."),
+        (["--logit-bias", "x=1"], "Logit bias takes ID=BIAS, such as 42=-5; got 'x=1'."),
     ],
 )
 def test_invalid_grammar_or_bias_is_refused_before_a_model_is_loaded(generator, capsys, options, message):
@@ -197,6 +211,11 @@ def test_invalid_input_is_one_sentence_before_a_model_is_loaded(arguments, sente
             "This is a fault of Jakiro, not of your input (KeyError: 'x'). Please report it in the issues",
         ),
         (ModuleNotFoundError("No module", name="bits"), 2, "This needs the package bits, which is not installed; run "),
+        (
+            ModuleNotFoundError("No module", name="uvicorn"),
+            2,
+            "This needs the package uvicorn, which is not installed; run “pip install '.[api]'” in the checkout.",
+        ),
         (MemoryError(), 2, "Memory ran out; choose a smaller model"),
         (ValueError("Too long."), 2, "Too long."),
         (FileNotFoundError(2, "No such file or directory", "x.json"), 2, "x.json: No such file or directory."),

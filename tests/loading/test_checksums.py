@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from jakiro.loading.checksums import damaged_since, weights_sha256
+from jakiro.loading.checksums import is_corrupted, weights_sha256
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def weights(own_cache, tmp_path) -> Path:
     path = tmp_path / "weights" / "model.safetensors"
     path.parent.mkdir()
     save_file({"weight": torch.arange(64, dtype=torch.float32)}, path)
-    assert weights_sha256(path.parent) and not damaged_since(path.parent)
+    assert weights_sha256(path.parent) and not is_corrupted(path.parent)
     return path
 
 
@@ -29,5 +29,5 @@ def test_changed_bytes_with_the_same_size_and_time_are_detected(place, weights):
     content[at] ^= 0xFF
     weights.write_bytes(content)
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert damaged_since(folder)
-    assert not damaged_since(folder), "the wrong hash must be dropped, so that the next start computes it"
+    assert is_corrupted(folder)
+    assert not is_corrupted(folder), "the wrong hash must be dropped, so that the next start computes it"

@@ -241,7 +241,7 @@ def test_missing_gpu_is_refused_before_anything_is_read(command, target_folder, 
     }[command]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = invoke(command, *arguments, "--target", target_folder, "--device", "cuda")
-    assert "“cuda” was asked for, but no GPU is visible here" in str(result.exception)
+    assert "“cuda” is not available: no GPU is visible here" in str(result.exception)
 
 
 def test_too_short_held_out_texts_are_refused_before_training(train, tmp_path):
@@ -286,8 +286,8 @@ def test_invalid_options_are_refused_in_one_sentence(train, arguments, sentence)
     ("arguments", "sentence"),
     [
         (("--rows", 0), "must be at least 1"),
-        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
-        (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; you gave 2"),
+        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; got 'warm' in it."),
+        (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; got 2"),
     ],
 )
 def test_invalid_corpus_options_are_refused_in_one_sentence(tmp_path, arguments, sentence):

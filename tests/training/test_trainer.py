@@ -187,7 +187,7 @@ def test_non_finite_loss_stops_with_one_sentence(tmp_path):
     ("average_from", 1.5), ("unroll_from", -0.1), ("seed", -1), ("seed", 2**60),
 ])  # fmt: skip
 def test_options_that_would_fail_later_are_refused(name, value):
-    with pytest.raises(ValueError, match=rf"(?i){name} (must be|is a share).*you gave {value}"):
+    with pytest.raises(ValueError, match=rf"(?i){name} (must be|is a share).*got {value}"):
         TrainingOptions(max_steps=1, **{name: value})
 
 

@@ -82,7 +82,7 @@ def test_a_chat_template_is_told_what_the_field_says_and_nothing_by_an_empty_one
 
 @pytest.mark.parametrize("given", ["thinking", "[1]", "5", 5, [1], '{"a": "%s"}' % ("x" * 1000)])
 def test_what_is_no_small_object_is_refused(given):
-    with pytest.raises(ValueError, match=r"Template arguments are a JSON object.*; you gave .{1,90}\.$"):
+    with pytest.raises(ValueError, match=r"Template arguments are a JSON object.*; got .{1,90}\.$"):
         asking(template_arguments=given)
 
 
@@ -103,16 +103,16 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
     [
         ({"question": ""}, "Type a question first."),
         ({"question": "a\ud800"}, "The text has half of a surrogate pair at character 1; remove it."),
-        ({"temperature": None}, "Temperature must be between 0 and 2; you gave nothing."),
-        ({"length": 0}, "Length must be a whole number of tokens, 1 or more; you gave 0."),
+        ({"temperature": None}, "Temperature must be between 0 and 2; got nothing."),
+        ({"length": 0}, "Length must be a whole number of tokens, 1 or more; got 0."),
         ({"candidates": 1000}, "Guesses must be a whole number from 1 to 255; you gave 1000."),
         ({"levels": 99}, "Levels must be a whole number from 1 to 16; you gave 99."),
         ({"numerics": "exactly"}, "Arithmetic must be Exact or Fast; you gave 'exactly'."),
         ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; you gave 'magic'."),
         ({"further_lanes": [["context"]]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
         ({"further_lanes": ["medusa", "eagle2", "parallelspec"]}, "At most 4 methods race at once; you chose 5."),
-        ({"repetition_penalty": None}, "Repetition penalty must be 0.1 to 10, 1 for none; you gave nothing."),
-        ({"logit_bias": "42=-5, x=1"}, "Logit bias takes ID=BIAS, such as 42=-5; you gave ' x=1'."),
+        ({"repetition_penalty": None}, "Repetition penalty must be 0.1 to 10, 1 for none; got nothing."),
+        ({"logit_bias": "42=-5, x=1"}, "Logit bias takes ID=BIAS, such as 42=-5; got ' x=1'."),
         ({"suppress_tokens": "the"}, "Suppressed tokens takes a comma list of whole numbers; “the” is none."),
         ({"answer_as": "xml"}, "An answer is one of free, json, json_schema, choice, regex, lark; you chose 'xml'."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
     ("values", "sentence"),
     [
         ({}, None),
-        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave 'hot'."),
+        ({"temperature": "hot"}, "Temperature must be between 0 and 2; got 'hot'."),
         ({"length": 301}, words.LENGTH_TOO_LONG.format(limit=300)),
         ({"history": []}, words.UNEXPECTED.format(kind="TypeError")),
         ({"nonsense": 1}, words.UNEXPECTED.format(kind="TypeError")),
