@@ -11,7 +11,8 @@ from app.words.lesson import STOPS
 from jakiro.system import assets_folder
 
 DOCS = assets_folder().parent / "docs"
-EXERCISES = 6
+EXERCISES, FIGURES = 6, 4
+PLOTLY = "application/vnd.plotly.v1+json"
 # Each breaks one rule, and the sheet must say so
 WRONG = {
     "accepted": """def accepted(nodes):
@@ -36,8 +37,8 @@ def solutions() -> dict[str, str]:
     return {node.name: ast.get_source_segment(text, node) for node in functions}
 
 
-def said(answers: dict[str, str], with_model: bool = False) -> str:
-    """What the sheet prints when `answers` stand where its functions are."""
+def outputs_of(answers: dict[str, str], with_model: bool = False) -> list[dict]:
+    """Run the sheet with `answers` in place of its functions and return what its cells output."""
     notebook = nbformat.read(DOCS / "lesson.ipynb", as_version=4)
     cells = notebook.cells if with_model else notebook.cells[:-3]
     for cell in cells:
@@ -46,11 +47,19 @@ def said(answers: dict[str, str], with_model: bool = False) -> str:
             cell.source = cell.source.partition(f"def {name}(")[0] + answers[name]
     notebook.cells = cells
     done = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(DOCS)}}).execute()
-    return "".join(output.get("text", "") for cell in done.cells for output in cell.get("outputs", ()))
+    return [output for cell in done.cells for output in cell.get("outputs", ())]
 
 
-def test_the_sheet_runs_as_it_stands_and_names_what_is_open():
-    assert said({}).count(": open") == EXERCISES
+def said(answers: dict[str, str], with_model: bool = False) -> str:
+    """Return the text that the sheet prints."""
+    return "".join(output.get("text", "") for output in outputs_of(answers, with_model))
+
+
+def test_the_sheet_runs_as_it_is_shows_its_figures_and_names_what_is_open():
+    outputs = outputs_of({})
+    assert "".join(output.get("text", "") for output in outputs).count(": open") == EXERCISES
+    shown = [data for output in outputs if (data := output.get("data", {}).get(PLOTLY))]
+    assert len(shown) == FIGURES and all(figure["data"] for figure in shown)
 
 
 def test_every_solution_is_right():

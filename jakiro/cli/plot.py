@@ -58,7 +58,11 @@ def figure_of(file: Path, name: FigureName, step: int | None, dark: bool):
     except ValueError as error:
         raise ValueError(f"{file} is not JSON: {error}.") from error
     if isinstance(values, dict) and "groups" in values:
-        return figures.bench(values, dark)
+        try:
+            return figures.bench(values, dark)
+        except (KeyError, TypeError) as error:
+            message = f"{file} is not a bench.json of this version ({error!r}); write it with `python -m jakiro bench`."
+            raise ValueError(message) from error
     traces = read_traces(values)
     plain = next((trace for trace in traces if trace.header.drafter is None), None)
     trace = next((trace for trace in traces if trace is not plain), plain)
@@ -103,7 +107,7 @@ def write_picture(figure, path: Path) -> None:
     """
     size = {"width": figure.layout.width or WIDTH, "height": figure.layout.height or HEIGHT}
     try:
-        figure.write_image(path, scale=2, **size)
+        figure.write_image(path, scale=2 if path.suffix == ".png" else 1, **size)
     except (ValueError, RuntimeError, ImportError) as error:
         raise ValueError(
             f"{path.suffix} pictures need the package kaleido and Chrome or Chromium: run `pip install kaleido`, or "

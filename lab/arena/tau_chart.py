@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from jakiro.figures import marker_style, plain_text, role_of, styled
 from jakiro.system import errors_as_one_sentence, write_atomically
-from lab.charts import Look, plain, write_charts
+from lab.charts import write_charts
 
 # What `evaluate` calls all prompts together
 ALL = "all"
@@ -59,7 +60,7 @@ def tau_chart(
     keep: Annotated[Path | None, typer.Option(help="Write what is drawn to this JSON file, to draw it again.")] = None,
 ) -> None:
     """Draw τ by method, one mark for each temperature."""
-    from plotly.graph_objects import Figure, Scatter
+    from plotly.graph_objects import Scatter
 
     parts = [part for each in files for part in parts_of(each)]
     if keep is not None:
@@ -70,16 +71,15 @@ def tau_chart(
     names = sorted(found, key=first.get)
     temperatures = sorted({temperature for values in found.values() for temperature in values})
 
-    look = Look()
     marks = [
         Scatter(
-            x=[found[name].get(temperature) for name in names], y=[plain(name) for name in names],
-            mode="markers", name=f"temperature {temperature:g}", marker=look.marker(place),
+            x=[found[name].get(temperature) for name in names], y=[plain_text(name) for name in names],
+            mode="markers", name=f"temperature {temperature:g}", marker=marker_style(role_of(place)),
         )
         for place, temperature in enumerate(temperatures)
     ]  # fmt: skip
-    layout = look.layout("Tokens a step", f"τ with {nodes} nodes", height=120 + 24 * len(names))
-    write_charts(out, "What we tried", [Figure(marks, layout).update_xaxes(range=[1, None])])
+    figure = styled(marks, "Tokens a step", f"τ with {nodes} nodes", height=150 + 24 * len(names))
+    write_charts(out, "What we tried", [figure.update_xaxes(range=[1, None])])
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ from jakiro.bench.environment import environment
 from jakiro.bench.report import resampled_interval
 from jakiro.decode import device_profile as costs
 from jakiro.drafters.registry import DEFAULT
+from jakiro.figures import line_style, marker_style, plain_text, role_of, styled
 from jakiro.generator import JakiroGenerator
 from jakiro.system import write_atomically
 from lab import raw
 from lab.arena.tables import speed_tables
-from lab.charts import Look, plain, share_lines, write_charts
+from lab.charts import share_lines, write_charts
 from lab.figures import brackets, folder, markdown, put, table_options
 
 SCORES, TIMES, SPEEDS = "heads-equal-minutes.json", "heads-draft-ms.json", "heads-equal-minutes-speed.json"
@@ -166,25 +167,29 @@ def blocks() -> dict[str, str]:
 
 def figures(rows: Sequence[Replayed], times: Mapping) -> list:
     """Passes a step, milliseconds by levels, and kept levels by depth."""
-    from plotly.graph_objects import Bar, Figure, Scatter
+    from plotly.graph_objects import Bar, Scatter
 
-    look, here = Look(), _of_one_tree(rows)
-    names = [plain(row.method) for row in here]
+    here = _of_one_tree(rows)
+    names = [plain_text(row.method) for row in here]
     about = f"temperature {TEMPERATURE:g}, {NODES} nodes"
-    passes = Figure(
-        [Bar(x=[row.passes for row in here], y=names, orientation="h", marker={"color": look.marker(0)["color"]})],
-        look.layout("Passes one after the other in a step", f"passes, {about}", height=110 + 30 * len(names)),
+    passes = styled(
+        [Bar(x=[row.passes for row in here], y=names, orientation="h", marker={"color": line_style("main")["color"]})],
+        "Passes one after the other in a step",
+        f"passes, {about}",
+        height=140 + 30 * len(names),
     ).update_yaxes(autorange="reversed")
     curves = [(row.method, dict(times["draft_ms"])[row.method]) for row in here]
-    drafts = Figure(
+    drafts = styled(
         [
             Scatter(
                 x=[level for level, _ in curve[:LEVELS]], y=[cost for _, cost in curve[:LEVELS]], mode="lines+markers",
-                name=plain(name), line=look.line(place), marker=look.marker(place),
+                name=plain_text(name), line=line_style(role_of(place)), marker=marker_style(role_of(place)),
             )
             for place, (name, curve) in enumerate(curves)
         ],
-        look.layout("Milliseconds of a draft", "levels", "ms"),
+        "Milliseconds of a draft",
+        "levels",
+        "ms",
     ).update_yaxes(rangemode="tozero").update_xaxes(dtick=1)  # fmt: skip
     depth = share_lines(
         "Steps that keep a draft token at each depth",

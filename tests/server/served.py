@@ -18,7 +18,8 @@ from jakiro.server.generator_lock import OneGenerator
 # How long anything may take on a crowded machine; nobody waits for it where all is well
 PATIENCE = 180
 
-ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "the cat sat on the mat; the cat sat"}]}
+PROMPT = "the cat sat on the mat; the cat sat"
+ASKED = {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}]}
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Requests with several answers, predicted outputs, and prompts that are scored: values equal the library's."""
 
 import math
+import os
 import random
 
 import httpx
@@ -10,27 +11,8 @@ import torch
 
 from jakiro.config import SamplingParams
 from jakiro.server.hints import unbounded_parts
-from tests.server.served import ASKED, PATIENCE, served
+from tests.server.served import ASKED, PATIENCE, PROMPT, served
 from tests.support import tiny_generator, tiny_model
-
-PROMPT = ASKED["messages"][0]["content"]
-
-
-@pytest.fixture(scope="module")
-def generator():
-    return tiny_generator()
-
-
-@pytest.fixture(scope="module")
-def address(generator):
-    with served(generator) as (address, _):
-        yield address
-
-
-@pytest.fixture(scope="module")
-def client(address):
-    with openai.OpenAI(base_url=address, api_key="any", max_retries=0) as client:
-        yield client
 
 
 def text_of(generator, prompt=PROMPT, raw=False, **settings) -> str:
@@ -105,7 +87,7 @@ def test_a_prompt_is_scored_as_transformers_scores_it(client, generator):
             assert logprobs.token_logprobs[place + 1] == pytest.approx(float(expected[place, token_id]), abs=1e-3)
             best = max(logprobs.top_logprobs[place + 1].values())
             assert best == pytest.approx(float(expected[place].max()), abs=1e-3)
-        # What lm-eval sends: one more token, whose log probability follows those of the prompt
+        # lm-eval requests one more token, whose log probability follows those of the prompt
         more = client.completions.create(**asked, max_tokens=1).choices[0]
         assert more.logprobs.token_logprobs[:-1] == logprobs.token_logprobs and len(more.logprobs.tokens) == length + 1
         assert more.text.startswith(choice.text)
@@ -141,28 +123,25 @@ def test_a_prediction_is_counted_and_changes_no_text(client, generator):
 
 
 def test_random_requests_equal_plain_decoding(address, generator, monkeypatch):
-    """60 requests with n, min_tokens, ignore_eos, echo and predictions: 0 differences."""
-    dice = random.Random(7)
+    """JAKIRO_RANDOM_REQUESTS sets how many requests with n, min_tokens, ignore_eos, echo and predictions are made."""
+    dice, prompt = random.Random(7), "one two one"
     with httpx.Client(base_url=address, timeout=PATIENCE) as client:
-        for number in range(60):
-            settings = {"temperature": dice.choice([0, 0.8]), "seed": number, "top_p": dice.choice([1, 0.9])}
-            further = {"min_tokens": dice.choice([0, 4]), "ignore_eos": dice.choice([True, False])}
-            n, length = dice.choice([1, 2]), dice.choice([1, 8])
+        for number in range(int(os.environ.get("JAKIRO_RANDOM_REQUESTS", "60"))):
+            limits = {"min_tokens": dice.choice([0, 4]), "ignore_eos": dice.choice([True, False])}
+            sampled = {"temperature": dice.choice([0, 0.8]), "top_p": dice.choice([1, 0.9]), "seed": number}
+            n, length, echo = dice.choice([1, 2]), dice.choice([1, 8, 24]), dice.choice([True, False])
             monkeypatch.setattr(generator.target, "stop_ids", set(range(dice.choice([0, 30]))))
+            settings = sampled | {"min_new_tokens": limits["min_tokens"], "ignore_eos": limits["ignore_eos"]}
             expected = [
-                text_of(
-                    generator, "one two one", raw=True, max_new_tokens=length, min_new_tokens=further["min_tokens"],
-                    ignore_eos=further["ignore_eos"], **settings | {"seed": number + choice},
-                )
+                text_of(generator, prompt, raw=True, max_new_tokens=length, **settings | {"seed": number + choice})
                 for choice in range(n)
-            ]  # fmt: skip
-            body = {"model": "tiny", "prompt": "one two one", "max_tokens": length, "n": n, **settings, **further}
-            echo = dice.choice([True, False])
+            ]
+            body = {"model": "tiny", "prompt": prompt, "max_tokens": length, "n": n, "echo": echo} | sampled | limits
             if dice.random() < 0.7:
                 body["prediction"] = {"type": "content", "content": expected[0][dice.randrange(3) :] or "x"}
-            answer = client.post("/completions", json=body | {"echo": echo}).json()
-            before = "one two one" if echo else ""
-            assert [choice["text"] for choice in answer["choices"]] == [before + text for text in expected]
+            answer = client.post("/completions", json=body).json()
+            texts = [choice["text"] for choice in answer["choices"]]
+            assert texts == [prompt * echo + text for text in expected], body
 
 
 def test_parts_of_a_schema_without_a_limit_are_named(client):

@@ -17,28 +17,10 @@ from jakiro.config import SamplingParams
 from jakiro.server.generator_lock import OneGenerator
 from jakiro.server.logprobs import token_name
 from jakiro.text import IncrementalDecoder
-from tests.server.served import ASKED, PATIENCE, Gated, served, wait_until
+from tests.server.served import ASKED, PATIENCE, PROMPT, Gated, served, wait_until
 from tests.support import tiny_generator
 
-PROMPT = ASKED["messages"][0]["content"]
 CHOSEN = {"temperature": 0.8, "top_p": 0.9, "seed": 7}
-
-
-@pytest.fixture(scope="module")
-def generator():
-    return tiny_generator()
-
-
-@pytest.fixture(scope="module")
-def address(generator):
-    with served(generator) as (address, _):
-        yield address
-
-
-@pytest.fixture(scope="module")
-def client(address):
-    with openai.OpenAI(base_url=address, api_key="any", max_retries=0) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,9 @@ import sys
 import pytest
 
 from jakiro.config import SamplingParams
-from tests.server.served import ASKED, served
+from tests.server.served import PROMPT, served
 from tests.support import tiny_generator
 
-PROMPT = ASKED["messages"][0]["content"]
 LITELLM = """
 import sys, litellm
 asked = {"model": "openai/tiny", "api_base": sys.argv[1], "api_key": "any", "temperature": 0, "max_tokens": 20,
