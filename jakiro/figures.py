@@ -36,7 +36,7 @@ def _style(dark: bool) -> dict:
     layout = json.dumps(template["layout"])
     for name, colour in colours.items():
         layout = layout.replace(f'"${name}"', f'"{colour}"')
-    return {"colours": colours, "looks": template["looks"], "layout": json.loads(layout)}
+    return template | {"colours": colours, "layout": json.loads(layout)}
 
 
 def role_of(place: int) -> str:
@@ -73,16 +73,11 @@ def styled(data: Sequence, title: str, x: str, y: str = "", dark: bool = False, 
         layout: further fields of Plotly's layout.
     """
     style = _style(dark)
-    figure = Figure(data).update_layout(
-        template={"layout": style["layout"]},
-        paper_bgcolor=style["colours"]["page"],
-        plot_bgcolor=style["colours"]["page"],
-        # Anchored to the edges, not by a share of the height: trees are tall, and title and legend must not overlap
-        title={"text": plain_text(title), "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 18}},
-        xaxis={"title": {"text": plain_text(x)}, "automargin": True},
-        yaxis={"title": {"text": plain_text(y)}, "automargin": True},
-        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
-        margin={"l": 60, "r": 24, "t": 80, "b": 50},
+    page = style["colours"]["page"]
+    figure = Figure(data).update_layout(template={"layout": style["layout"]}, paper_bgcolor=page, plot_bgcolor=page)
+    # Title and legend are anchored to the edges, not by a share of the height, because trees are tall
+    figure.update_layout(
+        style["figure"], title_text=plain_text(title), xaxis_title_text=plain_text(x), yaxis_title_text=plain_text(y)
     )
     figure.update_layout(**layout)
     if not data:
