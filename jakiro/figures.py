@@ -1,7 +1,7 @@
 """Plotly figures of traces, benchmarks and training runs, in the palette and with the labels of the page.
 
-Colours and line styles are those of `assets/plots/template.json`; shapes, dashes and patterns repeat what colours say,
-so that a figure is readable in grey. Every function returns a `plotly.graph_objects.Figure`.
+Colours and line styles are defined in `assets/plots/template.json`. Shapes, dashes and patterns repeat the information
+of colours, so that a figure is readable in grey. Every function returns a `plotly.graph_objects.Figure`.
 """
 
 import html
@@ -40,7 +40,7 @@ def _style(dark: bool) -> dict:
 
 
 def role_of(place: int) -> str:
-    """Return the role of the `place`-th series; after the last role the first one comes again."""
+    """Return the role of a series by its place; roles repeat after the last one."""
     return ROLES[place % len(ROLES)]
 
 
@@ -207,7 +207,7 @@ def speed_points(trace: Trace) -> tuple[list[float], list[int]]:
 
 
 def speed(trace: Trace, plain: Trace | None = None, dark: bool = False) -> Figure:
-    """Return tokens written over computing time, beside plain decoding's if that is given."""
+    """Return the tokens written over computing time, of a trace and optionally of plain decoding."""
     data = []
     for role, one in (("plain", plain), ("main", trace)):
         if one is None or not one.steps:

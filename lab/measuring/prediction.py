@@ -65,7 +65,7 @@ def measure(
                 texts.add(trace.text)
                 sums = results[number][lane]
                 sums["seconds"] += trace.decode_seconds
-                # The first token comes with the prompt
+                # The prefill computes the first token
                 sums["tokens"] += len(trace.token_ids) - 1
                 sums["steps"] += len(trace.steps)
                 proposed, accepted = count_predicted(trace)

@@ -1,4 +1,4 @@
-"""Requests with several answers, predicted outputs, and prompts that are scored: values equal the library's."""
+"""Several answers per request, predicted outputs and prompt log probabilities: values equal those of the library."""
 
 import math
 import os
@@ -19,14 +19,14 @@ def text_of(generator, prompt=PROMPT, raw=False, **settings) -> str:
     return generator.run(prompt, SamplingParams(**settings), "autoregressive", raw=raw).text
 
 
-def test_n_answers_have_the_seeds_that_follow(client, generator):
+def test_n_answers_have_consecutive_seeds(client, generator):
     asked = ASKED | {"temperature": 0.9, "seed": 5, "max_tokens": 12, "n": 3}
     expected = [text_of(generator, temperature=0.9, seed=seed, max_new_tokens=12) for seed in (5, 6, 7)]
     answer = client.chat.completions.create(**asked)
     assert [choice.message.content for choice in answer.choices] == expected and len(set(expected)) == 3
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
     assert answer.usage.completion_tokens == 36
-    assert answer.usage.prompt_tokens == generator.num_prompt_tokens(PROMPT), "the prompt counts once"
+    assert answer.usage.prompt_tokens == generator.num_prompt_tokens(PROMPT), "the prompt is counted once"
     streamed, usage = ["", "", ""], []
     for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
         usage += [chunk.usage] if chunk.usage else []
@@ -41,7 +41,7 @@ def test_a_model_is_retrieved_by_its_name(client):
         client.models.retrieve("huge")
 
 
-def test_prompts_are_texts_token_ids_or_lists_of_them(client, generator):
+def test_prompts_can_be_texts_token_ids_or_lists_of_them(client, generator):
     ids = generator.token_text.encode("abc")
     asked = {"model": "tiny", "max_tokens": 6, "temperature": 0}
     expected = {text: text_of(generator, text, raw=True, max_new_tokens=6) for text in ("abc", "xyz")}
@@ -53,7 +53,7 @@ def test_prompts_are_texts_token_ids_or_lists_of_them(client, generator):
     assert [choice.text for choice in texts.choices] == [expected["xyz"], expected["abc"]]
 
 
-def test_a_minimum_length_and_ignored_end_tokens(client, generator, monkeypatch):
+def test_min_tokens_and_ignore_eos(client, generator, monkeypatch):
     plain = generator.run(PROMPT, SamplingParams(max_new_tokens=16))
     monkeypatch.setattr(generator.target, "stop_ids", {plain.token_ids[2]})
     asked = ASKED | {"temperature": 0, "max_tokens": 16}
@@ -71,7 +71,7 @@ def stock_logprobs(ids: list[int]) -> torch.Tensor:
         return tiny_model()(torch.tensor([ids])).logits[0, :-1].float().log_softmax(-1)
 
 
-def test_a_prompt_is_scored_as_transformers_scores_it(client, generator):
+def test_prompt_logprobs_equal_those_of_transformers(client, generator):
     dice = random.Random(0)
     for length in (1, 2, 70):
         ids = [dice.randrange(256) for _ in range(length)]
@@ -87,7 +87,7 @@ def test_a_prompt_is_scored_as_transformers_scores_it(client, generator):
             assert logprobs.token_logprobs[place + 1] == pytest.approx(float(expected[place, token_id]), abs=1e-3)
             best = max(logprobs.top_logprobs[place + 1].values())
             assert best == pytest.approx(float(expected[place].max()), abs=1e-3)
-        # lm-eval requests one more token, whose log probability follows those of the prompt
+        # lm-eval requests one token more
         more = client.completions.create(**asked, max_tokens=1).choices[0]
         assert more.logprobs.token_logprobs[:-1] == logprobs.token_logprobs and len(more.logprobs.tokens) == length + 1
         assert more.text.startswith(choice.text)
@@ -119,7 +119,7 @@ def test_a_prediction_is_counted_and_changes_no_text(client, generator):
         **asked, logit_bias=ascii_bias, prediction={"type": "content", "content": text}
     )
     assert answer.choices[0].message.content == text
-    assert answer.usage.completion_tokens_details.accepted_prediction_tokens >= 12, "the text is what comes"
+    assert answer.usage.completion_tokens_details.accepted_prediction_tokens >= 12
 
 
 def test_random_requests_equal_plain_decoding(address, generator, monkeypatch):

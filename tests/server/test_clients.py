@@ -1,4 +1,4 @@
-"""Real clients ask a tiny model: what they read is what the library decodes."""
+"""Texts, tokens and numbers that OpenAI's client receives from a tiny model equal those of the library."""
 
 import http.client
 import json
@@ -25,11 +25,11 @@ CHOSEN = {"temperature": 0.8, "top_p": 0.9, "seed": 7}
 
 @pytest.fixture(scope="module")
 def trace(generator):
-    """What the library decodes."""
+    """Return the library's answer to the same request."""
     return generator.run(PROMPT, SamplingParams(0.8, top_p=0.9, seed=7, max_new_tokens=20, logprobs=3))
 
 
-def test_the_same_seed_gives_the_librarys_text_tokens_and_logprobs(client, trace):
+def test_text_tokens_and_logprobs_equal_those_of_the_library(client, trace):
     answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, logprobs=True, top_logprobs=3)
     choice, header = answer.choices[0], trace.header
     assert choice.message.content == trace.text and choice.message.role == "assistant"
@@ -41,7 +41,7 @@ def test_the_same_seed_gives_the_librarys_text_tokens_and_logprobs(client, trace
         assert sum(math.exp(each.logprob) for each in token.top_logprobs) <= 1 + 1e-5
 
 
-def test_usage_counts_drafted_tokens_and_vllms_figures_follow(client, trace):
+def test_usage_and_metrics_count_drafted_tokens(client, trace):
     extra = {"jakiro": {"provenance": True}}
     answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, extra_body=extra)
     nodes = [len(step.nodes) - 1 for step in trace.steps]
@@ -57,15 +57,15 @@ def test_usage_counts_drafted_tokens_and_vllms_figures_follow(client, trace):
     assert figures["draft_acceptance_rate"] == pytest.approx(sum(accepted) / sum(nodes))
     assert figures["acceptance_histogram"] == [accepted.count(length) for length in range(max(accepted) + 1)]
     assert (figures["num_spec_steps"], figures["num_draft_tokens"]) == (len(trace.steps), sum(nodes))
-    told = answer.jakiro
-    assert (told["method"], told["seed"]) == ("jakiro", 7)
-    proposers = [each["proposer"] for each in told["provenance"]]
+    extension = answer.jakiro
+    assert (extension["method"], extension["seed"]) == ("jakiro", 7)
+    proposers = [each["proposer"] for each in extension["provenance"]]
     assert len(proposers) == 20 and proposers[0] == "target"
     assert sum(one != "target" for one in proposers) == kept
     assert {one["id"] for one in trace.header.proposers} >= set(proposers) - {"target"}
 
 
-def test_an_answer_goes_on_from_one_of_its_alternatives(client, trace):
+def test_an_answer_continues_from_one_of_its_alternatives(client, trace):
     own = {"jakiro": {"alternatives": True}}
     answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, extra_body=own)
     places = answer.jakiro["alternatives"]
@@ -84,15 +84,15 @@ def test_an_answer_goes_on_from_one_of_its_alternatives(client, trace):
     own["jakiro"]["answer_prefix_ids"] = fork
     options = {"extra_body": own, "stream": True, "stream_options": {"include_usage": True}}
     *chunks, last = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, **options)
-    told = [each for chunk in chunks for each in chunk.model_extra.get("jakiro", {}).get("alternatives", ())]
-    assert last.usage.completion_tokens == 15 == len(told)
+    alternatives = [each for chunk in chunks for each in chunk.model_extra.get("jakiro", {}).get("alternatives", ())]
+    assert last.usage.completion_tokens == 15 == len(alternatives)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text[:3] == trace.text[:3] and text != trace.text
     with pytest.raises(openai.BadRequestError, match=r"answer_prefix_ids end the answer \(length\)"):
         client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=5, extra_body=own)
 
 
-def test_a_stream_has_the_same_text_ends_once_and_counts_last(client, trace):
+def test_a_stream_has_the_same_text_one_end_and_usage_in_the_last_chunk(client, trace):
     options = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True}
     *chunks, last = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, **options)
     assert last.choices == [] and last.usage.completion_tokens == 20
@@ -106,7 +106,7 @@ def test_a_stream_has_the_same_text_ends_once_and_counts_last(client, trace):
     assert b"".join(bytes(token.bytes) for token in tokens).decode(errors="replace") == trace.text
 
 
-def test_what_is_sent_has_no_usage_that_is_null_and_ends_with_done(address):
+def test_a_stream_without_usage_has_no_usage_field_and_ends_with_done(address):
     body = ASKED | {"stream": True, "max_tokens": 3, "seed": 1}
     with httpx.stream("POST", f"{address}/chat/completions", json=body) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -115,7 +115,7 @@ def test_what_is_sent_has_no_usage_that_is_null_and_ends_with_done(address):
     assert all("usage" not in json.loads(line.removeprefix("data: ")) for line in lines[:-1])
 
 
-def test_a_text_is_continued(client, generator):
+def test_completions_continue_a_text(client, generator):
     settings = SamplingParams(0, max_new_tokens=12, logprobs=2)
     trace = generator.run("abcabc", settings, raw=True)
     asked = {"model": "tiny", "prompt": "abcabc", "max_tokens": 12, "temperature": 0}
@@ -133,14 +133,14 @@ def test_a_text_is_continued(client, generator):
     assert "".join(chunk.choices[0].text for chunk in chunks) == trace.text
 
 
-def test_a_stop_text_ends_an_answer_and_is_no_part_of_it(client, trace):
+def test_a_stop_text_ends_an_answer_and_is_not_returned(client, trace):
     stop = next(letter for letter in map(chr, range(33, 127)) if letter in trace.text[3:])
     answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, stop=stop)
     assert answer.choices[0].finish_reason == "stop"
     assert answer.choices[0].message.content == trace.text[: trace.text.index(stop)]
 
 
-def test_content_may_be_parts_and_a_developer_is_the_system(client):
+def test_content_can_be_parts_and_developer_means_system(client):
     texts = set()
     for role, content in (("developer", [{"type": "text", "text": PROMPT}]), ("system", PROMPT)):
         asked = [{"role": role, "content": "Be brief."}, {"role": "user", "content": content}]
@@ -150,7 +150,7 @@ def test_content_may_be_parts_and_a_developer_is_the_system(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_who_hangs_up_ends_the_answer(generator, stream, monkeypatch):
+def test_a_disconnect_ends_the_answer(generator, stream, monkeypatch):
     gated, halts, work = Gated(generator), [], OneGenerator._work
     monkeypatch.setattr(OneGenerator, "_work", lambda *given: (halts.append(given[-1]), work(*given)))
     gated.gate.clear()
@@ -166,15 +166,17 @@ def test_who_hangs_up_ends_the_answer(generator, stream, monkeypatch):
     assert gated.closed == ["stopped"]
 
 
-def test_the_chat_template_is_told_what_a_request_says(client, generator, monkeypatch):
-    told = []
+def test_chat_template_arguments_are_passed_on(client, generator, monkeypatch):
+    options_of_calls = []
     stream = type(generator).stream
     monkeypatch.setattr(
-        type(generator), "stream", lambda *asked, **options: told.append(options) or stream(*asked, **options)
+        type(generator),
+        "stream",
+        lambda *arguments, **options: options_of_calls.append(options) or stream(*arguments, **options),
     )
     extra = {"chat_template_kwargs": {"enable_thinking": False}}
     assert client.chat.completions.create(**ASKED, max_tokens=1, extra_body=extra)
-    assert told[0]["template_arguments"] == {"enable_thinking": False}
+    assert options_of_calls[0]["template_arguments"] == {"enable_thinking": False}
 
 
 class Answer(BaseModel):
@@ -199,7 +201,7 @@ def test_structured_output_is_parsed_by_the_client(client, method):
     assert answer.choices[0].message.content.lstrip()[:1] == "{"
 
 
-def test_settings_of_the_library_have_their_own_names_here(client, generator):
+def test_settings_of_the_library_are_accepted_by_their_names(client, generator):
     settings = {"min_p": 0.1, "repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.5, "top_k": 40}
     sampling = SamplingParams(1, seed=2, max_new_tokens=16, logit_bias={65: 4.0}, **settings)
     extra = {name: settings.pop(name) for name in ("min_p", "repetition_penalty", "top_k")}
@@ -209,7 +211,7 @@ def test_settings_of_the_library_have_their_own_names_here(client, generator):
     assert answer.choices[0].message.content == generator.run(PROMPT, sampling).text
 
 
-def test_without_a_head_an_unnamed_and_a_named_method_are_answered_plainly():
+def test_without_a_head_every_method_is_answered_by_plain_decoding():
     generator = tiny_generator(None)
     with served(generator) as (address, _), openai.OpenAI(base_url=address, api_key="any", max_retries=0) as client:
         expected = generator.run(PROMPT, SamplingParams(0, max_new_tokens=8), "autoregressive").text
@@ -220,7 +222,7 @@ def test_without_a_head_an_unnamed_and_a_named_method_are_answered_plainly():
             assert answer.choices[0].message.content == expected and answer.jakiro["method"] == "autoregressive"
 
 
-def test_half_characters_have_distinct_names_and_offsets_count_the_text(client, generator):
+def test_incomplete_characters_have_distinct_names_and_offsets_count_characters(client, generator):
     """Three tokens of one byte each: the halves of “é” and a letter, forced by biases."""
     asked = {"model": "tiny", "prompt": "abc", "max_tokens": 3, "temperature": 0}
     token_ids = generator.token_text.encode("éx")
@@ -236,8 +238,8 @@ def test_half_characters_have_distinct_names_and_offsets_count_the_text(client, 
     assert offsets == [0, 0, 1]
 
 
-def test_json_is_written_with_bounded_whitespace_unless_the_schema_says_otherwise(client):
-    """A bias on blanks stands for a model that would write them without end."""
+def test_whitespace_in_json_is_bounded_or_as_the_schema_defines(client):
+    """A bias on whitespace replaces a model that writes it without end."""
     schema = {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 2}
     blanks = {"32": 100, "10": 100, "9": 100, "13": 100}
     asked = ASKED | {"temperature": 0, "max_tokens": 200, "logit_bias": blanks}

@@ -1,4 +1,4 @@
-"""Usage in OpenAI's form: what counts as accepted where the end of an answer cuts a step."""
+"""Usage counts accepted tokens correctly if the end of an answer cuts a step."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from tests.test_trace import header, node, step
 
 
 @pytest.mark.parametrize(("num_committed", "accepted"), [(4, 3), (3, 3), (2, 2), (1, 1)])
-def test_accepted_tokens_are_those_that_came_into_the_answer(num_committed, accepted):
+def test_accepted_tokens_are_those_in_the_answer(num_committed, accepted):
     """A step of three accepted nodes and a bonus token, cut after some of them."""
     nodes = (node(10), *(node(10 + depth, depth - 1, depth, "expert_0") for depth in (1, 2, 3)))
     last = step(0, (1, 2, 3), nodes, committed=(11, 12, 13, 99)[:num_committed])
