@@ -283,9 +283,13 @@ def test_the_lines_of_readme_write_pictures(tmp_path, monkeypatch):
 @pytest.mark.parametrize("form", ["png", "svg"])
 def test_static_pictures_are_written(form, plot, tmp_path):
     out = tmp_path / f"figure.{form}"
-    done = plot(ASSETS / "traces" / "5-large-tree.json", "--figure", "tree", "--out", out)
+    done = plot(ASSETS / "traces" / "5-large-tree.json", "--figure", "tree", "--width", 480, "--out", out)
     assert done.exit_code == 0, done.exception
-    assert out.read_bytes()[:4] in (b"\x89PNG", b"<svg")
+    written = out.read_bytes()
+    if form == "png":
+        assert written[:4] == b"\x89PNG" and int.from_bytes(written[16:20]) == 960
+    else:
+        assert written[:4] == b"<svg" and b'width="480"' in written
 
 
 def test_the_packages_of_the_card_are_installed_with_it_and_used():

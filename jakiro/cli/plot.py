@@ -32,12 +32,15 @@ def plot(
         int | None, typer.Option(help="Step of the tree, from 1; default: the one that accepted most.")
     ] = None,
     dark: Annotated[bool, typer.Option("--dark", help="Use the dark palette.")] = False,
+    width: Annotated[int | None, typer.Option(min=100, max=4000, help="Pixels; of a page, if not given, all.")] = None,
+    height: Annotated[int | None, typer.Option(min=100, max=4000, help="Pixels.")] = None,
 ) -> None:
     """Draw a figure of a trace, a recording or a benchmark."""
     if out.suffix not in (".html", *STATIC):
         raise ValueError(f"--out must end in .html, {', '.join(STATIC[:-1])} or {STATIC[-1]}; got {out.name!r}.")
     loading.check_file(out, "the picture")
     drawn = figure_of(file, figure, step, dark)
+    drawn.update_layout({name: value for name, value in (("width", width), ("height", height)) if value is not None})
     if out.suffix == ".html":
         drawn.write_html(out, include_plotlyjs=True)
     else:
