@@ -55,6 +55,8 @@ lint: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache --no-logo
+	@if [ -x node_modules/.bin/prettier ]; then npm run --silent check; \
+	else echo "JavaScript and CSS are not checked: run npm install once to check them, too"; fi
 	$(RUN) -m tests.check_structure
 
 mutants: $(VENV)/.requirements-dev

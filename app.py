@@ -63,6 +63,14 @@ def main(
         int | None,
         option("Port to listen on (GRADIO_SERVER_PORT, else a free one from 7860).", min=1, max=65535),
     ] = None,
+    store_chats: Annotated[
+        bool,
+        option(
+            "Browsers keep chats on disk; --no-store-chats for shared computers.",
+            "--store-chats/--no-store-chats",
+            envvar="JAKIRO_STORE_CHATS",
+        ),
+    ] = True,
     share: Annotated[bool, option("Also open a public Gradio link.", "--share")] = False,
     auth: Annotated[
         str | None, option("Ask for a login, NAME:PASSWORD, or name a file of them.", envvar="JAKIRO_AUTH")
@@ -96,6 +104,7 @@ def main(
             numerics=options.numerics,
             methods=METHODS.with_further(methods),
             preferred=None if fixed or any(pair) else PREFERRED_TARGET,
+            store_chats=store_chats,
         )
         page.launch(blocks, host, port, share, logins=logins, keys=keys)
     except (OSError, ValueError) as error:

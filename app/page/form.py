@@ -1,4 +1,4 @@
-"""The settings drawer: form fields, named as `read_asking` takes them, and the list of known pairs."""
+"""The settings drawer: form fields with the argument names of `read_asking`, and the list of models."""
 
 import json
 from dataclasses import asdict
@@ -16,7 +16,7 @@ from jakiro.drafters.registry import DEFAULT, METHODS, Methods
 
 
 def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS) -> list:
-    """The drawer; returns its fields. Which of them differ from the answer on screen, the browser marks."""
+    """Build the drawer and return its fields."""
     with gr.Column(elem_id="settings"):
         close = gr.Button(words.CLOSE_SETTINGS, elem_id="close-settings", size="sm")
         close.click(None, None, None, js="() => { Jakiro.toggleSettings(false); return []; }", api_visibility="private")
@@ -83,34 +83,29 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
 
 
 def calling(function: str, fields: list) -> str:
-    """The script that calls a function of the page with the names and the values of these fields."""
+    """Return the script that calls a function of the page with the names and values of these fields."""
     return f"(...values) => Jakiro.{function}({json.dumps([field.elem_id for field in fields])}, values)"
 
 
-def by_name(fields: list, values: tuple) -> dict:
-    """What the fields hold, by the names that `read_asking` takes."""
-    return {field.elem_id.replace("-", "_"): value for field, value in zip(fields, values, strict=True)}
-
-
 def _makers_values(settings: dict, names: list[str]) -> list:
-    """What the fields get of what a model's makers ask for; nothing where they ask for nothing."""
+    """Return updates with the recommended sampling settings; without any, show a notice."""
     if not settings:
         gr.Info(words.NO_MAKERS)
     return _values(settings, names)
 
 
 def _values(settings: dict, names: list[str]) -> list:
-    """Updates of the fields of these names; those that the settings leave out stay as they are."""
+    """Return updates of these fields; fields without a setting keep their values."""
     return [gr.update(value=settings[name]) if name in settings else gr.update() for name in names]
 
 
 def _sizes(tree: str):
-    """Candidates and levels act only on a fixed tree."""
+    """Enable candidates and levels only for a fixed tree."""
     return [gr.update(interactive=tree == words.FIXED)] * 2
 
 
 def _number(value: float, label: str, info: str, name: str, step: float = 1, interactive: bool = True) -> gr.Number:
-    """A number field without limits of its own: what does not fit is refused by the settings, in their words."""
+    """Return a number field without limits; `SamplingParams` rejects invalid values with its own messages."""
     return gr.Number(value, label=label, info=info, step=step, elem_id=name, min_width=100, interactive=interactive)
 
 

@@ -1,4 +1,4 @@
-"""The tab "How it works": one component drawn by the browser, its scripts, words and recordings.
+"""The tab "Learn": one component drawn by the browser, its scripts, words and recordings.
 
 The scripts are a block of their own, so that saved replay pages stay small. What a stop shows is computed in the
 browser from the shipped recordings.

@@ -44,16 +44,17 @@ class Limits:
                 raise ValueError(words.LIMIT_OUT_OF_RANGE.format(option=option, least=f"{least:,}", came=value))
 
     def check(self, asking: Asking) -> Asking:
-        """Refuses what is too long before it takes a place in the queue; returns the asking with its token limit.
+        """Reject what is too long before it takes a place in the queue; return the request with its token limit.
 
         Raises:
-            ValueError: one sentence with what came and what is possible.
+            ValueError: the prompt or the answer is too long.
         """
         characters = sum(len(message["content"]) for message in asking.messages)
         if characters > self.max_prompt_characters:
             excess = characters - self.max_prompt_characters
             sentence = words.PROMPT_TOO_LONG.format(came=characters, limit=self.max_prompt_characters, excess=excess)
             raise ValueError(sentence + chat_counts(asking.messages))
-        if asking.params.max_new_tokens > self.max_new_tokens:
+        # The beginning of a continued answer is read, not written
+        if asking.params.max_new_tokens - len(asking.answer_prefix_ids) > self.max_new_tokens:
             raise ValueError(words.LENGTH_TOO_LONG.format(limit=self.max_new_tokens))
         return replace(asking, max_prompt_tokens=self.max_prompt_tokens)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from functools import partial
 
+from app.words.errors import short_name
 from jakiro.trace import Header, Node, Step, Trace
 
 # What the lesson computes from and no view of a live step shows
@@ -140,8 +141,12 @@ def pack_piece(piece: bytes) -> str | list[str]:
 
 
 def pack_header(header: Header) -> dict:
-    """The header as the trace's own JSON writes it; it is sent once an answer."""
-    return Trace(header).to_dict()["header"]
+    """Return the header as the trace's own JSON, without folders of the server; it is sent once per answer."""
+    packed = Trace(header).to_dict()["header"]
+    for model in filter(None, (packed["target"], packed["drafter"])):
+        if "name" in model:
+            model["name"] = short_name(str(model["name"]))
+    return packed
 
 
 def to_json(value) -> str:

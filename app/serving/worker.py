@@ -20,7 +20,7 @@ from app.serving.limits import Limits
 from app.serving.packing import Packer
 from app.serving.turns import Turns
 from app.words import page as words
-from app.words.errors import for_visitors, sentence_of
+from app.words.errors import for_visitors, sentence_of, short_name, without_paths
 from jakiro.bench.environment import weights_in_words
 from jakiro.decode.prefix_cache import OwnPrefixes, PrefixStore
 from jakiro.drafters.registry import METHODS, Methods
@@ -174,18 +174,20 @@ class ModelService:
         if self.failure:
             return {"state": "failed", "text": words.CHIP_FAILED, "title": self.trouble or self.failure}
         status = self.device.status
-        place = {"target": status["target"], "device": str(status["device"]).upper()}
+        target, head = (status[name] and short_name(str(status[name])) for name in ("target", "head"))
+        place = {"target": target, "device": str(status["device"]).upper()}
         text = words.CHIP_READY.format(**place, numerics=status["numerics"])
         # Compiled passes are exact whatever is asked
         fast = None if status.get("compiled") else words.CHIP_READY.format(**place, numerics="fast")
-        title = f"{words.CHIP_READY_TITLE} · {status['head'] or words.NO_HEAD} · {weights_in_words(status)}"
+        title = f"{words.CHIP_READY_TITLE} · {head or words.NO_HEAD} · {weights_in_words(status)}"
         notices = [*status.get("notices", ()), *(() if status["bit_identical"] else (words.ROUNDING,))]
         return {
             "state": "ready", "text": text, "fast": fast, "title": title,
-            "notice": " ".join(notices), "pair": self.pair,
-            "size": self.size, "choosable": self.choosable, "target": status["target"], "dtype": status["dtype"],
+            "notice": without_paths(" ".join(notices)), "pair": self.pair,
+            "size": self.size, "choosable": self.choosable, "target": target, "dtype": status["dtype"],
             "trouble": self.trouble or "",
             "numerics": words.FAST if status["numerics"] == "fast" else words.EXACT, "length": self.usual_length,
+            "context": self.limits.max_prompt_tokens,
         }  # fmt: skip
 
     @property

@@ -29,7 +29,7 @@ _AT_STEP = """index => { Jakiro.moves.seek(index);
 # For the film: an empty page first, and then the recording as if it had been asked
 _ASIDE = """() => { window.filmed = Jakiro.moves.state.run; Jakiro.show(null);
   return [filmed.question, filmed.main.steps.length]; }"""
-_ASKED = """() => { Jakiro.fill(Jakiro.questionBox(), ""); document.activeElement.blur(); Jakiro.show(filmed, 0);
+_ASKED = """() => { Jakiro.fillQuestion(""); document.activeElement.blur(); Jakiro.show(filmed, 0);
   Jakiro.moves.state.time = filmed.main.seconds[0]; }"""
 _SMALL_GIF = ("+dither", "-colors", "128", "-layers", "optimize")
 _TO_THE_HIGHLIGHT = "Jakiro.moves.seek(Jakiro.highlight(Jakiro.lane()))"
@@ -120,7 +120,7 @@ def film(browser, address: str, recording: str, folder: Path) -> Path:
                 tab.screenshot(path=f"{frames}/{len(list(Path(frames).iterdir())):03}.png")
 
         for typed in range(0, len(question) + 1, 4):
-            tab.evaluate("text => Jakiro.fill(Jakiro.questionBox(), text)", question[:typed])
+            tab.evaluate("text => Jakiro.fillQuestion(text)", question[:typed])
             take()
         tab.evaluate(_ASKED)
         for phase in (1, 2, 3):

@@ -2,14 +2,14 @@
 
 COUNT_NOT_WHOLE = "The number of prompts must be a whole number from 1 to {most}; you gave {came}."
 CHOOSE_TEMPERATURE = "Choose at least one temperature."
-UNKNOWN_TEMPERATURE = "The benchmark knows the temperatures {known}; you gave {came}."
+UNKNOWN_TEMPERATURE = "Temperatures must be among {known}; you gave {came}."
 CHOOSE_METHOD = "Choose at least one method besides plain decoding."
-UNKNOWN_METHOD = "The benchmark knows the methods {known}; you gave {came}."
+UNKNOWN_METHOD = "Methods must be among {known}; you gave {came}."
 NOT_A_REQUEST = "A benchmark request has “count”, “temperatures” and “methods”; you gave {came}."
-NO_HEAD = "No draft head fits this model; only methods that need none can be measured against plain decoding."
+NO_HEAD = "No draft head fits this model; only methods without a head can be measured."
 TOO_MANY = "{count} benchmarks from your network address are running already; wait for one, or stop it."
-MODEL_CHANGED = "Another model has been loaded meanwhile; the numbers shown were measured with the first one."
-UNKNOWN_RESULTS = "These results are no longer kept on the server; run the benchmark again."
+MODEL_CHANGED = "Another model was loaded during the run; the numbers shown are those of the first model."
+UNKNOWN_RESULTS = "The server no longer stores these results; run the benchmark again."
 
 # The tab's name, and what stands in it where its code did not come
 FIRST = {
@@ -24,13 +24,13 @@ BROWSER = {
     "bench_headline_interval": "between {low} and {high}",
     "bench_headline_all_same": "all texts identical",
     "bench_headline_same": "{share} of the texts identical",
-    "bench_set": "Our own prompts, {categories} kinds, taken in turn; at most {tokens} tokens an answer.",
+    "bench_set": "Our own prompts in {categories} categories; at most {tokens} tokens per answer.",
     "bench_count": "Prompts",
     "bench_temperatures": "Temperature",
     "bench_methods": "Against plain decoding",
     "bench_run": "Run benchmark",
     "bench_stop": "Stop",
-    "bench_turns": "Each prompt waits for its turn like any question, so others are not kept waiting.",
+    "bench_turns": "Each prompt waits in the queue like any question, so visitors are not blocked.",
     "bench_starting": "Starting.",
     "bench_progress": "prompt {n} of {total}",
     "bench_stopped": "Stopped after {n} of {total} prompts; these are their numbers.",
@@ -68,7 +68,7 @@ BROWSER = {
     "bench_even": "1×: as fast as plain",
     "one_bench_prompt": "1 prompt",
     "many_bench_prompts": "{n} prompts",
-    "bench_definitions": "Tokens a second: all tokens ÷ all seconds, below it the middle half of the answers; the "
+    "bench_definitions": "Tokens a second: all tokens ÷ all seconds, below it the interquartile range; the "
     "first token and reading the prompt are not counted. Speedup: plain seconds ÷ the method’s, same prompts; below it "
     "the 95 % interval from resampling prompts. Both are shown from eight prompts on. τ: accepted per step + 1, over "
     "all steps. Same text: share of answers whose token ids all equal plain decoding’s.",

@@ -1,4 +1,4 @@
-"""Every word of the tab "How it works": ten stops with their questions, and the labels the browser fills in.
+"""All texts of the tab "Learn": ten stops with their questions, and the labels the browser fills in.
 
 A stop's `idea`, `try`, `notice` and `belief` together stay under ninety words. In `options` each wrong answer carries
 the reason why it is wrong, the right one why it is right.
@@ -44,15 +44,15 @@ STOPS = (
     {
         "title": "Two experts, two opinions",
         "idea": "The head holds two experts. Both run, and a router says how much each counts. Where they rank "
-        "the guesses (candidates) differently, together they propose more varied ones. A candidate’s colour shows "
-        "the expert that contributed most to it, which may be the one with the smaller weight.",
-        "try": "Move the mix from all expert 1 to all expert 2. The recorded candidates are ranked again.",
+        "the guesses (“candidates” in papers) differently, together they propose more varied ones. The colour of a "
+        "guess shows the expert that contributed most to it, which may be the one with the smaller weight.",
+        "try": "Move the mix from all expert 1 to all expert 2. The recorded guesses are ranked again.",
         "notice": "On the left the order changes. On the right the experts agree more.",
         "belief": "Each expert owns a topic, and the router picks one of them.",
         "question": "If both experts always gave the same scores, what would the second one add?",
         "options": (
-            ("Better candidates, twice as sure", "Any mix of two equal opinions is that same opinion."),
-            ("No new candidates, only cost", "Every mix gives the same ranking, and the second expert still runs."),
+            ("Better guesses, twice as certain", "Any mix of two equal opinions is that same opinion."),
+            ("No new guesses, only cost", "Every mix gives the same ranking, and the second expert still runs."),
             ("A second token at every step", "Tokens come from the target’s check, not from the number of experts."),
         ),
         "right": 1,
@@ -66,7 +66,7 @@ STOPS = (
         "recording is of one that has.",
         "try": "Switch the contrastive branch off and on.",
         "notice": "A level disappears. The number of head passes does not change.",
-        "belief": "“Contrastive” means that it votes against tokens.",
+        "belief": "“Contrastive” means that it rejects tokens.",
         "question": "A tree has six levels. How many head passes made it?",
         "options": (
             ("6", "The last two levels share one pass: main branch and contrastive branch."),
@@ -77,50 +77,50 @@ STOPS = (
     },
     {
         "title": "From a line to a tree",
-        "idea": "One wrong guess ends a chain. So the head makes several guesses at each level and keeps the likeliest "
-        "of all paths.",
-        "try": "Drag the candidates from 4 to 63: the recorded tree is cut to its likeliest paths and judged again.",
+        "idea": "One wrong guess ends a chain. So the head makes several guesses at each level and keeps the "
+        "most likely of all paths.",
+        "try": "Drag the guesses from 4 to 63: the recorded tree is cut to its most likely paths and judged again.",
         "notice": "The benefit flattens; the cost does not.",
-        "belief": "More candidates are always faster.",
-        "question": "Elsewhere 24 candidates bring 2.6 tokens in 64 ms, 48 bring 2.8 in 78 ms. Which is faster?",
+        "belief": "More guesses are always faster.",
+        "question": "Elsewhere 24 guesses bring 2.6 tokens in 64 ms, 48 bring 2.8 in 78 ms. Which is faster?",
         "options": (
-            ("24 candidates", "2.6 ÷ 0.064 s is 41 tokens a second, 2.8 ÷ 0.078 s only 36."),
+            ("24 guesses", "2.6 ÷ 0.064 s is 41 tokens a second, 2.8 ÷ 0.078 s only 36."),
             (
-                "48 candidates",
+                "48 guesses",
                 "They bring more tokens but take longer: 2.8 ÷ 0.078 s is 36 tokens a second, against 41.",
             ),
-            ("Both alike", "Divide tokens by time: 41 tokens a second with 24 candidates, 36 with 48."),
+            ("Both are equal", "Divide tokens by time: 41 tokens a second with 24 guesses, 36 with 48."),
         ),
         "right": 0,
     },
     {
         "title": "Check all branches in one pass",
-        "idea": "All candidates go through the target side by side. A mask lets each one look at the text so far, at "
+        "idea": "All guesses go through the target side by side. A mask lets each one look at the text so far, at "
         "its own ancestors and at itself, as if its path were the only one.",
         "try": "Fill the marked row and press “Check the row”. Then point at the rows of the full mask.",
         "notice": "Siblings stand at the same position and never see each other.",
         "belief": "The target runs once per branch.",
-        "question": "How many target passes do 24 candidates need?",
+        "question": "How many target passes do 24 guesses need?",
         "options": (
-            ("24", "Each candidate is one row of the same pass."),
+            ("24", "Each guess is one row of the same pass."),
             ("One per branch", "The mask keeps the branches apart inside one pass."),
-            ("1", "One pass, with one row for each candidate and one for the last kept token."),
+            ("1", "One pass, with one row for each guess and one for the last kept token."),
         ),
         "right": 2,
     },
     {
         "title": "Keep what is right, gain one",
         "idea": "The path that equals the target’s own choices is kept. The target has also chosen what comes after "
-        "it: that token is free.",
-        "try": "Click the candidate at which you expect the accepted path to end, or the last kept token for “none”. "
+        "it: that token comes from the same pass.",
+        "try": "Click the guess at which you expect the accepted path to end, or the last kept token for “none”. "
         "Reveal. Three steps count.",
         "notice": "Even an entirely wrong draft adds one token.",
         "belief": "Wrong guesses spoil the text, or waste the step.",
-        "question": "Three candidates are accepted. How many tokens does the step add?",
+        "question": "Three guesses are accepted. How many tokens does the step add?",
         "options": (
             ("3", "The target’s choice after the third one comes from the same pass."),
             ("4", "Three accepted ones and the target’s own."),
-            ("As many as the tree has levels", "Levels below the last accepted candidate are dropped."),
+            ("As many as the tree has levels", "Levels below the last accepted guess are dropped."),
         ),
         "right": 1,
     },
@@ -170,18 +170,18 @@ STOPS = (
         "longer. Which is faster?",
         "options": (
             (
-                "The table, because its guesses are free",
+                "The table, because its guesses cost no pass",
                 "Its step brings 2 tokens in 1 unit of time, the head’s 3 in 1.4.",
             ),
             ("The head", "With the target’s own token it brings 3 in 1.4 units: 2.1 a unit, against 2 ÷ 1."),
-            ("Both alike", "Add the target’s own token to each: 2 ÷ 1 is 2.0, and 3 ÷ 1.4 is 2.1."),
+            ("Both are equal", "Add the target’s own token to each: 2 ÷ 1 is 2.0, and 3 ÷ 1.4 is 2.1."),
         ),
         "right": 1,
     },
 )
 
 BROWSER = {
-    "tab_lesson": "How it works",
+    "tab_lesson": "Learn",
     "lesson_nav": "Ten stops",
     "lesson_back": "Back",
     "lesson_next": "Next",
@@ -195,7 +195,7 @@ BROWSER = {
     "lesson_wrong": "Not quite.",
     "lesson_race": "Race your own question",
     "lesson_loading": "Loading the recordings…",
-    "lesson_missing": "The recordings of this lesson are not shipped with this copy.",
+    "lesson_missing": "This copy does not contain the recordings of the lesson.",
     "lesson_source_recorded": "Recorded on {device}, {date}",
     "lesson_step_from": "Step {step} of the recording “{question}”",
     "rows": "Rows in one pass",
@@ -232,15 +232,15 @@ BROWSER = {
     "guess_unreached": "not reached",
     "guess_result": "{kept} of {n} held, and the target adds {bonus}: {total} in one step.",
     "signs_long": "␣ stands for a space, ↵ for the end of a line; ␣the is the word with the space before it.",
-    "guess_chances": "Chances are the draft’s own calibrated estimates, recorded with each candidate.",
+    "guess_chances": "Chances are the draft’s own calibrated estimates, recorded with each guess.",
     "mix": "Mix",
     "mix_value": "{first} expert 1 · {second} expert 2",
     "experts_differ": "A step where they differ most",
     "experts_agree": "A step where they agree most",
     "experts_text": "after “…{text}”",
     "experts_pairs": "Each alone, the two experts would order {share} of all pairs in opposite ways.",
-    "experts_moved": "{moved} of {n} candidates rank differently than with the router’s own weights.",
-    "experts_share": "Bars: each candidate’s share among those shown, softmax of the mixed scores.",
+    "experts_moved": "{moved} of {n} guesses rank differently than with the router’s own weights.",
+    "experts_share": "Bars: each guess’s share among those shown, softmax of the mixed scores.",
     "experts_router": "router {first} · {second}",
     "moved_up": "▲ {n}",
     "moved_down": "▼ {n}",
@@ -252,7 +252,7 @@ BROWSER = {
     "contrastive_accepted": "In this recording {n} accepted tokens came from the contrastive branch.",
     "on": "On",
     "off": "Off",
-    "candidates_slider": "Candidates",
+    "candidates_slider": "Guesses",
     "prune_tokens": "Tokens expected in this step",
     "prune_tokens_note": "1 + sum of the path chances of this tree",
     "prune_check": "Check",
@@ -263,24 +263,24 @@ BROWSER = {
     "prune_mean": "τ: the mean of all recorded steps, cut like this",
     "prune_mean_note": "each recorded step judged where it stands",
     "prune_chart": "Expected tokens a second by size of the tree",
-    "prune_axis": "candidates in the tree",
+    "prune_axis": "guesses in the tree",
     "prune_curve": "expected tokens a second",
-    "mask_fill": "Fill the row of {token}: what may it look at?",
+    "mask_fill": "Fill the row of {token}: what does it attend to?",
     "mask_check_row": "Check the row",
     "mask_show": "Show the full mask",
     "mask_restart": "Start over",
-    "mask_cell_name": "{row} looks at {column}",
+    "mask_cell_name": "{row} attends to {column}",
     "mask_right": "Its ancestors and itself, nothing else.",
     "mask_missing": "Not yet: it must see {tokens}, which its own path contains.",
     "mask_extra": "Not yet: {tokens} is not on its path, so it must stay unseen.",
-    "mask_full": "Filled cells: row looks at column. The text before is visible to every row.",
+    "mask_full": "Filled cells: the row attends to the column. The text before is visible to every row.",
     "mask_lit": "{row} stands at position {position} and sees: {columns}.",
     "mask_siblings": "Same position, unseen: {tokens}.",
     "mask_self": "itself",
-    "verdict_round": "Guess {n} of 3",
+    "verdict_round": "Round {n} of 3",
     "verdict_pick": "Choose where the accepted path will end.",
     "verdict_none": "nothing accepted",
-    "verdict_picked": "Your guess: {path}.",
+    "verdict_picked": "Your choice: {path}.",
     "verdict_reveal": "Reveal",
     "verdict_keep": "What is kept?",
     "verdict_next": "Next step",
@@ -290,14 +290,14 @@ BROWSER = {
     "verdict_miss": "The accepted path was: {path}. The step adds {total}, {kept} accepted and 1 from the target.",
     "verdict_score": "Score {score} of {rounds}",
     "verdict_end": "Three steps: {score} of 3 guessed, {tokens} tokens gained.",
-    "chances_title": "One word, and what could have come in its place",
+    "chances_title": "One word and its alternatives",
     "chances_temperature": "Temperature",
     "chances_top_p": "Top-p",
     "chances_after": "Word {n}, after",
-    "chances_dropped": "dropped",
-    "chances_result": "{kept} of these {all} can come.",
+    "chances_dropped": "excluded",
+    "chances_result": "{kept} of these {all} are possible.",
     "chances_note": (
-        "The model’s own five likeliest tokens, as recorded at temperature 1; shares are among these five. A higher "
+        "The model’s five most likely tokens, as recorded at temperature 1; shares are among these five. A higher "
         "temperature makes them more alike, a lower top-p drops the last ones."
     ),
     "dice_seed": "Seed",
@@ -326,9 +326,9 @@ BROWSER = {
     "family_place_value": "{n} of {of}",
     "family_after": "After “{text}”, {n} tokens into the answer, each of the five began a step.",
     "family_line": "{method}: {candidates}, {kept} kept, plus 1 from the target.",
-    "family_none": "{method} has nothing to propose here: the step adds the target’s own token.",
+    "family_none": "{method} has no guess here: the step adds the target’s own token.",
     "family_table": "What each method brought",
-    "family_candidates": "Candidates here",
+    "family_candidates": "Guesses here",
     "family_passes": "Draft passes here",
     "family_kept": "Kept here",
     "family_tau": "τ, whole answer",

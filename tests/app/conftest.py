@@ -348,8 +348,7 @@ def plotted(tab, within: str) -> list[dict]:
     """What the plot below a selector draws, by Plotly's own account: names and points of its lines."""
     tab.wait_for_function("within => document.querySelector(within + ' .plot')?.data?.length", arg=within)
     lines = "within => document.querySelector(within + ' .plot').data.map(({name, x, y}) => ({name, x, y}))"
-    # A legend may say a speed behind a name
-    return [line | {"name": line["name"].split("  ")[0]} for line in tab.evaluate(lines, within)]
+    return tab.evaluate(lines, within)
 
 
 def wait_for_frames(tab) -> None:
@@ -390,6 +389,8 @@ def opened_alone(open_tab, path):
 
 def number_of(tab, name: str) -> tuple[str, str]:
     """A number of the answer and its definition, as they stand under "Numbers"."""
-    tab.evaluate("document.querySelectorAll('.panels, .panel-numbers').forEach((line) => (line.open = true))")
+    tab.evaluate(
+        "document.querySelector('.panels').showPopover(); document.querySelector('.panel-numbers').open = true"
+    )
     value = tab.locator(f'[data-metric="{name}"]:visible')
     return value.text_content(), value.locator("xpath=following-sibling::*[1]").text_content()

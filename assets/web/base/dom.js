@@ -115,6 +115,10 @@ export function say(key, values) {
   );
 }
 
+// A sentence whose **parts** are bold
+export const bold = (sentence) =>
+  sentence.split("**").map((part, i) => (i % 2 ? h("b", null, part) : part));
+
 // An error whose message is a sentence for people
 export class Trouble extends Error {}
 export const refuse = (key, values) => {
@@ -182,14 +186,26 @@ export function addressOf(file) {
   return `${root}/${file}${signature ? `?${signature}` : ""}`;
 }
 
-// Whether a text came into the clipboard: not without permission, nor from a page without https
-export const copied = async (text) =>
-  Boolean(
-    await navigator.clipboard?.writeText(text).then(
-      () => true,
-      () => false,
-    ),
+// Copies a text and returns whether that worked. Pages without https have no clipboard; there the old command may still work
+export async function copied(text) {
+  const byApi = navigator.clipboard?.writeText(text).then(
+    () => true,
+    () => false,
   );
+  return (await byApi) || copyBySelection(text);
+}
+
+function copyBySelection(text) {
+  const focused = document.activeElement;
+  const box = h("textarea", { class: "voice", "aria-hidden": "true" });
+  box.value = text;
+  document.body.append(box);
+  box.select();
+  const worked = attempt(() => document.execCommand("copy"), false);
+  box.remove();
+  focused?.focus?.({ preventScroll: true });
+  return worked;
+}
 
 // Draws what somebody may be using: what is drawn anew in place of the focused control, by its data, has the focus then
 export function keepingFocus(root, draw) {

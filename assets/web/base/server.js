@@ -41,14 +41,14 @@ export const statusOf = () => askStatus().catch(() => null);
 
 export const notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });
 
-// One sentence above the question row, with a button where `again` tries it anew; null clears it
-export function notify(kind, text, again) {
+// One sentence at the top of the page; null clears it. With `again` it has a button, whose words are those of `key`
+export function notify(kind, text, again, key = "retry") {
   notice.hidden = !kind;
   notice.className = `notice ${kind || ""}`;
   if (!kind) return notice.replaceChildren();
   const retry =
     again &&
-    linkButton("retry", () => {
+    linkButton(key, () => {
       notify(null);
       again();
     });

@@ -147,10 +147,20 @@ export class Lane {
 }
 
 export class Run {
-  constructor(id, source) {
-    Object.assign(this, { id, source, finished: false, waiting: null, title: null }); // source: "live", "recording" or "opened"
+  // source: "live", "recording" or "opened"; `stored`: what the browser's database holds of a turn whose lanes are not loaded
+  constructor(id, source, stored = null) {
+    Object.assign(this, { id, source, stored, finished: false, waiting: null, title: null });
     this.lanes = Object.create(null); // names come from files
-    this.branches = [this]; // of one turn, this one among them
+    // As a node of a chat's tree, see chat/tree.js; `branches`: the siblings, this one among them
+    Object.assign(this, { parent: null, children: [], chosen: null, branches: [this] });
+    this.reopen();
+  }
+
+  // The answer continues after it had been taken for ended; `ended` resolves when it ends
+  reopen() {
+    this.cut?.forEach((lane) => (lane.endReason = null));
+    Object.assign(this, { finished: false, cut: [] });
+    this.ended = new Promise((resolve) => (this.tellEnded = resolve));
   }
 
   // The lane that the tree and the answer show: the first one asked for that drafts
@@ -177,11 +187,14 @@ export class Run {
 
   // The same of a token of this answer or of one that begins like it: what came before was the same
   alternativesAt(index) {
-    const { tokens } = this.main;
+    const { tokens, header } = this.main;
+    const prompt = JSON.stringify(header.messages);
     const alike = ({ main }) =>
       main &&
       tokens.slice(0, index).every(({ id }, i) => main.tokens[i]?.id === id) &&
-      index < main.tokens.length;
+      index < main.tokens.length &&
+      main.header.sampling.temperature === header.sampling.temperature &&
+      JSON.stringify(main.header.messages) === prompt;
     return (
       [this, ...this.branches]
         .filter(alike)
@@ -192,14 +205,32 @@ export class Run {
 
   get question() {
     const header = this.main?.header;
-    return header ? (questionsOf(header).at(-1) ?? header.raw_prompt ?? "") : "";
+    if (!header) return this.stored?.question ?? this.form?.question ?? "";
+    return questionsOf(header).at(-1) ?? header.raw_prompt ?? "";
+  }
+
+  // The text of the answer so far
+  get answer() {
+    return this.main ? textOf(this.main, this.main.tokens.length) : (this.stored?.answer ?? "");
+  }
+
+  get endReason() {
+    return this.main ? this.main.endReason : this.stored?.endReason;
+  }
+
+  // Tokens of the prompt and the answer together
+  get numTokens() {
+    const { main, stored } = this;
+    return main ? main.header.num_prompt_tokens + main.tokens.length : (stored?.numTokens ?? 0);
   }
 
   // Nothing more comes of it; lanes that were not done are stopped
   stop() {
     if (this.finished) return;
-    Object.values(this.lanes).forEach((lane) => (lane.endReason = lane.endReason || "stopped"));
+    this.cut = Object.values(this.lanes).filter((lane) => !lane.endReason);
+    this.cut.forEach((lane) => (lane.endReason = "stopped"));
     Object.assign(this, { finished: true, waiting: null });
+    this.tellEnded();
   }
 
   // One event as app/serving/packing.py packs it
@@ -219,14 +250,19 @@ export class Run {
 
 export function runFromTraces(id, source, traces, title) {
   const run = new Run(id, source);
+  readTraces(run, traces);
+  run.stop();
+  run.title = title || null;
+  return run;
+}
+
+// Gives a run the lanes of its traces
+export function readTraces(run, traces) {
   for (const [name, { header, steps, end_reason }] of Object.entries(traces)) {
     const lane = (run.lanes[name] = new Lane(header, name));
     steps.forEach((step) => lane.add(step));
     lane.endReason = end_reason;
   }
-  run.stop();
-  run.title = title || null;
-  return run;
 }
 
 // The first `count` tokens as text

@@ -1,4 +1,4 @@
-// "How it works", ten stops over shipped recordings: titles, a stop's text and figure, links to it, and what stops share.
+// "Learn", ten stops over shipped recordings: titles, a stop's text and figure, links to it, and what stops share.
 
 import { given, h, popMenu, say } from "../base/dom.js";
 import { bringBack, onScreen } from "../base/frame.js";
@@ -159,7 +159,7 @@ export function mountLesson(element, server) {
     h(
       "button",
       { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) },
-      `${n + 1} ${text.title}`,
+      text.title,
     ),
   );
   const strip = h(

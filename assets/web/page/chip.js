@@ -24,7 +24,8 @@ class Chip {
   async look() {
     clearTimeout(this.timer);
     if (!document.hidden || !this.value) {
-      const status = navigator.onLine ? await statusOf() : null;
+      // The browser's own flag says nothing of a server on this machine
+      const status = await statusOf();
       this.lost = !status;
       if (status) this.draw(status.chip);
       else {
@@ -79,29 +80,11 @@ export function settingsChanged(names, values) {
   redraw();
 }
 
-export const offline = () => !navigator.onLine || Boolean(chip.lost);
+addEventListener("offline", () => chip.look());
+addEventListener("online", () => chip.look());
 
-// Whether a question cannot be sent now; the page says so
-export function refuseOffline() {
-  if (!offline()) return false;
-  notify("error", say("offline_kept"));
-  chip.look();
-  return true;
-}
-
-// A question that cannot be sent stays in its box, and the page says so before anything is sent
-export function guardAsking() {
-  const refuse = (event) => {
-    const asks =
-      event.type === "click"
-        ? event.target.closest?.("#ask")
-        : event.key === "Enter" && !event.shiftKey && event.target.closest?.("#question");
-    if (!asks || !refuseOffline()) return;
-    event.preventDefault();
-    event.stopImmediatePropagation();
-  };
-  addEventListener("click", refuse, true);
-  addEventListener("keydown", refuse, true);
-  addEventListener("offline", () => chip.look());
-  addEventListener("online", () => chip.look());
+// Whether the server answers; asked again only where it did not answer the last time
+export async function serverIsThere() {
+  if (chip.lost) await chip.look();
+  return !chip.lost;
 }

@@ -2,14 +2,17 @@
 // (run, step, phase, how much of the answer was written by then), and every part of the page draws that moment.
 
 import { memory, reducedMotion, say } from "../base/dom.js";
+import { toHex } from "../base/pieces.js";
 import { notify } from "../base/server.js";
 import { giveBack } from "../chat/box.js";
+import { saveChat, saveGrowing, saveTurn } from "../chat/keep.js";
+import { deleteTurns } from "../chat/store.js";
+import { Chat, addTurn, chatOf, choose, removeTurn, turnsBelow } from "../chat/tree.js";
 import { Run, deliveredPath, runFromTraces } from "../data/history.js";
 
 export const PACES = ["slow", "normal", "real"];
-// Milliseconds for which guesses, checks and kept words are shown where steps are played, not seconds
-const TEMPO = { slow: [1000, 800, 700], normal: [260, 160, 240] };
-const SLOW_STEPS = 3; // then it goes on at the normal tempo
+// Milliseconds of each phase while steps are played; a phase with a longer animation lasts until that has ended
+const TEMPO = { slow: [900, 700, 1100], normal: [300, 250, 350] };
 // While an answer is written or played: the least time between two draws, and how much longer than a draw it is, since the
 // model may compute on the same cores
 const EVERY_MS = 60;
@@ -17,7 +20,11 @@ const SPARE = 3;
 const RECENT = 3; // draws; one of them may be held up by the model's threads
 const IN_TIME_MS = 30;
 const FIRST_PLAY_MS = 800;
+const LONGEST_MS = 5000; // of an animation that a phase waits for; a blinking cursor never ends
 const MOST_UNKNOWN = 10; // how often the server may not know a question that was sent
+
+// A random id, known to this page alone, which comes back with it to its answer
+export const newId = () => toHex(crypto.getRandomValues(new Uint8Array(16)));
 
 export const state = {
   tab: "watch",
@@ -37,14 +44,20 @@ export const state = {
   spaces: false,
   formatted: true,
   plotMode: "tokens",
-  turns: [],
-  from: null,
-  putAway: null,
+  raceSpeed: 1,
+  chat: new Chat(newId()),
+  open: new Map(), // answers that the server computes or will compute, by id
+  from: null, // the turn that the question in the box is another version of
+  putAway: null, // the chat before a new one
   armed: false,
   lost: null,
   starting: false,
   seen: new Set(),
   linked: null,
+  // The turns of the chat that are on screen
+  get turns() {
+    return this.chat.path;
+  },
 };
 
 // The panes, once they are built; the server's functions, and what the form is told to do, null in saved pages
@@ -206,107 +219,95 @@ export function show(run, index) {
 export function receive(value) {
   if (!value || !value.run) return;
   if (value.ticks) grow(value);
-  if (value.error) notify("error", value.error);
-  const run = state.turns.find((turn) => turn.id === value.run);
-  if (run && value.gone)
-    notify(
-      "error",
-      say("visit_cut", { n: (run.main || run.replaced[0]?.main)?.tokens.length || 0 }),
-    );
-  if (run && (value.error || value.gone)) {
-    run.stop();
-    if (!run.main) fail(run);
-    redraw();
+  if (value.error) {
+    const tooLong = value.error.endsWith(say("chat_counts"));
+    notify("error", value.error, tooLong && pages.leaveOut, "leave_out");
   }
+  const run = state.open.get(value.run);
+  if (!run || !(value.error || value.gone)) return;
+  if (value.gone) {
+    const n = run.main?.tokens.length ?? run.stored?.numTokens ?? 0;
+    notify("error", say("visit_cut", { n }));
+    giveBack(run);
+  }
+  end(run);
 }
 
-// A question without an answer: what made room for it is there again, and it stands in its box
-export function fail(run) {
-  state.turns.splice(state.turns.indexOf(run), 1, ...run.replaced);
+// Nothing more comes of an answer. Without a token it is no turn of the chat, and its question returns to the box
+function end(run) {
+  run.stop();
+  state.open.delete(run.id);
   if (state.waiting === run) state.waiting = null;
-  if (run.typed) state.from = run.from;
-  giveBack(run);
+  if (run.parent) saveTurn(run);
+  else {
+    if (run.typed) state.from = run.from;
+    giveBack(run);
+  }
   redraw();
 }
 
 // The connection to an answer broke, for a reason that a sentence gives
 export function lose(run, sentence) {
-  const { main } = run;
-  run.stop();
+  const n = run.main?.tokens.length ?? 0;
+  end(run);
   giveBack(run);
-  if (!main) fail(run);
   state.lost = run;
-  notify("error", say(sentence, { n: main ? main.tokens.length : 0 }));
-  redraw();
+  notify("error", say(sentence, { n }));
 }
 
-// Ends the answer that is being written, or waited for
-export function endWriting() {
-  for (const run of state.turns.filter((turn) => !turn.finished)) {
-    run.stop();
-    run.typed = "";
-    if (!run.main) fail(run);
-  }
-}
-
-// A new run, which takes the place of the turn `from` and of those after it
-export function begin(id, { from, typed, form, joins } = {}) {
-  const run = new Run(id, "live");
-  const at = state.turns.indexOf(from);
-  Object.assign(run, {
-    ticks: 0,
-    newest: -1,
-    unknown: 0,
-    heard: performance.now(),
-    from,
-    form,
-    typed,
-    joins,
-    replaced: at < 0 ? [] : state.turns.splice(at),
-  });
+// A question is on its way to the server; its answer becomes a turn of the chat with its first token.
+// parent: the turn it follows, or the chat; from: the turn that it is another version of
+export function begin(id, { parent = state.chat.leaf, from = null, typed = "", form }) {
+  const { skipped } = state.chat;
+  const run = Object.assign(new Run(id, "live"), { form, from, typed, skipped, under: parent });
+  wait(run);
   state.seen.add(id);
-  state.turns.push(run);
   if (state.tab === "recordings") setTab("watch");
   change({ from: null, putAway: null, waiting: run, lost: null, playing: false });
   return run;
 }
 
-// An answer that was asked for beside the one that it takes the place of, or that goes on with it
-function joinBranches(run) {
-  const [before, ...tail] = run.replaced;
-  if (!before) return;
-  Object.assign(before, { tail });
-  run.branches = before.branches;
-  if (run.joins === "beside") run.branches.push(run);
-  else run.branches.splice(run.branches.indexOf(before), 1, run);
+// Updates of this answer are received from now on
+export function wait(run) {
+  Object.assign(run, { newest: -1, unknown: 0, heard: performance.now() });
+  run.ticks ??= 0;
+  state.open.set(run.id, run);
 }
 
-// Shows another branch of a turn, and the turns that came after it; with `undo` the one that is left is forgotten
-export function showBranch(run, to, undo) {
-  const at = state.turns.indexOf(run);
-  if (undo) run.branches.splice(run.branches.indexOf(run), 1);
-  if (at >= 0) {
-    run.tail = state.turns.splice(at).slice(1);
-    state.turns.push(to, ...(to.tail || []));
+// Shows another version of a turn, and the turns that follow it; `remove` deletes the one that is left
+export function showBranch(run, to, remove) {
+  if (remove) {
+    removeTurn(run);
+    deleteTurns([run, ...turnsBelow(run)].map(({ id }) => id));
   }
-  show(to);
+  if (to.parent) {
+    choose(to);
+    saveChat(chatOf(to));
+  }
+  onTurn.show(to);
 }
+
+// How a turn is shown whose steps may have to be loaded first; set by chat/chats.js
+export const onTurn = { show };
 
 function grow(value) {
-  let run = state.turns.find((turn) => turn.id === value.run);
+  let run = state.open.get(value.run);
   if (!run && state.seen.has(value.run)) return;
-  run = run || begin(value.run);
+  run = run || begin(value.run, {});
   run.heard = performance.now();
   run.newest = Math.max(run.newest, ...Object.keys(value.ticks));
+  // The server sends all of an answer that was restored from the database
+  if (!run.ticks && value.ticks[0]) run.lanes = Object.create(null);
   for (; value.ticks[run.ticks]; run.ticks += 1)
     JSON.parse(value.ticks[run.ticks]).forEach((event) => run.take(event));
   if (run.ticks <= run.newest) fetchMissed(run);
   if (run === state.waiting && run.main) {
     state.waiting = null;
-    if (run.joins) joinBranches(run);
-    Object.assign(run, { replaced: [], from: null });
-    show(run);
-  } else if (run.finished && !run.main) fail(run);
+    if (!run.parent) addTurn(run.under, run);
+    if (chatOf(run) === state.chat) show(run);
+  }
+  if (run.parent && !run.finished) saveGrowing(run);
+  if (run.finished) end(run);
   if (run === state.run && state.follow) {
     state.index = lastStep(run.main);
     // An answer that has ended rests where there is most to see
@@ -325,7 +326,7 @@ export async function fetchMissed(run) {
   if (missed?.length)
     grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
   if (missed || run.newest > newest) return; // what has come since says that the server knows it
-  // Before its first word the question may be on its way: browsers hold it back while all their connections are in use
+  // Before its first token the question may be on its way: browsers hold it back while all their connections are in use
   run.unknown += 1;
   if (newest >= 0 || run.unknown > MOST_UNKNOWN) receive({ run: run.id, gone: true });
 }
@@ -351,8 +352,8 @@ export function showRecording(id, recording, { playNow, source = "recording", st
   return run;
 }
 
-// The lesson's stops are turned like pages, once it is there
-export const pages = { back: null, next: null };
+// What keys and notices do in parts of the page that are built later
+export const pages = { back: null, next: null, ask: null, leaveOut: null };
 
 // Tabs; each listener is told the tab, and whether somebody chose it, so that Back returns to the one of before
 export const onTab = [];
@@ -415,7 +416,7 @@ const advance = () => (state.armed || state.guess ? ahead() : play());
 function ahead() {
   if (state.armed) {
     state.armed = false;
-    document.querySelector("#ask").click();
+    pages.ask();
   } else if (racing()) play(state.time === null);
   else if (guessing()) setPhase(state.guess ? 3 : state.phase + 1);
   else seek(state.index + 1);
@@ -462,7 +463,7 @@ function play(fromStart) {
       playing: true,
       sought: false,
     });
-    playSteps({ left: state.pace === "slow" ? SLOW_STEPS : 0 });
+    playSteps();
   }
 }
 
@@ -474,33 +475,44 @@ function unlessMoved(goOn) {
   return (now) => state.playing && number === playNumber && lane() === main && goOn(now);
 }
 
-function playSteps(tempo) {
+function playSteps() {
   const main = lane();
   const goOn = unlessMoved(() => {
     if (state.phase < 3) state.phase += 1;
-    else if (state.index < lastStep(main)) {
-      tempo.left -= 1;
+    else if (state.index < lastStep(main))
       Object.assign(state, { index: state.index + 1, phase: 1 });
-    } else return end(main);
-    wait();
+    else return rest(main);
+    hold();
     redrawNow();
   });
-  const wait = () => {
+  const hold = () => {
     if (main.steps[state.index].nodes.length < 2) state.phase = 3; // nothing to guess
-    setTimeout(goOn, TEMPO[tempo.left > 0 ? "slow" : "normal"][state.phase - 1]);
+    setTimeout(() => whenStill().then(goOn), TEMPO[state.pace][state.phase - 1]);
   };
-  wait();
+  hold();
 }
 
-const end = (main) => change({ playing: false, replay: false, time: null, index: highlight(main) });
+// When the marks and words that move now have arrived
+function whenStill() {
+  const moving = screen.parts.root
+    .getAnimations({ subtree: true })
+    .filter(
+      (one) => one.playState === "running" && one.effect.getComputedTiming().endTime < LONGEST_MS,
+    );
+  return Promise.allSettled(moving.map((one) => one.finished));
+}
+
+const rest = (main) =>
+  change({ playing: false, replay: false, time: null, index: highlight(main) });
 
 function playSeconds(before) {
   const main = lane();
   const goOn = unlessMoved((now) => {
-    state.time += Math.max(0, now - before) / 1000;
+    const speed = state.tab === "race" ? state.raceSpeed : 1;
+    state.time += (speed * Math.max(0, now - before)) / 1000;
     before = now;
     state.index = Math.max(0, main.stepsAt(state.time) - 1);
-    if (state.time >= lastClock(state.run)) return end(main);
+    if (state.time >= lastClock(state.run)) return rest(main);
     redraw();
     requestAnimationFrame(goOn);
   });
@@ -508,7 +520,7 @@ function playSeconds(before) {
 }
 
 function setPace(pace) {
-  const playing = state.playing || state.replay;
+  const { playing } = state;
   change({
     pace,
     playing: false,

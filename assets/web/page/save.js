@@ -18,23 +18,29 @@ export function download(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// jakiro-<first three words>-seed7-<date>
-export function fileName(run, ending) {
-  const words = run.question
+// The first three words of a text, as part of a file's name
+export function plainName(text) {
+  const words = text
     .slice(0, 1000)
     .toLowerCase()
     .match(/[\p{L}\p{N}]+/gu) || ["answer"];
+  return Array.from(words.slice(0, 3).join("-")).slice(0, MOST_NAME).join("");
+}
+
+// jakiro-<first three words>-seed7-<date>
+export function fileName(run, ending) {
   const { header } = run.main;
-  const start = Array.from(words.slice(0, 3).join("-")).slice(0, MOST_NAME).join("");
-  return `jakiro-${start}-seed${header.sampling.seed}-${String(header.created).slice(0, 10)}.${ending}`;
+  const date = String(header.created).slice(0, 10);
+  return `jakiro-${plainName(run.question)}-seed${header.sampling.seed}-${date}.${ending}`;
 }
 
 // A run as json: the file it came from as it is, else the server's own trace; where that is no longer kept, what the
 // page holds, and a sentence that says so
 export async function asJson(run) {
-  if (run.text || run.branches.length < 2) return run.text || oneAsJson(run);
-  const [text, ...branches] = await Promise.all([run, ...run.branches].map(oneAsJson));
-  return `${text.slice(0, -1)},"branches":[${branches}],"shown":${run.branches.indexOf(run)}}`;
+  const loaded = run.branches.filter((branch) => branch.main);
+  if (run.text || loaded.length < 2) return run.text || oneAsJson(run);
+  const [text, ...branches] = await Promise.all([run, ...loaded].map(oneAsJson));
+  return `${text.slice(0, -1)},"branches":[${branches}],"shown":${loaded.indexOf(run)}}`;
 }
 
 async function oneAsJson(run) {

@@ -1,9 +1,20 @@
 // The race: bars and lanes side by side at one race time; a lane shows only tokens whose own time has come.
 
-import { apart, clockOf, counted, h, linkButton, rate, say } from "../base/dom.js";
+import {
+  apart,
+  bold,
+  clockOf,
+  counted,
+  h,
+  linkButton,
+  number,
+  radios,
+  rate,
+  say,
+} from "../base/dom.js";
 import { trainedWords, unequalHeads } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
-import { moves, screen } from "../page/machine.js";
+import { change, moves, screen } from "../page/machine.js";
 import { openSetting } from "../page/top.js";
 import { fillResultCard, verdict } from "./result_card.js";
 import { showLarge } from "../tree/dialog.js";
@@ -24,6 +35,22 @@ const finalWords = (run) =>
     ? verdict(run)
     : say("race_verdict", { verdict: verdict(run).replace(/\.$/, ""), same: say("race_same") });
 
+// Replay speeds of the race, as factors of real time
+const SPEEDS = [1, 1 / 4, 1 / 10];
+
+// The large number: the factor at the end, before it the tokens that the drafting lane is ahead
+function hugeWords(run, time, over) {
+  const { main, plain } = run;
+  if (!plain || plain === main) return "";
+  if (!over) {
+    const [mine, theirs] = [main, plain].map((lane) => lane.countAt(time));
+    return time && mine > theirs ? say("race_ahead", { n: mine - theirs }) : "";
+  }
+  const factor = metrics.speedup(main, plain);
+  if (factor === null) return "";
+  return say(factor >= 1 ? "race_faster" : "race_slower", { factor: number(factor, 1) });
+}
+
 // Lanes whose heads had almost nothing kept
 const FEW_KEPT = 1.15; // tokens a step
 function idleWords(run) {
@@ -35,7 +62,7 @@ function idleWords(run) {
     : "";
 }
 
-// A lane's text, and its bar: the tokens that it has written out of all, so that who leads is ahead; its clock stands at the end
+// A lane's text and its bar: while lanes write, the tokens out of all; at the end, the seconds it took
 class LaneView {
   constructor(lane, role) {
     const { name, title, headMinutes } = lane;
@@ -62,12 +89,12 @@ class LaneView {
     this.answer = new AnswerView(this.host);
   }
 
-  draw(lane, time, { selected, withTree, total, over, formatted }) {
+  draw(lane, time, { selected, withTree, total, longest, over, formatted }) {
     const steps = lane.stepsAt(time);
     const count = lane.countAfter(steps - 1);
     const finished = Boolean(lane.endReason) && count === lane.tokens.length;
-    this.fill.style.setProperty("--share", count / total);
-    this.flag.hidden = !finished;
+    this.fill.style.setProperty("--share", over ? lane.clock / longest : count / total);
+    this.flag.hidden = !finished || over;
     this.clock.textContent = `${clockOf(Math.min(time, lane.clock))} s`;
     this.done.textContent = finished
       ? counted("token", count)
@@ -91,6 +118,14 @@ export class RaceView {
       class: "plain-button start-race",
       onclick: () => moves.play(true),
     });
+    this.huge = h("p", { class: "huge tabular" });
+    this.speeds = radios(
+      "race-speed",
+      say("race_speed"),
+      SPEEDS.map((speed) => [speed, say(`race_speed_${1 / speed}`)]),
+      (raceSpeed) => change({ raceSpeed }),
+    );
+    this.axis = h("p", { class: "race-axis muted" });
     this.bars = h("div", { class: "race-bars", role: "img" });
     this.choice = h("div", { class: "lane-choice", role: "group" });
     this.lanes = h("div", { class: "lanes" });
@@ -119,13 +154,14 @@ export class RaceView {
       this.empty,
       waiting,
       this.title,
-      h("div", { class: "lead-line" }, this.lead, this.replay),
+      h("div", { class: "lead-line" }, this.huge, this.lead, this.replay, this.speeds.element),
       this.bars,
+      this.axis,
       this.add || "",
       this.unequal,
+      plotPane,
       this.choice,
       this.lanes,
-      plotPane,
       this.more,
     );
     this.views = [];
@@ -139,7 +175,8 @@ export class RaceView {
     this.empty.textContent = say(
       present.length === 1 && run.finished ? "race_alone" : "race_empty",
     );
-    this.replay.hidden = !run?.finished;
+    this.replay.hidden = this.speeds.element.hidden = !run?.finished;
+    this.speeds.mark(state.raceSpeed);
     this.replay.textContent = say(
       state.playing ? "pause" : time === 0 ? "start_race" : "replay_race",
     );
@@ -171,11 +208,18 @@ export class RaceView {
     this.unequal.hidden = !this.unequal.textContent;
     const over = Boolean(run?.finished) && present.every((lane) => time >= lane.clock);
     const total = tokensOf(present);
+    const longest = Math.max(...present.map((lane) => lane.clock));
+    this.element.classList.toggle("over", over);
+    this.axis.textContent = over ? say("race_axis_seconds") : say("race_axis_tokens", { total });
+    const huge = run ? hugeWords(run, time, over) : "";
+    this.huge.hidden = !huge;
+    this.huge.replaceChildren(...bold(huge));
     present.forEach((lane, i) =>
       this.views[i].draw(lane, time, {
         selected: lane === run.main ? state.index : -1,
         withTree: present.length > 2,
         total,
+        longest,
         over,
         formatted: state.formatted,
       }),

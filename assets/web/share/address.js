@@ -3,14 +3,14 @@
 
 import { Trouble, attempt, copied, h, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
-import { freshChat } from "../chat/chat.js";
+import { fillQuestion } from "../chat/box.js";
+import { newChat } from "../chat/chats.js";
 import { chip } from "../page/chip.js";
-import { fieldsChosen, formDefaults, formReady } from "../page/form.js";
+import { fieldsChosen, fillForm, formDefaults, formReady } from "../page/form.js";
 import { onTab, screen, setTab, state } from "../page/machine.js";
 import { askingOf, quoted, readLink, tabHash, tabOf } from "./link.js";
 
 const OWN = ["recording", "step", "stop"];
-let linked = null; // the form's values that a link brings, by name
 
 // Puts the part after "#" in place of what the address named before; with `step`, Back returns to that
 export function setAddress(hash, step) {
@@ -97,13 +97,14 @@ async function open(link, server) {
   if (!asking) return;
   setAddress(tabHash(state.tab)); // the question stands in the form from here on
   const values = { ...formDefaults(), ...asking };
-  const trouble = await server.link_trouble(values).catch(() => null);
+  const trouble = await server.trouble(values).catch(() => null);
   if (trouble) return refuseLink(trouble.replace(/\p{C}/gu, "�"));
-  linked = values;
-  state.linked = { question: values.question, prefix: asking["answer-prefix"] || null };
+  const { question, "answer-prefix": prefix = null, ...fields } = values;
   fieldsChosen(Object.keys(asking));
-  screen.form.openLink();
-  freshChat();
+  fillForm(fields);
+  newChat();
+  fillQuestion(question);
+  state.linked = { question, prefix };
   notify("notice", say(state.linked.prefix ? "link_ready_fork" : "link_ready"));
   compareModels(["target", "dtype"].map((name) => link.fields.get(name)));
 }
@@ -117,9 +118,5 @@ export function watchAddress(link, server) {
     if (location.hash === tabHash(tab)) setTab(tab); // other addresses are links and stops
   });
 }
-
-// The form as a link fills it
-export const linkedForm = (names, values) =>
-  names.map((name, i) => (linked && name in linked ? linked[name] : values[i]));
 
 onTab.push((tab, chosen) => screen.server && setAddress(tabHash(tab), chosen));

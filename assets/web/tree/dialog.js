@@ -39,7 +39,7 @@ export function showLarge(near, lane, index, phase = 3) {
     lane,
     index,
     phase,
-    showAll: false,
+    showAll: true,
     whole: true,
     sentence: stepSentence(lane, index, phase),
   });

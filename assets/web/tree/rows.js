@@ -6,7 +6,7 @@ import { reasonOf } from "./card.js";
 import { childrenOf, stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";
 
-const MOST_CHIPS = 4;
+const MOST_CHIPS = 3;
 
 const nameShown = (...node) => shown(nameIn(...node));
 const sampleOf = (lane, index, i, phase, state) =>
@@ -52,7 +52,12 @@ export function ladder(lane, index, phase, card) {
   }
   return h(
     "ol",
-    { class: "ladder", "data-step": index, "aria-label": say("draft_tree") },
+    {
+      class: "ladder",
+      "data-step": index,
+      "aria-label": say("draft_tree"),
+      style: `--rungs:${lane.deepest + 1}`, // as many in all phases and steps, so that nothing below moves
+    },
     levels.map(level),
     phase > 1 && rung("+", ["bonus"], say("target")),
   );

@@ -1,7 +1,7 @@
 // Draws the draft tree of one step, its nodes and edges, as SVG: hue and shape say who proposed, place says how much
 // the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
 
-import { keepingFocus, pageScale, reducedMotion, s, say } from "../base/dom.js";
+import { keepingFocus, pageScale, reducedMotion, s, say, wholePercent } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import {
   bonusDelivered,
@@ -17,10 +17,13 @@ import { layoutTree, stateOf } from "./layout.js";
 import { marker, markerNumber } from "./marker.js";
 
 const PHASE_MS = 250;
-const LEVEL = 76; // the least width of a level
+const LEVEL = 62; // the least width of a level
 const NAME_GAP = 44; // what a level needs beside its longest name: a mark and an edge
 const PILL = 24; // and where branches after it may be folded away
-const ROW = 19; // the least height of a row
+const ROW = 15.5; // the least height of a row
+const MOST_ROW = 88; // of a small tree, whose nodes have a second line
+const SMALL = 8; // guesses
+const HEADS = 24; // pixels for the names of the columns
 const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 let family = ""; // of the names' type, which stays
@@ -71,17 +74,20 @@ export class TreeView {
     const height = Math.max(this.host.clientHeight - 4, 160);
     this.setScale(width, height);
     const { scale } = this;
-    const top = (sharedPasses(step).length ? 30 : 6) * scale;
-    const least = ROW * scale;
-    const room = height - top - 20 * scale;
+    const top = (HEADS + (sharedPasses(step).length ? 24 : 0)) * scale;
+    const least = ROW * pageScale();
+    const room = height - top - 6 * scale;
     const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
     const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
-    const row = clamp(least, room / plan.rows, 56 * scale);
+    const isSmall = step.nodes.length - 1 <= SMALL;
+    const row = clamp(least, room / plan.rows, (isSmall ? MOST_ROW : 32) * scale);
     const total = {
       width: Math.max(width, this.starts.at(-1)),
-      height: Math.max(height, top + plan.rows * row + 20 * scale),
+      height: Math.max(height, top + plan.rows * row + 6 * scale),
     };
-    Object.assign(this, { plan, row, top, width: total.width });
+    this.setFont(Math.min(this.font, 0.9 * row));
+    const noted = isSmall && row > 40 * scale;
+    Object.assign(this, { plan, row, top, width: total.width, height: total.height, noted });
     this.labels = this.measureLabels();
     const svg = s(
       "svg",
@@ -94,8 +100,9 @@ export class TreeView {
         "data-step": index,
         "data-nodes": step.nodes.length,
         "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
-        style: `--label:${this.font}px`,
+        style: `--label:${this.font}px;--note:${13 * scale}px`,
       },
+      this.columns(),
       this.columnHeads(),
       this.edges(),
       this.nodes(),
@@ -116,14 +123,15 @@ export class TreeView {
     this.setType(usual);
     const { nodes } = this.step;
     const branches = Map.groupBy(nodes, (node) => node.parent);
-    const folds = !this.shown.showAll && leavesOf(this.step) + 1 > height / usual / ROW;
-    const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
+    const folds = !this.shown.showAll && leavesOf(this.step) + 1 > (height / usual - HEADS) / ROW;
+    const note = this.step.nodes.length - 1 <= SMALL ? 40 : 0;
+    const needed = Array(depthOf(this.step) + 2).fill(note ? 2 * LEVEL : LEVEL);
     nodes.forEach((node, i) => {
       const wide =
         measure(this.nameAt(i)) / usual +
         NAME_GAP +
         6 * lane.proposers.of(node).number.length +
-        (folds && branches.get(i)?.length > 1 ? PILL : 0);
+        (folds && branches.get(i)?.length > 1 ? PILL : note);
       needed[node.depth] = Math.max(needed[node.depth], wide);
     });
     const zoom = clamp(
@@ -131,13 +139,13 @@ export class TreeView {
       Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))),
       1.5,
     );
-    this.setType(usual * clamp(0.85, free / sum(needed), zoom));
+    this.setType(usual * clamp(0.9, free / sum(needed), zoom));
     const room = (free * usual) / this.scale;
     let longest = Math.max(...needed);
     const cutTo = (most) => needed.map((wide) => Math.min(wide, most));
     while (longest > LEVEL && sum(cutTo(longest)) > room) longest -= 2;
     const levels = cutTo(longest);
-    const more = clamp(0, (room - sum(levels)) / levels.length, 60);
+    const more = clamp(0, (room - sum(levels)) / levels.length, 120);
     this.starts = levels.reduce(
       (starts, wide) => [...starts, starts.at(-1) + (wide + more) * this.scale],
       [16 * this.scale],
@@ -146,7 +154,11 @@ export class TreeView {
 
   setType(scale) {
     this.scale = scale;
-    this.font = 16 * scale;
+    this.setFont(16 * scale);
+  }
+
+  setFont(size) {
+    this.font = size;
     family ||= getComputedStyle(this.host).getPropertyValue("--sans");
     measuring.font = `600 ${this.font}px ${family || "sans-serif"}`;
   }
@@ -237,6 +249,29 @@ export class TreeView {
     return labels;
   }
 
+  // One faint column per upcoming token
+  columns() {
+    const last = Math.max(depthOf(this.step), this.plan.bonus?.column ?? 0);
+    const group = s("g", { class: "columns-behind" });
+    for (let column = 1; column <= last; column += 1) {
+      const [x, end] = [column, column + 1].map(
+        (at) => (this.starts[at] ?? this.width) - 15 * this.scale,
+      );
+      const wide = (column === last ? Math.min(end, this.width) : end) - x - 5;
+      const words = say(
+        column > 1 ? "tree_column" : wide > 84 * this.scale ? "tree_next" : "tree_next_short",
+        {
+          n: column,
+        },
+      );
+      group.append(
+        s("rect", { x, y: 0, width: Math.max(0, wide), height: this.height - 2, rx: 8 }),
+        s("text", { x: x + 8 * this.scale, y: 16 * this.scale }, words),
+      );
+    }
+    return group;
+  }
+
   // A bracket over levels that one pass of the draft made, where their guesses are not all folded away
   columnHeads() {
     const group = s("g", { class: "heads" });
@@ -247,7 +282,7 @@ export class TreeView {
       const words = pair
         ? say("shared_pass_pair")
         : say("shared_pass", { n: pass, levels: last - first + 1 });
-      const y = 22 * this.scale;
+      const y = (HEADS + 18) * this.scale;
       group.append(
         s("path", {
           class: "bracket",
@@ -343,6 +378,13 @@ export class TreeView {
         width: Math.max(24, text.end - x + reach),
       }),
       s("text", { x: text.start, y: y + this.font * 0.35 }, text.text),
+      this.noted &&
+        id !== 0 &&
+        s(
+          "text",
+          { class: "note", x: text.start, y: y + this.font * 0.35 + 17 * this.scale },
+          this.noteOf(id),
+        ),
       s(
         "g",
         { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` },
@@ -351,6 +393,22 @@ export class TreeView {
       ),
     );
     return group;
+  }
+
+  // The second line of a node in a small tree
+  noteOf(id) {
+    if (id === "bonus") return say("note_bonus");
+    const node = this.step.nodes[id];
+    if (this.shown.phase === 1)
+      return node.draft_prob === null
+        ? ""
+        : say("note_sure", { percent: wholePercent(node.draft_prob) });
+    const state = stateOf(this.step, id);
+    if (state !== "refused") return say(`note_${state}`);
+    const { target_choice: token, target_choice_piece: piece } = this.step.nodes[node.parent];
+    return say("note_refused", {
+      choice: this.named(nameOf(this.shown.lane, token, piece)).trim(),
+    });
   }
 
   nodes() {
@@ -416,6 +474,7 @@ export class TreeView {
         (c) => this.step.nodes[c].token_id === node.target_choice,
       );
       const { y } = this.place(spot);
+      if (child === undefined && this.noted && this.plan.children[i].length) continue;
       if (child === undefined) {
         const first = this.plan.children[i].find((c) => this.plan.places.has(c));
         const name = `→${this.named(nameOf(this.shown.lane, node.target_choice, node.target_choice_piece))}`;

@@ -30,9 +30,9 @@ export class AnswerView {
     this.text = h("div", { class: "answer-text", role: "log", "aria-live": "off" });
     this.tail = h("div", { class: "answer-end muted" });
     host.append(this.text, this.tail);
-    this.text.addEventListener("click", ({ target }) => {
-      const token = target.closest?.("[data-token]");
-      if (token && this.lane) onToken?.(Number(token.dataset.token));
+    this.text.addEventListener("click", (event) => {
+      const token = event.target.closest?.("[data-token]");
+      if (token && this.lane) onToken?.(Number(token.dataset.token), event);
     });
   }
 
@@ -224,7 +224,9 @@ function token(unit, text) {
 
 // Words are underlined, and the space before one is not: where a line ends it would hang behind the text
 function addText(element, text) {
-  const marked = (part) => (part === " " && text.trim() ? part : h("u", null, part));
+  const isIndentation = /^\s{2,}$/.test(text);
+  const marked = (part) =>
+    part === " " && (text.trim() || isIndentation) ? part : h("u", null, part);
   text.split("\n").forEach((line, i) => {
     if (i) element.append(h("span", { class: "newline" }, "\n"));
     line
@@ -271,6 +273,7 @@ export class Legend {
       h(
         "span",
         { class: "legend-entry", "data-place": TARGET.place, title: TARGET.sentence },
+        markerSample(TARGET),
         say("unmarked"),
       ),
     );
@@ -280,7 +283,12 @@ export class Legend {
     const { id, place, label, sentence, classes } = proposer;
     return h(
       "span",
-      { class: "legend-entry", "data-place": place, "data-proposer": id, title: sentence },
+      {
+        class: "legend-entry",
+        "data-place": place,
+        "data-proposer": id,
+        title: sentence,
+      },
       markerSample(proposer),
       h("span", { class: `token ${classes}` }, h("u", null, label)),
       h("b", null, share),

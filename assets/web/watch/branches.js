@@ -1,7 +1,7 @@
 // The branches of a turn, ‹ 2 of 3 ›: answers to one question that part at a word which somebody chose.
 
 import { h, linkButton, say } from "../base/dom.js";
-import { showBranch, state } from "../page/machine.js";
+import { showBranch } from "../page/machine.js";
 
 export class BranchBar {
   constructor() {
@@ -26,6 +26,7 @@ export class BranchBar {
   }
 
   draw(run) {
+    this.run = run;
     this.element.hidden = !run || run.branches.length < 2;
     if (this.element.hidden) return;
     const { branches } = run;
@@ -37,7 +38,7 @@ export class BranchBar {
   }
 
   go(by, undo) {
-    const { run } = state;
+    const { run } = this;
     showBranch(run, run.branches[run.branches.indexOf(run) + by], undo);
   }
 }

@@ -5,6 +5,8 @@ import { metrics } from "../data/metrics.js";
 import { moves } from "../page/machine.js";
 
 const NEAR_TIE = 0.5;
+const FEW_TOKENS = 1.25; // per step: the draft is hardly ever right
+const FEWEST_STEPS = 8;
 
 // Whether the text is plain decoding's: {value, note, state: "same", "different" or "none", tokens, behind: it has written fewer, step}
 function sameText(run, steps) {
@@ -106,6 +108,7 @@ export class Headline {
         },
       ]),
     );
+    this.hint = h("p", { class: "fact-hint muted", hidden: true }, say("hint_language"));
     this.show = h(
       "button",
       { class: "link-button", hidden: true, onclick: () => moves.seek(this.partsAt) },
@@ -122,6 +125,7 @@ export class Headline {
           )),
       ),
       this.show,
+      this.hint,
     );
   }
 
@@ -155,6 +159,13 @@ export class Headline {
       fact.element.hidden = !words[name];
     }
     this.facts.same.element.dataset.state = same.state;
+    const { main } = run;
+    this.hint.hidden = !(
+      run.finished &&
+      main.header.drafter &&
+      main.steps.length >= FEWEST_STEPS &&
+      metrics.tau(main.steps) < FEW_TOKENS
+    );
     this.show.hidden = same.state !== "different";
     this.partsAt = same.step;
   }

@@ -27,6 +27,20 @@ export function stepSentence(lane, index, phase) {
   });
 }
 
+// The arithmetic of a step; nothing of the result before the check
+export function stepSum(step, phase) {
+  const guesses = step.nodes.length - 1;
+  if (!guesses) return say("no_draft");
+  const right = step.accepted_path.length;
+  const values = {
+    guesses,
+    right: right || say("sum_none"),
+    tokens: counted("token", step.committed_ids.length),
+    cut: right + 1 - step.committed_ids.length,
+  };
+  return say(phase < 3 ? `sum_${phase}` : values.cut ? "sum_cut" : "sum_3", values);
+}
+
 // A name as it is read out: without the sign for a space before a word
 const spoken = (name) => `“${name.replace(/^␣(?!×)/, "")}”`;
 

@@ -124,8 +124,8 @@ def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_t
     assert not urlsplit(link).query
     tab.evaluate("link => { location.hash = new URL(link).hash }", link.replace("Second", "Third"))
     tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Third?'")
-    tab.wait_for_selector(f'#jk-chat:has-text("{words.BROWSER["chat_fresh"]}")')
-    assert tab.evaluate("Jakiro.conversation(Jakiro.moves.state)") == []
+    tab.wait_for_selector(f'#jk-chat:has-text("{words.BROWSER["chat_put_away"]}")')
+    assert tab.evaluate("Jakiro.sentTurns(Jakiro.parentOfNext(Jakiro.state)).length") == 0
 
 
 def test_tabs_stops_and_steps_of_recordings_have_links_and_back_returns_to_the_tab_of_before(open_tab, fake_address):
@@ -182,13 +182,13 @@ BAD = [
         "#" + urlencode({"question": "Why?", "<script>window.ran=2</script>\u202e": "x"}),
         "<script>window.ran=2</script>�",
     ),
-    ("#" + urlencode({"question": "w" * 8000}), "It has 8,009 characters, and this page reads 8,000."),
+    ("#" + urlencode({"question": "w" * 8000}), "It has 8,009 characters; the limit is 8,000."),
     ("#tab=<svg onload=window.ran=3>", "There is no tab"),
     ("#stop-77", "There is no stop"),
     ("?stop=0", "There is no stop"),
     ("?recording=../../etc/passwd", "There is no recording"),
     ("?recording=1-opening&step=x", "A step is a whole number"),
-    ("?recording=1-opening&step=99999", "It asks for step 99999"),
+    ("?recording=1-opening&step=99999", "It names step 99999"),
 ]
 
 

@@ -161,8 +161,8 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
     assert service.swap(fetch, "another")
     chip = settled(service)
     assert [chip["text"] for chip in told] == [
-        "Fetching the model: 123 of 491 MB",
-        "Fetching the model: 246 of 491 MB, about 20 s left",
+        "Downloading the model: 123 of 491 MB",
+        "Downloading the model: 246 of 491 MB, about 20 s left",
     ]
     assert all(chip["cancellable"] for chip in told)
     assert chip["text"].startswith("Fake-135M") and chip["trouble"].endswith(words.FETCH_CANCELLED)
@@ -295,7 +295,7 @@ def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_cho
         for cancelled in (True, False):
             tab.click('[data-pair="better + fits"]:enabled')
             tab.click('[data-confirm="better + fits"]')
-            tab.wait_for_selector('li:has([data-pair="better + fits"]):has-text("Fetching the model")')
+            tab.wait_for_selector('li:has([data-pair="better + fits"]):has-text("Downloading the model")')
             if cancelled:
                 with tab.expect_response(lambda answer: '"cancel"' in (answer.request.post_data or "")):
                     tab.click('[data-action="cancel_fetch"]')

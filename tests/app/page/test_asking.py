@@ -8,7 +8,7 @@ import pytest
 from app.asking import read_asking
 from app.page import web
 from app.page.form import _makers_values
-from app.page.handlers import link_trouble
+from app.page.handlers import trouble
 from app.serving.limits import Limits
 from app.words import benchmark as benchmark_words
 from app.words import lesson as lesson_words
@@ -140,19 +140,19 @@ def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
 )
 def test_a_link_is_checked_as_the_form_is(values, sentence):
     service = SimpleNamespace(limits=Limits(max_new_tokens=300), methods=METHODS)
-    assert link_trouble(service, LINKED | values) == sentence
+    assert trouble(service, LINKED | values) == sentence
 
 
 def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers(monkeypatch):
     monkeypatch.setattr("app.page.handlers.offered_methods", lambda known: [METHODS["eagle2"]])
     service = SimpleNamespace(limits=Limits(), methods=METHODS)
-    assert link_trouble(service, LINKED) == "The method must be one of eagle2; you gave 'jakiro'."
-    assert link_trouble(service, LINKED | {"method": "eagle2"}) is None
+    assert trouble(service, LINKED) == "The method must be one of eagle2; you gave 'jakiro'."
+    assert trouble(service, LINKED | {"method": "eagle2"}) is None
 
 
 @pytest.mark.parametrize("values", [None, "text", [], {1: 2}])
 def test_what_is_no_form_is_refused_with_a_sentence(values):
-    assert link_trouble(SimpleNamespace(limits=Limits(), methods=METHODS), values).endswith(".")
+    assert trouble(SimpleNamespace(limits=Limits(), methods=METHODS), values).endswith(".")
 
 
 def test_every_word_that_the_scripts_say_exists():
