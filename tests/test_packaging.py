@@ -21,7 +21,7 @@ from jakiro.heads.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 # Of assets/: what the page alone reads, which runs from a checkout or a Space
-PAGE_ROOMS = {"plots", "traces", "web"}
+PAGE_ROOMS = {"bundle", "plots", "traces", "web"}
 # What transformers and accelerate bring, in the versions they choose; a Space brings its own huggingface_hub
 BROUGHT = {"httpx2", "huggingface_hub", "jinja2", "numpy", "psutil", "tokenizers"}
 

@@ -47,7 +47,7 @@ def head(known: Methods = METHODS) -> str:
 
 
 def style() -> str:
-    return web.tight(["benchmark/benchmark.css"])
+    return web.bundle("benchmark.css")
 
 
 def packed_script(known: Methods = METHODS) -> tuple[str, bytes]:
@@ -64,7 +64,7 @@ def script(known: Methods = METHODS) -> str:
     form |= {"titles": titles, "minutes": trained_methods(known)}
     form |= {"most": len(questions), "categories": len({question.category for question in questions})}
     values = f"Object.assign(Jakiro.words, {web.for_script(words.FIRST | words.BROWSER)});"
-    return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(web.module_names('benchmark'))}"
+    return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.bundle('benchmark.js')}"
 
 
 def component(service: ModelService, pace: Pace) -> Benchmarks:
