@@ -166,10 +166,11 @@ def read_method(name, known: Methods = METHODS) -> str:
 
 
 def _read_numerics(numerics) -> str:
-    names = {words.EXACT: "exact", words.FAST: "fast"}
-    if not isinstance(numerics, str) or numerics not in names:
+    # Links of release 0.10 have the labels
+    value = numerics.lower() if isinstance(numerics, str) else numerics
+    if value not in (words.EXACT, words.FAST):
         raise ValueError(words.NUMERICS_UNKNOWN.format(came=shortened(numerics)))
-    return names[numerics]
+    return value
 
 
 def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
@@ -194,7 +195,7 @@ def chat_counts(messages: tuple[dict, ...]) -> str:
 
 def _read_tree(tree, candidates, levels) -> TreeConfig:
     """Return the tree settings; candidates and levels are used only for a fixed tree."""
-    if tree == words.AUTOMATIC:
+    if isinstance(tree, str) and tree.lower() == words.AUTOMATIC:
         return config.AUTOMATIC_TREE
     for value, most, sentence in (
         (candidates, config.MOST_NODES - 1, words.CANDIDATES_RANGE),

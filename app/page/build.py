@@ -17,7 +17,7 @@ from app import named_host
 from app.devices.base import Device
 from app.page import api, benchmark, form, handlers, lesson, v1, web
 from app.page.drawn import drawn
-from app.page.offered import offered_questions
+from app.page.offered import Appearance
 from app.page.picker import LoaderOf, Picker
 from app.serving import server as serving
 from app.serving.connections import hang_up_on_silence
@@ -43,6 +43,7 @@ def build(
     methods: Methods = METHODS,
     preferred: str | None = None,
     store_chats: bool = True,
+    appearance: Appearance | None = None,
 ) -> gr.Blocks:
     """Build the page around a device; `launch` starts loading it.
 
@@ -55,6 +56,7 @@ def build(
         preferred: a target whose pair is loaded as soon as its files are on this machine, unless a visitor chooses
             another one before.
         store_chats: whether browsers store chats on disk; otherwise a closed tab loses them.
+        appearance: title, example questions and style sheet; the page's own by default.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     # Otherwise Gradio summarises all answers after each one, for a dashboard that is switched off
@@ -66,13 +68,14 @@ def build(
     picker = Picker(service, loader_of, pairs_folder, given)
     service.pair, service.size_of, service.choosable = picker.first_name, picker.size_of, loader_of is not None
 
-    with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
+    appearance = appearance or Appearance.read(None, None, None)
+    with gr.Blocks(title=appearance.title, analytics_enabled=False, fill_width=True) as page:
         drawn("top", "mountTop(element)", {}, "top")
-        about = web.for_script({"questions": offered_questions(), "storeChats": store_chats})
+        about = web.for_script({"questions": appearance.questions, "storeChats": store_chats})
         view = drawn("view", VIEW.format(about=about), _server_functions(service, runs))
         lesson.component()
         benchmarks = benchmark.component(service, runs.pace)
-        settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT, methods)
+        settings = form.build(picker, numerics or words.EXACT, methods)
 
         def generate(request: gr.Request, event: gr.EventData):
             yield from handlers.generate(service, runs, handlers.visitor_of(request), handlers.data_of(event))
@@ -100,7 +103,7 @@ def build(
             listen(None, settings, settings, js=form.calling(script, settings), api_visibility="private")
         api.register(service, runs)
     page.queue(max_size=None, api_open=False)
-    page.service, page.runs, page.benchmarks = service, runs, benchmarks
+    page.service, page.runs, page.benchmarks, page.appearance = service, runs, benchmarks, appearance
     if preferred is not None:
         threading.Thread(target=picker.prefer, args=(preferred,), name="prefer-model", daemon=True).start()
     return page
@@ -150,6 +153,7 @@ def launch(
         logins: names and passwords that open the page. keys: that open /v1; it is open to all where there are neither.
     """
     serving.open_more_files()
+    serving.describe_page()
     host = serving.listening_host(host or named_host)
     known = page.service.methods
     name, packed = benchmark.packed_script(known)
@@ -162,8 +166,8 @@ def launch(
         # Gradio would give its page three seconds to answer it, and call a busy machine one that cannot be reached
         _frontend=False,
         run_history=False,
-        footer_links=[],
-        head=web.head(known) + lesson.head() + benchmark.head(known),
+        footer_links=["api"],  # for the link in the menu; the footer itself is hidden
+        head=web.head(known, page.appearance.title, page.appearance.style) + lesson.head() + benchmark.head(known),
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
         prevent_thread_lock=True,
         auth=logins,

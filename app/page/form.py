@@ -49,11 +49,11 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
             list(words.ANSWER_FORMS), words.FREE_TEXT, words.ANSWER_AS, words.ANSWER_AS_INFO, "answer-as"
         )
         answer_form = _text(words.ANSWER_FORM, words.ANSWER_FORM_INFO, "answer-form", lines=2)
-        tree = _either((words.AUTOMATIC, words.FIXED), words.AUTOMATIC, words.TREE, words.TREE_INFO, "tree")
+        tree = _either(words.TREES, words.AUTOMATIC, words.TREE, words.TREE_INFO, "tree")
         with gr.Row():
             candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
             levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
-        exactness = _either((words.EXACT, words.FAST), numerics, words.NUMERICS, words.NUMERICS_INFO, "numerics")
+        exactness = _either(words.ARITHMETIC, numerics, words.NUMERICS, words.NUMERICS_INFO, "numerics")
         system_prompt = _text(words.SYSTEM_PROMPT, None, "system-prompt", lines=3)
         template_arguments = _text(words.TEMPLATE_ARGUMENTS, words.TEMPLATE_ARGUMENTS_INFO, "template-arguments")
         functions = {
@@ -113,7 +113,7 @@ def _choice(choices: list[tuple[str, str]], value, label: str, info: str, name: 
     return gr.Dropdown(choices, value=value, label=label, info=info, elem_id=name, filterable=False, **several)
 
 
-def _either(choices: tuple[str, str], value: str, label: str, info: str, name: str) -> gr.Radio:
+def _either(choices: tuple[tuple[str, str], ...], value: str, label: str, info: str, name: str) -> gr.Radio:
     return gr.Radio(list(choices), value=value, label=label, info=info, elem_id=name)
 
 

@@ -30,10 +30,10 @@ def bundle(name: str) -> str:
     return (BUNDLE / name).read_text(encoding="utf-8")
 
 
-def script(known: Methods = METHODS) -> str:
+def script(known: Methods = METHODS, title: str = words.TITLE) -> str:
     """Return the page's script, after its words, drafting methods and the look of plots."""
     given = {
-        "words": words.BROWSER,
+        "words": words.BROWSER | {"title": title},
         "methods": [{name: method.to_dict()[name] for name in SHOWN_OF_METHODS} for method in known.values()],
         "headMinutes": registry.minutes_of_heads(),
         "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
@@ -58,9 +58,10 @@ def for_script(value) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def head(known: Methods = METHODS) -> str:
-    """Return the block for the page's <head>, with the available drafting methods."""
-    return f'<style id="jakiro-style">\n{style()}</style>\n<script id="jakiro-code">\n{script(known)}</script>'
+def head(known: Methods = METHODS, title: str = words.TITLE, host_style: str = "") -> str:
+    """Return the block for the page's <head>, with the available drafting methods and the host's title and style."""
+    styles = f"{style()}{host_style.replace('</', '')}"
+    return f'<style id="jakiro-style">\n{styles}</style>\n<script id="jakiro-code">\n{script(known, title)}</script>'
 
 
 def recording_text(traces: dict[str, Trace]) -> str:

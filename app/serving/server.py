@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import signal
 import socket
 import threading
@@ -11,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import gradio as gr
+from gradio import routes
+from jinja2 import BaseLoader
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -34,6 +37,10 @@ _HANDLER_THREADS = 48
 _HUB_PROXIES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.1")
 # Connections of which no whole request has come yet hold a file each, and no limit knows of them
 _MOST_FILES = 2**16
+_PREVIEW = (
+    "<title>{{ config['title'] }}</title><meta property=\"og:title\" content=\"{{ config['title'] }}\">"
+    f'<meta property="og:description" content="{words.TAGLINE}"><meta property="og:type" content="website">'
+)
 _HUB_FRAMES = "https://huggingface.co https://*.hf.space"
 
 
@@ -66,6 +73,26 @@ def launch_options(service: ModelService, files: dict[str, bytes], routes: Seque
         "state_session_capacity": limits.sessions,
         "max_threads": limits.queue_length + MOST_SESSIONS + _HANDLER_THREADS,
     }
+
+
+class _OwnPreview(BaseLoader):
+    """Gradio's page template with one set of preview tags, the page's own, in place of its two."""
+
+    _TAG = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
+
+    def __init__(self, inner: BaseLoader) -> None:
+        self._inner = inner
+
+    def get_source(self, environment, template: str):
+        source, *more = self._inner.get_source(environment, template)
+        return self._TAG.sub("", source).replace("<head>", f"<head>{_PREVIEW}", 1), *more
+
+
+def describe_page() -> None:
+    """Let Gradio's page have the title and description of ours from its first byte on."""
+    environment = routes.templates.env
+    if not isinstance(environment.loader, _OwnPreview):
+        environment.loader = _OwnPreview(environment.loader)
 
 
 def open_more_files() -> None:

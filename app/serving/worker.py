@@ -183,10 +183,11 @@ class ModelService:
         notices = [*status.get("notices", ()), *(() if status["bit_identical"] else (words.ROUNDING,))]
         return {
             "state": "ready", "text": text, "fast": fast, "title": title,
-            "notice": without_paths(" ".join(notices)), "pair": self.pair,
+            "notice": without_paths(" ".join(notices)), "recommended": status.get("makers_settings") or {},
+            "pair": self.pair,
             "size": self.size, "choosable": self.choosable, "target": target, "dtype": status["dtype"],
             "trouble": self.trouble or "",
-            "numerics": words.FAST if status["numerics"] == "fast" else words.EXACT, "length": self.usual_length,
+            "numerics": status["numerics"], "length": self.usual_length,
             "context": self.limits.max_prompt_tokens,
         }  # fmt: skip
 

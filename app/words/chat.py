@@ -27,6 +27,7 @@ BROWSER = {
     "one_turn": "1 turn",
     "many_turns": "{n} turns",
     "newest_text": "Newest text",
+    "thoughts": "Thoughts of the model",
     "copy_answer": "Copy",
     "copy_done": "Copied ✓",
     "copy_failed": "Not copied",

@@ -8,6 +8,8 @@ from jakiro.loading.registry import HEAD_MINUTES, UNEQUAL_HEADS
 
 TITLE = "Jakiro"
 TAGLINE = "Speculative decoding, live"
+TITLE_EMPTY = "--title must not be empty."
+QUESTIONS_EMPTY = "--questions must name a file with one question a line; {came} has none."
 
 
 SETTINGS, CLOSE_SETTINGS = "Settings", "Close settings"
@@ -42,7 +44,9 @@ ANSWER_FORM_UNKNOWN = "An answer is one of {known}; you chose {came}."
 SEED, SEED_INFO = "Seed", "same seed, same text, for every method"
 LENGTH, LENGTH_INFO = "Length", "at most, in tokens"
 TREE, TREE_INFO = "Tree", "Automatic: at each step the size that is fastest on this machine"
-AUTOMATIC, FIXED = "Automatic", "Fixed"
+# Choices as (label, value); requests and links have the values
+AUTOMATIC, FIXED = "automatic", "fixed"
+TREES = (("Automatic", AUTOMATIC), ("Fixed", FIXED))
 CANDIDATES, CANDIDATES_INFO = "Guesses", "how many are checked in one pass"
 LEVELS, LEVELS_INFO = "Levels", "how many tokens ahead the guesses reach"
 METHOD, METHOD_INFO = "Method", "how the guesses are made; the text stays the same"
@@ -53,7 +57,8 @@ NUMERICS, NUMERICS_INFO = (
     "Arithmetic",
     "Exact: all methods write the same text. Fast: the text may differ after a near tie",
 )
-EXACT, FAST = "Exact", "Fast"
+EXACT, FAST = "exact", "fast"
+ARITHMETIC = (("Exact", EXACT), ("Fast", FAST))
 ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "for comparison; the answer takes about twice as long"
 
 PAIR_READY = "Ready here."
@@ -79,7 +84,7 @@ PICKER_BUSY = "Another model is being loaded; try again when it is ready."
 
 CANDIDATES_RANGE = "Guesses must be a whole number from 1 to {most}; you gave {came}."
 LEVELS_RANGE = "Levels must be a whole number from 1 to {most}; you gave {came}."
-NUMERICS_UNKNOWN = "Arithmetic must be Exact or Fast; you gave {came}."
+NUMERICS_UNKNOWN = "Arithmetic must be exact or fast; you gave {came}."
 EMPTY_QUESTION = "Type a question first."
 TEMPLATE_ARGUMENTS_NOT_READ = (
     "Template arguments are a JSON object of at most {most} characters, "
@@ -187,9 +192,6 @@ BROWSER = {
     "title": TITLE,
     "tagline": TAGLINE,
     "loading": CHIP_LOADING,
-    "automatic": AUTOMATIC,
-    "fixed": FIXED,
-    "fast": FAST,
     "chip_lost": "No connection",
     "pairs": "Models and heads",
     "pairs_hint": "Loading another pair changes the model for everybody on this page, after the running answers.",
@@ -202,6 +204,7 @@ BROWSER = {
     "pair_nothing": "the current model",
     "pair_cancel": "Cancel",
     "chip_about": "{title}. {size} Everybody on this page shares this model. Settings can load another one.",
+    "recommended": MAKERS,
     "pair_cancel_fetch": "Cancel the download",
     "pair_loaded": "Loaded",
     "pair_fusion": "fusion {fusion}",
@@ -222,6 +225,7 @@ BROWSER = {
     "code": "Code",
     "code_about": "The authors’ code; this page is an independent implementation",
     "view_options": "View",
+    "api": "API for programs",
     "keys": "Keys, after a click into the figure; in Projector mode everywhere",
     "key_step": "← → or a clicker: step",
     "key_play": "Space: play, pause, reveal",
@@ -322,6 +326,7 @@ BROWSER = {
     "branch_before": "The branch before",
     "branch_next": "The next branch",
     "branch_undo": "Undo this branch",
+    "no_marks": "Hide all marks",
     "show_spaces": "Show spaces",
     "as_written": "Plain text without formatting",
     "copy_code": "Copy code",

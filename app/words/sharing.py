@@ -23,6 +23,13 @@ BROWSER = {
     "trace_version": "This saved answer has format {found}; this page reads 1.",
     "file_too_large": "The file has {size} MB; the limit is 20 MB.",
     "copy_link": "Copy link",
+    "copy_replay": "Copy link to this answer",
+    "link_copied_replay": (
+        "Link copied. It plays this answer in this browser; elsewhere for as long as the server keeps the answer."
+    ),
+    "link_no_answer": "No answer of this page is on screen.",
+    "link_answer": "It names the invalid answer “{answer}”.",
+    "link_gone": "Its answer is kept neither in this browser nor on the server.",
     "link_copied": "Link copied.",
     "link_copied_step": "Link to step {step} copied.",
     "link_copied_stop": "Link to stop {n} copied.",

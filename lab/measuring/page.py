@@ -117,7 +117,7 @@ def watch(browser, address: str, device, length: int, frames: bool) -> dict:
     tab.goto(address)
     tab.wait_for_selector("#jk-chip.ready", timeout=300_000)
     tab.click("#jk-settings")
-    tab.get_by_label(words.FIXED).check()
+    tab.get_by_label("Fixed").check()
     tab.get_by_label(words.ALONGSIDE).uncheck()
     tab.fill("#length input", str(length))
     for name, value in TREE.items():

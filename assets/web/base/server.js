@@ -1,6 +1,6 @@
 // What the page asks its server for, and the one place where it says what went wrong.
 
-import { Trouble, addressOf, h, linkButton, refuse, say } from "./dom.js";
+import { Trouble, addressOf, attempt, h, linkButton, refuse, say } from "./dom.js";
 
 // The server's functions; Gradio's own give undefined where a call failed
 export function served(server) {
@@ -41,20 +41,31 @@ export const statusOf = () => askStatus().catch(() => null);
 
 export const notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });
 
+// Notices that the visitor has closed or used do not return after a reload
+const READ = "jakiro-read";
+const readNotices = () => attempt(() => JSON.parse(localStorage.getItem(READ) || "[]"), []);
+export const hasRead = (text) => readNotices().includes(text);
+const MOST_READ = 20;
+const markRead = (text) =>
+  attempt(() =>
+    localStorage.setItem(READ, JSON.stringify([...readNotices(), text].slice(-MOST_READ))),
+  );
+
 // One sentence at the top of the page; null clears it. With `again` it has a button, whose words are those of `key`
 export function notify(kind, text, again, key = "retry") {
   notice.hidden = !kind;
   notice.className = `notice ${kind || ""}`;
   if (!kind) return notice.replaceChildren();
-  const retry =
-    again &&
-    linkButton(key, () => {
-      notify(null);
-      again();
-    });
+  const leave = (action) => () => {
+    notify(null);
+    if (kind === "notice") markRead(text);
+    action?.();
+  };
+  const close = { class: "icon-button", "aria-label": say("close"), onclick: leave() };
   return notice.replaceChildren(
     h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")),
     ` ${text} `,
-    retry || "",
+    again ? linkButton(key, leave(again)) : "",
+    kind === "notice" ? h("button", close, "×") : "",
   );
 }

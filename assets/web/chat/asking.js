@@ -136,7 +136,7 @@ export function goOnFrom(run, index, id) {
 export const bigTree = (candidates) =>
   askBeside(
     state.run,
-    candidates ? { tree: say("fixed"), candidates, levels: 6 } : { tree: say("automatic") },
+    candidates ? { tree: "fixed", candidates, levels: 6 } : { tree: "automatic" },
   );
 
 export function edit(run) {

@@ -2,6 +2,7 @@
 
 import { notify } from "../base/server.js";
 import { say } from "../base/dom.js";
+import { cut } from "../base/pieces.js";
 import { Run, readTraces, runFromTraces, tracesOf } from "../data/history.js";
 import { storedTrace, storedTurns, putChat, putTrace, putTurn } from "./store.js";
 import { Chat, addTurn, chatOf, choose, turnsBelow } from "./tree.js";
@@ -9,8 +10,11 @@ import { Chat, addTurn, chatOf, choose, turnsBelow } from "./tree.js";
 const MOST_TITLE = 80;
 const SAVE_MS = 2000; // between two writes of a growing answer
 
-export const titleOf = (chat) =>
-  chat.title || (chat.children[0]?.question ?? "").slice(0, MOST_TITLE);
+export function titleOf(chat) {
+  const question = chat.children[0]?.question ?? "";
+  const isVisible = /[^\p{C}\p{Z}]/u.test(question);
+  return chat.title || (isVisible || !question ? cut(question, MOST_TITLE) : say("untitled"));
+}
 
 // Stores which turns are on screen, and the title
 export function saveChat(chat) {

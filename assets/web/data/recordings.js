@@ -4,6 +4,7 @@ import { Trouble, h, number, refuse, say } from "../base/dom.js";
 import { notify, orRetry } from "../base/server.js";
 import { runFromTraces } from "./history.js";
 import { metrics } from "./metrics.js";
+import { storedTrace } from "../chat/store.js";
 import { readTraceFile } from "./trace_file.js";
 import { redrawNow, screen, setTab, showRecording, state } from "../page/machine.js";
 import { saveReplay } from "../page/save.js";
@@ -62,7 +63,22 @@ export class RecordingsView {
     });
   }
 
+  // Plays an answer that a link names; returns whether it is still kept, in this browser or on the server
+  async playAnswer(id) {
+    const traces = await storedTrace(id);
+    const text = traces ? undefined : await screen.server.trace_text(id).catch(() => null);
+    if (!traces && !text) {
+      refuseLink(say("link_gone"));
+      return false;
+    }
+    showRecording(`answer-${id}`, traces ? { traces } : { ...readTraceFile(text), text }, {
+      playNow: true,
+    });
+    return true;
+  }
+
   async playFirst(link) {
+    if (link.answer && (await this.playAnswer(link.answer))) return;
     const names = await this.names();
     const known = !link.recording || names.includes(link.recording);
     if (!known) refuseLink(say("link_recording", { name: quoted(link.recording) }));

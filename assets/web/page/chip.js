@@ -1,8 +1,8 @@
 // The model's state as the server tells it, with the numerics that the settings ask for; and whether there is a server.
 
 import { h, say, setText } from "../base/dom.js";
-import { notify, statusOf } from "../base/server.js";
-import { asksFast, byName, formIs, openWith } from "./form.js";
+import { hasRead, notify, statusOf } from "../base/server.js";
+import { asksFast, byName, fillForm, formIs, openWith } from "./form.js";
 import { redraw } from "./machine.js";
 
 const LOADING_LOOK_MS = 700;
@@ -68,9 +68,21 @@ class Chip {
     if (told === this.told) return;
     this.told = told;
     if (value.state === "failed" || value.trouble) notify("error", value.trouble || value.title);
-    else if (value.notice) notify("notice", value.notice);
+    else if (value.notice && !hasRead(value.notice)) {
+      const { recommended = {} } = value;
+      const use = Object.keys(recommended).length ? () => useSettings(recommended) : null;
+      notify("notice", value.notice, use, "recommended");
+    }
   }
 }
+
+// Sampling settings by the server's names
+const useSettings = (values) =>
+  fillForm(
+    Object.fromEntries(
+      Object.entries(values).map(([name, value]) => [name.replaceAll("_", "-"), value]),
+    ),
+  );
 
 export const chip = new Chip();
 

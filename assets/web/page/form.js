@@ -1,6 +1,6 @@
 // The form's values as the page knows them: what it holds now, what it held on a first visit, and what the visitor chose.
 
-import { attempt, memory, say } from "../base/dom.js";
+import { attempt, memory } from "../base/dom.js";
 import { fillQuestion } from "../chat/box.js";
 
 const FORM = "jakiro-form"; // where a tab keeps its settings
@@ -18,7 +18,7 @@ export const byName = (names, values) =>
 export const formNow = () => current;
 export const formDefaults = () => defaults;
 export const fieldsChosen = (names) => names.forEach((name) => chosen.add(name));
-export const asksFast = () => Boolean(current && current.numerics === say("fast"));
+export const asksFast = () => Boolean(current && current.numerics === "fast");
 
 export const formIs = (values) => (current = values);
 export const setFormWith = (set) => (setForm = set);

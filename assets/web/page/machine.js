@@ -20,6 +20,8 @@ const SPARE = 3;
 const RECENT = 3; // draws; one of them may be held up by the model's threads
 const IN_TIME_MS = 30;
 const FIRST_PLAY_MS = 800;
+const TOUR_STEPS = 3; // of the first finished answer, played once in a visit
+const TOUR = "jakiro-tour";
 const LONGEST_MS = 5000; // of an animation that a phase waits for; a blinking cursor never ends
 const MOST_UNKNOWN = 10; // how often the server may not know a question that was sent
 
@@ -36,12 +38,14 @@ export const state = {
   guess: false,
   playing: false,
   replay: false,
+  tour: null, // steps that are still to be played after this one; null plays all
   time: null,
   sought: false,
   pace: "slow",
   showAll: false,
   list: false,
   spaces: false,
+  reading: false,
   formatted: true,
   plotMode: "tokens",
   raceSpeed: 1,
@@ -103,6 +107,8 @@ export function moment() {
     hidden: guessing(),
     step: main?.steps[state.index] || null,
     count: main ? main.countAfter(steps - 1) : 0,
+    // A replay keeps the later words in grey; the recording that plays first, and the quiz, hide them
+    greys: state.replay && !state.guess && state.run.source !== "recording",
     whole: Boolean(main) && steps === main.steps.length,
     seconds: secondsShown(main, steps),
   };
@@ -177,9 +183,9 @@ export function projector(on) {
 
 // Runs: what is on screen, and how updates make it grow
 
-// The step that tells most of what a step is: words that were kept beside others that were refused, the longest path of these,
-// by several proposers where there is a choice; never the end
-export function highlight(main) {
+// The most instructive steps, best first: words that were kept next to others that were rejected, the longest path of these, by
+// several proposers if there is a choice; never the end
+function highlights(main, count) {
   const isWord = (token) => !token.special && /\p{L}/u.test(new TextDecoder().decode(token.bytes));
   const worth = (step) => {
     const kept = deliveredPath(step);
@@ -192,8 +198,13 @@ export function highlight(main) {
   };
   return main.steps
     .slice(0, Math.max(1, main.steps.length - 1))
-    .reduce((best, step, i, all) => (worth(step) > worth(all[best]) ? i : best), 0);
+    .map((step, i) => [worth(step), i])
+    .sort(([a, i], [b, j]) => b - a || i - j)
+    .slice(0, count)
+    .map(([, i]) => i);
 }
+
+const highlight = (main) => highlights(main, 1)[0] ?? 0;
 
 // Without an index, the step that tells most
 export function show(run, index) {
@@ -203,6 +214,7 @@ export function show(run, index) {
     run,
     playing: false,
     replay: false,
+    tour: null,
     time: null,
     sought: false,
     follow: !run || !run.finished,
@@ -311,7 +323,10 @@ function grow(value) {
   if (run === state.run && state.follow) {
     state.index = lastStep(run.main);
     // An answer that has ended rests where there is most to see
-    if (run.finished) change({ follow: false, index: highlight(run.main) });
+    if (run.finished) {
+      change({ follow: false, index: highlight(run.main) });
+      playTour(run);
+    }
   }
   redraw();
 }
@@ -352,6 +367,20 @@ export function showRecording(id, recording, { playNow, source = "recording", st
   return run;
 }
 
+// The first finished answer of a visit plays its most instructive steps slowly, unless somebody moves before
+function playTour(run) {
+  if (memory.get(TOUR) || reducedMotion() || state.tab !== "watch" || !run.main.steps.length)
+    return;
+  memory.set(TOUR, "1");
+  setTimeout(() => {
+    if (state.run !== run || state.sought || state.playing || state.guess || state.open.size)
+      return;
+    const [index, ...tour] = highlights(run.main, TOUR_STEPS).sort((a, b) => a - b);
+    change({ index, tour, phase: 1, replay: true, playing: true });
+    playSteps();
+  }, FIRST_PLAY_MS);
+}
+
 // What keys and notices do in parts of the page that are built later
 export const pages = { back: null, next: null, ask: null, leaveOut: null };
 
@@ -383,6 +412,7 @@ function seek(index) {
     follow: live() && !state.guess && at === lastStep(main),
     playing: false,
     replay: false,
+    tour: null,
     time: null,
     sought: true,
     phase: state.guess ? 1 : state.replay ? 3 : state.phase,
@@ -460,12 +490,16 @@ function play(fromStart) {
       time: null,
       guess: false,
       replay: true,
+      tour: on ? state.tour : null,
       playing: true,
       sought: false,
     });
     playSteps();
   }
 }
+
+// Milliseconds of the three phases now
+export const tempo = () => TEMPO[state.tour ? "slow" : state.pace];
 
 // `goOn` as long as nobody moves, plays anew or shows another answer
 let playNumber = 0;
@@ -478,16 +512,17 @@ function unlessMoved(goOn) {
 function playSteps() {
   const main = lane();
   const goOn = unlessMoved(() => {
+    const next = state.tour ? state.tour[0] : state.index + 1;
     if (state.phase < 3) state.phase += 1;
-    else if (state.index < lastStep(main))
-      Object.assign(state, { index: state.index + 1, phase: 1 });
+    else if (next <= lastStep(main))
+      Object.assign(state, { index: next, phase: 1, tour: state.tour?.slice(1) ?? null });
     else return rest(main);
     hold();
     redrawNow();
   });
   const hold = () => {
     if (main.steps[state.index].nodes.length < 2) state.phase = 3; // nothing to guess
-    setTimeout(() => whenStill().then(goOn), TEMPO[state.pace][state.phase - 1]);
+    setTimeout(() => whenStill().then(goOn), tempo()[state.phase - 1]);
   };
   hold();
 }
@@ -503,7 +538,7 @@ function whenStill() {
 }
 
 const rest = (main) =>
-  change({ playing: false, replay: false, time: null, index: highlight(main) });
+  change({ playing: false, replay: false, tour: null, time: null, index: highlight(main) });
 
 function playSeconds(before) {
   const main = lane();
@@ -524,6 +559,7 @@ function setPace(pace) {
   change({
     pace,
     playing: false,
+    tour: null,
     ...(state.time !== null && pace !== "real" ? { time: null, sought: true } : {}),
   });
   if (playing) play();

@@ -4,7 +4,7 @@ import { h, memory, popMenu, say } from "../base/dom.js";
 import { change, inProjector, moves, projector, screen, state } from "./machine.js";
 import { saveMenu } from "./save.js";
 import { copyButton } from "../share/address.js";
-import { linkTo } from "../share/link.js";
+import { linkTo, replayLink } from "../share/link.js";
 
 const KEYS = ["step", "play", "phase", "guess", "live", "alternatives"];
 
@@ -36,18 +36,27 @@ export function pageMenu() {
   if (memory.get("jakiro-projector")) requestAnimationFrame(() => projector(true));
   const list = [
     hall,
-    screen.server ? copyButton(() => linkTo(state)) : null,
+    screen.server
+      ? [
+          copyButton("copy_link", () => linkTo(state)),
+          copyButton("copy_replay", () => replayLink(state)),
+        ]
+      : null,
     saveMenu(),
     h(
       "fieldset",
       { class: "view-options" },
       h("legend", { class: "muted" }, say("view_options")),
       option("guess_first", moves.guessFirst),
+      option("no_marks", set("reading")),
       option("show_spaces", set("spaces")),
       option("as_written", (on) => set("formatted")(!on)),
       option("show_all", set("showAll")),
       option("read_as_list", set("list")),
     ),
+    screen.server
+      ? h("a", { class: "plain-button", href: "?view=api", target: "_blank" }, say("api"))
+      : null,
     h(
       "dl",
       { class: "keys" },

@@ -58,6 +58,7 @@ function draw(now) {
   });
   document.body.dataset.answering = now.open.size ? "1" : "";
   root.classList.toggle("spaces", now.spaces);
+  root.classList.toggle("reading", now.reading);
   parts.waiting.forEach((box) => box.draw(now.waiting));
   parts.keysHint.textContent = say(keysNow(now)) + (screen.server ? ` · ${say("key_ask")}` : "");
   parts.headline.draw(run, now.whole ? undefined : now.steps);
@@ -101,7 +102,7 @@ const keysNow = (now) =>
           : "keys_next";
 
 function drawAnswer(parts, now) {
-  const { run, main, steps, count, whole, index, waiting, formatted } = now;
+  const { run, main, steps, count, whole, index, waiting, formatted, greys } = now;
   parts.empty.hidden = Boolean(main) || Boolean(waiting) || now.turns.length > 0;
   parts.answerText.hidden = !main;
   parts.question.textContent = main ? run.question : "";
@@ -109,13 +110,15 @@ function drawAnswer(parts, now) {
   parts.branches.draw(run);
   parts.legend.draw(main, main ? main.steps.slice(0, steps) : []);
   if (!main) return;
-  parts.answer.draw(main, count, {
-    live: !whole || !main.endReason,
+  const complete = whole || greys;
+  parts.answer.draw(main, greys ? main.tokens.length : count, {
+    live: !complete || !main.endReason,
     selected: index,
-    tail: whole ? endWords(main) : "",
+    tail: complete ? endWords(main) : "",
     formatted,
+    reached: count,
   });
-  parts.turns.hidden = !whole;
+  parts.turns.hidden = !complete;
 }
 
 // After all drawing, since it makes the browser lay out what has changed. Growing text follows its end while that is in view; when

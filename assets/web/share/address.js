@@ -27,8 +27,8 @@ export function setAddress(hash, step) {
   );
 }
 
-// A button that copies the link which `linkOf` gives as {link, note}, and a line that says what became of it
-export function copyButton(linkOf) {
+// A button that copies the link which `linkOf` returns as {link, note}, and a line that reports the result
+export function copyButton(key, linkOf) {
   const status = h("span", { class: "copy-status muted", role: "status" });
   const tell = (...content) => status.replaceChildren(...content);
   async function copy() {
@@ -40,7 +40,7 @@ export function copyButton(linkOf) {
           class: "copy-box",
           readonly: true,
           value: link,
-          "aria-label": say("copy_link"),
+          "aria-label": say(key),
           onfocus: () => box.select(),
         });
         tell(say("link_by_hand"), box);
@@ -53,11 +53,7 @@ export function copyButton(linkOf) {
   }
   return [
     status,
-    h(
-      "button",
-      { class: "plain-button", "data-action": "copy_link", onclick: copy },
-      say("copy_link"),
-    ),
+    h("button", { class: "plain-button", "data-action": key, onclick: copy }, say(key)),
   ];
 }
 
@@ -91,6 +87,7 @@ async function compareModels([target, dtype]) {
 }
 
 async function open(link, server) {
+  if (link.answer) return screen.parts.recordings.playAnswer(link.answer);
   const asking = link.fields && orRefuse(() => askingOf(link.fields));
   if (link.fields && !asking) return;
   if (link.tab && link.tab !== state.tab) setTab(link.tab);
@@ -111,7 +108,8 @@ async function open(link, server) {
 
 // Opens the link with which the page came, once the form is there, and every other one put into the address
 export function watchAddress(link, server) {
-  formReady.then(() => open(link, server));
+  // Recordings play the first link's answer
+  formReady.then(() => open({ ...link, answer: null }, server));
   addEventListener("hashchange", () => open(addressed(), server));
   addEventListener("popstate", () => {
     const tab = tabOf(location);

@@ -13,7 +13,8 @@ const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
 const ALWAYS = ["temperature", "seed", "length", "method", "numerics"];
 const SIZES = ["candidates", "levels"]; // named for a fixed tree alone, so that they say what the tree is
 const PREFIX = "answer-prefix"; // the beginning of an answer that was forked
-const OTHERS = ["tab", "target", "dtype"];
+const OTHERS = ["tab", "target", "dtype", "answer"];
+const RUN_ID = /^[0-9a-f]{32}$/;
 
 // Other people's words inside one of ours: short, and not able to turn it around
 export const quoted = (text) => `\u2068${cut(text.replace(/\p{C}/gu, "�"), LONGEST_VALUE)}\u2069`;
@@ -41,7 +42,7 @@ function askingLink(run, tab) {
   const usual = { ...formDefaults(), [PREFIX]: null };
   const isSaid = (name) =>
     SIZES.includes(name)
-      ? run.form.tree === say("fixed")
+      ? run.form.tree === "fixed"
       : ALWAYS.includes(name) ||
         JSON.stringify(run.form[name] ?? null) !== JSON.stringify(usual[name]);
   const fields = Object.keys(usual)
@@ -81,6 +82,12 @@ export function linkTo({ tab, run, index }) {
   };
 }
 
+// A link that plays the answer on screen where it is still kept: in this browser or, for a while, on the server
+export function replayLink({ run }) {
+  if (run?.source !== "live" || !run.main) refuse("link_no_answer");
+  return { link: `${base()}#answer=${run.id}`, note: say("link_copied_replay") };
+}
+
 // A question with its settings out of what stands in a link; `tree` follows from whether sizes are named
 export function askingOf(fields) {
   const usual = { ...formDefaults(), [PREFIX]: null };
@@ -92,7 +99,7 @@ export function askingOf(fields) {
     asking[name] ??= read(text, usual[name]);
   }
   if (!asking.question) refuse("link_without_question");
-  return { ...asking, tree: say(SIZES.some((name) => name in asking) ? "fixed" : "automatic") };
+  return { ...asking, tree: SIZES.some((name) => name in asking) ? "fixed" : "automatic" };
 }
 
 const stepOf = (text) =>
@@ -135,9 +142,12 @@ export function readLink({ search, hash }) {
   const fields = new URLSearchParams(hash.slice(1));
   const tab = fields.get("tab");
   if (tab !== null && !TABS.includes(tab)) refuse("link_tab", { tab: quoted(tab) });
+  const answer = fields.get("answer");
+  if (answer !== null && !RUN_ID.test(answer)) refuse("link_answer", { answer: quoted(answer) });
   return {
     ...found,
     tab,
+    answer,
     fields: [...fields.keys()].some((name) => !OTHERS.includes(name)) ? fields : null,
   };
 }

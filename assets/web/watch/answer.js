@@ -8,6 +8,8 @@ import { metrics } from "../data/metrics.js";
 import { markerSample } from "../tree/marker.js";
 import { BlockWriter, blocksOf, repeatsItself } from "./formatted.js";
 
+const THOUGHTS = /^\s*<think>[^]*?(<\/think>|$)/; // which a reasoning model writes before its answer
+
 const STACKED = /\p{M}{4}/u; // marks on marks, which would reach over the lines around them
 
 // Up to which of the first `count` tokens units stay whatever follows. Between two ASCII characters, other than a line
@@ -36,11 +38,13 @@ export class AnswerView {
     });
   }
 
-  // Shows the first `count` tokens of a lane; `live` means more may come; `selected` is the step shown elsewhere
-  draw(lane, count, { live, selected = -1, tail, formatted }) {
+  // Shows the first `count` tokens of a lane; `live` means more may come; `selected` is the step shown elsewhere;
+  // tokens from `reached` on are grey
+  draw(lane, count, { live, selected = -1, tail, formatted, reached = count }) {
     if (this.lane !== lane || this.formatted !== formatted) {
       this.text.replaceChildren();
       Object.assign(this, {
+        thoughts: null,
         lane,
         formatted,
         count: 0,
@@ -57,7 +61,9 @@ export class AnswerView {
       withSpecials(unitsOf(tokens), tokens).map((unit) => this.describe(unit, tokens, from, live)),
       from,
     );
+    this.foldThoughts(live);
     this.select(selected);
+    this.grey(reached);
     setText(
       this.tail,
       [tail, tail !== undefined && repeatsItself(this.source) && say("repeats_itself")]
@@ -105,7 +111,11 @@ export class AnswerView {
     const stay = Math.max(0, (whole < 0 ? blocks.length : whole) - (this.formatted ? 1 : 0));
     const gone = blocks.splice(stay);
     const start = blocks.at(-1)?.end ?? 0;
-    const parsed = blocksOf(this.source.slice(start), start, this.formatted);
+    const thinking = this.formatted ? (THOUGHTS.exec(this.source)?.[0].length ?? 0) : 0;
+    const parse = (from, to) => blocksOf(this.source.slice(from, to), from, this.formatted);
+    const thoughts = start < thinking ? parse(start, thinking) : [];
+    thoughts.forEach((block) => (block.isThought = true));
+    const parsed = [...thoughts, ...parse(Math.max(start, thinking), this.source.length)];
     // That last one mostly is as it was
     if (gone[0]?.end < changed && isSame(gone[0], parsed[0])) {
       blocks.push(gone.shift());
@@ -137,11 +147,36 @@ export class AnswerView {
     for (const block of parsed) {
       block.element = writer.block(block);
       last = writer.last;
-      text.append(block.element);
+      (block.isThought ? this.thoughtBox() : text).append(block.element);
       this.blocks.push(block);
     }
     write(last, Infinity, false); // what has no characters stands behind the last one
-    this.selected = null;
+    this.selected = this.reached = null;
+  }
+
+  // The model's thoughts are open while they are written, and folded before the answer
+  thoughtBox() {
+    if (!this.thoughts?.isConnected) {
+      const words = say("thoughts");
+      const summary = h("summary", { "aria-label": words, "data-words": words });
+      this.thoughts = h("details", { class: "thoughts" }, summary);
+      this.text.prepend(this.thoughts);
+    }
+    return this.thoughts;
+  }
+
+  foldThoughts(live) {
+    const ended = this.thoughts && (!live || /<\/think>/.test(this.source));
+    if (!this.thoughts || this.thoughts.dataset.ended === String(ended)) return;
+    this.thoughts.dataset.ended = String(ended);
+    this.thoughts.open = !ended;
+  }
+
+  grey(reached) {
+    if (this.reached === reached) return;
+    this.reached = reached;
+    for (const token of this.text.querySelectorAll("[data-token]"))
+      token.classList.toggle("later", Number(token.dataset.token) >= reached);
   }
 
   select(step) {

@@ -1,13 +1,15 @@
 // Kept words fly from the tree into the answer.
 
 import { h, reducedMotion } from "../base/dom.js";
+import { tempo } from "../page/machine.js";
 
-const FLIGHT_MS = 550;
-const APART_MS = 60;
+const FLIGHT_SHARE = 0.55; // of the phase's time
+const APART_SHARE = 0.06;
 
 // From each kept node of a step to its token in the answer; `root` holds both
 export function fly({ root, answerText, treeHost, ladderHost }, { main, index, step }) {
   if (reducedMotion()) return;
+  const phase = tempo()[2];
   const frame = root.getBoundingClientRect();
   const box = answerText.closest(".answer-scroll").getBoundingClientRect();
   answerText
@@ -30,8 +32,8 @@ export function fly({ root, answerText, treeHost, ladderHost }, { main, index, s
       word.lands = token;
       root.append(word);
       const timing = {
-        duration: FLIGHT_MS,
-        delay: i * APART_MS,
+        duration: FLIGHT_SHARE * phase,
+        delay: i * APART_SHARE * phase,
         easing: "ease-in-out",
         fill: "backwards",
       };

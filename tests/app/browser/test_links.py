@@ -73,7 +73,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab.wait_for_selector("#candidates input:enabled")
     tab.fill("#candidates input", "9")
     tab.fill("#levels input", "3")
-    tab.get_by_label(words.FAST, exact=True).check()
+    tab.get_by_label("Fast", exact=True).check()
     tab.click("#close-settings")
     ask_to_end(tab, QUESTION)
     tab.click('[data-tab="race"]')
