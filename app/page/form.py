@@ -18,14 +18,20 @@ from jakiro.drafters.registry import DEFAULT, METHODS, Methods
 def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS) -> list:
     """Build the drawer and return its fields."""
     with gr.Column(elem_id="settings"):
-        close = gr.Button(words.CLOSE_SETTINGS, elem_id="close-settings", size="sm")
-        close.click(None, None, None, js="() => { Jakiro.toggleSettings(false); return []; }", api_visibility="private")
+        with gr.Row():
+            gr.Markdown(f"## {words.SETTINGS}")
+            reset = gr.Button(words.RESET, elem_id="reset-settings", size="sm", min_width=100)
+            close = gr.Button(words.CLOSE_SETTINGS, elem_id="close-settings", size="sm", min_width=60)
+        for button, script in ((close, "Jakiro.toggleSettings(false)"), (reset, "Jakiro.resetForm()")):
+            button.click(None, None, None, js=f"() => {{ {script}; return []; }}", api_visibility="private")
+        _heading(words.GROUP_ANSWER)
         length = _number(USUAL_LENGTH, words.LENGTH, words.LENGTH_INFO, "length")
-        drafting = [(method.title, method.name) for method in offered_methods(known)]
-        method = _choice(drafting, DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
+        system_prompt = _text(words.SYSTEM_PROMPT, None, "system-prompt", lines=3)
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
-        several = {"multiselect": True, "max_choices": MOST_LANES - 1}
-        further_lanes = _choice(drafting, [], words.FURTHER_LANES, words.FURTHER_LANES_INFO, "further-lanes", **several)
+        _heading(words.GROUP_SAMPLING)
+        with gr.Row():
+            makers = gr.Button(words.MAKERS, elem_id="makers-settings", size="sm", min_width=100)
+            greedy = gr.Button(words.GREEDY, elem_id="greedy", size="sm", min_width=100)
         with gr.Row():
             temperature = _number(0, words.TEMPERATURE, words.TEMPERATURE_INFO, "temperature", step=0.1)
             seed = _number(0, words.SEED, words.SEED_INFO, "seed")
@@ -42,19 +48,22 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
         with gr.Row():
             bias = _text(words.BIAS, words.BIAS_INFO, "logit-bias")
             suppressed = _text(words.SUPPRESSED, words.SUPPRESSED_INFO, "suppress-tokens")
-        with gr.Row():
-            makers = gr.Button(words.MAKERS, elem_id="makers-settings", size="sm", min_width=100)
-            greedy = gr.Button(words.GREEDY, elem_id="greedy", size="sm", min_width=100)
+        _heading(words.GROUP_FORMAT)
         answer_as = _choice(
             list(words.ANSWER_FORMS), words.FREE_TEXT, words.ANSWER_AS, words.ANSWER_AS_INFO, "answer-as"
         )
         answer_form = _text(words.ANSWER_FORM, words.ANSWER_FORM_INFO, "answer-form", lines=2)
+        _heading(words.GROUP_DRAFTING)
+        drafting = [(method.title, method.name) for method in offered_methods(known)]
+        method = _choice(drafting, DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
+        several = {"multiselect": True, "max_choices": MOST_LANES - 1}
+        further_lanes = _choice(drafting, [], words.FURTHER_LANES, words.FURTHER_LANES_INFO, "further-lanes", **several)
         tree = _either(words.TREES, words.AUTOMATIC, words.TREE, words.TREE_INFO, "tree")
         with gr.Row():
             candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
             levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
         exactness = _either(words.ARITHMETIC, numerics, words.NUMERICS, words.NUMERICS_INFO, "numerics")
-        system_prompt = _text(words.SYSTEM_PROMPT, None, "system-prompt", lines=3)
+        _heading(words.GROUP_MODEL)
         template_arguments = _text(words.TEMPLATE_ARGUMENTS, words.TEMPLATE_ARGUMENTS_INFO, "template-arguments")
         functions = {
             "pairs": picker.listing,
@@ -107,6 +116,11 @@ def _sizes(tree: str):
 def _number(value: float, label: str, info: str, name: str, step: float = 1, interactive: bool = True) -> gr.Number:
     """Return a number field without limits; `SamplingParams` rejects invalid values with its own messages."""
     return gr.Number(value, label=label, info=info, step=step, elem_id=name, min_width=100, interactive=interactive)
+
+
+def _heading(text: str) -> gr.Markdown:
+    """Return the heading of a group of fields."""
+    return gr.Markdown(f"### {text}")
 
 
 def _choice(choices: list[tuple[str, str]], value, label: str, info: str, name: str, **several) -> gr.Dropdown:

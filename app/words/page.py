@@ -12,7 +12,10 @@ TITLE_EMPTY = "--title must not be empty."
 QUESTIONS_EMPTY = "--questions must name a file with one question a line; {came} has none."
 
 
-SETTINGS, CLOSE_SETTINGS = "Settings", "Close settings"
+SETTINGS, CLOSE_SETTINGS = "Settings", "Close"
+RESET, RESET_CHANGED = "Reset all", "Reset all ({n} changed)"
+GROUP_ANSWER, GROUP_SAMPLING, GROUP_FORMAT = "Answer", "Sampling", "Format"
+GROUP_DRAFTING, GROUP_MODEL = "Drafting", "Model"
 SYSTEM_PROMPT = "System prompt"
 TEMPLATE_ARGUMENTS = "Template arguments"
 TEMPLATE_ARGUMENTS_INFO = 'JSON options for the chat template, such as {"enable_thinking": false}'
@@ -204,6 +207,8 @@ BROWSER = {
     "pair_nothing": "the current model",
     "pair_cancel": "Cancel",
     "chip_about": "{title}. {size} Everybody on this page shares this model. Settings can load another one.",
+    "reset": RESET,
+    "reset_changed": RESET_CHANGED,
     "recommended": MAKERS,
     "pair_cancel_fetch": "Cancel the download",
     "pair_loaded": "Loaded",

@@ -71,9 +71,11 @@ def loopback_guard():
 
 
 @contextmanager
-def served(load, host: str = "127.0.0.1", logins=None, keys=(), loader_of=None, pairs_folder=None, **limits):
+def served(
+    load, host: str = "127.0.0.1", logins=None, keys=(), loader_of=None, pairs_folder=None, appearance=None, **limits
+):
     """Gives the Blocks and the address of a page with these limits, and closes it."""
-    blocks = app_page.build(LocalDevice(load), Limits(**limits), loader_of, pairs_folder)
+    blocks = app_page.build(LocalDevice(load), Limits(**limits), loader_of, pairs_folder, appearance=appearance)
     try:
         yield blocks, app_page.launch(blocks, host=host, wait=False, quiet=True, logins=logins, keys=keys)
     finally:

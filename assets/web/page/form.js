@@ -1,6 +1,6 @@
 // The form's values as the page knows them: what it holds now, what it held on a first visit, and what the visitor chose.
 
-import { attempt, memory } from "../base/dom.js";
+import { attempt, memory, say, setText } from "../base/dom.js";
 import { fillQuestion } from "../chat/box.js";
 
 const FORM = "jakiro-form"; // where a tab keeps its settings
@@ -20,7 +20,22 @@ export const formDefaults = () => defaults;
 export const fieldsChosen = (names) => names.forEach((name) => chosen.add(name));
 export const asksFast = () => Boolean(current && current.numerics === "fast");
 
-export const formIs = (values) => (current = values);
+const isSame = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+export function formIs(values) {
+  current = values;
+  const button = document.getElementById("reset-settings");
+  if (!button || !defaults) return;
+  const n = Object.keys(values).filter((name) => !isSame(values[name], defaults[name])).length;
+  setText(button, n ? say("reset_changed", { n }) : say("reset"));
+  button.disabled = !n;
+}
+
+export function resetForm() {
+  const { question, ...values } = defaults;
+  fillForm(values);
+}
+
 export const setFormWith = (set) => (setForm = set);
 
 // Puts values into fields of the form, by name
@@ -47,7 +62,7 @@ export function restoreForm(names, values) {
   const restored = names.map((name, i) =>
     typeof fields[name] === typeof values[i] ? fields[name] : values[i],
   );
-  current = byName(names, restored);
+  formIs(byName(names, restored));
   const drawer = document.querySelector("#settings");
   drawer.popover = "auto";
   drawer.querySelector("input").autofocus = true;
