@@ -1,4 +1,4 @@
-"""What helps a reader: the tour of a first answer, folded thoughts, colours of code, links to replays, a host's own look."""
+"""What helps a reader: a tour of the first answer, folded thoughts, colours of code, replay links, a host's look."""
 
 import json
 from itertools import pairwise
