@@ -1,4 +1,4 @@
-"""What one visitor and one server may use: settings, each an option and a variable, and their checks."""
+"""Limits of one visitor and one server: settings, each an option and a variable, and their checks."""
 
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -44,7 +44,7 @@ class Limits:
                 raise ValueError(words.LIMIT_OUT_OF_RANGE.format(option=option, least=f"{least:,}", came=value))
 
     def check(self, asking: Asking) -> Asking:
-        """Reject what is too long before it takes a place in the queue; return the request with its token limit.
+        """Reject a request that is too long before it enters the queue; return the request with its token limit.
 
         Raises:
             ValueError: the prompt or the answer is too long.

@@ -1,4 +1,4 @@
-"""Around the page: who may log in, what `/status` says, and an end in which every visitor hears a sentence."""
+"""The server around the page: logins, `/status`, and a shutdown that sends every visitor a sentence."""
 
 import importlib
 import os
@@ -33,9 +33,9 @@ ENDING_SECONDS = 3.0
 # Time for the last sentences to arrive after the answers have ended: two rounds of the page's updates
 _LAST_WORDS_SECONDS = 0.4
 _HANDLER_THREADS = 48
-# A Space is reached through the Hub's proxies alone, from networks that no visitor has
+# A Space is only reachable through the Hub's proxies, whose networks no visitor has
 _HUB_PROXIES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.1")
-# Connections of which no whole request has come yet hold a file each, and no limit knows of them
+# A connection holds a file before its first complete request, and no other limit counts it
 _MOST_FILES = 2**16
 _PREVIEW = (
     "<title>{{ config['title'] }}</title><meta property=\"og:title\" content=\"{{ config['title'] }}\">"
@@ -45,11 +45,11 @@ _HUB_FRAMES = "https://huggingface.co https://*.hf.space"
 
 
 def launch_options(service: ModelService, files: dict[str, bytes], routes: Sequence[BaseRoute]) -> dict:
-    """What Gradio's `launch` takes so that limits, headers and closed addresses hold.
+    """Return arguments of Gradio's `launch` for limits, headers and closed addresses.
 
     Args:
         files: the page's own compressed files by name.
-        routes: beside Gradio's.
+        routes: routes in addition to Gradio's.
     """
     limits = service.limits
     on_a_space = bool(os.environ.get("SPACE_ID"))
@@ -65,7 +65,7 @@ def launch_options(service: ModelService, files: dict[str, bytes], routes: Seque
     )
     forwarded = [Middleware(ProxyHeadersMiddleware, trusted_hosts=list(_HUB_PROXIES))] if on_a_space else []
     return {
-        # The outermost first: the guard reads what is sent, and writes into it
+        # Outermost first: the guard reads and changes uncompressed responses
         "app_kwargs": {"middleware": [Middleware(CompressedUpdates), *forwarded, guard], "routes": [*routes]},
         "max_file_size": 1,
         "show_error": False,
@@ -105,7 +105,7 @@ def open_more_files() -> None:
 
 
 def listening_host(host: str | None) -> str | None:
-    """The address to listen on as Gradio takes it, once asked for directly, whatever proxy there is; None stays None.
+    """Return the listen address in Gradio's form, connected to without a proxy; None stays None.
 
     Raises:
         ValueError: it is no address of this machine.
@@ -123,7 +123,7 @@ def listening_host(host: str | None) -> str | None:
 
 
 def frame_ancestors() -> str:
-    """Who may frame the page: JAKIRO_FRAME_ANCESTORS, on a Space the Hub, elsewhere only the page's own origin."""
+    """Return the allowed frame ancestors: JAKIRO_FRAME_ANCESTORS, the Hub on a Space, or the page's own origin."""
     return os.environ.get("JAKIRO_FRAME_ANCESTORS") or (
         f"'self' {_HUB_FRAMES}" if os.environ.get("SPACE_ID") else "'self'"
     )
@@ -149,7 +149,7 @@ def read_logins(given: str | None) -> list[tuple[str, str]] | None:
 
 
 def status_of(service: ModelService) -> dict:
-    """State, queue, limits, versions, what the start took, and its name; nothing of visitors, questions or folders."""
+    """Return state, queue, limits, versions, startup times and start id; no data of visitors, no folders."""
     state = "ending" if service.closing else "failed" if service.failure else "ready" if service.ready else "loading"
     model = service.device.status if service.ready else {}
     seconds = model.get("seconds", {}) | service.seconds
@@ -169,7 +169,7 @@ def status_of(service: ModelService) -> dict:
 
 
 def serve_until_told(page: gr.Blocks) -> None:
-    """Blocks the main thread until SIGTERM or Ctrl-C, then ends within seconds; `page` is what `page.build` gives."""
+    """Block the main thread until SIGTERM or Ctrl-C, then shut down within seconds; `page` is from `page.build`."""
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())

@@ -1,4 +1,4 @@
-"""How large weights on disk are: numbers in them and bytes, read from the headers of their files alone."""
+"""Size of weights on disk: number of parameters and bytes, from file headers."""
 
 import math
 from contextlib import suppress
