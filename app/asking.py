@@ -52,7 +52,7 @@ class Asking:
 
     @property
     def num_answers(self) -> int:
-        """Number of answers it counts as: one per method that drafts, or one for plain decoding alone."""
+        """Number of answers that count against the limits: one per drafting method, or one for plain decoding."""
         return max(1, sum(name not in (PLAIN.name, *PLAIN.aliases) for name in self.methods))
 
 
@@ -88,7 +88,7 @@ def read_asking(
     methods += [read_method(name, known) for name in further]
     lanes = tuple(dict.fromkeys(methods))
     if len(lanes) > MOST_LANES:
-        raise ValueError(words.TOO_MANY_LANES.format(most=MOST_LANES, came=len(lanes)))
+        raise ValueError(words.TOO_MANY_LANES.format(most=MOST_LANES, value=len(lanes)))
     told = read_template_arguments(template_arguments)
     given, forced = _read_prefix(answer_prefix)
     return Asking(
@@ -101,7 +101,7 @@ def _read_prefix(given) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the token ids and the chosen places; the engine checks their values."""
     lists = given or [[], []]
     if not isinstance(lists, list) or len(lists) != 2 or not all(isinstance(each, list) for each in lists):
-        raise ValueError(words.ANSWER_PREFIX_NOT_READ.format(came=shortened(given)))
+        raise ValueError(words.ANSWER_PREFIX_NOT_READ.format(value=shortened(given)))
     return tuple(lists[0]), tuple(lists[1])
 
 
@@ -130,7 +130,7 @@ def read_grammar(kind, source) -> Grammar | None:
     """
     kinds = [value for _, value in words.ANSWER_FORMS]
     if kind not in kinds:
-        raise ValueError(words.ANSWER_FORM_UNKNOWN.format(known=", ".join(kinds), came=shortened(kind)))
+        raise ValueError(words.ANSWER_FORM_UNKNOWN.format(known=", ".join(kinds), value=shortened(kind)))
     if kind == words.FREE_TEXT:
         return None
     text = source or ""
@@ -149,7 +149,7 @@ def read_template_arguments(given) -> dict | None:
     """
     told = read_arguments(given) if isinstance(given, str | None) else given
     if not isinstance(told, dict | None) or len(json.dumps(told)) > _LONGEST_ARGUMENTS:
-        raise ValueError(words.TEMPLATE_ARGUMENTS_NOT_READ.format(most=_LONGEST_ARGUMENTS, came=shortened(given)))
+        raise ValueError(words.TEMPLATE_ARGUMENTS_NOT_READ.format(most=_LONGEST_ARGUMENTS, value=shortened(given)))
     return told or None
 
 
@@ -162,14 +162,14 @@ def read_method(name, known: Methods = METHODS) -> str:
     try:
         return known.named(name if isinstance(name, str) else "").name
     except ValueError:
-        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=shortened(name))) from None
+        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), value=shortened(name))) from None
 
 
 def _read_numerics(numerics) -> str:
     # Links of release 0.10 have the labels
     value = numerics.lower() if isinstance(numerics, str) else numerics
     if value not in (words.EXACT, words.FAST):
-        raise ValueError(words.NUMERICS_UNKNOWN.format(came=shortened(numerics)))
+        raise ValueError(words.NUMERICS_UNKNOWN.format(value=shortened(numerics)))
     return value
 
 
@@ -202,7 +202,7 @@ def _read_tree(tree, candidates, levels) -> TreeConfig:
         (levels, config.MOST_DEPTH, words.LEVELS_RANGE),
     ):
         if not is_count(value, 1) or value > most:
-            raise ValueError(sentence.format(most=most, came=shortened(value)))
+            raise ValueError(sentence.format(most=most, value=shortened(value)))
     return TreeConfig(nodes=candidates + 1, depth=levels, policy="fixed")
 
 

@@ -28,7 +28,7 @@ from app.words import page as words
 from jakiro.drafters.registry import METHODS, Methods
 from jakiro.progress import process_seconds
 
-# Gradio requires the names of the view's events in quotes. `about` holds what the server tells the view
+# Gradio requires the names of the view's events in quotes. `about` has the server's data for the view
 VIEW = """mountView(element, props, watch, server, {{ ...{about}, ask: (data) => trigger("ask", data),
 resume: (data) => trigger("resume", data), setForm: () => trigger("set_form") }})"""
 
@@ -89,7 +89,7 @@ def build(
                 answer,
                 None,
                 view,
-                # Otherwise Gradio's page silently drops a question that is asked during an answer
+                # Otherwise Gradio's page silently drops a question that is sent during an answer
                 trigger_mode="multiple",
                 show_progress="hidden",
                 # Otherwise Gradio's page copies all data of a component to tell it of each update

@@ -116,7 +116,7 @@ def put_aside(runs: Runs, run_id: str) -> bool:
 
 
 def forget(service: ModelService, runs: Runs, run_id: str) -> None:
-    """Drop the prefix cache of a visitor who has left, and later the answers."""
+    """Drop the prefix cache of a visitor after leaving, and later the answers."""
     visitor = runs.visitor(run_id)
     if visitor is not None:
         runs.leave(visitor.session)
@@ -145,7 +145,7 @@ def _update(run: AnswerRun, events: list[tuple]) -> dict:
     kind, _, payload = events[-1]
     kept = 1 if kind in ("done", "error") else KEPT_TICKS
     if kept == 1:
-        run.events.put(events[-1])  # for a reader who comes back
+        run.events.put(events[-1])  # for a reader who returns
     first = max(0, number + 1 - kept)
     value = {"run": run.id, "ticks": {str(first + i): tick for i, tick in enumerate(run.ticks[first:])}}
     return value | {"error": payload} if kind == "error" else value
@@ -159,13 +159,13 @@ def missed_ticks(runs: Runs, run_id: str, first: int) -> list[str] | None:
 
 
 def data_of(event: gr.EventData) -> dict:
-    """Return what the view sends with an event, with dashes in names replaced; nothing for any other data."""
+    """Return the data of a view's event, with dashes in names replaced; nothing for any other data."""
     data = event._data
     return {name.replace("-", "_"): value for name, value in data.items()} if isinstance(data, dict) else {}
 
 
 def stop(runs: Runs, run_id: str) -> bool:
-    """Stop an answer; return whether the server knows it."""
+    """Stop an answer; return whether it is still kept."""
     run = runs.find(str(run_id))
     if run is not None:
         run.stop()
@@ -184,7 +184,7 @@ def trouble(service: ModelService, values: dict) -> str | None:
         known = [method.name for method in offered_methods(service.methods)]
         for name in asking.methods:
             if name not in known and name != PLAIN.name:
-                raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=shortened(name)))
+                raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), value=shortened(name)))
     except Exception as error:  # noqa: BLE001 - a link may hold any value; each error becomes a sentence
         return sentence_of(error)
     return None

@@ -1,7 +1,7 @@
 """The tab "Learn": one component drawn by the browser, its scripts, words and recordings.
 
-The scripts are a block of their own, so that saved replay pages stay small. What a stop shows is computed in the
-browser from the shipped recordings.
+The scripts are a separate block, so that saved replay pages stay small. The browser computes the content of each stop
+from the shipped recordings.
 """
 
 import gradio as gr

@@ -1,4 +1,4 @@
-"""What a host offers: drafting methods, example questions, and the page's title and style sheet."""
+"""Offers of a host: drafting methods, example questions, and the page's title and style sheet."""
 
 import json
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ def offered_questions() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Appearance:
-    """What a host can change on the page.
+    """The parts of the page that a host can change.
 
     Attributes:
         title: name of the page.
@@ -43,7 +43,7 @@ class Appearance:
         lines = questions.read_text(encoding="utf-8-sig").splitlines() if questions else offered_questions()
         asked = tuple(line.strip() for line in lines if line.strip())
         if not asked:
-            raise ValueError(words.QUESTIONS_EMPTY.format(came=questions))
+            raise ValueError(words.QUESTIONS_EMPTY.format(value=questions))
         if title is not None and not title.strip():
             raise ValueError(words.TITLE_EMPTY)
         return cls(title or words.TITLE, asked, style.read_text(encoding="utf-8-sig") if style else "")

@@ -17,7 +17,7 @@ from jakiro.trace import Trace
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 TRACES = ASSETS / "traces"
 BUNDLE = ASSETS / "bundle"
-# What the browser gets of a method
+# Fields of a method that the browser gets
 SHOWN_OF_METHODS = ("name", "title", "aliases", "proposers")
 PLOT_TEMPLATE = ASSETS / "plots" / "template.json"
 # Draws the plots. Its name holds its version, so that browsers may keep it

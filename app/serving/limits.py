@@ -41,7 +41,7 @@ class Limits:
             value, least = getattr(self, limit.name), _LEAST.get(limit.name, 1)
             if not is_count(value, least):
                 option = f"--{limit.name.replace('_', '-')}"
-                raise ValueError(words.LIMIT_OUT_OF_RANGE.format(option=option, least=f"{least:,}", came=value))
+                raise ValueError(words.LIMIT_OUT_OF_RANGE.format(option=option, least=f"{least:,}", value=value))
 
     def check(self, asking: Asking) -> Asking:
         """Reject a request that is too long before it enters the queue; return the request with its token limit.
@@ -52,7 +52,7 @@ class Limits:
         characters = sum(len(message["content"]) for message in asking.messages)
         if characters > self.max_prompt_characters:
             excess = characters - self.max_prompt_characters
-            sentence = words.PROMPT_TOO_LONG.format(came=characters, limit=self.max_prompt_characters, excess=excess)
+            sentence = words.PROMPT_TOO_LONG.format(value=characters, limit=self.max_prompt_characters, excess=excess)
             raise ValueError(sentence + chat_counts(asking.messages))
         # The beginning of a continued answer is read, not written
         if asking.params.max_new_tokens - len(asking.answer_prefix_ids) > self.max_new_tokens:

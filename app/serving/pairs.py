@@ -137,11 +137,11 @@ def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
     sizes = head_config | {"hidden_size": head_config.get("target_hidden_size") or head_config.get("hidden_size")}
     for field, what in _SAME.items():
         if sizes.get(field) and field in target_config and sizes[field] != target_config[field]:
-            return words.PAIR_OTHER_SIZE.format(what=what, head=sizes[field], target=target_config[field])
+            return words.PAIR_OTHER_SIZE.format(size=what, head=sizes[field], target=target_config[field])
     entry = registry.ENTRIES.get(target)
     expected, trained_for = entry.target_sha256 if entry else None, head_config.get("target_sha256")
     if expected and trained_for and trained_for != expected:
-        return words.PAIR_OTHER_WEIGHTS.format(came=trained_for[:12], expected=expected[:12])
+        return words.PAIR_OTHER_WEIGHTS.format(value=trained_for[:12], expected=expected[:12])
     return _too_large(folder)
 
 

@@ -117,7 +117,7 @@ def listening_host(host: str | None) -> str | None:
         with socket.socket(family, kind) as probe:
             probe.bind(place)
     except (OSError, UnicodeError) as error:
-        raise ValueError(words.HOST_NOT_HERE.format(came=host, reason=reason_of(error))) from None
+        raise ValueError(words.HOST_NOT_HERE.format(value=host, reason=reason_of(error))) from None
     ask_directly(host)
     return f"[{place[0]}]" if family == socket.AF_INET6 else host
 
@@ -139,7 +139,7 @@ def read_logins(given: str | None) -> list[tuple[str, str]] | None:
         return None
     is_file = Path(given).is_file()
     if not is_file and ":" not in given:
-        raise ValueError(words.LOGINS_NOT_FOUND.format(came=given))
+        raise ValueError(words.LOGINS_NOT_FOUND.format(value=given))
     # Windows' editors begin a file with a mark, which would be part of the first name
     lines = Path(given).read_text(encoding="utf-8-sig").splitlines() if is_file else [given]
     logins = [tuple(line.strip().split(":", 1)) for line in lines if line.strip()]

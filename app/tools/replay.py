@@ -19,11 +19,11 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 def replay_page(recording: str, title: str) -> str:
-    """One recording with the page's own style and scripts.
+    """Return a page with one recording and the page's own style and scripts.
 
     Args:
-        recording: the text of a recording, as `web.recording` gives it.
-        title: what the window's title says before the page's name.
+        recording: the text of a recording, from `web.recording`.
+        title: first part of the window's title.
     """
     data = recording.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return (

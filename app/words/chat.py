@@ -13,7 +13,9 @@ BROWSER = {
     "chats_yesterday": "Yesterday",
     "chats_earlier": "Earlier",
     "chats_in_memory": "This browser stores nothing here; chats are lost when this tab is closed.",
-    "traces_dropped": "This browser has little room left: the steps of some answers were removed; their text is kept.",
+    "traces_dropped": (
+        "This browser has little storage left: the steps of some answers were removed; their text is kept."
+    ),
     "steps_dropped": "The steps of this answer are no longer stored; only its text is.",
     "untitled": "Untitled chat",
     "rename": "Rename",

@@ -7,7 +7,7 @@ from jakiro.config import cut_short
 from jakiro.system import is_out_of_memory
 
 _LONGEST = 400
-# A path of two parts or more, in POSIX or Windows form; its last part is kept, as it names what was meant
+# A path of two parts or more, in POSIX or Windows form; its last part is kept, as it names the file
 _PATHS = re.compile(r"(?<![\w:/.])(?:~|[A-Za-z]:)?(?:[/\\][^\s/\\:'\"“”,;()]+)+[/\\]([^\s/\\:'\"“”,;()]+)[/\\]?")
 
 

