@@ -1,6 +1,7 @@
 """Chats that lose nothing: a random walk over all actions, restarts of the browser, full disks, old chats."""
 
 import json
+import os
 import random
 import shutil
 from itertools import pairwise
@@ -25,6 +26,8 @@ from tests.server.served import PATIENCE, wait_until
 pytestmark = pytest.mark.browser
 
 UNLIMITED = {"answers_per_minute": 10**6, "answers_per_minute_address": 10**6, "requests_per_minute_address": 10**6}
+# A complete check has 50 walks
+NUM_WALKS = int(os.environ.get("JAKIRO_TEST_WALKS", "1"))
 PATH = "Jakiro.state.turns.map(({ id }) => id)"
 # All answers that the browser's database holds, by id
 STORED = """async () => { await Jakiro.whenStored(); const all = {};
@@ -171,7 +174,7 @@ def test_no_answer_is_lost_whatever_a_visitor_does(open_tab, place, seed):
 
 
 @pytest.mark.rare
-@pytest.mark.parametrize("seed", range(100, 150))
+@pytest.mark.parametrize("seed", range(100, 100 + NUM_WALKS))
 def test_no_answer_is_lost_in_200_actions(open_tab, place, seed):
     assert walk(open_tab, place, seed, 200).seen
 
