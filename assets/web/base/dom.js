@@ -1,6 +1,6 @@
 // Elements, words and number formats. Text reaches the page only as text nodes, so nothing a model writes is markup.
 
-// What the server tells the page before its code runs: words, drafting methods, how plots look
+// Data of the server for the page: words, drafting methods, the look of plots
 export const given = window.Jakiro;
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -49,7 +49,7 @@ export function popMenu(kind, summary, ...content) {
 export const linkButton = (key, onclick, words = say(key)) =>
   h("button", { class: "link-button", "data-action": key, onclick }, words);
 
-// One of a few, as {element, mark(value)}; `choices` are [value, content], and `pick` is told the value
+// A group of radio buttons as {element, mark(value)}; `choices` are [value, content], and `pick` is called with a value
 export function radios(kind, name, choices, pick) {
   const all = choices.map(([value, ...content]) =>
     h(
@@ -65,7 +65,7 @@ export function radios(kind, name, choices, pick) {
   };
 }
 
-// A horizontal bar filled to a share of its room
+// A horizontal bar, filled to a share of its width
 export const filledBar = (kind, share) =>
   h(
     "span",
@@ -115,11 +115,11 @@ export function say(key, values) {
   );
 }
 
-// A sentence whose **parts** are bold
+// A sentence with **bold** parts
 export const bold = (sentence) =>
   sentence.split("**").map((part, i) => (i % 2 ? h("b", null, part) : part));
 
-// An error whose message is a sentence for people
+// An error with a message for visitors
 export class Trouble extends Error {}
 export const refuse = (key, values) => {
   throw new Trouble(say(key, values));
@@ -161,7 +161,7 @@ export const apart = (seconds) =>
 // A clock: tenths of a second, and hundredths where there are too few tenths to compare
 export const clockOf = (seconds) => number(seconds, seconds && seconds < 0.3 ? 2 : 1);
 
-// What some work gives, or else something in its place
+// Returns the result of `work`, or `otherwise` after an error
 export function attempt(work, otherwise) {
   try {
     return work();
@@ -170,13 +170,13 @@ export function attempt(work, otherwise) {
   }
 }
 
-// What a visit remembers; a page in a frame may be refused its storage, or ask for too much
+// Storage of this visit; a page in a frame may have none, or exceed its quota
 export const memory = {
   get: (name) => attempt(() => sessionStorage.getItem(name), null),
   set: (name, value) => attempt(() => sessionStorage.setItem(name, value) ?? true, false),
 };
 
-// The address of one of the server's own files, below where the page lies and signed as the page was, as a private Space asks
+// Returns the address of one of the server's own files, relative to the page, with the signature that a private Space requires
 export function addressOf(file) {
   const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(
     /\/$/,
@@ -207,7 +207,7 @@ function copyBySelection(text) {
   return worked;
 }
 
-// Draws what somebody may be using: what is drawn anew in place of the focused control, by its data, has the focus then
+// Calls `draw`; if it replaces the focused control, the new control with the same data gets the focus
 export function keepingFocus(root, draw) {
   const before = root.contains(document.activeElement) ? document.activeElement : null;
   draw();
@@ -219,7 +219,7 @@ export function keepingFocus(root, draw) {
   }
 }
 
-// How much larger than usual the text is, as in a hall; asked once a draw, since the browser first works out all changed styles
+// How much larger than normal the text is, as in projector mode; read once per draw, because it forces a style calculation
 let scale = null;
 export function pageScale() {
   if (scale === null) {

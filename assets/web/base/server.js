@@ -1,4 +1,4 @@
-// What the page asks its server for, and the one place where it says what went wrong.
+// Calls of the server, and the notice at the top of the page.
 
 import { Trouble, addressOf, attempt, h, linkButton, refuse, say } from "./dom.js";
 
@@ -18,7 +18,7 @@ export function served(server) {
   );
 }
 
-// Does what needs the server, or says that it failed, with a button that tries again
+// Does work that needs the server; after a failure shows a notice with a button that tries again
 export async function orRetry(work) {
   try {
     return await work();
@@ -35,7 +35,7 @@ export function oneAtATime(work) {
   return () => (running ??= orRetry(work).finally(() => (running = null)));
 }
 
-// What the server says of itself; null when it cannot be reached
+// Returns the server's status; null if it cannot be reached
 const askStatus = async () => (await fetch(addressOf("status"), { cache: "no-store" })).json();
 export const statusOf = () => askStatus().catch(() => null);
 
@@ -51,7 +51,7 @@ const markRead = (text) =>
     localStorage.setItem(READ, JSON.stringify([...readNotices(), text].slice(-MOST_READ))),
   );
 
-// One sentence at the top of the page; null clears it. With `again` it has a button, whose words are those of `key`
+// Shows one sentence at the top of the page; null clears it. With `again` it has a button with the words of `key`
 export function notify(kind, text, again, key = "retry") {
   notice.hidden = !kind;
   notice.className = `notice ${kind || ""}`;

@@ -1,5 +1,5 @@
-// The tab "Benchmark": results, and a form below them. It opens on the recorded ones; a run of one's own fills in as its prompts
-// are done, and what is there stays when it is stopped.
+// The tab "Benchmark": results, and a form below them. It opens with the recorded results; the results of a new run appear
+// prompt by prompt and stay when it is stopped.
 
 import { counted, given, h, keepingFocus, number, say } from "../base/dom.js";
 import { oneAtATime, orRetry } from "../base/server.js";
@@ -30,7 +30,7 @@ const deviceOf = ({ device, gpu, cpu, cores }) =>
     ? gpu
     : `${cpu}, ${say(cores === 1 ? "bench_core" : "bench_cores", { n: cores })}`;
 
-// When and on what it was measured
+// Date and device of a measurement
 const setupOf = ({ environment: where, settings }, which) => [
   h(
     "span",
@@ -53,7 +53,7 @@ const setupOf = ({ environment: where, settings }, which) => [
 
 const COUNTS = [8, 16, 40];
 
-// Boxes of which one, or several, may be ticked; those from `few` on are folded away
+// Radio buttons or checkboxes; those after the first `few` are folded
 function boxes(type, name, label, options, chosen, few = options.length) {
   const all = options.map(([value, words]) =>
     h(
@@ -146,7 +146,7 @@ function buildForm(on) {
         ...(words ? [h("b", null, `⚠ ${say("error_word")}`), ` ${words}`] : []),
       );
     },
-    // What runs now, or how it ended
+    // State of the current run, or of the last one
     running(on, words, part) {
       run.disabled = on;
       stop.disabled = !on;
@@ -202,7 +202,7 @@ export function mountBenchmark(element, props, watch, server, here) {
   });
   request = form.values;
 
-  // What is focused and how far the table is scrolled stay
+  // Keeps the focus and the scroll position of the table
   function draw() {
     const left = body.querySelector(".bench-scroll")?.scrollLeft;
     keepingFocus(element, drawResults);

@@ -38,12 +38,12 @@ export class Leaderboard {
     Object.assign(this, { on, results: null, category: OVERALL, order: "speed", down: true });
   }
 
-  // What the server has of it: {environment, settings, rows, leads}, or null
+  // The server's leaderboard: {environment, settings, rows, leads}, or null
   take(results) {
     Object.assign(this, { loaded: true, results, temperature: results?.rows[0]?.temperature });
   }
 
-  // The rows of this temperature and category, sorted; those without a number come last
+  // Rows of this temperature and category, sorted; rows without a number are last
   rows() {
     const { order, down, temperature, category } = this;
     const value = order === "method" ? methodOf : (row) => row[order];
@@ -106,7 +106,7 @@ export class Leaderboard {
     ];
   }
 
-  // Who is first over all prompts, and whether noise alone could have put it there
+  // The fastest method over all prompts, and whether noise could explain the difference
   verdict() {
     const { temperature } = this;
     const lead = this.results.leads.find((each) => each.temperature === temperature);

@@ -1,4 +1,4 @@
-// Asking: what is sent with a question, where its answer is added to the chat, and how an answer is stopped and continued.
+// Questions: their data, the place of the answer in the chat, and stopping and continuing an answer.
 
 import { say } from "../base/dom.js";
 import { notify } from "../base/server.js";
@@ -46,7 +46,7 @@ export const stopAll = () => Promise.all([...state.open.values()].map(stop));
 let sending = Promise.resolve();
 export const whenSent = () => sending;
 
-// Sends a question after those before it: the form's values with `changes`. from: the turn that it is another version of
+// Sends a question with the turns before it: the form's values with `changes`. from: the turn of which it is another version
 function send(changes, { from = null, typed = "" } = {}) {
   notify(null);
   state.armed = false;
@@ -79,7 +79,7 @@ async function sendNow(changes, from, typed) {
   return undefined;
 }
 
-// Asks what the question box holds
+// Sends the text of the question box
 export function ask() {
   const typed = questionBox().value;
   if (!typed.trim()) return notify("error", say("empty_question"));
@@ -93,7 +93,7 @@ pages.ask = ask;
 
 export const askOffered = (question) => send({ question }, { from: state.from });
 
-// Another answer to a turn's question; the old one stays beside it
+// Adds another answer to a turn's question; the old one becomes its sibling
 const askBeside = (run, changes) => send({ question: run.question, ...changes }, { from: run });
 
 // At temperature 0 the same text would come again
@@ -106,7 +106,7 @@ export const askAgain = (run) =>
     ...(isFixed(run) ? { temperature: OTHER_TEMPERATURE } : {}),
   });
 
-// The ids of an answer's beginning, and the places whose tokens the visitor chose
+// Token ids of an answer's beginning, and the positions of tokens that the visitor chose
 const prefixOf = ({ tokens, header }, count) => [
   tokens.slice(0, count).map((token) => token.id),
   (header.forced || []).map(([place]) => place).filter((place) => place < count),
@@ -120,7 +120,7 @@ export async function goOn(run) {
   askBeside(run, { ...run.form, length, "answer-prefix": prefixOf(run.main, tokens.length) });
 }
 
-// The same answer up to a place, a token there that the visitor chose, and what the model writes after it
+// Continues an answer from a position with a token that the visitor chose
 export function goOnFrom(run, index, id) {
   const [ids, places] = prefixOf(run.main, index);
   askBeside(run, {
@@ -146,14 +146,14 @@ export function edit(run) {
   redraw();
 }
 
-// A question waits in the box for the next key, so that a clicker alone can ask it
+// The next key sends the question in the box, so that a clicker can send it
 export function armQuestion() {
   if (!questionBox().value.trim()) fillQuestion(screen.host.questions[0]);
   state.armed = true;
   setTab("race");
 }
 
-// Continues to read an answer that the server still computes or keeps; without it, what there is stays
+// Continues to read an answer that the server still computes or keeps; without it, the text so far stays
 export function resume(run) {
   run.reopen();
   wait(run);

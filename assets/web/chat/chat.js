@@ -1,4 +1,4 @@
-// The chat: its turns in order, and what can be done with each. The steps of one of them are shown beside it.
+// The chat: its turns in order, with their actions. The figure shows the steps of one of them.
 
 import { counted, copied, h, linkButton, say, setText } from "../base/dom.js";
 import { fromText } from "../base/pieces.js";
@@ -18,7 +18,7 @@ export function sentWith(run) {
 
 const DONE_MS = 2000;
 
-// Copies an answer as Markdown, as the model wrote it; the button says whether it worked
+// A button that copies an answer as Markdown, as the model wrote it, and shows whether it worked
 function copyAnswer(run) {
   const button = linkButton("copy_answer", async () => {
     const worked = await copied(run.answer.replace(/�+$/, ""));
@@ -28,7 +28,7 @@ function copyAnswer(run) {
   return button;
 }
 
-// What can be done with a finished turn
+// Actions of a finished turn
 function actions(run) {
   const unfinished = ["length", "stopped"].includes(run.endReason);
   const again = isFixed(run)
@@ -50,7 +50,7 @@ const plainLane = (text) => ({
   tokens: [{ id: -1, bytes: fromText(text), special: null, proposer: TARGET, step: -1 }],
 });
 
-// A turn whose steps are not shown
+// A turn without marks, as its steps are not shown
 function turnOf(run) {
   const answer = h("div", { class: "turn-text" });
   new AnswerView(answer).draw(plainLane(run.answer), 1, {
@@ -101,6 +101,6 @@ export function drawChat(parts, { run, turns, formatted, chat }) {
   parts.earlier.replaceChildren(...others.slice(0, isTurn ? at : turns.length).filter(Boolean));
   parts.later.replaceChildren(...others.slice(isTurn ? at : turns.length).filter(Boolean));
   parts.earlier.hidden = !parts.earlier.childNodes.length;
-  // An earlier answer without its steps, or a recording beside a chat: nothing of it is shown in the chat
+  // For an earlier answer without steps, or a recording during a chat, the chat shows no marked turn
   parts.shown.hidden = turns.length > 0 && !isTurn;
 }

@@ -68,7 +68,7 @@ function remember() {
   rememberForm(questionBox()?.value);
 }
 
-// What release 0.10 kept in the session storage becomes a chat
+// Imports a chat of release 0.10 from the session storage
 function importOld() {
   const old = attempt(() => JSON.parse(memory.get(OLD_CHAT) || "null"), null);
   memory.set(OLD_CHAT, "");
@@ -78,7 +78,7 @@ function importOld() {
   if (chat.children.length) openChat(chat);
 }
 
-// Opens the chat that this tab showed before it was loaded anew, and continues its answer
+// Opens the chat that this tab showed before a reload, and continues its answer
 export async function restore() {
   importOld();
   const visit = attempt(() => JSON.parse(memory.get(VISIT) || "null"), null);
@@ -184,7 +184,7 @@ export class ChatsDrawer {
     );
   }
 
-  // A button that asks for a second press; a page in a frame may not open a dialog of the browser
+  // A button that requires a second press; a page in a frame may not open a dialog of the browser
   sure(key, action) {
     const again = linkButton(key, action, say(`${key}_sure`));
     return linkButton(key, ({ target }) => {

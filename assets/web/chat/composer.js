@@ -1,4 +1,4 @@
-// The composer: the question box with Stop and Ask, the offered questions, and a line on what the next question is sent with.
+// The composer: the question box with Stop and Ask, example questions, and a line about the next question.
 
 import { counted, h, linkButton, number, say, setText } from "../base/dom.js";
 import { ask, askOffered, parentOfNext, sentTurns, stopAll } from "./asking.js";
@@ -131,7 +131,7 @@ export class Composer {
 const charactersOf = (turns) =>
   turns.reduce((sum, { question, answer }) => sum + question.length + answer.length, 0);
 
-// Tokens of these turns: the last one's prompt and answer, in proportion to their characters
+// Estimates the tokens of these turns from the last one's prompt and answer, in proportion to their characters
 function sizeOf(turns) {
   const last = turns.at(-1);
   if (!last) return 0;

@@ -1,4 +1,4 @@
-// A chat between the page and the browser's database: what is stored of each turn, and how a stored chat becomes a tree again.
+// Conversion between a chat and its records in the browser's database.
 
 import { notify } from "../base/server.js";
 import { say } from "../base/dom.js";

@@ -15,7 +15,7 @@ const MOST_QUESTION = 200;
 const DOUBLE_CLICK_MS = 250;
 const END_PX = 24; // how near its end a scrolled text counts as followed
 
-// A question that waits, with what it waits for and a way out of the queue
+// A waiting question, with the reason and a button that leaves the queue
 export class WaitingBox {
   constructor() {
     this.question = h("b", { dir: "auto" });

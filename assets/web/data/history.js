@@ -1,5 +1,5 @@
-// What the page knows: runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live
-// updates, shipped recordings and opened files all end up here and look the same afterwards.
+// Runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live updates, shipped recordings and
+// opened files all use these classes.
 
 import { given } from "../base/dom.js";
 import { fromHex, label, unitsOf } from "../base/pieces.js";
@@ -24,17 +24,17 @@ export const pathTo = (nodes, i) => (i > 0 ? [...pathTo(nodes, nodes[i].parent),
 
 // The node after which the target chose on: the last accepted one, or the root
 export const endOf = (step) => step.accepted_path.at(-1) ?? 0;
-// The part of a step's accepted path that came into the answer: an end token or a limit may cut it
+// The part of a step's accepted path that is in the answer: an end token or a limit may cut it
 export const deliveredPath = (step) => step.accepted_path.slice(0, step.committed_ids.length);
-// Whether the target's own token came into the answer
+// Returns whether the answer includes the bonus token
 export const bonusDelivered = (step) => step.committed_ids.length > step.accepted_path.length;
 
-// What people asked in a conversation, the last question last
+// The visitor's questions in a conversation, the last question last
 export const questionsOf = (header) =>
   header.messages.filter((message) => message.role === "user").map((message) => message.content);
 
 export class Lane {
-  // `name` is what the lane was asked for by; the header says which method that is
+  // `name` is the requested name of the lane; the header has the method that ran
   constructor(header, name) {
     const { method } = header;
     Object.assign(this, {
@@ -90,7 +90,7 @@ export class Lane {
 
   add(step) {
     this.steps.push(step);
-    step.nodes.forEach((node) => this.proposers.of(node)); // who is not in the header gets a place by turn of appearance
+    step.nodes.forEach((node) => this.proposers.of(node)); // proposers that are not in the header get the next free place
     const path = step.accepted_path;
     step.committed_ids.forEach((id, i) => {
       const node = i < path.length ? path[i] : -1;
@@ -110,7 +110,7 @@ export class Lane {
     this.widest = Math.max(this.widest, leavesOf(step) + 1);
   }
 
-  // What could have come in a token's place, as {rank, tokens: [[id, piece, logprob], …]}, the one that came first; null if unknown
+  // Alternatives of a token as {rank, tokens: [[id, piece, logprob], …]}, the chosen one first; null if unknown
   alternativesAt(index) {
     const { step, level, given: begun } = this.tokens[index];
     const found = begun
@@ -147,7 +147,7 @@ export class Lane {
 }
 
 export class Run {
-  // source: "live", "recording" or "opened"; `stored`: what the browser's database holds of a turn whose lanes are not loaded
+  // source: "live", "recording" or "opened"; `stored`: the database record of a turn whose lanes are not loaded
   constructor(id, source, stored = null) {
     Object.assign(this, { id, source, stored, finished: false, waiting: null, title: null });
     this.lanes = Object.create(null); // names come from files
@@ -163,7 +163,7 @@ export class Run {
     this.ended = new Promise((resolve) => (this.tellEnded = resolve));
   }
 
-  // The lane that the tree and the answer show: the first one asked for that drafts
+  // The lane that the tree and the answer show: the first requested one that drafts
   get main() {
     const all = Object.values(this.lanes);
     return all.find((lane) => !lane.isPlain) || all[0] || null;
@@ -173,7 +173,7 @@ export class Run {
     return Object.values(this.lanes).find((lane) => lane.isPlain) || null;
   }
 
-  // As lanes stand side by side: plain decoding, the one that the tree shows, the others
+  // Lanes in display order: plain decoding, the lane of the tree, the others
   get ordered() {
     return [...new Set([this.plain, this.main, ...Object.values(this.lanes)])].filter(Boolean);
   }
@@ -185,7 +185,7 @@ export class Run {
     return `other-${this.ordered.filter((one) => one !== this.plain && one !== this.main).indexOf(lane) % OTHER_LOOKS}`;
   }
 
-  // The same of a token of this answer or of one that begins like it: what came before was the same
+  // Alternatives of a token in this answer or in a sibling with the same tokens before it
   alternativesAt(index) {
     const { tokens, header } = this.main;
     const prompt = JSON.stringify(header.messages);
@@ -224,7 +224,7 @@ export class Run {
     return main ? main.header.num_prompt_tokens + main.tokens.length : (stored?.numTokens ?? 0);
   }
 
-  // Nothing more comes of it; lanes that were not done are stopped
+  // Ends the run; lanes that were not done are stopped
   stop() {
     if (this.finished) return;
     this.cut = Object.values(this.lanes).filter((lane) => !lane.endReason);
@@ -256,7 +256,7 @@ export function runFromTraces(id, source, traces, title) {
   return run;
 }
 
-// Gives a run the lanes of its traces
+// Adds the lanes of traces to a run
 export function readTraces(run, traces) {
   for (const [name, { header, steps, end_reason }] of Object.entries(traces)) {
     const lane = (run.lanes[name] = new Lane(header, name));

@@ -1,5 +1,5 @@
-// What stops are made of: sliders, switches, lines of text, a chart, a question. A piece is an element or {element, draw}; after each use
-// of a control all pieces of its stop are drawn anew.
+// Parts of stops: sliders, switches, lines of text, a chart, a question. A part is an element or {element, draw}; all parts of a
+// stop are redrawn after each use of a control.
 
 import { h, number, say } from "../base/dom.js";
 import { armQuestion } from "../chat/asking.js";
@@ -24,7 +24,7 @@ export const group =
 export const row = group("lesson-controls");
 export const buttons = group("lesson-buttons");
 
-// An element whose content follows from what the controls of its stop hold
+// An element whose content depends on the controls of its stop
 export const filled = (element, content) => ({
   element,
   draw: () => element.replaceChildren(...[content()].flat()),
@@ -32,11 +32,11 @@ export const filled = (element, content) => ({
 export const bars = (content) => filled(h("div", { class: "pass-bars" }), content);
 export const line = (name, words, kind = "") =>
   filled(h("p", { class: kind, "data-result": name }), words);
-// The sentence that says what a control has done
+// The sentence about the result of a control
 export const result = (name, words, kind = "") =>
   filled(h("p", { class: `result ${kind}`, role: "status", "data-result": name }), words);
 
-// A slider that says its value in words; `move` is a hand's, `set` goes unheard
+// A slider with its value in words; `move` is called for the visitor's changes, `set` calls nothing
 export function slider({ name, label, min, max, step = 1, value, format }) {
   const output = h("output", { class: "tabular" });
   const input = h("input", {
@@ -109,7 +109,7 @@ export const primary = (element) => {
   return element;
 };
 
-// `off()` says when it cannot be pressed
+// `off()` returns whether it is disabled
 export function button(name, words, onclick, off) {
   const element = h(
     "button",
@@ -129,7 +129,7 @@ export const figure = (name, title, value, note = () => "") =>
     filled(h("div", { class: "figure-note" }), note),
   );
 
-// A line through [x, y] points and one marked point, as `of()` gives them; `onPick` gets the whole number on the x axis that was clicked
+// A line through [x, y] points and one marked point from `of()`; a click calls `onPick` with the integer on the x axis
 export function chart(name, kind, of, onPick) {
   const element = h("div", { class: `chart-host plot-host ${kind}` });
   const shown = new Figure(element, draw);
@@ -193,7 +193,7 @@ export function chart(name, kind, of, onPick) {
   return { element, draw };
 }
 
-// Leads from the lesson to a question of one's own
+// A button that leads from the lesson to the visitor's own question
 export const raceButton = () =>
   primary(
     button("race", say("lesson_race"), () => {

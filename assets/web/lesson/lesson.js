@@ -1,4 +1,4 @@
-// "Learn", ten stops over shipped recordings: titles, a stop's text and figure, links to it, and what stops share.
+// "Learn", ten stops over shipped recordings: titles, a stop's text and figure, links to it, and shared parts of stops.
 
 import { given, h, popMenu, say } from "../base/dom.js";
 import { bringBack, onScreen } from "../base/frame.js";
@@ -25,10 +25,11 @@ import { TreeView } from "../tree/tree.js";
 import { stepSentence } from "../watch/words.js";
 
 const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
-const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // what a lecture goes through
-const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are for who wants more
+const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // the plan of a lecture
+const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are optional
 
-// A draft tree with card, arrow keys and list. `of()` gives {lane, step, phase, mark: where the keys stand}; `onPick` replaces the pin
+// A draft tree with card, arrow keys and list. `of()` returns {lane, step, phase, mark: the node of the keys}; `onPick` replaces
+// the pin
 function treeBox(of, onPick) {
   const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
   const box = h(
@@ -75,7 +76,7 @@ function treeBox(of, onPick) {
   return { element: h("div", null, box, list), draw, light: (members) => view.light(members) };
 }
 
-// What a stop gets to work with
+// The argument of a stop's function
 function lessonOf({ device, pairs }) {
   return {
     device,
@@ -100,7 +101,7 @@ function lessonOf({ device, pairs }) {
   };
 }
 
-// A formula of ours, not of a model: the one markup that comes as text
+// A formula of the project, not of a model: the only markup in texts
 const drawnFormula = (mathml) =>
   new DOMParser().parseFromString(`<math display="block">${mathml}</math>`, "text/html").body
     .firstChild;
@@ -181,16 +182,16 @@ export function mountLesson(element, server) {
     h("div", { class: "lesson-turn" }, back, next),
   );
 
-  // The stop before or after this one, among those of its kind, in a hall among those of the plan; undefined at the ends
+  // The stop before or after this one of the same kind, in projector mode of the plan; undefined at the ends
   function beside(by) {
     const kind =
       inProjector() && PLAN.includes(current) ? PLAN : CORE.includes(current) ? CORE : others;
     return kind[kind.indexOf(current) + by];
   }
 
-  // After the last stop comes a question of one's own, which waits in the box
+  // The last stop leads to the visitor's own question in the box
   const forward = () => (beside(1) === undefined ? armQuestion() : go(beside(1)));
-  // A clicker first plays what the stop shows, then turns the page
+  // A clicker first plays the stop's figure, then turns the page
   let played = 0;
   function ahead() {
     const { demo } = built.get(current) || { demo: [] };
@@ -248,7 +249,7 @@ export function mountLesson(element, server) {
     fit(page);
   }
 
-  // One state, one draw: what a stop shows follows from its controls
+  // One state, one draw: a stop shows the state of its controls
   const redraw = () => built.get(current).draw();
 
   // In a hall a stop is made to fit the screen: nothing of it below the fold

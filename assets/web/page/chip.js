@@ -24,7 +24,7 @@ class Chip {
   async look() {
     clearTimeout(this.timer);
     if (!document.hidden || !this.value) {
-      // The browser's own flag says nothing of a server on this machine
+      // The browser's own flag has no meaning for a server on this machine
       const status = await statusOf();
       this.lost = !status;
       if (status) this.draw(status.chip);
@@ -95,7 +95,7 @@ export function settingsChanged(names, values) {
 addEventListener("offline", () => chip.look());
 addEventListener("online", () => chip.look());
 
-// Whether the server answers; asked again only where it did not answer the last time
+// Returns whether the server answers; requests it again only if the last request failed
 export async function serverIsThere() {
   if (chip.lost) await chip.look();
   return !chip.lost;

@@ -24,7 +24,7 @@ export async function watchConnection() {
     }
     const silent = run && performance.now() - run.heard >= SILENT_MS;
     if (!silent && !state.lost) return;
-    // Not even a short question came through
+    // Even a short request got no response
     const late = setTimeout(() => {
       if (!run || run.finished || run.ticks) return;
       run.waiting = say("held_up");
@@ -55,7 +55,8 @@ export async function watchConnection() {
   });
 }
 
-// A browser has six connections to a server; a hidden tab gives its own back. A server that does not know the answer yet is asked again
+// A browser has six connections to a server; a hidden tab releases its own. If the server does not have the answer yet, the
+// request is repeated
 async function putAside(run) {
   if (run.aside) return;
   run.aside = screen.server.aside(run.id).catch(() => false);

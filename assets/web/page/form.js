@@ -1,4 +1,4 @@
-// The form's values as the page knows them: what it holds now, what it held on a first visit, and what the visitor chose.
+// The form's values: current values, values of a first visit, and fields that the visitor changed.
 
 import { attempt, memory, say, setText } from "../base/dom.js";
 import { fillQuestion } from "../chat/box.js";
@@ -6,7 +6,7 @@ import { fillQuestion } from "../chat/box.js";
 const FORM = "jakiro-form"; // where a tab keeps its settings
 
 let current = null; // the settings in the form, by name
-let defaults = null; // what the form holds on a first visit, by name
+let defaults = null; // values of a first visit, by name
 let requested = {}; // values that the page puts into the form, by name
 let setForm = null; // makes Gradio call `formSet`
 let tellReady = null;
@@ -44,7 +44,7 @@ export function fillForm(values) {
   formReady.then(() => setForm?.());
 }
 
-// Called by Gradio: the form's values with those that the page requested
+// Called by Gradio: the form's values with the requested values of the page
 export function formSet(names, values) {
   const filled = { ...byName(names, values), ...requested };
   requested = {};
@@ -73,7 +73,7 @@ export function restoreForm(names, values) {
 export const rememberForm = (question) =>
   memory.set(FORM, JSON.stringify({ ...current, question }));
 
-// The form opens with what suits the device: the numerics that the model was loaded with, and a length that it writes soon
+// Sets values that suit the device: the numerics of the loaded model, and a length that it writes soon
 export function openWith(values) {
   const open = Object.entries(values).filter(([name, value]) => value && !chosen.has(name));
   fieldsChosen(open.map(([name]) => name));

@@ -1,5 +1,5 @@
-// One machine: what the page shows (`state`), the moves that change it, and one draw a frame later. A draw is given a moment
-// (run, step, phase, how much of the answer was written by then), and every part of the page draws that moment.
+// The page's state (`state`), the moves that change it, and one draw per frame. A draw gets a moment (run, step, phase, number
+// of written tokens), and every part of the page draws that moment.
 
 import { memory, reducedMotion, say } from "../base/dom.js";
 import { toHex } from "../base/pieces.js";
@@ -25,7 +25,7 @@ const TOUR = "jakiro-tour";
 const LONGEST_MS = 5000; // of an animation that a phase waits for; a blinking cursor never ends
 const MOST_UNKNOWN = 10; // how often the server may not know a question that was sent
 
-// A random id, known to this page alone, which comes back with it to its answer
+// A random id, which the server returns with the answer
 export const newId = () => toHex(crypto.getRandomValues(new Uint8Array(16)));
 
 export const state = {
@@ -64,7 +64,7 @@ export const state = {
   },
 };
 
-// The panes, once they are built; the server's functions, and what the form is told to do, null in saved pages
+// The panes, once they are built; the server's functions and the form's events, null in saved pages
 export const screen = { parts: null, server: null, form: null, state };
 
 export const lane = () => state.run && state.run.main;
@@ -73,7 +73,7 @@ export const guessing = () => (state.guess || state.replay) && state.phase < 3;
 const lastClock = (run) => Math.max(...Object.values(run.lanes).map((one) => one.clock));
 const lastStep = (main) => Math.max(0, main.steps.length - 1);
 
-// Steps of the main lane that may be shown now: all, those up to the playing time, or up to the step that is gone through
+// Number of steps of the main lane that may be shown now: all, those up to the playing time, or up to the replayed step
 function stepsShown(main) {
   if (!main) return 0;
   if (state.guess || state.replay)
@@ -94,7 +94,7 @@ function secondsShown(main, steps) {
     : Math.min(...running.map((one) => one.clock));
 }
 
-// What one draw shows
+// The data of one draw
 export function moment() {
   const main = lane();
   const steps = stepsShown(main);
@@ -114,7 +114,7 @@ export function moment() {
   };
 }
 
-// The race time on screen: a step that somebody chose has its own
+// The race time on screen: a chosen step has its own
 export function raceTime({ main, seconds, sought, index, live: running, follow }) {
   const chosen =
     main &&
@@ -125,10 +125,10 @@ export function raceTime({ main, seconds, sought, index, live: running, follow }
 }
 
 let draw = () => {};
-let asked = null; // when the next frame was asked for
+let asked = null; // time at which the next frame was requested
 let alarm = 0; // wakes the next draw while an answer grows
 let last = 0;
-let costs = []; // milliseconds of the last draws, or those by which their frames came late; the least is what a draw needs by itself
+let costs = []; // milliseconds of the last draws, or delays of their frames; the minimum is the cost of a draw
 let drawnRun = null; // a new one is drawn at once
 
 export const drawWith = (drawing) => (draw = drawing);
@@ -158,7 +158,7 @@ export function redraw() {
   else ask();
 }
 
-// What somebody has just changed does not wait
+// A change by the visitor is drawn without delay
 export function redrawNow() {
   last = -Infinity;
   redraw();
@@ -181,7 +181,7 @@ export function projector(on) {
   redrawNow();
 }
 
-// Runs: what is on screen, and how updates make it grow
+// Runs: the run on screen, and updates that extend it
 
 // The most instructive steps, best first: words that were kept next to others that were rejected, the longest path of these, by
 // several proposers if there is a choice; never the end
@@ -245,7 +245,7 @@ export function receive(value) {
   end(run);
 }
 
-// Nothing more comes of an answer. Without a token it is no turn of the chat, and its question returns to the box
+// Ends an answer. Without a token it is no turn of the chat, and its question returns to the box
 function end(run) {
   run.stop();
   state.open.delete(run.id);
@@ -258,7 +258,7 @@ function end(run) {
   redraw();
 }
 
-// The connection to an answer broke, for a reason that a sentence gives
+// Ends an answer whose connection broke; the sentence has the reason
 export function lose(run, sentence) {
   const n = run.main?.tokens.length ?? 0;
   end(run);
@@ -299,7 +299,7 @@ export function showBranch(run, to, remove) {
   onTurn.show(to);
 }
 
-// How a turn is shown whose steps may have to be loaded first; set by chat/chats.js
+// Shows a turn, after loading its steps if necessary; set by chat/chats.js
 export const onTurn = { show };
 
 function grow(value) {
@@ -331,7 +331,7 @@ function grow(value) {
   redraw();
 }
 
-// A browser that was too busy to see every value asks for what it missed, now or later: steps are read in order
+// Fetches updates that a busy browser did not receive: steps are read in order
 export async function fetchMissed(run) {
   if (run.fetching) return;
   run.fetching = true;
@@ -340,7 +340,7 @@ export async function fetchMissed(run) {
   run.fetching = false;
   if (missed?.length)
     grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
-  if (missed || run.newest > newest) return; // what has come since says that the server knows it
+  if (missed || run.newest > newest) return; // a later update shows that the server has it
   // Before its first token the question may be on its way: browsers hold it back while all their connections are in use
   run.unknown += 1;
   if (newest >= 0 || run.unknown > MOST_UNKNOWN) receive({ run: run.id, gone: true });
@@ -367,7 +367,7 @@ export function showRecording(id, recording, { playNow, source = "recording", st
   return run;
 }
 
-// The first finished answer of a visit plays its most instructive steps slowly, unless somebody moves before
+// The first finished answer of a visit plays its most instructive steps slowly, unless the visitor moves first
 function playTour(run) {
   if (memory.get(TOUR) || reducedMotion() || state.tab !== "watch" || !run.main.steps.length)
     return;
@@ -381,10 +381,10 @@ function playTour(run) {
   }, FIRST_PLAY_MS);
 }
 
-// What keys and notices do in parts of the page that are built later
+// Actions of keys and notices in parts of the page that are built later
 export const pages = { back: null, next: null, ask: null, leaveOut: null };
 
-// Tabs; each listener is told the tab, and whether somebody chose it, so that Back returns to the one of before
+// Tabs; each listener gets the tab, and whether the visitor chose it, so that Back returns to the previous one
 export const onTab = [];
 
 export function setTab(tab, step) {
@@ -439,10 +439,10 @@ const guessFirst = (on) =>
 // In the race there is nothing to go through: it runs
 export const racing = () => state.tab === "race" && Boolean(state.run) && !live();
 
-// Space: as the clicker while a question waits or somebody guesses, else play and pause
+// Space: like a clicker if a question is armed or in the quiz, else play and pause
 const advance = () => (state.armed || state.guess ? ahead() : play());
 
-// A clicker's two keys: what comes next (the question that waits, the race, the next phase, the next step), and what was before
+// A clicker's two keys: forward (the armed question, the race, the next phase, the next step), and back
 function ahead() {
   if (state.armed) {
     state.armed = false;
@@ -458,8 +458,8 @@ function back() {
   else seek(state.index - 1);
 }
 
-// Plays what has ended: its steps, phase by phase, or its seconds; pauses what plays; while an answer is written, holds it or
-// goes back to its end
+// Plays a finished answer: its steps, phase by phase, or its seconds; pauses if it plays; for a growing answer, holds it or
+// returns to its end
 function play(fromStart) {
   const { run } = state;
   const main = lane();
@@ -501,7 +501,7 @@ function play(fromStart) {
 // Milliseconds of the three phases now
 export const tempo = () => TEMPO[state.tour ? "slow" : state.pace];
 
-// `goOn` as long as nobody moves, plays anew or shows another answer
+// Returns `goOn`, which does nothing after another move, another play or another answer
 let playNumber = 0;
 function unlessMoved(goOn) {
   const number = (playNumber += 1);

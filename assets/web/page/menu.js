@@ -8,7 +8,7 @@ import { linkTo, replayLink } from "../share/link.js";
 
 const KEYS = ["step", "play", "phase", "guess", "live", "alternatives"];
 
-// A switch in the menu; `set` is told whether it is on
+// A switch in the menu; `set` is called with its state
 const option = (key, set) =>
   h(
     "label",

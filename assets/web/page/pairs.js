@@ -1,4 +1,4 @@
-// The models and heads to choose from: each with what it is, whether it works here or why not, and a way to load it.
+// The models and heads to choose from: each with a description, whether it works here or the reason, and a button that loads it.
 
 import { h, say } from "../base/dom.js";
 import { notify, orRetry } from "../base/server.js";
@@ -9,7 +9,7 @@ const LOOK_MS = 1000;
 
 let list = null;
 
-// Shows the pairs to somebody who looks for them
+// Opens the list of pairs
 export function openPairs() {
   toggleSettings(true);
   list.element.open = true;
@@ -31,7 +31,7 @@ class PairList {
     );
   }
 
-  // While it is open it keeps up with what the server says
+  // While it is open it follows the server's status
   async follow() {
     clearTimeout(this.timer);
     if (!this.element.open) return;
@@ -102,7 +102,7 @@ class PairList {
     );
   }
 
-  // Before anything is loaded: what that costs, and whom it concerns
+  // Confirmation before loading: the cost, and that it affects every visitor
   confirm(pair, line) {
     const sure = h(
       "button",

@@ -34,8 +34,7 @@ export function fileName(run, ending) {
   return `jakiro-${plainName(run.question)}-seed${header.sampling.seed}-${date}.${ending}`;
 }
 
-// A run as json: the file it came from as it is, else the server's own trace; where that is no longer kept, what the
-// page holds, and a sentence that says so
+// A run as JSON: its original file, else the server's own trace; if the server no longer keeps it, the page's data and a notice
 export async function asJson(run) {
   const loaded = run.branches.filter((branch) => branch.main);
   if (run.text || loaded.length < 2) return run.text || oneAsJson(run);
@@ -158,7 +157,7 @@ export async function asReplay(json, title) {
 export const saveReplay = async (run, json) =>
   download(fileName(run, "html"), await asReplay(json, run.title || run.question), "text/html");
 
-// The picture's styles are those of the page
+// The styles of the picture are the page's
 const STYLES = [
   "fill",
   "stroke",

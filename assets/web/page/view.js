@@ -1,4 +1,4 @@
-// The view: what one draw does to every pane, and how the page begins.
+// The view: one draw updates every pane; and the start of the page.
 
 import { say, setText } from "../base/dom.js";
 import { drawChat, sentWith } from "../chat/chat.js";
@@ -30,7 +30,7 @@ import { drawBudget, drawMask, drawRouter } from "../watch/panels.js";
 import { setFormWith } from "./form.js";
 import { badgeOf, endWords, stepSentence, stepSum } from "../watch/words.js";
 
-const NARROW = 600; // pixels, below which the kept path stands in rows
+const NARROW = 600; // pixels; below it the accepted path is drawn in rows
 const SPEAK_MS = 10000;
 
 let before = {}; // the moment that was drawn last
@@ -77,7 +77,7 @@ function draw(now) {
   if (opened(parts.numbers)) drawNumbers(parts.numbers, run, now.whole ? undefined : now.steps);
   speak(parts, now);
   land(parts);
-  // What a played step has kept flies into the answer
+  // The accepted words of a played step fly into the answer
   if (
     now.tab === "watch" &&
     now.replay &&
@@ -89,7 +89,7 @@ function draw(now) {
   before = now;
 }
 
-// What the keys do now
+// The hint about keys
 const keysNow = (now) =>
   now.armed
     ? "keys_ask"
@@ -121,8 +121,8 @@ function drawAnswer(parts, now) {
   parts.turns.hidden = !complete;
 }
 
-// After all drawing, since it makes the browser lay out what has changed. Growing text follows its end while that is in view; when
-// an answer ends nothing scrolls. A step that the visitor chose comes into view
+// After all drawing, because it forces a layout. Growing text follows its end while that is in view; at the end nothing scrolls.
+// A step that the visitor chose is scrolled into view
 let broughtTo = null;
 function scrollAnswer(parts, { run, main, following, playing, replay, index, sought, waiting }) {
   const { answerScroll: box, answerText, follower } = parts;
@@ -197,7 +197,7 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   if (opened(parts.budget)) drawBudget(parts.budget, main, index);
 }
 
-// What the signs in the tree mean in a phase
+// The legend of the tree's signs in a phase
 function drawKey(host, lane, phase) {
   host.hidden = !lane || lane.isPlain;
   if (!host.hidden) setText(host, say(`signs_${phase}`));

@@ -27,7 +27,7 @@ export class Figure {
     this.room = h("div", { class: "plot-room" }, this.plot, this.grown);
     this.table = h("div", { class: "plot-table", hidden: true });
     host.append(this.room, this.table);
-    // While somebody drags, nothing is drawn anew
+    // No redraw during a drag
     this.plot.addEventListener("pointerdown", () => (this.pressed = !coarse()), true);
     for (const ended of ["pointerup", "pointercancel"]) {
       addEventListener(
@@ -50,14 +50,14 @@ export class Figure {
     }).observe(this.room);
   }
 
-  // `view`: what plots differ in.
-  //   id: what the zoom and the hidden lines belong to; name: of saved files; sentence; rows(): cells of csv and table, heads first
-  //   series: [{name, traces, below}], with Plotly's traces in the look of their role; a legend has the names where there are
-  //     several, unless `direct`: then the lines are named in place, by `notes` or, while they grow, at their ends
+  // `view`: the properties of a plot.
+  //   id: zoom and hidden lines belong to it; name: of saved files; sentence; rows(): cells of csv and table, heads first
+  //   series: [{name, traces, below}], with Plotly's traces in the look of their role; several names have a legend, unless
+  //     `direct`: then the lines are named in place, by `notes` or, while they grow, at their ends
   //   area: [[x, y], …], a shaded polygon
   //   x, y: {title, full: [low, high], ticks}; margin; notes, shapes: Plotly's annotations and shapes
   //   hover: Plotly's mode, and its title; pick(x): a click
-  //   growing: whether more comes soon: see `grow`
+  //   growing: whether it will soon be redrawn with more data: see `grow`
   draw(view) {
     this.view = view;
     this.plot.setAttribute("aria-label", view.sentence);
@@ -124,7 +124,7 @@ export class Figure {
     );
   }
 
-  // Whether somebody points at it, has zoomed in or hidden a line
+  // Returns whether the pointer is over it, or the visitor has zoomed or hidden a line
   touched() {
     const { plot, view } = this;
     return (
@@ -134,8 +134,8 @@ export class Figure {
     );
   }
 
-  // While lines grow over axes that stay, they are drawn over those that Plotly drew, which are their beginnings: to draw its
-  // axes anew Plotly takes half of the time that all else on the page takes
+  // While lines grow and the axes stay, lines are drawn in an SVG over Plotly's, because Plotly's redraw of the axes takes half
+  // of the time of a complete draw
   grow() {
     const {
       view,
@@ -183,7 +183,7 @@ export class Figure {
     return s("text", { ...shift, "text-anchor": below ? "start" : "end" }, name);
   }
 
-  // In pixels, where a point of the plot is drawn, and how much room there is
+  // Pixel position of a point, and the bounds of the plot
   placeOf(x, y) {
     const { l, r, t, b } = this.margins();
     const [width, height] = [this.room.clientWidth - l - r, this.room.clientHeight - t - b];
@@ -266,7 +266,7 @@ export class Figure {
       : [];
   }
 
-  // The same one until its files have another name: with a new one Plotly begins anew
+  // The same object until the file name changes: Plotly resets the plot for a new one
   config() {
     const { name, saved } = this.view;
     const click = () => download(`${this.view.name}.csv`, csvOf(this.view.rows()), "text/csv");

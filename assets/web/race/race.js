@@ -1,4 +1,4 @@
-// The race: bars and lanes side by side at one race time; a lane shows only tokens whose own time has come.
+// The race: bars and lanes in parallel at one race time; a lane shows only tokens that are written by its own time.
 
 import {
   apart,
@@ -20,7 +20,7 @@ import { fillResultCard, verdict } from "./result_card.js";
 import { showLarge } from "../tree/dialog.js";
 import { AnswerView } from "../watch/answer.js";
 
-// How many tokens the race is about: as many as the longest lane wrote, or may write
+// Number of tokens in the race: that of the longest lane, or its limit
 const tokensOf = (lanes) =>
   Math.max(
     1,
@@ -29,7 +29,7 @@ const tokensOf = (lanes) =>
     ),
   );
 
-// The result in one line: who finished first and by how much, and whether the texts are the same
+// The result in one line: the first method, its lead, and whether the texts are equal
 const finalWords = (run) =>
   metrics.partsAt(run) !== null
     ? verdict(run)
@@ -51,7 +51,7 @@ function hugeWords(run, time, over) {
   return say(factor >= 1 ? "race_faster" : "race_slower", { factor: number(factor, 1) });
 }
 
-// Lanes whose heads had almost nothing kept
+// Lanes with almost no accepted candidates
 const FEW_KEPT = 1.15; // tokens a step
 function idleWords(run) {
   const idle = run.ordered
@@ -62,7 +62,7 @@ function idleWords(run) {
     : "";
 }
 
-// A lane's text and its bar: while lanes write, the tokens out of all; at the end, the seconds it took
+// A lane's text and its bar: while lanes write, the tokens out of all; at the end, its seconds
 class LaneView {
   constructor(lane, role) {
     const { name, title, headMinutes } = lane;

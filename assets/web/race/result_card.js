@@ -1,4 +1,4 @@
-// The result of a race on one card: verdict, a table of what each lane's steps brought and cost, and what it was measured on.
+// The result of a race on one card: verdict, a table of benefit and cost per step of each lane, and the device.
 
 import { apart, counted, h, milliseconds, number, rate, say, table } from "../base/dom.js";
 import { passesOf } from "../data/history.js";

@@ -1,5 +1,5 @@
-// The address bar and links: it follows the tab, a link that comes in fills the form, and Copy link hands one out. Nothing is
-// asked until the visitor presses Ask.
+// The address bar and links: it follows the tab, a link fills the form, and Copy link creates one. A link never sends its
+// question; the visitor must press Ask.
 
 import { Trouble, attempt, copied, h, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
@@ -12,7 +12,7 @@ import { askingOf, quoted, readLink, tabHash, tabOf } from "./link.js";
 
 const OWN = ["recording", "step", "stop"];
 
-// Puts the part after "#" in place of what the address named before; with `step`, Back returns to that
+// Replaces the part after "#"; with `step`, Back returns to the previous address
 export function setAddress(hash, step) {
   const query = new URLSearchParams(location.search);
   OWN.forEach((name) => query.delete(name));
@@ -59,7 +59,7 @@ export function copyButton(key, linkOf) {
 
 export const refuseLink = (sentence) => notify("error", say("link_refused", { sentence }));
 
-// What of a link reads; what does not gives one sentence, and the page is as without it
+// Reads a link; after an error shows one sentence and ignores the link
 function orRefuse(reading) {
   try {
     return reading();
@@ -92,7 +92,7 @@ async function open(link, server) {
   if (link.fields && !asking) return;
   if (link.tab && link.tab !== state.tab) setTab(link.tab);
   if (!asking) return;
-  setAddress(tabHash(state.tab)); // the question stands in the form from here on
+  setAddress(tabHash(state.tab)); // from here on the form has the question
   const values = { ...formDefaults(), ...asking };
   const trouble = await server.trouble(values).catch(() => null);
   if (trouble) return refuseLink(trouble.replace(/\p{C}/gu, "�"));
@@ -106,7 +106,7 @@ async function open(link, server) {
   compareModels(["target", "dtype"].map((name) => link.fields.get(name)));
 }
 
-// Opens the link with which the page came, once the form is there, and every other one put into the address
+// Opens the page's link once the form exists, and every later change of the address
 export function watchAddress(link, server) {
   // Recordings play the first link's answer
   formReady.then(() => open({ ...link, answer: null }, server));

@@ -1,5 +1,5 @@
-// Links: what an address says, and the addresses of what is on screen. A question and its settings stand in the part after
-// "#", which browsers never send, so that no server's log holds them. Earlier turns of a chat are in no link.
+// Links: reading an address, and creating addresses of the page's content. A question and its settings are in the part after
+// "#", which browsers never send, so that no server logs them. Links contain no earlier turns of a chat.
 
 import { attempt, given, number, refuse, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
@@ -7,11 +7,11 @@ import { questionsOf } from "../data/history.js";
 import { formDefaults } from "../page/form.js";
 
 const LONGEST = 8000; // characters after "#"
-const LONGEST_VALUE = 40; // of what a sentence repeats
+const LONGEST_VALUE = 40; // of a value in a sentence
 const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
-// Fields with which another page may begin otherwise; the rest stand in a link where they are not as usual
+// Fields whose defaults may differ on another page; other fields are in a link only if they differ from the defaults
 const ALWAYS = ["temperature", "seed", "length", "method", "numerics"];
-const SIZES = ["candidates", "levels"]; // named for a fixed tree alone, so that they say what the tree is
+const SIZES = ["candidates", "levels"]; // only for a fixed tree, so that they define the tree
 const PREFIX = "answer-prefix"; // the beginning of an answer that was forked
 const OTHERS = ["tab", "target", "dtype", "answer"];
 const RUN_ID = /^[0-9a-f]{32}$/;
@@ -22,7 +22,7 @@ export const quoted = (text) => `\u2068${cut(text.replace(/\p{C}/gu, "�"), LON
 const base = () => location.origin + location.pathname;
 export const tabHash = (tab) => (tab === "watch" ? "" : `#tab=${tab}`);
 
-// A field's value as words of an address, and back; what does not read stays as it came, and the form's own rules refuse it
+// A field's value as text of an address, and back; invalid values are kept for the form's own checks
 const written = (value) =>
   typeof value === "string"
     ? value
@@ -59,7 +59,7 @@ function askingLink(run, tab) {
   return `${base()}#${text}`;
 }
 
-// What is on screen as {link, note}: a step of a recording, an answer's question, or a tab
+// The page's content as {link, note}: a step of a recording, an answer's question, or a tab
 export function linkTo({ tab, run, index }) {
   const stop = tab === "lesson" && linkedStop(location);
   if (Number.isInteger(stop))
@@ -88,7 +88,7 @@ export function replayLink({ run }) {
   return { link: `${base()}#answer=${run.id}`, note: say("link_copied_replay") };
 }
 
-// A question with its settings out of what stands in a link; `tree` follows from whether sizes are named
+// A question with its settings from a link; `tree` depends on whether sizes are in it
 export function askingOf(fields) {
   const usual = { ...formDefaults(), [PREFIX]: null };
   const asking = {};
@@ -109,7 +109,7 @@ const stepOf = (text) =>
       ? Number(text) - 1
       : refuse("link_step", { step: quoted(text) });
 
-// What an address names as a stop of the lesson, #stop-5 or ?stop=5; null where it names none
+// The stop of the lesson in an address, #stop-5 or ?stop=5; null if there is none
 function stopText({ search, hash }) {
   const found = /^#stop-(.*)$/.exec(hash);
   return found ? found[1] : new URLSearchParams(search).get("stop");
@@ -129,7 +129,7 @@ export function tabOf({ hash }) {
   return TABS.includes(tab) ? tab : "watch";
 }
 
-// {tab, recording, step, fields} of an address, each undefined or null where it does not say; `fields` are those of a question
+// {tab, recording, step, answer, fields} of an address, each undefined or null if missing; `fields` are a question's
 export function readLink({ search, hash }) {
   const query = new URLSearchParams(search);
   const stop = stopText({ search, hash });

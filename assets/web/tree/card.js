@@ -1,4 +1,4 @@
-// The card of one token: what it is, why the target kept or refused it, and the numbers of draft, target and experts.
+// The card of one token: its state, the reason, and the numbers of draft, target and experts.
 
 import { filledBar, h, percent, say } from "../base/dom.js";
 import { placeCard } from "../base/frame.js";
@@ -40,7 +40,7 @@ const bar = (name, value, kind) =>
     h("span", { class: "bar-value" }, percent(value)),
   );
 
-// Everything the card says about node `i` in a phase, as elements
+// The content of the card for node `i` in a phase, as elements
 function cardContent(lane, index, i, phase) {
   const step = lane.steps[index];
   const node = i ? step.nodes[i] : null; // a candidate, neither the root nor the target's own token
@@ -80,7 +80,7 @@ export class Card {
     host.append(this.box);
   }
 
-  // What the card talks about; set before each drawing of the tree
+  // The content of the card; set before each drawing of the tree
   about(lane, index, phase) {
     const same = this.lane === lane && this.index === index;
     const told = this.phase === phase;
@@ -104,7 +104,7 @@ export class Card {
     );
   }
 
-  // Beside what it tells of; a card that stays stands below the tree, where there is something below it
+  // Next to its node; a pinned card is below the tree if there is an element below it
   place(near) {
     const origin = this.host.getBoundingClientRect();
     const tree = this.pinned !== null && this.host.querySelector(":scope > .tree-room");

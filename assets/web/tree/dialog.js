@@ -7,7 +7,7 @@ import { markerSample } from "./marker.js";
 import { TreeView } from "./tree.js";
 import { stepSentence } from "../watch/words.js";
 
-// `near`: what was pressed; the dialog opens beside it, on the screen
+// `near`: the pressed element; the dialog opens next to it, on the screen
 export function showLarge(near, lane, index, phase = 3) {
   const host = h("div", { class: "tree-host" });
   const close = h("button", { class: "plain-button", onclick: () => dialog.close() }, say("close"));
@@ -30,7 +30,7 @@ export function showLarge(near, lane, index, phase = 3) {
   document.querySelector(".jk-view").append(dialog);
   const { top } = near.getBoundingClientRect();
   const screen = onScreen();
-  dialog.style.top = `${screen.top}px`; // what gets the focus is scrolled to
+  dialog.style.top = `${screen.top}px`; // the focused element is scrolled into view
   dialog.showModal();
   dialog.style.top = `${Math.max(8, Math.min(top - screen.top, screen.height - dialog.offsetHeight - 8)) + screen.top}px`;
   const card = new Card(dialog);

@@ -1,4 +1,4 @@
-// What a method records of a candidate beside its chances: a router's weights, its experts' parts, and what this page does not know.
+// A candidate's evidence besides its probabilities: a router's weights, its experts' parts, and columns unknown to this page.
 
 import { h, percent, say } from "../base/dom.js";
 import { nameIn } from "../data/history.js";

@@ -24,7 +24,7 @@ function outline(shape, size) {
 export const marker = ({ shape, classes }, size, extra) =>
   s("path", { d: outline(shape, size), class: `marker ${classes} ${extra || ""}` });
 
-// The number of a proposer whose hue and shape another one has too, right of a marker at 0,0; null where it has none
+// The number of a proposer that shares hue and shape with another one, right of a marker at 0,0; null if it has none
 export const markerNumber = ({ number }, size, font) =>
   number
     ? s(

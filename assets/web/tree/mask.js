@@ -3,7 +3,7 @@
 import { h, say } from "../base/dom.js";
 import { pathTo } from "../data/history.js";
 
-// What node `i` may look at: itself and its ancestors
+// The nodes to which node `i` attends: itself and its ancestors
 export const seenBy = (nodes, i) => new Set([0, ...pathTo(nodes, i)]);
 
 export const maskCell = (seen, self) =>

@@ -1,4 +1,5 @@
-// A step in rows: for narrow screens a ladder, the kept path with what was refused beside it; for screen readers the whole tree, nested.
+// A step in rows: for narrow screens a ladder, the accepted path with rejected candidates next to it; for screen readers the
+// complete tree, nested.
 
 import { h, percent, say } from "../base/dom.js";
 import { endOf, nameIn, proposerIn, shown } from "../data/history.js";

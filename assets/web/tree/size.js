@@ -56,7 +56,7 @@ export class TreeSize {
   }
 
   choose() {
-    this.key = null; // the answer on screen keeps its size, whatever becomes of the question
+    this.key = null; // the answer on screen keeps its size, also if the question is rejected
     const size = Number(this.select.value);
     if (size >= 0 && size !== this.current) bigTree(size);
   }

@@ -1,5 +1,5 @@
-// Draws the draft tree of one step, its nodes and edges, as SVG: hue and shape say who proposed, place says how much
-// the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
+// Draws the draft tree of one step as SVG: hue and shape show the proposer, the place shows the draft's estimate, and edges show
+// the target's result. Phase 1 draws nothing of the result.
 
 import { keepingFocus, pageScale, reducedMotion, s, say, wholePercent } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
@@ -18,7 +18,7 @@ import { marker, markerNumber } from "./marker.js";
 
 const PHASE_MS = 250;
 const LEVEL = 62; // the least width of a level
-const NAME_GAP = 44; // what a level needs beside its longest name: a mark and an edge
+const NAME_GAP = 44; // pixels of a level besides its longest name: a mark and an edge
 const PILL = 24; // and where branches after it may be folded away
 const ROW = 15.5; // the least height of a row
 const MOST_ROW = 88; // of a small tree, whose nodes have a second line
@@ -31,7 +31,7 @@ const measuring = document.createElement("canvas").getContext("2d");
 
 const measure = (text) => measuring.measureText(text).width;
 
-// What is played lands level by level
+// Played trees appear level by level
 const levelOf = ({ column }) => `--level:${column}`;
 
 // The passes of the draft that made more than one level, as [pass, its first level, its last one]
@@ -114,8 +114,9 @@ export class TreeView {
     if (before) this.move(before);
   }
 
-  // Sets how large type and marks are and where levels start, whatever the verdict: as large as all trees of the lane have room, so that
-  // steps look alike, and levels as far apart as names need. Where these do not fit, the step gets smaller, then its longest names are cut.
+  // Computes the size of type and marks and the start of each level, independent of the result: as large as all trees of the
+  // lane allow, so that steps look equal, with levels as wide as their names. If these do not fit, the step gets smaller, then
+  // its longest names are cut.
   setScale(width, height) {
     const { lane } = this.shown;
     const usual = pageScale();
@@ -163,7 +164,7 @@ export class TreeView {
     measuring.font = `600 ${this.font}px ${family || "sans-serif"}`;
   }
 
-  // Where each node stands, by its id
+  // Places of the nodes, by id
   heights() {
     const found = new Map(
       [...this.plan.places].map(([i, spot]) => [String(i), this.place(spot).y]),
@@ -171,7 +172,7 @@ export class TreeView {
     return this.plan.bonus ? found.set("bonus", this.place(this.plan.bonus).y) : found;
   }
 
-  // From where the nodes stood in another phase to where they stand now; what is new appears
+  // Moves nodes from their places in another phase to the current ones; new nodes appear
   move(before) {
     const now = this.heights();
     const timing = { duration: PHASE_MS, easing: "ease-out" };
@@ -547,7 +548,7 @@ export class TreeView {
       .forEach((node) => node.classList.toggle("lit", members.includes(Number(node.dataset.node))));
   }
 
-  // Where the arrow keys stand
+  // Node of the arrow keys
   focus(id) {
     this.host
       .querySelectorAll(".node")

@@ -1,4 +1,4 @@
-// The card of a word: what else the model could have written there, and how an answer goes on from one of these.
+// The card of a word: the model's alternatives, and a button for each that continues the answer from it.
 
 import { filledBar, h, percent, say } from "../base/dom.js";
 import { placeCard } from "../base/frame.js";
@@ -6,7 +6,7 @@ import { goOnFrom } from "../chat/asking.js";
 import { screen } from "../page/machine.js";
 import { nameOf } from "../data/history.js";
 
-// Why the token that came did, in a sentence or two
+// The reason for the chosen token, in a sentence or two
 function whyItCame(lane, index, rank) {
   const { temperature, seed } = lane.header.sampling;
   const place = say(rank === 1 ? "alternatives_rank_1" : "alternatives_rank", { rank });
@@ -44,7 +44,7 @@ export class Alternatives {
     const word = this.wordAt(index);
     if (word) {
       placeCard(this.box, word.getBoundingClientRect());
-      // A narrow screen has it at its lower edge, where it may lie over the word
+      // On a narrow screen the card is at the lower edge, where it may cover the word
       const [{ top, bottom }, card] = [word, this.box].map((one) => one.getBoundingClientRect());
       if (bottom > card.top && top < card.bottom) word.scrollIntoView({ block: "start" });
     }
@@ -130,7 +130,7 @@ export class Alternatives {
     word?.classList.add("asked-about");
   }
 
-  // ← → go to the words beside, ↑ ↓ through the alternatives
+  // ← → open the previous and the next word, ↑ ↓ move through the alternatives
   onKey(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const move = { ArrowUp: -1, ArrowDown: 1 }[event.key];

@@ -1,5 +1,5 @@
-// The answer as tokens: every character once, underlined by who proposed it and tinted where it is of the step on screen;
-// the model's own tokens have no mark. A character that is spread over several tokens has as many segments of underline.
+// The answer as tokens: every character once, underlined by proposer and tinted in the step on screen; the model's own tokens
+// have no mark. A character of several tokens has as many segments of underline.
 
 import { copied, h, say, setText, wholePercent } from "../base/dom.js";
 import { spacedHex, unitsOf } from "../base/pieces.js";
@@ -12,8 +12,8 @@ const THOUGHTS = /^\s*<think>[^]*?(<\/think>|$)/; // which a reasoning model wri
 
 const STACKED = /\p{M}{4}/u; // marks on marks, which would reach over the lines around them
 
-// Up to which of the first `count` tokens units stay whatever follows. Between two ASCII characters, other than a line
-// feed after a carriage return, there is always a border of characters.
+// Index up to which units of the first `count` tokens no longer change. Between two ASCII characters, except a line feed after a
+// carriage return, there is always a border of characters.
 function settledBefore(tokens, count) {
   for (let i = count - 1; i > 0; i -= 1) {
     const [before, after] = [tokens[i - 1], tokens[i]];
@@ -27,7 +27,7 @@ const isSame = (before, block) =>
   before.base === block?.base && JSON.stringify(before.node) === JSON.stringify(block.node);
 
 export class AnswerView {
-  // `onToken` is told the place of a token that somebody presses
+  // `onToken` is called with the index of a pressed token
   constructor(host, onToken) {
     this.text = h("div", { class: "answer-text", role: "log", "aria-live": "off" });
     this.tail = h("div", { class: "answer-end muted" });
@@ -88,8 +88,8 @@ export class AnswerView {
     };
   }
 
-  // Units of tokens before `from` stay; the others become `wanted`. Blocks of text that end before what has changed stay too,
-  // but for the last one of these, which what follows may still join
+  // Units of tokens before `from` stay; the others become `wanted`. Blocks of text that end before the change stay too, except
+  // the last of these, which the following text may extend
   patch(wanted, from) {
     const { units, blocks } = this;
     let same = units.length;
@@ -150,7 +150,7 @@ export class AnswerView {
       (block.isThought ? this.thoughtBox() : text).append(block.element);
       this.blocks.push(block);
     }
-    write(last, Infinity, false); // what has no characters stands behind the last one
+    write(last, Infinity, false); // tokens without characters are placed after the last one
     this.selected = this.reached = null;
   }
 
@@ -226,7 +226,7 @@ export class AnswerView {
   }
 }
 
-// Special tokens have no characters; they stand as pills where they came
+// Special tokens have no characters; they are shown as pills
 function withSpecials(pieces, tokens) {
   const found = pieces.map((unit) => ({ ...unit, order: unit.first }));
   tokens.forEach(
@@ -292,7 +292,7 @@ export class Legend {
     this.host = host;
   }
 
-  // The lane's proposers with what they brought in these steps; without a lane those of the usual method
+  // The lane's proposers with their shares in these steps; without a lane, the proposers of the default method
   draw(lane, steps) {
     const proposers = (lane ? lane.proposers : usualProposers).all;
     const counts = metrics.acceptedByProposer(steps);

@@ -1,4 +1,4 @@
-// The branches of a turn, ‹ 2 of 3 ›: answers to one question that part at a word which somebody chose.
+// The siblings of a turn, ‹ 2 of 3 ›: other answers, other wordings, and answers that continue from a chosen word.
 
 import { h, linkButton, say } from "../base/dom.js";
 import { showBranch } from "../page/machine.js";

@@ -44,7 +44,7 @@ export const speedupWords = (value) => (value === null ? null : `${number(value,
 
 const waiting = (run) => say(run.finished ? "not_measured" : "measuring");
 
-// Against the plain lane beside it
+// Speedup over the plain lane
 const speedupOf = (run, steps) =>
   run.plain
     ? {
@@ -53,7 +53,7 @@ const speedupOf = (run, steps) =>
       }
     : { value: say("not_measured"), note: say("same_alone") };
 
-// What τ counts; where the answer's end cut something off, also what it was before
+// τ; if the answer's end cut accepted tokens off, the note has the value without the cut
 function tauOf(steps) {
   const [delivered, drafted] = [metrics.tau(steps), metrics.tauDrafted(steps)];
   return {
@@ -94,7 +94,7 @@ function allOf(run, steps) {
   };
 }
 
-// The sentence above the answer; each part says on hover, focus and tap what it is
+// The facts below the answer; each part has a definition on hover, focus and tap
 export class Headline {
   constructor(host) {
     this.host = host;

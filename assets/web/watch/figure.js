@@ -1,4 +1,4 @@
-// The figure of the Watch tab: the three phases, the draft tree with its key, what the step brought, and the plot.
+// The figure of the Watch tab: the three phases, the draft tree with its key, the result of the step, and the plot.
 
 import { bold, h, radios, say } from "../base/dom.js";
 import { onScreen } from "../base/frame.js";
@@ -10,7 +10,7 @@ import { TreeView } from "../tree/tree.js";
 import { Legend } from "./answer.js";
 import { Scrubber } from "./scrubber.js";
 
-// A button that shows what is drawn in `host` as a table
+// A button that switches `host` between plot and table
 const tableToggle = (host) =>
   h(
     "button",

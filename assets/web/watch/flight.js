@@ -53,6 +53,6 @@ export function fly({ root, answerText, treeHost, ladderHost }, { main, index, s
     });
 }
 
-// A word whose place in the answer was written anew stands there already
+// Removes words whose token was redrawn meanwhile
 export const land = ({ root }) =>
   root.querySelectorAll(".flying").forEach((word) => word.lands.isConnected || word.remove());

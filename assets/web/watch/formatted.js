@@ -1,5 +1,5 @@
-// An answer's text as its Markdown says, with every character kept: what stands for a format (stars, fences, pipes) is there
-// and hidden. Links stay text, html stays text, and the names of characters stay as they were written.
+// An answer's text formatted as Markdown, with every character kept: signs of a format (stars, fences, pipes) are present and
+// hidden. Links stay text, html stays text, and character references are not decoded.
 
 import { h, say } from "../base/dom.js";
 import { getLanguage, highlight } from "../vendor/highlight.js";
@@ -28,7 +28,7 @@ const TAGS = {
 };
 const DEEPEST = 20; // deeper ones are shown as they were written
 const LONGEST_LANGUAGE = 20;
-const LONGEST_COLOURED = 8000; // characters of code; it is coloured anew with each token
+const LONGEST_COLOURED = 8000; // characters of code; it is highlighted again with each token
 
 // Code as [[kind, text], …], where kind is a class of highlight.js without its prefix, or null
 function coloured(code, language) {
@@ -70,7 +70,7 @@ export class BlockWriter {
     Object.assign(this, { source, write, onCopy });
   }
 
-  // The block's element; what follows it is written into `last`
+  // The block's element; the following text is written into `last`
   block({ node, base, end }) {
     this.base = base;
     const element = node ? this.element(node, 0) : h("span");
@@ -126,7 +126,7 @@ export class BlockWriter {
     return (this.last = element);
   }
 
-  // A node's value, whose characters stand in its source in the same order, with signs between them
+  // A node's value; its characters are in the source in the same order, with signs between them
   value(element, { value }, start, end) {
     this.write(element, start, true);
     this.copy(element, value, start, end);

@@ -1,11 +1,11 @@
-// Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
+// Three panels for the step on screen: the attention mask, the router's weights, and the choice of the tree's size.
 
 import { counted, h, milliseconds, number, percent, rate, say } from "../base/dom.js";
 import { nameIn } from "../data/history.js";
 import { isFromPair, weightBar, weightsOf } from "../tree/evidence.js";
 import { maskCell, maskTable, seenBy } from "../tree/mask.js";
 
-// For each candidate what it may look at: the text so far and its own ancestors
+// The attention of each candidate: the text so far and its own ancestors
 export function drawMask(host, lane, index) {
   const { nodes } = lane.steps[index];
   const names = nodes.map((_, i) => nameIn(lane, index, i));
@@ -16,7 +16,7 @@ export function drawMask(host, lane, index) {
   );
 }
 
-// The router's weights at the first candidate of each level: what the draft's favourite path saw
+// The router's weights at the best candidate of each level: the draft's best path
 export function drawRouter(host, lane, index) {
   const { nodes } = lane.steps[index];
   const levels = [];

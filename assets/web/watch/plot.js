@@ -8,9 +8,9 @@ import { Figure } from "../plots/figure.js";
 import { plotStyle } from "../plots/template.js";
 
 const MOST_POINTS = 500;
-const GROWING_POINTS = 150; // while the answer is written, beside the model
+const GROWING_POINTS = 150; // while the answer is written, because the model may compute on the same cores
 const ROOM = 2; // times as long an axis becomes
-const FIRST_SECONDS = 0.25; // before that a speed says little
+const FIRST_SECONDS = 0.25; // earlier speeds have little meaning
 const NARROW = 430; // pixels
 const MARGIN = { left: 40, right: 18, top: 30, bottom: 26 };
 const NAME_SIZE = 13.5;
@@ -37,14 +37,14 @@ function points(lane, steps, { mode, growing }) {
   };
 }
 
-// Where an axis ends. While lines grow it leaves room for what comes, so that it seldom changes
+// End of an axis. While lines grow it has spare space, so that it seldom changes
 const axisTo = (least, highest, { growing }) =>
   Math.max(
     least,
     growing ? least * ROOM ** Math.ceil(Math.log(highest / least) / Math.log(ROOM)) : highest,
   );
 
-// The highest value of the y axis: it leaves room for all tokens of an answer, of which a playing time shows the first
+// The maximum of the y axis: all tokens of an answer, also if a playing time shows only the first ones
 function topOf(lines, shown) {
   const highest = ({ lane, found }) =>
     shown.mode === "tokens" ? lane.tokens.length : Math.max(0, ...found.y);
@@ -101,7 +101,7 @@ export class Plot {
   }
 
   // `shown`: {time: seconds of each lane's own clock up to which lines are drawn, null for all; playhead: seconds or null; mode;
-  // growing: more comes soon; race: the seconds saved instead of the factor}
+  // growing: whether it is redrawn soon; race: the seconds saved instead of the factor}
   draw(run, shown) {
     const { mode, growing } = shown;
     // The lane of the tree is drawn last, over the others
@@ -140,7 +140,7 @@ export class Plot {
       y: { title: say(MODES[mode]), full: [0, topOf(lines, shown)] },
       pick: (x) => run && run.main && moves.seek(run.main.stepsAt(x)),
     };
-    this.figure.view = view; // places are asked for before it is drawn
+    this.figure.view = view; // marks need positions before the figure is drawn
     Object.assign(view, this.marks(lines, { ...shown, speedup, main, plain, run }));
     this.figure.draw(view);
   }

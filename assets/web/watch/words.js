@@ -1,4 +1,4 @@
-// What is said of a step and of an answer as a whole.
+// Sentences about a step and about a complete answer.
 
 import { counted, given, milliseconds, say } from "../base/dom.js";
 import { bonusDelivered, deliveredPath, depthOf, nameIn } from "../data/history.js";
@@ -44,7 +44,7 @@ export function stepSum(step, phase) {
 // A name as it is read out: without the sign for a space before a word
 const spoken = (name) => `“${name.replace(/^␣(?!×)/, "")}”`;
 
-// What a recording or a file says of where it was made; nothing for live answers
+// Origin of a recording or a file; empty for live answers
 export function badgeOf(run) {
   if (!run || run.source === "live" || !run.main) return "";
   const { header } = run.main;

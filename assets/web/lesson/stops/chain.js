@@ -8,7 +8,7 @@ import { nameOf, rootName } from "../../data/history.js";
 
 const LONGEST = 5;
 
-// A step whose favourite chain is long and holds at first, then fails
+// A step whose best chain is long, right at first, then wrong
 const chooseStep = (lane) =>
   pick(whole(lane), (step) => {
     const chain = favourite(step).slice(0, LONGEST);

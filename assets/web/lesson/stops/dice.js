@@ -1,4 +1,5 @@
-// Stop 8: plain decoding and Jakiro at temperature 1: same dice, same text. Below it what temperature and top-p make of one word.
+// Stop 8: plain decoding and Jakiro at temperature 1: same dice, same text. Below it the effect of temperature and top-p on one
+// word.
 
 import { filledBar, h, number, percent, say } from "../../base/dom.js";
 import { nameOf, textOf } from "../../data/history.js";
@@ -21,7 +22,7 @@ const SEEDS = [1, 2];
 const BEFORE = 24; // characters of the text before the word
 const LEAST_TOP_P = 0.1;
 
-// The share of each among these, from their logs at temperature 1, best first; 0 for what top-p drops
+// The share of each of these tokens, from their logs at temperature 1, best first; 0 for tokens that top-p drops
 function sharesAt(logs, temperature, topP) {
   const weights = logs.map((log) =>
     temperature ? Math.exp((log - logs[0]) / temperature) : Number(log === logs[0]),
@@ -37,13 +38,13 @@ function sharesAt(logs, temperature, topP) {
   return kept.map((weight) => weight / rest);
 }
 
-// The word whose first choice is least sure
+// The word with the least certain first choice
 function openPlace(lane) {
   const surest = lane.tokens.map((_, i) => lane.alternativesAt(i)?.tokens[1]?.[2] ?? 0);
   return surest.indexOf(Math.min(...surest));
 }
 
-// `laneNow()` is the lane whose words it is about
+// `laneNow()` returns the lane of the words
 function chancesBox(laneNow) {
   let lane = null;
   let place = 0;

@@ -1,4 +1,4 @@
-// Stops 3 and 4: two experts over the same candidates, mixed anew; and the branch made of their difference.
+// Stops 3 and 4: two experts over the same candidates with other weights; and the branch made of their difference.
 
 import { counted, filledBar, h, number, say, wholePercent } from "../../base/dom.js";
 import { depthOf, nameOf, passesOf, pathTo, rootName } from "../../data/history.js";
@@ -113,7 +113,7 @@ export function expertsStop(lesson) {
     format: (value) =>
       say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }),
   });
-  // Until the slider is moved, each list stands as its own router had it
+  // Until the slider is moved, each list has the weights of its own router
   let touched = false;
   mix.element.addEventListener("input", () => (touched = true));
   const reset = button("mix-reset", say("speed_reset"), () => {
@@ -142,7 +142,7 @@ export function expertsStop(lesson) {
   };
 }
 
-// Stop 4 keeps the paths that lead into the last two levels and little else, so that these stand out
+// Stop 4 shows mainly the paths that lead into the last two levels
 function lastLevels(step) {
   const keep = new Set([0]);
   const add = (i) => pathTo(step.nodes, i).forEach((at) => keep.add(at));

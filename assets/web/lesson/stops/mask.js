@@ -1,4 +1,4 @@
-// Stop 6: the mask of a seven-node tree, filled by hand, then shown in full beside the tree.
+// Stop 6: the mask of a seven-node tree, filled by hand, then shown in full next to the tree.
 
 import { h, say } from "../../base/dom.js";
 import { depthOf, nameOf, rootName } from "../../data/history.js";
@@ -33,7 +33,7 @@ export function maskStop(lesson) {
     i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, step.index),
   );
   const ancestors = nodes.map((_, i) => seenBy(nodes, i));
-  // The row to fill: deepest of those with a sibling
+  // The row to fill: deepest of the nodes with a sibling
   const asked = pick(
     nodes.map((_, i) => i).slice(1),
     (i) =>

@@ -1,4 +1,5 @@
-// Stop 1: what a pass costs: one by one beside one over as many rows, the least time that memory allows, and time by rows.
+// Stop 1: the cost of a pass: one token per pass next to one pass over as many rows, the least time that memory allows, and time
+// by rows.
 
 import { filledBar, h, milliseconds, number, say, table } from "../../base/dom.js";
 import { bars, chart, result, row, slider } from "../controls.js";
