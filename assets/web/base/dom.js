@@ -5,11 +5,14 @@ export const given = window.Jakiro;
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function fill(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes || {})) {
+function fill(create, selector, content) {
+  const [tag, ...classes] = selector.split(".");
+  const node = create(tag);
+  if (classes.length) node.setAttribute("class", classes.join(" "));
+  const [attributes, ...children] = content[0]?.constructor === Object ? content : [{}, ...content];
+  for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "class") node.setAttribute("class", value);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children.flat(3)) {
@@ -19,10 +22,11 @@ function fill(node, attributes, children) {
   return node;
 }
 
-export const h = (tag, attributes, ...children) =>
-  fill(document.createElement(tag), attributes, children);
-export const s = (tag, attributes, ...children) =>
-  fill(document.createElementNS(SVG, tag), attributes, children);
+// An element: h("tag.class.class", {attributes}, ...children), attributes and children as needed; text becomes text nodes
+export const h = (selector, ...content) =>
+  fill((tag) => document.createElement(tag), selector, content);
+export const s = (selector, ...content) =>
+  fill((tag) => document.createElementNS(SVG, tag), selector, content);
 
 // A menu that closes when focus or press go elsewhere, and with Escape
 export function popMenu(kind, summary, ...content) {
@@ -39,7 +43,7 @@ export function popMenu(kind, summary, ...content) {
       },
     },
     summary,
-    h("div", { class: "menu-list" }, content),
+    h("div.menu-list", content),
   );
   document.addEventListener("pointerdown", ({ target }) => leave(target));
   return menu;
@@ -47,7 +51,7 @@ export function popMenu(kind, summary, ...content) {
 
 // A button that looks like a link
 export const linkButton = (key, onclick, words = say(key)) =>
-  h("button", { class: "link-button", "data-action": key, onclick }, words);
+  h("button.link-button", { "data-action": key, onclick }, words);
 
 // A group of radio buttons as {element, mark(value)}; `choices` are [value, content], and `pick` is called with a value
 export function radios(kind, name, choices, pick) {
@@ -67,37 +71,26 @@ export function radios(kind, name, choices, pick) {
 
 // A horizontal bar, filled to a share of its width
 export const filledBar = (kind, share) =>
-  h(
-    "span",
-    { class: "bar-room" },
-    h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }),
-  );
+  h("span.bar-room", h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }));
 
 // Facts for reading, and for screen readers
 export function table(caption, heads, rows) {
   return h(
-    "table",
-    { class: "plain-table" },
-    caption ? h("caption", { class: "muted" }, caption) : null,
+    "table.plain-table",
+    caption ? h("caption.muted", caption) : null,
     h(
       "thead",
-      null,
       h(
         "tr",
-        null,
         heads.map((head) => h("th", { scope: "col" }, head)),
       ),
     ),
     h(
       "tbody",
-      null,
       rows.map((row) =>
         h(
           "tr",
-          null,
-          row.map((cell, i) =>
-            h(i ? "td" : "th", i ? null : { scope: "row" }, h("bdi", null, cell)),
-          ),
+          row.map((cell, i) => h(i ? "td" : "th", i ? null : { scope: "row" }, h("bdi", cell))),
         ),
       ),
     ),
@@ -117,7 +110,7 @@ export function say(key, values) {
 
 // A sentence with **bold** parts
 export const bold = (sentence) =>
-  sentence.split("**").map((part, i) => (i % 2 ? h("b", null, part) : part));
+  sentence.split("**").map((part, i) => (i % 2 ? h("b", part) : part));
 
 // An error with a message for visitors
 export class Trouble extends Error {}
@@ -197,7 +190,7 @@ export async function copied(text) {
 
 function copyBySelection(text) {
   const focused = document.activeElement;
-  const box = h("textarea", { class: "voice", "aria-hidden": "true" });
+  const box = h("textarea.voice", { "aria-hidden": "true" });
   box.value = text;
   document.body.append(box);
   box.select();

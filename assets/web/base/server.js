@@ -39,7 +39,7 @@ export function oneAtATime(work) {
 const askStatus = async () => (await fetch(addressOf("status"), { cache: "no-store" })).json();
 export const statusOf = () => askStatus().catch(() => null);
 
-export const notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });
+export const notice = h("div.notice", { role: "alert", hidden: true, id: "jk-notice" });
 
 // Notices that the visitor has closed or used do not return after a reload
 const READ = "jakiro-read";
@@ -63,7 +63,7 @@ export function notify(kind, text, again, key = "retry") {
   };
   const close = { class: "icon-button", "aria-label": say("close"), onclick: leave() };
   return notice.replaceChildren(
-    h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")),
+    h("b", kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")),
     ` ${text} `,
     again ? linkButton(key, leave(again)) : "",
     kind === "notice" ? h("button", close, "×") : "",

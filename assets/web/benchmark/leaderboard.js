@@ -95,14 +95,14 @@ export class Leaderboard {
   body() {
     const rows = this.rows();
     return [
-      h("p", { class: "board-verdict", "data-result": "verdict" }, this.verdict()),
+      h("p.board-verdict", { "data-result": "verdict" }, this.verdict()),
       h(
-        "div",
-        { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("board") },
+        "div.bench-scroll",
+        { tabindex: 0, role: "region", "aria-label": say("board") },
         this.table(rows),
       ),
-      h("p", { class: "muted small" }, say("board_about", { method: usualMethod.title })),
-      h("p", { class: "unequal-heads" }, unequalRows(rows.map((row) => row.method))),
+      h("p.muted.small", say("board_about", { method: usualMethod.title })),
+      h("p.unequal-heads", unequalRows(rows.map((row) => row.method))),
     ];
   }
 
@@ -135,8 +135,8 @@ export class Leaderboard {
         "th",
         { scope: "col", "data-column": id, "aria-sort": way },
         h(
-          "button",
-          { type: "button", class: "board-sort", "data-sort": id, onclick: () => this.sort(id) },
+          "button.board-sort",
+          { type: "button", "data-sort": id, onclick: () => this.sort(id) },
           title,
           h(
             "span",

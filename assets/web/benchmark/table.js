@@ -78,17 +78,17 @@ export const cell = (column, [words, small]) =>
   h(
     "td",
     { "data-column": column },
-    h("span", { class: "bench-value" }, words),
-    small && h("span", { class: "bench-spread" }, small),
+    h("span.bench-value", words),
+    small && h("span.bench-spread", small),
   );
 
 export const tableOf = (kind, caption, heads, rows) =>
   h(
     "table",
     { class: `bench-table ${kind} tabular` },
-    h("caption", null, caption),
-    h("thead", null, h("tr", null, heads)),
-    h("tbody", null, rows),
+    h("caption", caption),
+    h("thead", h("tr", heads)),
+    h("tbody", rows),
   );
 
 export function benchmarkTable(results, temperature) {

@@ -35,8 +35,7 @@ function actions(run) {
     ? say("other_wording", { temperature: OTHER_TEMPERATURE })
     : say("ask_again");
   return h(
-    "div",
-    { class: "turn-buttons" },
+    "div.turn-buttons",
     unfinished ? linkButton("go_on", () => goOn(run)) : null,
     run === state.run ? null : linkButton("show_turn", () => showTurn(run)),
     copyAnswer(run),
@@ -52,7 +51,7 @@ const plainLane = (text) => ({
 
 // A turn without marks, as its steps are not shown
 function turnOf(run) {
-  const answer = h("div", { class: "turn-text" });
+  const answer = h("div.turn-text");
   new AnswerView(answer).draw(plainLane(run.answer), 1, {
     live: false,
     formatted: state.formatted,
@@ -60,9 +59,9 @@ function turnOf(run) {
   const branches = new BranchBar();
   branches.draw(run);
   return h(
-    "article",
-    { class: "turn", "data-turn": run.id },
-    h("p", { class: "turn-question", dir: "auto" }, run.question),
+    "article.turn",
+    { "data-turn": run.id },
+    h("p.turn-question", { dir: "auto" }, run.question),
     answer,
     branches.element,
     run.finished ? actions(run) : null,

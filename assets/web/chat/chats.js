@@ -109,21 +109,19 @@ const group = (updated) => {
 
 export class ChatsDrawer {
   constructor() {
-    this.list = h("div", { class: "chats-list" });
+    this.list = h("div.chats-list");
     const button = (key, action) =>
-      h("button", { class: "plain-button", "data-action": key, onclick: action }, say(key));
+      h("button.plain-button", { "data-action": key, onclick: action }, say(key));
     this.element = h(
-      "aside",
-      { class: "chats", id: "jk-chats", popover: "auto", "aria-label": say("chats") },
+      "aside.chats",
+      { id: "jk-chats", popover: "auto", "aria-label": say("chats") },
       h(
-        "div",
-        { class: "chats-head" },
-        h("h2", null, say("chats")),
+        "div.chats-head",
+        h("h2", say("chats")),
         button("new_chat", () => this.leave(newChat)),
         h(
-          "button",
+          "button.icon-button",
           {
-            class: "icon-button",
             "aria-label": say("close"),
             onclick: () => this.element.hidePopover(),
           },
@@ -132,9 +130,8 @@ export class ChatsDrawer {
       ),
       this.list,
       h(
-        "div",
-        { class: "chats-foot muted" },
-        h("span", null, say("chats_kept")),
+        "div.chats-foot.muted",
+        h("span", say("chats_kept")),
         this.sure("delete_all", () => this.deleteAll()),
       ),
     );
@@ -155,33 +152,27 @@ export class ChatsDrawer {
       groups.set(name, [...(groups.get(name) ?? []), chat]);
     }
     this.list.replaceChildren(
-      ...(chats.length ? [] : [h("p", { class: "muted" }, say("chats_none"))]),
+      ...(chats.length ? [] : [h("p.muted", say("chats_none"))]),
       ...[...groups].flatMap(([name, members]) => [
-        h("h3", { class: "muted" }, name),
+        h("h3.muted", name),
         ...members.map((chat) => this.entry(chat)),
       ]),
     );
   }
 
   entry(chat) {
-    const name = h("button", { class: "chats-open", dir: "auto" }, chat.title || say("untitled"));
+    const name = h("button.chats-open", { dir: "auto" }, chat.title || say("untitled"));
     name.addEventListener("click", () => this.leave(() => openStored(chat)));
     const actions = h(
-      "div",
-      { class: "turn-buttons" },
-      h("span", { class: "muted" }, counted("turn", chat.path.length)),
+      "div.turn-buttons",
+      h("span.muted", counted("turn", chat.path.length)),
       linkButton("rename", () => this.rename(chat, name)),
       linkButton("export_markdown", () => exportChat(chat, "md")),
       linkButton("export_json", () => exportChat(chat, "json")),
       this.sure("delete_chat", () => this.delete(chat)),
     );
     const current = chat.id === state.chat.id ? "true" : null;
-    return h(
-      "div",
-      { class: "chats-entry", "data-chat": chat.id, "aria-current": current },
-      name,
-      actions,
-    );
+    return h("div.chats-entry", { "data-chat": chat.id, "aria-current": current }, name, actions);
   }
 
   // A button that requires a second press; a page in a frame may not open a dialog of the browser

@@ -26,10 +26,9 @@ export class Composer {
       { id: "examples" },
       screen.host.questions.map((question, i) =>
         h(
-          "button",
+          "button.jk-chip",
           {
             type: "button",
-            class: "jk-chip",
             id: `example-${i}`,
             onclick: () => askOffered(question),
           },
@@ -37,21 +36,21 @@ export class Composer {
         ),
       ),
     );
-    this.line = h("div", { class: "chat-line", id: "jk-chat", role: "status" });
-    this.meter = h("span", { class: "meter tabular" });
+    this.line = h("div.chat-line", { id: "jk-chat", role: "status" });
+    this.meter = h("span.meter.tabular");
     const form = h(
-      "form",
-      { class: "composer", onsubmit: (event) => this.submit(event) },
+      "form.composer",
+      { onsubmit: (event) => this.submit(event) },
       h("div", { id: "question" }, this.box),
       this.stop,
-      h("button", { class: "primary", id: "ask" }, say("ask")),
+      h("button.primary", { id: "ask" }, say("ask")),
     );
     this.element = h(
       "div",
       { id: "question-row" },
       this.offered,
       form,
-      h("div", { class: "under-composer muted" }, this.line, this.meter),
+      h("div.under-composer.muted", this.line, this.meter),
     );
   }
 

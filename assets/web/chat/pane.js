@@ -22,8 +22,8 @@ export class WaitingBox {
     this.words = h("span");
     this.leave = linkButton("leave", stopAll, say("leave_queue"));
     this.element = h(
-      "div",
-      { class: "waiting", role: "status", hidden: true },
+      "div.waiting",
+      { role: "status", hidden: true },
       this.question,
       this.words,
       this.leave,
@@ -77,41 +77,34 @@ class Follower {
 
 const chatHead = (parts) => {
   parts.chats = new ChatsDrawer();
-  parts.title = h("h2", { class: "chat-title", dir: "auto" });
+  parts.title = h("h2.chat-title", { dir: "auto" });
   return h(
-    "div",
-    { class: "chat-head" },
-    h(
-      "button",
-      { class: "plain-button", id: "jk-show-chats", popovertarget: "jk-chats" },
-      say("chats"),
-    ),
+    "div.chat-head",
+    h("button.plain-button", { id: "jk-show-chats", popovertarget: "jk-chats" }, say("chats")),
     parts.title,
-    h("span", { class: "gap" }),
-    h("button", { class: "plain-button", id: "clear", onclick: newChat }, say("new_chat")),
+    h("span.gap"),
+    h("button.plain-button", { id: "clear", onclick: newChat }, say("new_chat")),
     parts.chats.element,
   );
 };
 
 export function chatPane(parts) {
-  const headline = h("div", {
-    class: "headline",
+  const headline = h("div.headline", {
     role: "group",
     "aria-label": say("numbers"),
     hidden: true,
   });
   parts.headline = new Headline(headline);
-  parts.earlier = h("div", { class: "earlier", hidden: true });
-  parts.later = h("div", { class: "later" });
-  parts.question = h("p", { class: "asked", dir: "auto" });
-  parts.sentWith = h("p", { class: "sent-with muted" });
-  parts.empty = h("p", { class: "muted empty" }, say("empty_answer"));
-  parts.answerText = h("div", { class: "answer-host" });
-  parts.turns = h("div", { class: "turn-actions" });
+  parts.earlier = h("div.earlier", { hidden: true });
+  parts.later = h("div.later");
+  parts.question = h("p.asked", { dir: "auto" });
+  parts.sentWith = h("p.sent-with.muted");
+  parts.empty = h("p.muted.empty", say("empty_answer"));
+  parts.answerText = h("div.answer-host");
+  parts.turns = h("div.turn-actions");
   parts.branches = new BranchBar();
   parts.shown = h(
-    "article",
-    { class: "turn shown" },
+    "article.turn.shown",
     parts.question,
     parts.sentWith,
     parts.empty,
@@ -121,20 +114,20 @@ export function chatPane(parts) {
     parts.turns,
   );
   parts.answerScroll = h(
-    "div",
-    { class: "answer-scroll", id: "jk-answer", tabindex: -1 },
+    "div.answer-scroll",
+    { id: "jk-answer", tabindex: -1 },
     parts.earlier,
     parts.shown,
     parts.later,
     parts.waiting[0].element,
   );
-  const newest = h("button", { class: "newest", hidden: true }, say("newest_text"));
+  const newest = h("button.newest", { hidden: true }, say("newest_text"));
   parts.follower = new Follower(parts.answerScroll, newest);
   parts.composer = screen.server ? new Composer() : null;
   const pane = h(
-    "section",
-    { class: "pane answer-pane", "aria-label": say("chat") },
-    h("h2", { class: "voice" }, say("answer")),
+    "section.pane.answer-pane",
+    { "aria-label": say("chat") },
+    h("h2.voice", say("answer")),
     screen.server ? chatHead(parts) : null,
     parts.answerScroll,
     newest,

@@ -31,20 +31,16 @@ const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are 
 // A draft tree with card, arrow keys and list. `of()` returns {lane, step, phase, mark: the node of the keys}; `onPick` replaces
 // the pin
 function treeBox(of, onPick) {
-  const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
-  const box = h(
-    "div",
-    { class: "tree-pane lesson-tree-pane" },
-    h("div", { class: "tree-room" }, host),
-  );
+  const host = h("div.tree-host.lesson-tree", { tabindex: 0 });
+  const box = h("div.tree-pane.lesson-tree-pane", h("div.tree-room", host));
   const card = new Card(box);
   if (onPick) card.pin = (id) => onPick(id);
   const view = new TreeView(host, card);
   const listHost = h("div");
   const list = h(
-    "details",
-    { class: "lesson-table", ontoggle: () => drawList() },
-    h("summary", null, say("read_as_list")),
+    "details.lesson-table",
+    { ontoggle: () => drawList() },
+    h("summary", say("read_as_list")),
     listHost,
   );
   let shown = null;
@@ -73,7 +69,7 @@ function treeBox(of, onPick) {
     if (mark !== null) view.focus(mark);
     drawList();
   }
-  return { element: h("div", null, box, list), draw, light: (members) => view.light(members) };
+  return { element: h("div", box, list), draw, light: (members) => view.light(members) };
 }
 
 // The argument of a stop's function
@@ -85,8 +81,7 @@ function lessonOf({ device, pairs }) {
     tree: treeBox,
     stepLine: (lane, step) =>
       h(
-        "p",
-        { class: "muted small" },
+        "p.muted.small",
         say("lesson_step_from", {
           step: step.index + 1,
           question: questionsOf(lane.header).at(-1) ?? "",
@@ -94,8 +89,7 @@ function lessonOf({ device, pairs }) {
       ),
     sourceLine: () =>
       h(
-        "p",
-        { class: "muted small source" },
+        "p.muted.small.source",
         say("lesson_source_recorded", { device: device.name, date: device.date }),
       ),
   };
@@ -109,27 +103,18 @@ const drawnFormula = (mathml) =>
 function textColumn(n) {
   const text = given.lessonTexts[n];
   const line = (key) =>
-    h("p", { class: `lesson-${key}` }, h("b", null, say(`lesson_${key}`)), " ", text[key]);
+    h("p", { class: `lesson-${key}` }, h("b", say(`lesson_${key}`)), " ", text[key]);
   return h(
-    "div",
-    { class: "stop-text" },
+    "div.stop-text",
     h("h2", { tabindex: -1 }, text.title),
+    h("div.stop-words", h("p", text.idea), line("try"), line("notice"), line("belief")),
     h(
-      "div",
-      { class: "stop-words" },
-      h("p", null, text.idea),
-      line("try"),
-      line("notice"),
-      line("belief"),
-    ),
-    h(
-      "details",
-      { class: "lesson-table" },
-      h("summary", null, say("lesson_formula")),
+      "details.lesson-table",
+      h("summary", say("lesson_formula")),
       drawnFormula(text.formula),
-      text.letters && h("p", { class: "muted small" }, text.letters),
+      text.letters && h("p.muted.small", text.letters),
     ),
-    text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
+    text.footnote ? h("p.muted.small.footnote", text.footnote) : null,
     question(n, text),
   );
 }
@@ -151,35 +136,30 @@ const STOPS = [
 export function mountLesson(element, server) {
   const root = element.querySelector(".jk-lesson");
   const texts = given.lessonTexts;
-  const body = h(
-    "div",
-    { class: "stop-body" },
-    h("p", { class: "muted empty" }, say("lesson_loading")),
-  );
+  const body = h("div.stop-body", h("p.muted.empty", say("lesson_loading")));
   const titles = texts.map((text, n) =>
     h(
-      "button",
-      { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) },
+      "button.stop-title",
+      { type: "button", "data-stop": n + 1, onclick: () => go(n) },
       text.title,
     ),
   );
   const strip = h(
-    "div",
-    { class: "stop-titles" },
+    "div.stop-titles",
     CORE.map((n) => titles[n]),
   );
   const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
   const more = popMenu(
     "more-stops",
-    h("summary", { class: "plain-button" }, say("lesson_more")),
+    h("summary.plain-button", say("lesson_more")),
     others.map((n) => titles[n]),
   );
   const back = button("back", say("lesson_back"), () => go(beside(-1)));
   const next = primary(button("next", say("lesson_next"), () => forward()));
   root.append(
-    h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more),
+    h("nav.lesson-nav", { "aria-label": say("lesson_nav") }, strip, more),
     body,
-    h("div", { class: "lesson-turn" }, back, next),
+    h("div.lesson-turn", back, next),
   );
 
   // The stop before or after this one of the same kind, in projector mode of the plan; undefined at the ends
@@ -216,18 +196,17 @@ export function mountLesson(element, server) {
         draw: () => drawAll(screen),
         demo,
         page: h(
-          "div",
-          { class: "stop", "data-stop": current + 1 },
+          "div.stop",
+          { "data-stop": current + 1 },
           textColumn(current),
           h(
-            "section",
+            "section.pane.stop-pane",
             {
-              class: "pane stop-pane",
               "aria-label": texts[current].title,
               oninput: used,
               onclick: used,
             },
-            h("div", { class: "stop-screen" }, elementsOf(screen)),
+            h("div.stop-screen", elementsOf(screen)),
           ),
         ),
       });
@@ -280,7 +259,7 @@ export function mountLesson(element, server) {
 
   const load = oneAtATime(async () => {
     const text = server ? await server.lesson_recordings() : null;
-    if (!text) return body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
+    if (!text) return body.replaceChildren(h("p.muted.empty", say("lesson_missing")));
     lesson = lessonOf(readLesson(text));
     show();
   });

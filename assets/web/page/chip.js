@@ -11,11 +11,7 @@ const SLOWER = 1.3;
 
 class Chip {
   constructor() {
-    this.element = h(
-      "span",
-      { class: "chip loading", role: "status", id: "jk-chip" },
-      say("loading"),
-    );
+    this.element = h("span.chip.loading", { role: "status", id: "jk-chip" }, say("loading"));
     this.told = "";
     this.ready = new Promise((tell) => (this.tellReady = tell)); // of {target, dtype}
   }

@@ -11,25 +11,18 @@ import { Plot } from "../watch/plot.js";
 
 export function buildParts(root) {
   const parts = { root, waiting: [new WaitingBox(), new WaitingBox()] };
-  parts.voice = h("div", { class: "voice", role: "status", "aria-live": "polite" });
-  const plotHost = h("div", { class: "plot-host" });
-  const racePlotHost = h("div", { class: "plot-host" });
+  parts.voice = h("div.voice", { role: "status", "aria-live": "polite" });
+  const plotHost = h("div.plot-host");
+  const racePlotHost = h("div.plot-host");
   parts.plot = new Plot(plotHost);
   parts.racePlot = new Plot(racePlotHost);
   parts.race = new RaceView(plotPane(racePlotHost), parts.waiting[1].element);
   parts.recordings = new RecordingsView();
-  parts.keysHint = h("p", { class: "muted keys-hint" });
+  parts.keysHint = h("p.muted.keys-hint");
   const tree = treePane(parts);
   const chat = chatPane(parts);
   const scrubber = parts.playBar.host;
-  const columns = h(
-    "div",
-    { class: "columns watch-only" },
-    chat,
-    tree,
-    scrubber,
-    plotPane(plotHost),
-  );
+  const columns = h("div.columns.watch-only", chat, tree, scrubber, plotPane(plotHost));
   parts.placeScrubber = (tab) =>
     tab === "race" ? parts.race.more.before(scrubber) : tree.after(scrubber);
   parts.placeComposer = (tab) =>

@@ -141,7 +141,7 @@ export async function asReplay(json, title) {
   const dark = document.body.classList.contains("dark") ? ' class="dark"' : "";
   const policy =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:";
-  const shown = h("title", null, `${cut(title, 80)} · ${say("title")}`).outerHTML;
+  const shown = h("title", `${cut(title, 80)} · ${say("title")}`).outerHTML;
   return (
     `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">` +
     `<meta http-equiv="Content-Security-Policy" content="${policy}">${shown}` +
@@ -215,18 +215,15 @@ const SAVERS = {
 
 export function saveMenu() {
   return h(
-    "details",
-    { class: "save-menu" },
-    h("summary", { class: "plain-button" }, say("save")),
+    "details.save-menu",
+    h("summary.plain-button", say("save")),
     h(
-      "div",
-      { class: "save-list" },
-      h("p", { class: "muted" }, say("save_warning")),
+      "div.save-list",
+      h("p.muted", say("save_warning")),
       Object.entries(SAVERS).map(([key, save]) =>
         h(
-          "button",
+          "button.plain-button",
           {
-            class: "plain-button",
             "data-save": key,
             onclick: ({ target }) => {
               target.closest("details").open = false;

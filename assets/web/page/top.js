@@ -24,14 +24,14 @@ function tabStrip(tabs) {
         onclick: () => setTab(tab, true),
       },
       s(
-        "svg",
-        { class: "tab-icon", viewBox: "0 0 16 16", "aria-hidden": "true" },
+        "svg.tab-icon",
+        { viewBox: "0 0 16 16", "aria-hidden": "true" },
         s("path", { d: TABS[tab] }),
       ),
-      h("span", { class: "tab-word" }, say(`tab_${tab}`)),
+      h("span.tab-word", say(`tab_${tab}`)),
     ),
   );
-  const strip = h("div", { class: "tabs", role: "tablist" }, buttons);
+  const strip = h("div.tabs", { role: "tablist" }, buttons);
   strip.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const at = buttons.indexOf(document.activeElement);
@@ -54,8 +54,7 @@ const LINKS = {
 };
 const links = () =>
   h(
-    "span",
-    { class: "links" },
+    "span.links",
     Object.entries(LINKS).map(([key, href]) =>
       h("a", { href, target: "_blank", rel: "noreferrer", title: say(`${key}_about`) }, say(key)),
     ),
@@ -64,21 +63,20 @@ const links = () =>
 // The two experts' marks
 const brandMark = () =>
   s(
-    "svg",
-    { class: "brand-mark", viewBox: "0 0 26 18", "aria-hidden": "true" },
-    s("circle", { class: "hue-0 marker", cx: 7.5, cy: 9, r: 6.5 }),
-    s("rect", { class: "hue-1 marker", x: 13, y: 3, width: 12, height: 12, rx: 1.5 }),
+    "svg.brand-mark",
+    { viewBox: "0 0 26 18", "aria-hidden": "true" },
+    s("circle.hue-0.marker", { cx: 7.5, cy: 9, r: 6.5 }),
+    s("rect.hue-1.marker", { x: 13, y: 3, width: 12, height: 12, rx: 1.5 }),
   );
 
 const header = (tabs, ...more) =>
   h(
-    "header",
-    { class: "jk-header" },
+    "header.jk-header",
     brandMark(),
-    h("h1", null, say("title")),
-    h("p", { class: "tagline muted" }, say("tagline")),
+    h("h1", say("title")),
+    h("p.tagline.muted", say("tagline")),
     tabStrip(tabs),
-    h("span", { class: "gap" }),
+    h("span.gap"),
     links(),
     more,
   );
@@ -98,14 +96,14 @@ export function openSetting(field) {
 
 export function mountTop(element) {
   const settings = h(
-    "button",
-    { class: "plain-button", id: "jk-settings", popovertarget: "settings" },
+    "button.plain-button",
+    { id: "jk-settings", popovertarget: "settings" },
     say("settings"),
   );
   element
     .querySelector(".jk-top")
     .append(
-      h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
+      h("a.skip", { href: "#jk-answer" }, say("skip")),
       header(Object.keys(TABS), chip.element, settings),
       notice,
     );

@@ -22,10 +22,10 @@ export class Figure {
   constructor(host, redraw) {
     this.host = host;
     this.redraw = redraw;
-    this.plot = h("div", { class: "plot", role: "group" });
-    this.grown = s("svg", { class: "plot-grown", "aria-hidden": true });
-    this.room = h("div", { class: "plot-room" }, this.plot, this.grown);
-    this.table = h("div", { class: "plot-table", hidden: true });
+    this.plot = h("div.plot", { role: "group" });
+    this.grown = s("svg.plot-grown", { "aria-hidden": true });
+    this.room = h("div.plot-room", this.plot, this.grown);
+    this.table = h("div.plot-table", { hidden: true });
     host.append(this.room, this.table);
     // No redraw during a drag
     this.plot.addEventListener("pointerdown", () => (this.pressed = !coarse()), true);
@@ -68,7 +68,7 @@ export class Figure {
     this.host.classList.toggle("as-table", asTable);
     if (asTable)
       return this.table.replaceChildren(
-        plotly.failed() ? h("p", { class: "muted small" }, say("plot_failed")) : "",
+        plotly.failed() ? h("p.muted.small", say("plot_failed")) : "",
         this.asTable(),
       );
     this.stale = Boolean(this.pressed);
@@ -149,7 +149,7 @@ export class Figure {
     const area = view.area?.map((point) => at(...point).map((pixels) => pixels.toFixed(1)));
     const labels = view.direct ? view.series.map((one) => this.endLabel(one, at)) : [];
     this.grown.replaceChildren(
-      ...(area ? [s("path", { class: "plot-area", d: `M${area.join("L")}Z` })] : []),
+      ...(area ? [s("path.plot-area", { d: `M${area.join("L")}Z` })] : []),
       ...this.data().map(({ name, x, y, line }) => {
         const path = x
           .map((value, i) => {

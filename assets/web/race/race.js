@@ -66,24 +66,24 @@ function idleWords(run) {
 class LaneView {
   constructor(lane, role) {
     const { name, title, headMinutes } = lane;
-    this.fill = h("span", { class: "race-fill" });
-    this.clock = h("b", { class: "own-clock tabular", "data-clock": name });
-    this.flag = h("span", { class: "race-flag", "aria-hidden": "true" }, "⚑");
-    this.done = h("span", { class: "muted tabular" });
+    this.fill = h("span.race-fill");
+    this.clock = h("b.own-clock.tabular", { "data-clock": name });
+    this.flag = h("span.race-flag", { "aria-hidden": "true" }, "⚑");
+    this.done = h("span.muted.tabular");
     this.bar = h(
       "div",
       { class: `race-bar lane-${role}` },
-      h("span", { class: "race-name", title: trainedWords(headMinutes) }, title),
-      h("span", { class: "race-track" }, this.fill, this.flag, this.clock, this.done),
+      h("span.race-name", { title: trainedWords(headMinutes) }, title),
+      h("span.race-track", this.fill, this.flag, this.clock, this.done),
     );
-    this.rate = h("span", { class: "muted tabular" });
-    this.host = h("div", { class: "answer-host" });
-    this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
+    this.rate = h("span.muted.tabular");
+    this.host = h("div.answer-host");
+    this.scroll = h("div.answer-scroll", { tabindex: 0 }, this.host);
     this.tree = linkButton("lane_tree", () => showLarge(this.tree, this.lane, this.steps - 1), "");
     this.element = h(
       "section",
       { class: `pane lane lane-${role}`, "data-lane": name },
-      h("div", { class: "pane-head" }, h("b", null, title), this.rate, this.tree),
+      h("div.pane-head", h("b", title), this.rate, this.tree),
       this.scroll,
     );
     this.answer = new AnswerView(this.host);
@@ -113,48 +113,44 @@ class LaneView {
 
 export class RaceView {
   constructor(plotPane, waiting) {
-    this.lead = h("p", { class: "lead tabular" });
-    this.replay = h("button", {
-      class: "plain-button start-race",
+    this.lead = h("p.lead.tabular");
+    this.replay = h("button.plain-button.start-race", {
       onclick: () => moves.play(true),
     });
-    this.huge = h("p", { class: "huge tabular" });
+    this.huge = h("p.huge.tabular");
     this.speeds = radios(
       "race-speed",
       say("race_speed"),
       SPEEDS.map((speed) => [speed, say(`race_speed_${1 / speed}`)]),
       (raceSpeed) => change({ raceSpeed }),
     );
-    this.axis = h("p", { class: "race-axis muted" });
-    this.bars = h("div", { class: "race-bars", role: "img" });
-    this.choice = h("div", { class: "lane-choice", role: "group" });
-    this.lanes = h("div", { class: "lanes" });
-    this.title = h("h2", { class: "race-title", dir: "auto" });
+    this.axis = h("p.race-axis.muted");
+    this.bars = h("div.race-bars", { role: "img" });
+    this.choice = h("div.lane-choice", { role: "group" });
+    this.lanes = h("div.lanes");
+    this.title = h("h2.race-title", { dir: "auto" });
     this.add =
       screen.server &&
       h(
-        "div",
-        { class: "race-add" },
+        "div.race-add",
         linkButton("race_add", () => openSetting("further-lanes")),
         linkButton("race_tree", () => openSetting("tree")),
       );
-    this.empty = h("p", { class: "muted empty" }, say("race_empty"));
-    this.card = h("section", { class: "result-card", "aria-label": say("card_title") });
-    this.unequal = h("p", { class: "unequal-heads" });
+    this.empty = h("p.muted.empty", say("race_empty"));
+    this.card = h("section.result-card", { "aria-label": say("card_title") });
+    this.unequal = h("p.unequal-heads");
     this.more = h(
-      "details",
-      { class: "question-line race-more" },
-      h("summary", null, say("race_more")),
-      h("p", { class: "muted race-note" }, say("race_note")),
+      "details.question-line.race-more",
+      h("summary", say("race_more")),
+      h("p.muted.race-note", say("race_note")),
       this.card,
     );
     this.element = h(
-      "div",
-      { class: "race race-only" },
+      "div.race.race-only",
       this.empty,
       waiting,
       this.title,
-      h("div", { class: "lead-line" }, this.huge, this.lead, this.replay, this.speeds.element),
+      h("div.lead-line", this.huge, this.lead, this.replay, this.speeds.element),
       this.bars,
       this.axis,
       this.add || "",
@@ -188,9 +184,8 @@ export class RaceView {
       this.choice.replaceChildren(
         ...present.map((lane) =>
           h(
-            "button",
+            "button.plain-button",
             {
-              class: "plain-button",
               "data-choose": lane.name,
               onclick: () => this.choose(lane.name),
             },

@@ -29,15 +29,14 @@ export function setAddress(hash, step) {
 
 // A button that copies the link which `linkOf` returns as {link, note}, and a line that reports the result
 export function copyButton(key, linkOf) {
-  const status = h("span", { class: "copy-status muted", role: "status" });
+  const status = h("span.copy-status.muted", { role: "status" });
   const tell = (...content) => status.replaceChildren(...content);
   async function copy() {
     try {
       const { link, note } = linkOf();
       if (await copied(link)) tell(note);
       else {
-        const box = h("input", {
-          class: "copy-box",
+        const box = h("input.copy-box", {
           readonly: true,
           value: link,
           "aria-label": say(key),
@@ -51,10 +50,7 @@ export function copyButton(key, linkOf) {
       tell(error.message);
     }
   }
-  return [
-    status,
-    h("button", { class: "plain-button", "data-action": key, onclick: copy }, say(key)),
-  ];
+  return [status, h("button.plain-button", { "data-action": key, onclick: copy }, say(key))];
 }
 
 export const refuseLink = (sentence) => notify("error", say("link_refused", { sentence }));

@@ -33,11 +33,10 @@ export function reasonOf(lane, step, i) {
 
 const bar = (name, value, kind) =>
   h(
-    "div",
-    { class: "card-bar" },
-    h("span", { class: "bar-name" }, name),
+    "div.card-bar",
+    h("span.bar-name", name),
     filledBar(kind, value === null ? 0 : Math.max(0.005, value)),
-    h("span", { class: "bar-value" }, percent(value)),
+    h("span.bar-value", percent(value)),
   );
 
 // The content of the card for node `i` in a phase, as elements
@@ -50,18 +49,18 @@ function cardContent(lane, index, i, phase) {
     "div",
     { class: `card-head ${proposer.classes}` },
     markerSample(proposer),
-    h("bdi", { class: "mono" }, nameIn(lane, index, i)),
+    h("bdi.mono", nameIn(lane, index, i)),
     node && h("span", { title: proposer.sentence }, proposer.label),
     h("span", { class: `card-state ${state}` }, say(`state_${state}`)),
   );
-  if (!node) return [head, h("p", null, reasonOf(lane, step, i))];
+  if (!node) return [head, h("p", reasonOf(lane, step, i))];
   const also = node.also_proposed_by.map((id) => lane.proposers.named(id).label).join(", ");
   const { temperature, seed } = lane.header.sampling;
   const position = lane.header.num_prompt_tokens + lane.countAfter(index - 1) + node.depth - 1;
   const place = { level: node.depth, pass: node.draft_pass, token: node.token_id };
   return [
     head,
-    phase > 1 && h("p", null, reasonOf(lane, step, i)),
+    phase > 1 && h("p", reasonOf(lane, step, i)),
     bar(say("draft_bar"), node.draft_prob, `fill-${proposer.hue}`),
     phase > 1 && bar(say("target_bar"), node.target_prob, "fill-ink"),
     cardNote(say("path_estimate", { percent: percent(Math.exp(node.score)) })),
@@ -75,7 +74,7 @@ function cardContent(lane, index, i, phase) {
 export class Card {
   constructor(host) {
     this.host = host;
-    this.box = h("div", { class: "jk-card", role: "status", hidden: true });
+    this.box = h("div.jk-card", { role: "status", hidden: true });
     this.pinned = null;
     host.append(this.box);
   }
@@ -92,9 +91,8 @@ export class Card {
   fill(id) {
     this.box.replaceChildren(
       h(
-        "button",
+        "button.card-close.icon-button",
         {
-          class: "card-close icon-button",
           "aria-label": say("close"),
           onclick: () => this.close(),
         },

@@ -9,22 +9,15 @@ import { stepSentence } from "../watch/words.js";
 
 // `near`: the pressed element; the dialog opens next to it, on the screen
 export function showLarge(near, lane, index, phase = 3) {
-  const host = h("div", { class: "tree-host" });
-  const close = h("button", { class: "plain-button", onclick: () => dialog.close() }, say("close"));
+  const host = h("div.tree-host");
+  const close = h("button.plain-button", { onclick: () => dialog.close() }, say("close"));
   const legend = lane.proposers.all.map((one) =>
-    h("span", { class: "small-legend" }, markerSample(one), one.label),
+    h("span.small-legend", markerSample(one), one.label),
   );
   const dialog = h(
-    "dialog",
-    { class: "lane-tree-dialog", "aria-label": lane.title, onclose: () => dialog.remove() },
-    h(
-      "div",
-      { class: "pane-head" },
-      h("h2", null, lane.title),
-      legend,
-      h("span", { class: "gap" }),
-      close,
-    ),
+    "dialog.lane-tree-dialog",
+    { "aria-label": lane.title, onclose: () => dialog.remove() },
+    h("div.pane-head", h("h2", lane.title), legend, h("span.gap"), close),
     host,
   );
   document.querySelector(".jk-view").append(dialog);

@@ -39,7 +39,7 @@ export function weightBar(lane, node) {
   );
 }
 
-export const cardNote = (text) => h("div", { class: "card-note" }, text);
+export const cardNote = (text) => h("div.card-note", text);
 
 // The card's lines about a node, as elements
 export function evidenceNotes(lane, step, node) {

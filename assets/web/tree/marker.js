@@ -28,9 +28,8 @@ export const marker = ({ shape, classes }, size, extra) =>
 export const markerNumber = ({ number }, size, font) =>
   number
     ? s(
-        "text",
+        "text.marker-number",
         {
-          class: "marker-number",
           x: size / 2 + font * 0.25,
           y: font * 0.35,
           style: `font-size:${font}px`,
@@ -43,9 +42,8 @@ export const markerNumber = ({ number }, size, font) =>
 export function markerSample(proposer, hollow) {
   const wide = 18 + 6 * proposer.number.length;
   return s(
-    "svg",
+    "svg.sample",
     {
-      class: "sample",
       viewBox: `-9 -9 ${wide} 18`,
       width: (14 * wide) / 18,
       height: 14,

@@ -37,7 +37,7 @@ export class TreeSize {
       this.options,
       this.other,
     );
-    this.element = h("span", { class: "tree-size" }, this.select);
+    this.element = h("span.tree-size", this.select);
   }
 
   draw({ run, main, step }) {

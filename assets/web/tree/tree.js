@@ -253,7 +253,7 @@ export class TreeView {
   // One faint column per upcoming token
   columns() {
     const last = Math.max(depthOf(this.step), this.plan.bonus?.column ?? 0);
-    const group = s("g", { class: "columns-behind" });
+    const group = s("g.columns-behind");
     for (let column = 1; column <= last; column += 1) {
       const [x, end] = [column, column + 1].map(
         (at) => (this.starts[at] ?? this.width) - 15 * this.scale,
@@ -275,7 +275,7 @@ export class TreeView {
 
   // A bracket over levels that one pass of the draft made, where their guesses are not all folded away
   columnHeads() {
-    const group = s("g", { class: "heads" });
+    const group = s("g.heads");
     const shown = new Set([...this.plan.places.values()].map(({ column }) => column));
     for (const [pass, first, last] of sharedPasses(this.step).filter((one) => shown.has(one[2]))) {
       const x = this.starts[first] - 6;
@@ -285,11 +285,10 @@ export class TreeView {
         : say("shared_pass", { n: pass, levels: last - first + 1 });
       const y = (HEADS + 18) * this.scale;
       group.append(
-        s("path", {
-          class: "bracket",
+        s("path.bracket", {
           d: `M${x},${y + 5}v-4H${this.starts[last + 1] - 22 * this.scale}v4`,
         }),
-        s("text", { x, y: y - 5 * this.scale, class: "pass" }, words),
+        s("text.pass", { x, y: y - 5 * this.scale }, words),
       );
     }
     return group;
@@ -305,7 +304,7 @@ export class TreeView {
   }
 
   edges() {
-    const group = s("g", { class: "edges" });
+    const group = s("g.edges");
     const order = { not_reached: 0, refused: 1, cut: 1, accepted: 2 };
     const drawn = [];
     for (const [i, spot] of this.plan.places) {
@@ -328,12 +327,11 @@ export class TreeView {
         drawn.push([
           1,
           this.shown.phase === 2
-            ? s("path", {
-                class: "edge cross",
+            ? s("path.edge.cross", {
                 style: levelOf(spot),
                 d: `M${x - half - 1},${to.y - half}l${2 * half},${2 * half}m0,${-2 * half}l${-2 * half},${2 * half}`,
               })
-            : s("path", { class: "edge crossbar", d: `M${x},${to.y - half}V${to.y + half}` }),
+            : s("path.edge.crossbar", { d: `M${x},${to.y - half}V${to.y + half}` }),
         ]);
       }
     }
@@ -371,8 +369,7 @@ export class TreeView {
         onpointerleave: () => this.card.leave(),
         onclick: () => this.card.pin(id, group),
       },
-      s("rect", {
-        class: "reach",
+      s("rect.reach", {
         x: x - reach,
         y: y - Math.max(this.row / 2, 8),
         height: Math.max(this.row, 16),
@@ -382,8 +379,8 @@ export class TreeView {
       this.noted &&
         id !== 0 &&
         s(
-          "text",
-          { class: "note", x: text.start, y: y + this.font * 0.35 + 17 * this.scale },
+          "text.note",
+          { x: text.start, y: y + this.font * 0.35 + 17 * this.scale },
           this.noteOf(id),
         ),
       s(
@@ -413,7 +410,7 @@ export class TreeView {
   }
 
   nodes() {
-    const group = s("g", { class: "nodes" });
+    const group = s("g.nodes");
     for (const [i, spot] of this.plan.places) {
       const text = this.labels.get(i);
       group.append(this.node(i, spot, this.size(i), text));
@@ -447,9 +444,8 @@ export class TreeView {
       this.draw(this.shown);
     };
     return s(
-      "g",
+      "g.pill",
       {
-        class: "pill",
         role: "button",
         tabindex: 0,
         "data-step": this.shown.index,
@@ -458,7 +454,7 @@ export class TreeView {
         onclick: open,
         onkeydown: open,
       },
-      s("title", null, say("folded", { n: size, tokens })),
+      s("title", say("folded", { n: size, tokens })),
       s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
       s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`),
     );
@@ -466,7 +462,7 @@ export class TreeView {
 
   // Where the target's choice along the accepted path is no candidate, a ghost label names it
   choices() {
-    const group = s("g", { class: "ghosts" });
+    const group = s("g.ghosts");
     const bonusShown = this.plan.bonus ? this.plan.end : null;
     for (const [i, spot] of this.plan.places) {
       if ((i && !this.step.accepted_path.includes(i)) || i === bonusShown) continue;
@@ -495,8 +491,7 @@ export class TreeView {
         const to = this.place(this.plan.places.get(child));
         const x = to.x - 12 * this.scale - this.size(child) / 2;
         group.append(
-          s("path", {
-            class: "tick",
+          s("path.tick", {
             style: levelOf(this.plan.places.get(child)),
             d: `M${x - 2},${to.y - 5}l3,3l5,-7`,
           }),
@@ -508,18 +503,17 @@ export class TreeView {
 
   // Where the answer ended inside the accepted path
   answerEnd(height) {
-    const group = s("g", { class: "verdict" });
+    const group = s("g.verdict");
     const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
     const x = end.x - 20 * this.scale;
     const fits = x + measure(say("cut_here")) < this.width;
     group.append(
-      s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
+      s("path.border", { d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
       s(
-        "text",
+        "text.border-words",
         {
           x: x + (fits ? 4 : -4),
           y: height - 4 * this.scale,
-          class: "border-words",
           "text-anchor": fits ? "start" : "end",
         },
         say("cut_here"),

@@ -19,8 +19,7 @@ export class Alternatives {
   // `wordAt(index)` is a word's element
   constructor(host, wordAt) {
     this.wordAt = wordAt;
-    this.box = h("div", {
-      class: "alternatives",
+    this.box = h("div.alternatives", {
       popover: "auto",
       role: "dialog",
       "aria-label": say("alternatives"),
@@ -58,20 +57,15 @@ export class Alternatives {
     const found = run.alternativesAt(index);
     const own = lane.tokens[index];
     const close = h(
-      "button",
+      "button.card-close.icon-button",
       {
-        class: "card-close icon-button",
         "aria-label": say("close"),
         onclick: () => this.box.hidePopover(),
       },
       "×",
     );
-    const head = h(
-      "div",
-      { class: "card-head" },
-      h("bdi", { class: "mono" }, nameOf(lane, own.id, own.piece)),
-    );
-    if (!found) return [head, h("p", null, say("alternatives_none")), close];
+    const head = h("div.card-head", h("bdi.mono", nameOf(lane, own.id, own.piece)));
+    if (!found) return [head, h("p", say("alternatives_none")), close];
     const [came, ...likeliest] = found.tokens;
     const all = likeliest.some(([id]) => id === came[0]) ? likeliest : [...likeliest, came];
     const listed = all.findIndex(([id]) => id === own.id);
@@ -80,19 +74,17 @@ export class Alternatives {
     const { temperature } = lane.header.sampling;
     return [
       head,
-      h("p", null, whyItCame(lane, index, rank)),
-      live ? h("div", { class: "card-note" }, say("go_on_here")) : null,
+      h("p", whyItCame(lane, index, rank)),
+      live ? h("div.card-note", say("go_on_here")) : null,
       h(
-        "div",
-        { class: "alternative-list" },
+        "div.alternative-list",
         all.map((one) => this.line(lane, one, one[0] === own.id, live)),
       ),
       h(
-        "div",
-        { class: "card-note" },
+        "div.card-note",
         say(temperature ? "alternatives_about" : "alternatives_greedy", { temperature }),
       ),
-      live ? null : h("div", { class: "card-note" }, say("alternatives_recorded")),
+      live ? null : h("div.card-note", say("alternatives_recorded")),
       close,
     ].filter(Boolean);
   }
@@ -101,20 +93,19 @@ export class Alternatives {
     const token = nameOf(lane, id, piece);
     const chance = logprob === null ? 0 : Math.exp(logprob);
     const parts = [
-      h("bdi", { class: "mono" }, token),
+      h("bdi.mono", token),
       filledBar(came ? "fill-ink" : "fill-rest", Math.max(0.005, chance)),
-      h("span", { class: "bar-value" }, percent(chance)),
-      h("span", { class: "came" }, came ? `✓ ${say("alternatives_came")}` : ""),
+      h("span.bar-value", percent(chance)),
+      h("span.came", came ? `✓ ${say("alternatives_came")}` : ""),
     ];
-    if (!live) return h("div", { class: "alternative" }, parts);
+    if (!live) return h("div.alternative", parts);
     const go = () => {
       this.box.hidePopover();
       goOnFrom(this.run, this.index, id);
     };
     return h(
-      "button",
+      "button.alternative",
       {
-        class: "alternative",
         "data-id": id,
         disabled: Boolean(lane.header.special_tokens[String(id)]),
         onclick: go,

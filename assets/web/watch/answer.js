@@ -29,8 +29,8 @@ const isSame = (before, block) =>
 export class AnswerView {
   // `onToken` is called with the index of a pressed token
   constructor(host, onToken) {
-    this.text = h("div", { class: "answer-text", role: "log", "aria-live": "off" });
-    this.tail = h("div", { class: "answer-end muted" });
+    this.text = h("div.answer-text", { role: "log", "aria-live": "off" });
+    this.tail = h("div.answer-end.muted");
     host.append(this.text, this.tail);
     this.text.addEventListener("click", (event) => {
       const token = event.target.closest?.("[data-token]");
@@ -159,7 +159,7 @@ export class AnswerView {
     if (!this.thoughts?.isConnected) {
       const words = say("thoughts");
       const summary = h("summary", { "aria-label": words, "data-words": words });
-      this.thoughts = h("details", { class: "thoughts" }, summary);
+      this.thoughts = h("details.thoughts", summary);
       this.text.prepend(this.thoughts);
     }
     return this.thoughts;
@@ -260,16 +260,14 @@ function token(unit, text) {
 // Words are underlined, and the space before one is not: where a line ends it would hang behind the text
 function addText(element, text) {
   const isIndentation = /^\s{2,}$/.test(text);
-  const marked = (part) =>
-    part === " " && (text.trim() || isIndentation) ? part : h("u", null, part);
+  const marked = (part) => (part === " " && (text.trim() || isIndentation) ? part : h("u", part));
   text.split("\n").forEach((line, i) => {
-    if (i) element.append(h("span", { class: "newline" }, "\n"));
+    if (i) element.append(h("span.newline", "\n"));
     line
       .split(/( )/)
       .forEach(
         (part) =>
-          part &&
-          element.append(part === " " ? h("span", { class: "space" }, marked(part)) : marked(part)),
+          part && element.append(part === " " ? h("span.space", marked(part)) : marked(part)),
       );
   });
 }
@@ -306,8 +304,8 @@ export class Legend {
         this.entry(proposer, all ? wholePercent(kept[i] / all) : ""),
       ),
       h(
-        "span",
-        { class: "legend-entry", "data-place": TARGET.place, title: TARGET.sentence },
+        "span.legend-entry",
+        { "data-place": TARGET.place, title: TARGET.sentence },
         markerSample(TARGET),
         say("unmarked"),
       ),
@@ -317,16 +315,15 @@ export class Legend {
   entry(proposer, share) {
     const { id, place, label, sentence, classes } = proposer;
     return h(
-      "span",
+      "span.legend-entry",
       {
-        class: "legend-entry",
         "data-place": place,
         "data-proposer": id,
         title: sentence,
       },
       markerSample(proposer),
-      h("span", { class: `token ${classes}` }, h("u", null, label)),
-      h("b", null, share),
+      h("span", { class: `token ${classes}` }, h("u", label)),
+      h("b", share),
     );
   }
 }

@@ -6,18 +6,14 @@ import { showBranch } from "../page/machine.js";
 export class BranchBar {
   constructor() {
     const button = (key, sign, move) =>
-      h(
-        "button",
-        { class: "plain-button", "data-action": key, "aria-label": say(key), onclick: move },
-        sign,
-      );
-    this.words = h("span", { class: "tabular" });
+      h("button.plain-button", { "data-action": key, "aria-label": say(key), onclick: move }, sign);
+    this.words = h("span.tabular");
     this.before = button("branch_before", "‹", () => this.go(-1));
     this.next = button("branch_next", "›", () => this.go(1));
     this.undo = linkButton("branch_undo", () => this.go(-1, true));
     this.element = h(
-      "div",
-      { class: "branches", role: "group", hidden: true },
+      "div.branches",
+      { role: "group", hidden: true },
       this.before,
       this.words,
       this.next,

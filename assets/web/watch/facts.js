@@ -104,23 +104,23 @@ export class Headline {
         {
           value: h("b"),
           rest: document.createTextNode(""),
-          note: h("span", { role: "tooltip", class: "fact-note" }),
+          note: h("span.fact-note", { role: "tooltip" }),
         },
       ]),
     );
-    this.hint = h("p", { class: "fact-hint muted", hidden: true }, say("hint_language"));
+    this.hint = h("p.fact-hint.muted", { hidden: true }, say("hint_language"));
     this.show = h(
-      "button",
-      { class: "link-button", hidden: true, onclick: () => moves.seek(this.partsAt) },
+      "button.link-button",
+      { hidden: true, onclick: () => moves.seek(this.partsAt) },
       say("show"),
     );
     host.append(
       ...Object.entries(this.facts).map(
         ([name, fact]) =>
           (fact.element = h(
-            "button",
-            { class: "fact", "data-fact": name },
-            h("span", null, fact.value, fact.rest),
+            "button.fact",
+            { "data-fact": name },
+            h("span", fact.value, fact.rest),
             fact.note,
           )),
       ),
@@ -174,9 +174,9 @@ export class Headline {
 // With their names and definitions
 export function drawNumbers(host, run, steps) {
   const rows = Object.entries(run?.main ? allOf(run, steps) : {}).map(([key, { value, note }]) => [
-    h("dt", null, say(`metric_${key}`)),
-    h("dd", { class: "tabular", "data-metric": key }, value),
-    h("dd", { class: "muted" }, note),
+    h("dt", say(`metric_${key}`)),
+    h("dd.tabular", { "data-metric": key }, value),
+    h("dd.muted", note),
   ]);
-  host.replaceChildren(h("dl", { class: "numbers" }, rows));
+  host.replaceChildren(h("dl.numbers", rows));
 }

@@ -13,9 +13,8 @@ import { Scrubber } from "./scrubber.js";
 // A button that switches `host` between plot and table
 const tableToggle = (host) =>
   h(
-    "button",
+    "button.toggle",
     {
-      class: "toggle",
       "data-toggle": "read_as_table",
       "aria-pressed": "false",
       onclick({ currentTarget }) {
@@ -33,17 +32,16 @@ const tableToggle = (host) =>
 export function plotPane(host) {
   const mode = (name, key) =>
     h(
-      "button",
-      { class: "toggle", "data-plot-mode": name, onclick: () => change({ plotMode: name }) },
+      "button.toggle",
+      { "data-plot-mode": name, onclick: () => change({ plotMode: name }) },
       say(key),
     );
   return h(
-    "section",
-    { class: "pane plot-pane", "aria-label": say("speed") },
-    h("h2", { class: "voice" }, say("speed")),
+    "section.pane.plot-pane",
+    { "aria-label": say("speed") },
+    h("h2.voice", say("speed")),
     h(
-      "div",
-      { class: "on-demand" },
+      "div.on-demand",
       mode("tokens", "plot_tokens"),
       mode("speed", "plot_speed"),
       tableToggle(host),
@@ -54,14 +52,9 @@ export function plotPane(host) {
 
 // One phase of a step is its explanation, a control and a part of the progress bar
 const phaseContent = (phase) => [
-  h("span", { class: "num" }, String(phase)),
-  h(
-    "span",
-    { class: "phase-words" },
-    h("b", null, say(`phase_${phase}`)),
-    h("small", null, say(`phase_${phase}_about`)),
-  ),
-  h("i", { class: "phase-bar" }),
+  h("span.num", String(phase)),
+  h("span.phase-words", h("b", say(`phase_${phase}`)), h("small", say(`phase_${phase}_about`))),
+  h("i.phase-bar"),
 ];
 
 // Folded sections about the step on screen, each drawn only while it is open
@@ -71,14 +64,13 @@ function aboutStep(parts) {
     return h(
       "details",
       { class: `question-line panel-${name}`, ontoggle: () => redrawNow() },
-      h("summary", null, say(`ask_${name}`)),
+      h("summary", say(`ask_${name}`)),
       parts[name],
     );
   };
   const close = h(
-    "button",
+    "button.icon-button",
     {
-      class: "icon-button",
       "aria-label": say("close"),
       popovertarget: "jk-about",
       popovertargetaction: "hide",
@@ -86,75 +78,59 @@ function aboutStep(parts) {
     "×",
   );
   parts.panels = h(
-    "section",
+    "section.panels.drawer",
     {
-      class: "panels drawer",
       id: "jk-about",
       popover: "auto",
       "aria-label": say("about_step"),
       ontoggle: () => redrawNow(),
       onbeforetoggle: () => parts.panels.style.setProperty("--top", `${onScreen().top}px`),
     },
-    h(
-      "div",
-      { class: "pane-head" },
-      h("h2", null, say("about_step")),
-      h("span", { class: "gap" }),
-      close,
-    ),
+    h("div.pane-head", h("h2", say("about_step")), h("span.gap"), close),
     ["budget", "router", "mask", "numbers"].map(section),
   );
   return parts.panels;
 }
 
 export function treePane(parts) {
-  parts.treeLine = h("p", { class: "tree-line tabular" });
+  parts.treeLine = h("p.tree-line.tabular");
   parts.phases = radios(
     "phase",
     say("phases"),
     [1, 2, 3].map((phase) => [phase, ...phaseContent(phase)]),
     moves.setPhase,
   );
-  parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
-  parts.listHost = h("div", { class: "list-host", tabindex: 0, hidden: true });
-  parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
+  parts.treeHost = h("div.tree-host", { tabindex: 0 });
+  parts.listHost = h("div.list-host", { tabindex: 0, hidden: true });
+  parts.ladderHost = h("div.ladder-host", { hidden: true });
   parts.wholeTree = h(
-    "button",
+    "button.plain-button.whole-tree",
     {
-      class: "plain-button whole-tree",
       onclick: () => showLarge(parts.wholeTree, state.run.main, state.index, state.phase),
     },
     say("whole_tree"),
   );
-  const legend = h("div", { class: "legend" });
+  const legend = h("div.legend");
   parts.legend = new Legend(legend);
-  parts.key = h("span", { class: "tree-key" });
+  parts.key = h("span.tree-key");
   parts.treeSize = new TreeSize();
-  parts.treeEmpty = h("p", { class: "muted empty" }, say("no_steps"));
+  parts.treeEmpty = h("p.muted.empty", say("no_steps"));
   const pane = h(
-    "section",
-    { class: "pane tree-pane", "aria-label": say("draft_tree") },
-    h("h2", { class: "voice" }, say("draft_tree")),
+    "section.pane.tree-pane",
+    { "aria-label": say("draft_tree") },
+    h("h2.voice", say("draft_tree")),
     parts.phases.element,
+    h("div.tree-room", parts.treeEmpty, parts.treeHost, parts.listHost, parts.ladderHost),
     h(
-      "div",
-      { class: "tree-room" },
-      parts.treeEmpty,
-      parts.treeHost,
-      parts.listHost,
-      parts.ladderHost,
-    ),
-    h(
-      "div",
-      { class: "tree-foot muted" },
+      "div.tree-foot.muted",
       legend,
       parts.key,
-      h("span", { class: "gap" }),
+      h("span.gap"),
       parts.wholeTree,
       parts.treeSize.element,
       h(
-        "button",
-        { class: "link-button", "data-action": "about", popovertarget: "jk-about" },
+        "button.link-button",
+        { "data-action": "about", popovertarget: "jk-about" },
         say("about_step"),
       ),
     ),
@@ -163,7 +139,7 @@ export function treePane(parts) {
   );
   parts.card = new Card(pane);
   parts.tree = new TreeView(parts.treeHost, parts.card);
-  parts.playBar = new Scrubber(h("div", { class: "scrubber" }));
+  parts.playBar = new Scrubber(h("div.scrubber"));
   return pane;
 }
 

@@ -25,8 +25,8 @@ export function fly({ root, answerText, treeHost, ladderHost }, { main, index, s
         return;
       const start = from.getBoundingClientRect();
       const word = h(
-        "span",
-        { class: "flying", style: `left:${to.left - frame.left}px;top:${to.top - frame.top}px` },
+        "span.flying",
+        { style: `left:${to.left - frame.left}px;top:${to.top - frame.top}px` },
         token.textContent,
       );
       word.lands = token;

@@ -87,7 +87,7 @@ export class BlockWriter {
     if (node.type === "code") return this.code(node, start, end);
     if (node.type === "inlineCode") return this.value(h("code"), node, start, end);
     if (node.type === "thematicBreak")
-      return this.hidden(h("div", { class: "rule", role: "separator" }), end);
+      return this.hidden(h("div.rule", { role: "separator" }), end);
     const element =
       node.type === "heading"
         ? h(`h${Math.min(6, node.depth + 2)}`, { dir: "auto" })
@@ -161,10 +161,9 @@ export class BlockWriter {
     }
     this.last = code;
     return h(
-      "div",
-      { class: "code-box", "data-language": (node.lang || "").slice(0, LONGEST_LANGUAGE) },
-      h("button", {
-        class: "plain-button copy-code",
+      "div.code-box",
+      { "data-language": (node.lang || "").slice(0, LONGEST_LANGUAGE) },
+      h("button.plain-button.copy-code", {
         "aria-label": say("copy_code"),
         onclick: () => this.onCopy(node.value),
       }),

@@ -142,6 +142,8 @@ export class Plot {
     };
     this.figure.view = view; // marks need positions before the figure is drawn
     Object.assign(view, this.marks(lines, { ...shown, speedup, main, plain, run }));
+    // A legend names what has no place for its name
+    view.direct = !view.unplaced;
     this.figure.draw(view);
   }
 
@@ -167,6 +169,7 @@ export class Plot {
     if (growing || !lines.length) return { notes };
     const taken = [];
     const shapes = [];
+    let unplaced = 0;
     const over = run.finished && time === null;
     if (speedup !== null && race && over) this.span({ main, plain, notes, shapes, colours });
     else if (speedup !== null && !race)
@@ -179,7 +182,8 @@ export class Plot {
         : lane.title;
       const below = (role === "plain") === !(speedup < 1 && speedup !== null);
       const place = this.freePlace(found, seconds, below, taken);
-      if (place)
+      if (!place) unplaced += 1;
+      else
         notes.push(
           note(seconds, {
             x: place.x,
@@ -192,7 +196,7 @@ export class Plot {
           }),
         );
     }
-    return { notes, shapes };
+    return { notes, shapes, unplaced };
   }
 
   freePlace({ x, y }, words, below, taken) {

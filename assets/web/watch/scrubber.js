@@ -28,18 +28,18 @@ export class Scrubber {
       id: "jk-step",
       oninput: () => moves.seek(Number(this.range.value)),
     });
-    this.past = s("path", { class: "past" });
+    this.past = s("path.past");
     this.steps = s("path");
-    this.current = s("path", { class: "current" });
+    this.current = s("path.current");
     this.bars = s(
-      "svg",
-      { class: "bars", preserveAspectRatio: "none", "aria-hidden": "true" },
+      "svg.bars",
+      { preserveAspectRatio: "none", "aria-hidden": "true" },
       this.steps,
       this.past,
       this.current,
     );
-    this.where = h("span", { class: "where tabular" });
-    this.live = h("button", { class: "live-button", onclick: moves.follow });
+    this.where = h("span.where.tabular");
+    this.live = h("button.live-button", { onclick: moves.follow });
     this.playButton = button("play", "▶", () => moves.play(), "play-button primary");
     this.paces = radios(
       "pace",
@@ -52,7 +52,7 @@ export class Scrubber {
       button("previous_step", "‹", () => moves.seek(state.index - 1)),
       button("next_step", "›", () => moves.seek(state.index + 1)),
       this.where,
-      h("div", { class: "track" }, this.bars, this.range),
+      h("div.track", this.bars, this.range),
       this.live,
       this.paces.element,
     );

@@ -73,10 +73,10 @@ function chancesBox(laneNow) {
       h(
         "div",
         { class: now[i] ? "chance" : "chance dropped", "data-share": now[i].toFixed(4) },
-        h("bdi", { class: "mono" }, nameOf(lane, id, piece)),
+        h("bdi.mono", nameOf(lane, id, piece)),
         filledBar(id === came[0] ? "fill-ink" : "fill-rest", now[i]),
-        h("span", { class: "tabular" }, now[i] ? percent(now[i]) : say("chances_dropped")),
-        h("span", null, id === came[0] ? `✓ ${say("alternatives_came")}` : ""),
+        h("span.tabular", now[i] ? percent(now[i]) : say("chances_dropped")),
+        h("span", id === came[0] ? `✓ ${say("alternatives_came")}` : ""),
       ),
     );
   }
@@ -86,23 +86,23 @@ function chancesBox(laneNow) {
     () => [
       say("chances_after", { n: place + 1 }),
       " ",
-      h("bdi", { class: "mono" }, `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`),
+      h("bdi.mono", `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`),
     ],
     "chances-words",
   );
   const box = group("chances-box")(
-    h("h3", null, say("chances_title")),
+    h("h3", say("chances_title")),
     group("chances-place")(
       button("word-before", "‹", go(-1)),
       button("word-after", "›", go(1)),
       words,
     ),
     group("chances-sliders")(temperature, topP),
-    filled(h("div", { class: "chances" }), rows),
+    filled(h("div.chances"), rows),
     result("chances", () =>
       say("chances_result", { kept: shares().filter(Boolean).length, all: tokens().length }),
     ),
-    h("p", { class: "muted small" }, say("chances_note")),
+    h("p.muted.small", say("chances_note")),
   );
   return {
     element: box.element,
@@ -149,7 +149,7 @@ export function diceStop(lesson) {
       },
       "muted tabular",
     );
-    return group("dice-lane")(h("h3", null, pairOf(SEEDS[0], true)[name].title), host, steps);
+    return group("dice-lane")(h("h3", pairOf(SEEDS[0], true)[name].title), host, steps);
   }
 
   const lanes = ["plain", "drafted"].map(laneBox);

@@ -72,7 +72,7 @@ export function familyStop(lesson) {
             })
           : say("family_none", { method: lane().title }),
       ),
-      filled(h("div", { class: "family-table" }), () =>
+      filled(h("div.family-table"), () =>
         table(
           say("family_table"),
           HEADS.map((key) => say(key)),

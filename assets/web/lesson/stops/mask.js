@@ -46,7 +46,7 @@ export function maskStop(lesson) {
   let said = "";
 
   const tree = lesson.tree(() => ({ lane, step: cut, phase: 1, mark: full ? null : asked }));
-  const host = h("div", { class: "mask-table-host", onpointerleave: () => light(null) });
+  const host = h("div.mask-table-host", { onpointerleave: () => light(null) });
   const task = h(
     "p",
     { "data-result": "mask-task" },
@@ -103,10 +103,8 @@ export function maskStop(lesson) {
     if (i === asked && !full) {
       return h(
         "td",
-        null,
-        h("input", {
+        h("input.mask-cell", {
           type: "checkbox",
-          class: "mask-cell",
           "data-cell": j,
           checked: ticked.has(j),
           "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }),

@@ -31,7 +31,7 @@ export function verdictStop(lesson) {
   const title = filled(h("h3", { "data-result": "round" }), () =>
     say("verdict_round", { n: state.round + 1 }),
   );
-  const score = filled(h("span", { class: "score tabular", "data-result": "score" }), () =>
+  const score = filled(h("span.score.tabular", { "data-result": "score" }), () =>
     say("verdict_score", { score: number(state.score, 0), rounds }),
   );
   const act = filled(button("reveal", "", advance), () =>
