@@ -442,3 +442,29 @@ def test_the_pace_does_not_resume_what_is_paused_and_slow_stays_slow(tab):
       return at; }"""
     at = tab.evaluate(times)
     assert min(later - earlier for earlier, later in pairwise(at[1:])) > 2500
+
+
+def test_stop_keeps_its_place_while_a_question_is_typed(open_tab):
+    with served(lambda: FakeGenerator(default_answer() * 8, pace=3), **UNLIMITED) as (_, address):
+        tab = open_tab(address)
+        tab.evaluate("Jakiro.fillForm({ length: 400 })")
+        ask(tab, "Long?")
+        place = tab.locator("#stop").bounding_box()
+        tab.fill("#question textarea", "And then?")
+        wait_for_frames(tab)
+        assert tab.locator("#stop").bounding_box() == place and tab.is_visible("#ask")
+        tab.click("#ask")
+        tab.wait_for_function("Jakiro.state.turns.length === 2 && Jakiro.state.turns[0].finished")
+        assert tab.evaluate("Jakiro.state.turns[0].endReason") == "stopped", "the first answer is kept as far as it got"
+
+
+def test_no_folder_of_the_server_is_shown_or_shared(open_tab):
+    with served(lambda: FakeGenerator(target="/srv/secret/models/Model-7B"), **UNLIMITED) as (_, address):
+        tab = open_tab(address, reduced_motion="reduce")
+        ask_to_end(tab, "Why?")
+        tab.click("#jk-settings")
+        tab.evaluate("document.querySelector('.jk-pairs details').open = true")
+        assert tab.inner_text("#jk-chip").startswith("Model-7B")
+        link = tab.evaluate("Jakiro.linkTo(Jakiro.state).link")
+        text = tab.evaluate("document.documentElement.outerHTML + JSON.stringify(Jakiro.state.run.main.header)")
+        assert "secret" not in text and "secret" not in link and "Model-7B" in link

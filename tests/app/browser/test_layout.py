@@ -151,3 +151,33 @@ def test_the_lesson_s_titles_have_no_numbers_with_gaps(modules):
     )
     titles = modules.locator(".stop-title").all_text_contents()
     assert len(titles) == 10 and not any(title[0].isdigit() for title in titles)
+
+
+@pytest.mark.parametrize("width", [320, 390, 1366])
+def test_facts_and_actions_of_an_answer_do_not_overlap(modules, width):
+    tab = opened(modules, width, 768)
+    facts = "document.querySelectorAll('.headline > :is(.fact, .link-button):not([hidden])')"
+    rect = "(one) => (({ left, right, top, bottom }) => [left, right, top, bottom])(one.getBoundingClientRect())"
+    boxes = tab.evaluate(f"[...{facts}].map({rect})")
+    assert len(boxes) >= 3
+    for one, other in itertools.combinations(boxes, 2):
+        (left, right, top, bottom), (other_left, other_right, other_top, other_bottom) = one, other
+        assert right <= other_left + 1 or other_right <= left + 1 or bottom <= other_top + 1 or other_bottom <= top + 1
+    assert min(left for left, *_ in boxes) >= 0 and max(right for _, right, *_ in boxes) <= width
+
+
+def test_the_privacy_sentence_of_save_is_complete(modules):
+    tab = opened(modules, 390, 768)
+    tab.evaluate("document.querySelectorAll('.page-menu, .save-menu').forEach((menu) => (menu.open = true))")
+    clipped = "(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(document.querySelector('.save-list p'))"
+    assert tab.is_visible(".save-list p") and tab.evaluate(clipped) <= 0
+
+
+def test_fields_are_dark_in_dark_mode_with_their_spinners(open_tab, fake_address):
+    tab = open_tab(fake_address, color_scheme="dark")
+    tab.click("#jk-settings")
+    schemes = (
+        "[...document.querySelectorAll('#settings input[type=number]')].map((one) => getComputedStyle(one).colorScheme)"
+    )
+    found = tab.evaluate(schemes)
+    assert len(found) > 5 and set(found) == {"dark"}
