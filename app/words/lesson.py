@@ -1,7 +1,7 @@
 """Texts of the tab "Learn" from `lesson.json`: ten stops with their questions, and the labels of the tab.
 
-A stop's `idea`, `try`, `notice` and `belief` together have fewer than ninety words. `options` are pairs of an answer and
-the reason why it is right or wrong; `right` is the index of the right one.
+A stop's `idea`, `try`, `notice` and `belief` together have fewer than ninety words. `options` are pairs of an answer
+and the reason why it is right or wrong; `right` is the index of the right one.
 """
 
 import json
