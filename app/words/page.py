@@ -267,6 +267,8 @@ BROWSER = {
     "note_bonus": "the model itself",
     "phases": "The three phases of a step",
     "unmarked": "the model",
+    "hero_title": "A draft guesses ahead. The model checks all guesses at once.",
+    "hero_text": "This is speculative decoding: the same text as from the model by itself, only sooner.",
     "empty_answer": "Ask a question to see how each token was guessed, and how much time that saved.",
     "leave_queue": "Leave queue",
     "no_steps": "No steps: the only token is from the pass over the prompt.",

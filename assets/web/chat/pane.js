@@ -116,6 +116,9 @@ export function chatPane(parts) {
   parts.answerScroll = h(
     "div.answer-scroll",
     { id: "jk-answer", tabindex: -1 },
+    screen.server
+      ? h("div.hero", h("p.hero-title", say("hero_title")), h("p.muted", say("hero_text")))
+      : null,
     parts.earlier,
     parts.shown,
     parts.later,

@@ -158,6 +158,7 @@ export class Plot {
           xref: "paper",
           x: 1,
           xanchor: "right",
+          xshift: 14, // over the second half of a last tick's label
           yref: "paper",
           y: 0,
           yanchor: "top",
@@ -177,15 +178,15 @@ export class Plot {
     if (playhead !== null)
       this.playhead({ playhead, main, plain, mode, notes, shapes, taken, colours });
     for (const { lane, found, role } of lines) {
-      const seconds = over
-        ? say("plot_named", { lane: lane.title, seconds: clockOf(lane.clock) })
-        : lane.title;
       const below = (role === "plain") === !(speedup < 1 && speedup !== null);
-      const place = this.freePlace(found, seconds, below, taken);
+      const named = say("plot_named", { lane: lane.title, seconds: clockOf(lane.clock) });
+      const place =
+        (over && this.freePlace(found, named, below, taken)) ||
+        this.freePlace(found, lane.title, below, taken);
       if (!place) unplaced += 1;
       else
         notes.push(
-          note(seconds, {
+          note(place.words, {
             x: place.x,
             y: place.y,
             xanchor: below ? "left" : "right",
@@ -216,7 +217,7 @@ export class Plot {
       if (!inside || box.top < room.top - tall || taken.some((other) => overlap(box, other)))
         continue;
       taken.push(box);
-      return { x: x[i], y: y[i] };
+      return { x: x[i], y: y[i], words };
     }
     return null;
   }
