@@ -61,7 +61,7 @@ def line(old: str, new: str) -> Callable:
 
 
 def script(old: str, new: str) -> Callable:
-    """Replace the one match of a pattern in the page's built script; the bundler may number names."""
+    """Replace the one match of a pattern in the page's built script; the bundler shortens names."""
 
     def wrong(bundle):
         text, count = re.subn(old, new, bundle("page.js"))
@@ -285,9 +285,9 @@ LINES = (
 )  # fmt: skip
 # The same of scripts, which have no places
 SCRIPTS = (
-    ("page-margin-of-the-node-itself", r"(accepted_path\[token\d*\.level)-2\]", r"\1-1]"),
-    ("page-tau-without-the-bonus", r"step\.accepted_path\.length\+1", "step.accepted_path.length"),
-    ("page-a-step-that-was-not-yet", r"(Math\.min\(lane\d*\.countAfter\(steps)-1", r"\1"),
+    ("page-margin-of-the-node-itself", r"(accepted_path\[\w+\.level)-2\]", r"\1-1]"),
+    ("page-tau-without-the-bonus", r"(\w+\.accepted_path\.length)\+1", r"\1"),
+    ("page-a-step-that-was-not-yet", r"(Math\.min\(\w+\.countAfter\(\w+)-1", r"\1"),
 )
 
 

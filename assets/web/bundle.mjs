@@ -59,6 +59,7 @@ const shared = {
   charset: "utf8",
   legalComments: "none",
   minifyWhitespace: true,
+  minifyIdentifiers: true,
   metafile: true,
   absWorkingDir: WEB,
 };
