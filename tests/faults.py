@@ -283,12 +283,22 @@ LINES = (
         ("given-back-without-the-lock", "GraphPool.give_back", "with self._lock:", "if True:"),
     )),
 )  # fmt: skip
-# The same of scripts, which have no places
+# The same of the page's built script, which has no places
 SCRIPTS = (
-    ("page-margin-of-the-node-itself", r"(accepted_path\[\w+\.level)-2\]", r"\1-1]"),
-    ("page-tau-without-the-bonus", r"(\w+\.accepted_path\.length)\+1", r"\1"),
-    ("page-a-step-that-was-not-yet", r"(Math\.min\(\w+\.countAfter\(\w+)-1", r"\1"),
-)
+    ("tests/app/browser/test_modules.py", (
+        ("page-margin-of-the-node-itself", r"(accepted_path\[\w+\.level)-2\]", r"\1-1]"),
+        ("page-tau-without-the-bonus", r"(\w+\.accepted_path\.length)\+1", r"\1"),
+        ("page-a-step-that-was-not-yet", r"(Math\.min\(\w+\.countAfter\(\w+)-1", r"\1"),
+    )),
+    ("tests/app/browser/test_chats.py::test_no_answer_is_lost_whatever_a_visitor_does", (
+        ("page-an-empty-question-ends-an-answer",
+         r"(if\(!\w+\.trim\(\)\))(return \w+\(\"error\",\w+\(\"empty_question)",
+         r"\1return Jakiro.state.open.forEach(run=>run.stop()),Jakiro.state.open.clear(),Jakiro.redraw();\2"),
+        ("page-continue-requests-twice-the-length", r"\w+\.length\+(Number\(\w+\(\)\.length\))", r"49+2*\1"),
+        ("page-another-answer-deletes-the-first", r"\be\.children\.push\((\w+)\)", r"e.children.splice(0,1/0,\1)"),
+        ("page-a-reload-loses-turns", r"(\w+\(\"turns\",(\w+)\))\)", r"\2.created%2?0:\1)"),
+    )),
+)  # fmt: skip
 
 
 FAULTS = (
@@ -299,7 +309,8 @@ FAULTS = (
         for name, place, old, new in faults
     ),
     *(
-        Fault(name, "app.page.web:bundle", script(old, new), "tests/app/browser/test_modules.py")
-        for name, old, new in SCRIPTS
+        Fault(name, "app.page.web:bundle", script(old, new), test)
+        for test, faults in SCRIPTS
+        for name, old, new in faults
     ),
 )
