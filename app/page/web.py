@@ -17,6 +17,8 @@ from jakiro.trace import Trace
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 TRACES = ASSETS / "traces"
 BUNDLE = ASSETS / "bundle"
+# A saved replay; the browser and `app.tools.replay` fill it in. It may load nothing from elsewhere
+REPLAY_TEMPLATE = (ASSETS / "web" / "page" / "replay.html").read_text(encoding="utf-8")
 # Fields of a method that the browser gets
 SHOWN_OF_METHODS = ("name", "title", "aliases", "proposers")
 PLOT_TEMPLATE = ASSETS / "plots" / "template.json"
@@ -38,6 +40,7 @@ def script(known: Methods = METHODS, title: str = words.TITLE) -> str:
         "headMinutes": registry.minutes_of_heads(),
         "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
         "plotlyFile": PLOT_LIBRARY.name,
+        "replayTemplate": REPLAY_TEMPLATE,
     }
     return f"window.Jakiro = {for_script(given)};\n{bundle('page.js')}"
 

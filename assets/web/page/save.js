@@ -1,7 +1,7 @@
 // Saving: the trace as json, one row per candidate as csv, a replay page that works from disk, and the tree as svg. Files are
 // made from the trace itself, at full precision, never from the digits that were sent for drawing.
 
-import { h, say } from "../base/dom.js";
+import { given, h, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { cut } from "../base/pieces.js";
 import { nameOf, runFromTraces, tracesOf } from "../data/history.js";
@@ -133,25 +133,17 @@ export function asCsv(run) {
 
 // The page's own style and scripts with the recording inside: one file, no network
 export async function asReplay(json, title) {
-  const code = document.getElementById("jakiro-code").textContent;
-  const style = document.getElementById("jakiro-style").textContent;
-  const data = json
-    .replace(/</g, "\\u003c")
-    .replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`);
-  const dark = document.body.classList.contains("dark") ? ' class="dark"' : "";
-  const policy =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:";
-  const shown = h("title", `${cut(title, 80)} · ${say("title")}`).outerHTML;
-  return (
-    `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">` +
-    `<meta http-equiv="Content-Security-Policy" content="${policy}">${shown}` +
-    `<style id="jakiro-style">${style}</style></head><body${dark}><div id="replay"><div class="jk-top"></div>` +
-    `<div class="jk-view"></div></div>` +
-    `<script type="application/json" id="jakiro-recording">${data}</scr` +
-    `ipt>${await plotly.asElement()}<script id="jakiro-code">${code}</scr` +
-    `ipt><script>Jakiro.openReplay();</scr` +
-    `ipt></body></html>`
-  );
+  const values = {
+    title: h("title", `${cut(title, 80)} · ${say("title")}`).outerHTML,
+    style: document.getElementById("jakiro-style").textContent,
+    look: document.body.classList.contains("dark") ? "dark" : "",
+    recording: json
+      .replace(/</g, "\\u003c")
+      .replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`),
+    plotly: await plotly.asElement(),
+    code: document.getElementById("jakiro-code").textContent,
+  };
+  return given.replayTemplate.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }
 
 export const saveReplay = async (run, json) =>
