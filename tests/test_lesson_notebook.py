@@ -51,7 +51,7 @@ WRONG = {
     "choice": """def choice(p, noise):
     return max(range(len(p)), key=lambda token: p[token] + noise[token])""",
 }
-# Faults of exercise 7: what is replaced in the solution, and what the sheet says
+# Faults of exercise 7: text in the solution, its replacement, and the reason in the report
 FAULTS = {
     "no bonus token": ("new.append(dice.choices(range(len(bonus)), bonus)[0])", "pass", "a step adds k + 1 tokens"),
     "residual from p": ("[max(0, a - b) for a, b in zip(p, q, strict=True)]", "p", "not distributed as the target's"),
@@ -72,7 +72,7 @@ def solutions() -> dict[str, str]:
 
 
 def output_of(answers: dict[str, str], sheet=DOCS / "lesson.ipynb") -> str:
-    """Return what the sheet prints with `answers` in place of its open functions, without torch and a model."""
+    """Run the sheet with `answers` in place of its open functions, without torch and a model; return its output."""
     command = [sys.executable, "-c", RUN_CELLS % MODEL_CELLS, str(sheet)]
     run = subprocess.run(command, input=json.dumps(answers), capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -1,4 +1,4 @@
-"""Logprobs and alternatives equal those of a stock model, and are computed only if requested."""
+"""Logprobs and alternatives equal the values of a stock model, and are computed only if requested."""
 
 import pytest
 import torch

@@ -50,7 +50,7 @@ def fresh_rows(generator, token_ids) -> torch.Tensor:
 
 
 def assert_same_with_and_without(generator, prefixes, messages, sampling, method, steps=None) -> Trace:
-    """Check that the ids are those without reuse, and that the cache afterwards equals a fresh prefill bit by bit."""
+    """Check the ids against an answer without reuse, and the cache against a fresh prefill, bit by bit."""
     expected = generator.run(messages, sampling, method, TREE)
     stream = generator.stream(messages, sampling, method, TREE, prefixes=prefixes)
     while not stream.finished and (steps is None or len(stream.trace.steps) < steps):
@@ -185,7 +185,7 @@ def test_prefixes_are_visible_to_their_owner_only(generator):
 
 
 def add(prefixes, token_ids, head_rows=()) -> bool:
-    """Add a text whose rows hold its tokens; return whether they were copied."""
+    """Add a text with its tokens as rows; return whether the rows were copied."""
     copies, tokens = [], torch.tensor(token_ids, dtype=torch.float32)
 
     def copy_rows():

@@ -45,7 +45,7 @@ RULES = {
 }  # fmt: skip
 FIXED, SIZED = TreeConfig(width=5, depth=4, nodes=18), TreeConfig(nodes=32, depth=6, policy="auto")
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
-# All registered methods, and those under test
+# All registered methods, and the methods under test
 KNOWN = METHODS
 SUBJECTS = tuple(METHODS.values())
 # Methods that read values on the host after each level, which blocks on a GPU

@@ -66,7 +66,11 @@ def test_min_tokens_and_ignore_eos(client, generator, monkeypatch):
 
 
 def stock_logprobs(ids: list[int]) -> torch.Tensor:
-    """(len(ids) - 1, vocab_size) of transformers' model."""
+    """Return the log probabilities of transformers' model.
+
+    Returns:
+        (len(ids) - 1, vocab_size) float32.
+    """
     with torch.inference_mode():
         return tiny_model()(torch.tensor([ids])).logits[0, :-1].float().log_softmax(-1)
 

@@ -223,7 +223,7 @@ def test_without_a_head_every_method_is_answered_by_plain_decoding():
 
 
 def test_incomplete_characters_have_distinct_names_and_offsets_count_characters(client, generator):
-    """Three tokens of one byte each: the halves of “é” and a letter, forced by biases."""
+    """Three tokens of one byte each, the halves of “é” and a letter, are forced by a grammar."""
     asked = {"model": "tiny", "prompt": "abc", "max_tokens": 3, "temperature": 0}
     token_ids = generator.token_text.encode("éx")
     grammar = {"jakiro": {"grammar": {"kind": "choice", "source": ["éx"]}}}
@@ -239,7 +239,7 @@ def test_incomplete_characters_have_distinct_names_and_offsets_count_characters(
 
 
 def test_whitespace_in_json_is_bounded_or_as_the_schema_defines(client):
-    """A bias on whitespace replaces a model that writes it without end."""
+    """A bias on whitespace simulates a model that writes it without end."""
     schema = {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 2}
     blanks = {"32": 100, "10": 100, "9": 100, "13": 100}
     asked = ASKED | {"temperature": 0, "max_tokens": 200, "logit_bias": blanks}

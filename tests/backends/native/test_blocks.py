@@ -60,7 +60,7 @@ def test_product_is_as_accurate_as_16_bits_allow(kind):
 
 @pytest.mark.parametrize("rows", ROWS)
 def test_products_have_the_defined_bits_for_any_number_of_rows(rows):
-    """Compare rows in a batch with single rows; the order and rounding of sums are those of single torch operations."""
+    """Compare rows in a batch with single rows; sums have the order and the rounding of single torch operations."""
     generator = torch.Generator().manual_seed(rows)
     stored = random_blocks("Q4_1", 90, 288).reshape(90, 9, 20)
     scales, minima = torch.from_numpy(stored[..., :4].copy().view(np.float16)).float().unbind(-1)

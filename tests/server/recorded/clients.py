@@ -1,7 +1,7 @@
-"""Requests of five clients to a running server: `python clients.py http://127.0.0.1:8000/v1`; README.md says how.
+"""Requests of five clients to a running server: `python clients.py http://127.0.0.1:8000/v1`, see README.md.
 
-Every client answers the same question at temperature 0, whole and as a stream, so all texts must be equal. Each line
-of the output is one client with its version and what it read.
+Every client answers the same question at temperature 0, as one response and as a stream, so all texts must be equal.
+Each line of the output has one client, its version and the values that it received.
 """
 
 import asyncio
