@@ -71,10 +71,10 @@ def test_rows_do_not_depend_on_how_a_prompt_is_split_into_passes(generator, chun
     if not target.max_reusable_tokens:
         pytest.skip("only compiled code guarantees this")
     ids = torch.tensor(prompt_ids("Which way does the wind blow?"), device=DEVICE)
-    whole, parts = target.new_cache(len(ids)), target.new_cache(len(ids))
-    features, logits = target.prefill(ids, whole)
+    single_pass, parts = target.new_cache(len(ids)), target.new_cache(len(ids))
+    features, logits = target.prefill(ids, single_pass)
     results = [target.prefill(part, parts) for part in ids.split(chunk)]
-    assert torch.equal(whole.store.rows, parts.store.rows)
+    assert torch.equal(single_pass.store.rows, parts.store.rows)
     assert torch.equal(features, torch.cat([part for part, _ in results]))
     assert torch.equal(logits, results[-1][1])
 
@@ -82,10 +82,10 @@ def test_rows_do_not_depend_on_how_a_prompt_is_split_into_passes(generator, chun
 @pytest.mark.parametrize("method", [PLAIN.name, DEFAULT.name])
 def test_beginning_of_a_text_longer_than_the_store_is_reused(monkeypatch, generator, method):
     monkeypatch.setattr(passes, "PREFILL_CHUNK", 8)
-    question, whole, reused = "a" * 25, PrefixStore(), []
-    read = generator.run(question, SAMPLINGS[1], method, TREE, prefixes=whole.of())
+    question, full_store, reused = "a" * 25, PrefixStore(), []
+    read = generator.run(question, SAMPLINGS[1], method, TREE, prefixes=full_store.of())
     num_rows = read.header.num_prompt_tokens + len(read.token_ids) - 1
-    store = PrefixStore(max_bytes=whole.num_bytes * 24 // num_rows)
+    store = PrefixStore(max_bytes=full_store.num_bytes * 24 // num_rows)
     for more in ("", "b", "bcdefghijklmnop", "bcdefghijklmnopqrstuvwxyz", "b"):
         expected = generator.run(question + more, SAMPLINGS[1], method, TREE)
         trace = generator.run(question + more, SAMPLINGS[1], method, TREE, prefixes=store.of())

@@ -237,9 +237,9 @@ def test_method_has_a_description_and_unique_names_and_kind_of_head(subject, met
     with pytest.raises(ValueError, match="Two drafting methods are called"):
         methods.with_further([subject])
     if subject.trains is not None:
-        other = replace(subject, name="another", aliases=())
+        duplicate = replace(subject, name="another", aliases=())
         with pytest.raises(ValueError, match=f"another and {subject.name} both register draft heads of kind "):
-            methods.with_further([other])
+            methods.with_further([duplicate])
 
 
 def test_unknown_name_is_refused_with_all_registered_names(methods):

@@ -87,13 +87,15 @@ def test_tokens_in_a_text_are_special_by_their_type():
     assert "<think>" not in tokenizer_of(named, "small.gguf").decode([think], skip_special_tokens=True)
 
 
-@pytest.mark.parametrize(("rule", "whole"), [("llama-bpe", True), ("tekken", True), ("dbrx", False), ("qwen2", False)])
-def test_piece_that_is_a_token_is_not_merged_by_some_rules(rule, whole):
+@pytest.mark.parametrize(
+    ("rule", "is_kept"), [("llama-bpe", True), ("tekken", True), ("dbrx", False), ("qwen2", False)]
+)
+def test_piece_that_is_a_token_is_not_merged_by_some_rules(rule, is_kept):
     """The merges never give this token."""
     tokens = [*DATA["tokens"][:-2], "zqzq", *SPECIAL]
     keys = {key: value for key, value in byte_level_keys(tokens, DATA["merges"], rule).items() if value is not None}
     tokenizer = tokenizer_of(keys, "small.gguf")
-    assert (ids(tokenizer, "zqzq") == [len(tokens) - 3]) == whole
+    assert (ids(tokenizer, "zqzq") == [len(tokens) - 3]) == is_kept
 
 
 @pytest.mark.parametrize(
