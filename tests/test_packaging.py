@@ -22,7 +22,7 @@ from jakiro.heads.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 # Folders of assets/ that only the page reads; it runs from a checkout or a Space
-PAGE_FOLDERS = {"plots", "site", "traces", "web"}
+PAGE_FOLDERS = {"bundle", "plots", "site", "traces", "web"}
 # Dependencies of transformers and accelerate, which choose the versions; a Space has its own huggingface_hub
 TRANSITIVE = {"httpx2", "huggingface_hub", "jinja2", "numpy", "psutil", "tokenizers"}
 
