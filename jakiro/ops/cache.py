@@ -3,12 +3,20 @@
 It fits any transformers decoder. Every layer keeps its full length; a sliding window lives in the mask.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+@functools.cache
+def cache_argument(forward: Callable) -> str:
+    """Return the name of the cache argument of a model's `forward`, which transformers 5.24 renamed."""
+    return "cache" if "cache" in signature(forward).parameters else "past_key_values"
 
 
 class PassCache(Protocol):
@@ -22,7 +30,7 @@ class PassCache(Protocol):
     length: int | Tensor
     is_empty: bool
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, **options) -> tuple[Tensor, Tensor]:
         """Adds a layer's rows; returns all rows that the pass attends to, each (1, kv_heads, columns, head_dim)."""
 
     def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
