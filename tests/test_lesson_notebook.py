@@ -1,4 +1,4 @@
-"""The exercise sheet runs as it stands and with its solutions; a wrong solution is noticed; its quiz is the page's."""
+"""The exercise sheet runs without and with solutions and detects wrong ones; its quiz is that of the page."""
 
 import ast
 import json
@@ -12,7 +12,7 @@ from jakiro.system import assets_folder
 
 DOCS = assets_folder().parent / "docs"
 EXERCISES = 6
-# Each breaks one rule, and the sheet must say so
+# Each solution breaks one rule, which the sheet must detect
 WRONG = {
     "accepted": """def accepted(nodes):
     return [i for i, node in enumerate(nodes) if i and nodes[node.parent].target_choice == node.token_id]""",
@@ -30,14 +30,14 @@ WRONG = {
 
 
 def solutions() -> dict[str, str]:
-    """The functions of the solutions by their names."""
+    """Return the source of each solution by function name."""
     text = (DOCS / "lesson_solutions.py").read_text(encoding="utf-8")
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     return {node.name: ast.get_source_segment(text, node) for node in functions}
 
 
-def said(answers: dict[str, str], with_model: bool = False) -> str:
-    """What the sheet prints when `answers` stand where its functions are."""
+def run_sheet(answers: dict[str, str], with_model: bool = False) -> str:
+    """Run the sheet with these functions and return its output."""
     notebook = nbformat.read(DOCS / "lesson.ipynb", as_version=4)
     cells = notebook.cells if with_model else notebook.cells[:-3]
     for cell in cells:
@@ -49,28 +49,28 @@ def said(answers: dict[str, str], with_model: bool = False) -> str:
     return "".join(output.get("text", "") for cell in done.cells for output in cell.get("outputs", ()))
 
 
-def test_the_sheet_runs_as_it_stands_and_names_what_is_open():
-    assert said({}).count(": open") == EXERCISES
+def test_unchanged_sheet_runs_and_lists_open_exercises():
+    assert run_sheet({}).count(": open") == EXERCISES
 
 
 def test_every_solution_is_right():
-    text = said(solutions())
+    text = run_sheet(solutions())
     assert text.count(": right") == EXERCISES, text
 
 
 @pytest.mark.rare
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_solution_is_noticed(name):
-    text = said(solutions() | {name: WRONG[name]})
+def test_wrong_solution_is_detected(name):
+    text = run_sheet(solutions() | {name: WRONG[name]})
     assert text.count(": not yet") == 1 and text.count(": right") == EXERCISES - 1, text
 
 
 @pytest.mark.rare
 def test_the_last_section_runs_on_the_default_pair():
-    assert "times as fast" in said({}, with_model=True).rpartition("Exercise 6")[2]
+    assert "times as fast" in run_sheet({}, with_model=True).rpartition("Exercise 6")[2]
 
 
-def test_the_quiz_beside_it_is_the_page_s():
+def test_quiz_equals_that_of_the_page():
     quiz = json.loads((DOCS / "lesson_quiz.json").read_text(encoding="utf-8"))
     assert quiz == [
         {
