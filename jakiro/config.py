@@ -7,9 +7,9 @@ option once, with `setting`.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 POLICIES = ("auto", "fixed")
 # "exact": plain and tree passes are batch-invariant
@@ -55,7 +55,7 @@ def setting(
     read: Callable[[str], object] | None = None,
     words: tuple[str, ...] = (),
     variable: bool = False,
-):
+) -> Any:
     """Return a config field with its help text, for readers and for a command's `--help`.
 
     Args:
@@ -67,8 +67,8 @@ def setting(
         words: allowed in a comma list of numbers.
         variable: whether JAKIRO_ and the field's name in capitals is an environment variable for it.
     """
-    about = {"about": about, "names": names, "argument": argument, "several": argument or repeated}
-    return field(default=default, metadata=about | {"read": read, "words": words, "variable": variable})
+    metadata = {"about": about, "names": names, "argument": argument, "several": argument or repeated}
+    return field(default=default, metadata=metadata | {"read": read, "words": words, "variable": variable})
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -82,7 +82,7 @@ def is_number(value: object) -> bool:
     return is_count(value, -math.inf) or (isinstance(value, float) and math.isfinite(value))
 
 
-def is_count(value: object, least: int) -> bool:
+def is_count(value: object, least: float) -> bool:
     """Return whether the value is a whole number, `least` or more; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
@@ -131,6 +131,10 @@ class Grammar:
 
     kind: str
     source: str | tuple[str, ...] = ""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, kind: str, source: str | Sequence[str] | Mapping[str, Any] | bool = "") -> None: ...
 
     def __post_init__(self) -> None:
         require(self.kind in GRAMMARS, f"A grammar is one of {', '.join(GRAMMARS)}; got {_quoted(self.kind)}.")
@@ -242,6 +246,30 @@ class SamplingParams:
         "Record in --trace the five likeliest tokens in each token's place.", False, "--record-alternatives"
     )
 
+    if TYPE_CHECKING:
+        # Editors show these types: fields have those after the conversions of `__post_init__`
+        def __init__(
+            self,
+            temperature: float = 0.0,
+            top_p: float = 1.0,
+            top_k: int = 0,
+            seed: int = 0,
+            max_new_tokens: int = 256,
+            stop: Sequence[str] = (),
+            min_p: float = 0.0,
+            repetition_penalty: float = 1.0,
+            presence_penalty: float = 0.0,
+            frequency_penalty: float = 0.0,
+            min_new_tokens: int = 0,
+            ignore_eos: bool = False,
+            no_repeat_ngram_size: int = 0,
+            logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] = (),
+            suppress_tokens: Sequence[int] = (),
+            grammar: Grammar | None = None,
+            logprobs: int | None = None,
+            record_alternatives: bool = False,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         for name, (label, least, most, in_words) in _RANGES.items():
             value = getattr(self, name)
@@ -316,7 +344,7 @@ def _listed(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _biases(value: object) -> tuple[tuple[int, float], ...]:
+def _biases(value: Any) -> tuple[tuple[int, float], ...]:
     """Return biases as pairs, sorted by token id.
 
     Raises:

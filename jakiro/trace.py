@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from jakiro.system import write_atomically
 
@@ -274,8 +274,11 @@ class Trace:
     @property
     def step_ms(self) -> tuple[float, float, float]:
         """Mean milliseconds of a step: draft, verify, other. Requires at least one step."""
-        sums = ([getattr(step, name) for step in self.steps] for name in ("draft_ms", "verify_ms", "other_ms"))
-        return tuple(sum(values) / len(values) for values in sums)
+        draft, verify, other = (
+            sum(getattr(step, name) for step in self.steps) / len(self.steps)
+            for name in ("draft_ms", "verify_ms", "other_ms")
+        )
+        return draft, verify, other
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -400,7 +403,7 @@ def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """Convert dataclasses and tuples to JSON types, bytes to hex, and non-finite numbers to None."""
     if isinstance(value, bytes):
         return value.hex()
@@ -410,13 +413,13 @@ def _plain(value):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
+    if is_dataclass(value):
         named = {f.name: getattr(value, f.name) for f in fields(value)}
         return {name: _plain(item) for name, item in named.items() if item or name not in _WHERE_ASKED}
     return value
 
 
-def _read(kind, value):
+def _read(kind: Any, value: Any) -> Any:
     """Convert a JSON value to an annotated type."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is bytes:
@@ -445,7 +448,7 @@ def _read(kind, value):
     return _read_fields(kind, value) if is_dataclass(kind) else value
 
 
-def _read_fields(kind, values: dict):
+def _read_fields(kind: Any, values: dict) -> Any:
     missing = sorted(f.name for f in fields(kind) if f.default is MISSING is f.default_factory and f.name not in values)
     if missing:
         raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")

@@ -1,10 +1,14 @@
 """Validation of settings: each message contains the invalid value."""
 
+import ast
 import json
 import math
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
+import jakiro
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 
 OUT_OF_RANGE = {
@@ -86,3 +90,20 @@ def test_equal_settings_compare_and_hash_equal():
     assert plain["logit_bias"] == [[3, -2.5], [7, 1.0]] and plain["suppress_tokens"] == [4, 9]
     assert plain["grammar"] == {"kind": "choice", "source": ["a", "b"]}
     assert Grammar("json_schema", {"type": "object"}).source == '{"type": "object"}'
+
+
+def test_the_signature_for_editors_has_the_fields_and_defaults_of_the_class():
+    """Type checkers read an `__init__` that Python does not run."""
+    tree = ast.parse((Path(jakiro.__file__).parent / "config.py").read_text(encoding="utf-8"))
+    (config,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "SamplingParams")
+    (init,) = (node for node in ast.walk(config) if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    names = [argument.arg for argument in init.args.args[1:]]
+    defaults = dict(zip(names, map(ast.literal_eval, init.args.defaults), strict=True))
+    assert defaults == {field.name: field.default for field in fields(SamplingParams)}
+
+
+def test_public_names_are_listed_and_others_are_refused():
+    assert {*jakiro.__all__} <= {*dir(jakiro)}
+    assert jakiro.Grammar is Grammar
+    with pytest.raises(AttributeError, match="no attribute 'SamplingParam'"):
+        _ = jakiro.SamplingParam

@@ -111,7 +111,10 @@ def test_recommended_settings_are_reported_and_unsupported_ones_are_named(tmp_pa
     generator = JakiroGenerator.from_pretrained(str(tmp_path), "none", device="cpu", dtype="float32")
     assert generator.status["makers_settings"] == recommended
     notices = " ".join(generator.notices)
-    assert "recommends temperature 0.7, top_p 0.8, top_k 20, repetition_penalty 1.1; these settings are" in notices
+    assert (
+        "recommends temperature 0.7, top_p 0.8, top_k 20, repetition_penalty 1.1; these settings are used only"
+        in notices
+    )
     assert "generation_config.json sets typical_p 0.9; none of this is applied." in notices
     sampling = SamplingParams(top_k=5, seed=3).with_makers(recommended)
     assert sampling == SamplingParams(0.7, 0.8, 5, 3, repetition_penalty=1.1)
@@ -152,7 +155,7 @@ def slowly():
     go_on.start()
     go_on.join()
     return None, "a test"
-library._found_once = slowly
+library._load_once = slowly
 library.start_build()
 compiling.wait()
 alike = lambda: library.library() is None

@@ -166,3 +166,23 @@ def test_tree_budget_learns_accepted_counts_of_planned_trees_only(monkeypatch):
     assert set(planned) == {False, True}
     for step, as_planned, accepted in zip(trace.steps, planned, learned, strict=True):
         assert accepted == (len(step.accepted_path) if as_planned else None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "sentence"),
+    [
+        ([{"temperature": 0.7}], {}, "got {'temperature': 0.7}; pass sampling=SamplingParams(temperature=0.7)."),
+        (["jakiro"], {}, "sampling must be a SamplingParams; got 'jakiro'; pass a method as method='jakiro'."),
+        ([], {"tree": {"nodes": 4}}, "tree must be a TreeConfig; got {'nodes': 4}; pass tree=TreeConfig(nodes=4)."),
+        ([], {"temperature": 0.7}, "is a setting of SamplingParams; pass sampling=SamplingParams(temperature=0.7)."),
+        ([], {"nodes": 4}, "nodes is a setting of TreeConfig; pass tree=TreeConfig(nodes=4)."),
+        ([], {"prefix": 1}, "prefix is no option; choose one of raw, prefixes, template_arguments, "),
+    ],
+)
+@pytest.mark.parametrize("call", ["stream", "run", "race"])
+def test_an_argument_of_a_wrong_type_or_name_is_answered_with_what_to_pass(
+    generator, call, arguments, options, sentence
+):
+    with pytest.raises(TypeError) as error:
+        getattr(generator, call)(QUESTION, *arguments, **options)
+    assert sentence in str(error.value)

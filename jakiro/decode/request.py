@@ -95,7 +95,7 @@ class GenerationRequest:
         return self.answer_start + self.sampling.max_new_tokens
 
     def limited_to(self, max_positions: int) -> "GenerationRequest":
-        """Return the request with no more new tokens than a target of `max_positions` has room for.
+        """Return the request with the number of new tokens limited to a target of `max_positions`.
 
         Raises:
             ValueError: the prompt is longer than `max_positions`.

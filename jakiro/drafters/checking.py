@@ -1,4 +1,4 @@
-"""Checks of what a drafter returns, so that a faulty drafter stops the answer instead of changing its text."""
+"""Checks of the results of drafters, so that a faulty drafter stops the answer instead of changing its text."""
 
 import inspect
 import os
@@ -44,7 +44,7 @@ class ProposalChecker:
     """Checks the proposals of one session.
 
     Args:
-        max_nodes: nodes that the target's cache has room for, root included.
+        max_nodes: nodes that fit into the target's cache, root included.
         reads_are_free: tensors are on the host. Otherwise a check waits for the device; only the first tree of a
             drafter from outside the package is checked then, unless `DEBUG_VARIABLE` is set.
     """
@@ -79,7 +79,7 @@ class ProposalChecker:
         if proposal.tree is None or not self._checks_next:
             return
         self._checks_next = self._checks_all
-        error = find_tree_error(proposal.tree, int(root), self._vocab_size, self._max_nodes, self._num_proposers)
+        error = find_tree_error(proposal.tree, root, self._vocab_size, self._max_nodes, self._num_proposers)
         if error is not None:
             self._fail(f"proposed an invalid tree: {error}")
 

@@ -211,6 +211,11 @@ def test_bad_input_is_one_sentence_before_any_model_is_loaded(arguments, sentenc
             "This is a fault of Jakiro, not of your input (KeyError: 'x'). Please report it in the issues",
         ),
         (ModuleNotFoundError("No module", name="bits"), 2, "This needs the package bits, which is not installed; run "),
+        (
+            ModuleNotFoundError("No module", name="uvicorn"),
+            2,
+            "This needs the package uvicorn, which is not installed; run “pip install '.[api]'” in the checkout.",
+        ),
         (MemoryError(), 2, "Memory ran out; choose a smaller model"),
         (ValueError("Too long."), 2, "Too long."),
         (FileNotFoundError(2, "No such file or directory", "x.json"), 2, "x.json: No such file or directory."),

@@ -90,7 +90,7 @@ def test_answer_continues_inside_a_character_and_inside_a_stop_string(generator,
         ),
         ({}, [5, -1], r"^answer_prefix_ids must be a list of whole numbers, 0 or more; got \[5, -1\]\.$"),
         ({}, "yes", r"^answer_prefix_ids must be a list of whole numbers, 0 or more; got 'yes'\.$"),
-        ({}, [5, 9999], r"token 9,999 of the tokenizer; this model knows 260 tokens"),
+        ({}, [5, 9999], r"token 9,999 of the tokenizer; this model has 260 tokens"),
     ],
 )
 def test_prefix_that_cannot_be_continued_is_refused(generator, settings, prefix_ids, sentence):
@@ -99,5 +99,5 @@ def test_prefix_that_cannot_be_continued_is_refused(generator, settings, prefix_
 
 
 def test_forced_positions_after_the_prefix_are_refused(generator):
-    with pytest.raises(ValueError, match=r"^Forced places must be below 2, the length of the answer's beginning; you "):
+    with pytest.raises(ValueError, match=r"^Forced places must be below 2, the length of the answer's beginning; got "):
         generator.stream(QUESTION, answer_prefix_ids=[5, 6], forced=[2])

@@ -45,7 +45,10 @@ def test_a_kind_from_outside_is_trained_calibrated_measured_and_drafts(
         drafted, plain = (generator.run("hi", sampling, name, TREE) for name in (straight.name, PLAIN.name))
         assert drafted.token_ids == plain.token_ids
         assert {node.proposer for step in drafted.steps for node in step.nodes} > {"root", "map_1"}
-    with pytest.raises(ValueError, match=r"is of the kind 'straight', known are jakiro, .* --methods-from"):
+    with pytest.raises(
+        ValueError,
+        match=r"The kind 'straight' of this draft head is unknown; known kinds are jakiro, .* --methods-from",
+    ):
         JakiroGenerator.from_pretrained(*given)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.base import DraftRequest
 from jakiro.drafters.registry import METHODS, Methods
 from jakiro.heads.kinds import KINDS, make_head
 from jakiro.training.features import Batch
@@ -69,7 +69,7 @@ def test_drafting_gives_each_level_the_probabilities_that_training_teaches_along
     drafted = []
     for _ in range(6):
         # The text goes on along a chain of the best tokens, so that all levels can be compared
-        tree = session.propose(TreeLimits(TreeConfig(width=1, depth=levels, nodes=levels + 1))).tree
+        tree = session.propose(DraftRequest(TreeConfig(width=1, depth=levels, nodes=levels + 1))).tree
         path, probs = tree.token_ids.tolist()[1:], tree.draft_probs.tolist()[1:]
         drafted += [(len(ids) - 2, *each) for each in zip(range(1, levels + 1), path, probs, strict=True)]
         new = torch.tensor(path)

@@ -104,9 +104,12 @@ class GraphPool:
         prepared: list[GraphBuffers] = []
         while len(prepared) < min(side_by_side, len(drafters)) and self._fits_another(prepared):
             prepared.append(self._take())
+        # Each set of buffers serves one drafter; the last one serves all others, too
+        last = len(prepared) - 1
+        shares = [drafters[number : number + 1] for number in range(last)] + [drafters[last:]]
         jobs = [
             (buffers, (drafter, sampling, TREE if drafter.proposers else ROOT_ONLY))
-            for buffers, served in zip(prepared, _share_out(drafters, len(prepared)), strict=True)
+            for buffers, served in zip(prepared, shares, strict=True)
             for sampling in (SamplingParams(), SamplingParams(1.0))
             for drafter in served
         ]
@@ -185,8 +188,3 @@ class GraphPool:
         if not prepared or self.target.device.type != "cuda":
             return True
         return torch.cuda.mem_get_info(self.target.device)[0] > 2 * prepared[-1].num_bytes
-
-
-def _share_out(drafters: Sequence[Drafter], count: int) -> list[Sequence[Drafter]]:
-    """Divide the drafters among buffers: one each, and all others to the last buffers."""
-    return [drafters[number : number + 1] for number in range(count - 1)] + [drafters[count - 1 :]]

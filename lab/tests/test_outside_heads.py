@@ -1,4 +1,4 @@
-"""The lab comes in by the door for methods from outside, with the networks that its heads are."""
+"""Heads of the lab load through `--methods-from`, with the networks of their kinds."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.training.tiny import byte_target
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """A tiny target and an early exit for it, on disk."""
+    """Write a tiny target and an early exit for it."""
     target, head = (tmp_path_factory.mktemp(name) for name in ("target", "head"))
     save_target(target, byte_target(num_layers=2))
     loaded = JakiroGenerator.from_pretrained(str(target), "none", "cpu", "float32").target
@@ -19,7 +19,7 @@ def pair(tmp_path_factory):
     return str(target), str(head)
 
 
-def test_a_head_of_an_outside_network_is_read_where_its_methods_are_known(pair):
+def test_a_head_of_an_outside_kind_loads_if_its_methods_are_registered(pair):
     generator = JakiroGenerator.from_pretrained(*pair, "cpu", "float32", methods=METHODS)
     names = {method.name for method in generator.methods}
     assert {"exit", "mcsd_exit", "skip"} <= names and not {"jakiro", "s2d"} & names
