@@ -37,11 +37,11 @@ def plot(
     if out.suffix not in (".html", *STATIC):
         raise ValueError(f"--out must end in .html, {', '.join(STATIC[:-1])} or {STATIC[-1]}; got {out.name!r}.")
     loading.check_file(out, "the picture")
-    drawn = figure_of(file, figure, step, dark)
+    picture = figure_of(file, figure, step, dark)
     if out.suffix == ".html":
-        drawn.write_html(out, include_plotlyjs=True)
+        picture.write_html(out, include_plotlyjs=True)
     else:
-        write_picture(drawn, out)
+        write_picture(picture, out)
     loading.say(f"Written: {out}")
 
 

@@ -260,8 +260,8 @@ def _message(number: int, message: object) -> object:
     """Return a message without the fields that change nothing; `as_messages` checks role and content."""
     if not isinstance(message, dict):
         return message
-    known = ("role", "content", "name", "reasoning_content")
-    unsupported = next((name for name, value in message.items() if value and name not in known), None)
+    supported = ("role", "content", "name", "reasoning_content")
+    unsupported = next((name for name, value in message.items() if value and name not in supported), None)
     if unsupported is not None:
         name = f"messages[{number}].{unsupported}"
         raise Refusal(400, _NOT_SUPPORTED.format(name=name), name, "unsupported_parameter")
