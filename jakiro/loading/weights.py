@@ -7,7 +7,7 @@ functions import torch and transformers.
 from pathlib import Path
 
 from jakiro.loading.checksums import is_corrupted, weights_sha256
-from jakiro.loading.embedded import EMBEDDED_SHA256, converted_gguf, described_gguf, embedded_file, embedded_target
+from jakiro.loading.embedded import EMBEDDED_SHA256, embedded_file, embedded_target, gguf_folder
 from jakiro.loading.files import check_files, has_all_shards, reject_scaled_weights
 from jakiro.loading.gguf_file import open_gguf
 from jakiro.loading.gguf_model import read_gguf_model, recommended_sampling
@@ -251,7 +251,7 @@ def _prepare(pair: Pair, converted: bool = False) -> tuple[str, str]:
         return str(embedded_target() if converted else embedded_file()[0]), "main"
     path = gguf_path(pair)
     if path is not None:
-        return str((converted_gguf if converted else described_gguf)(path)), "main"
+        return str(gguf_folder(path, converted)), "main"
     source = pair.target_path_or_hub_id
     hub_id, revision = (source, None) if Path(source).exists() else split_revision(source)
     return hub_id, revision or "main"
