@@ -54,9 +54,8 @@ class LazyGroup(typer.core.TyperGroup):
 def import_command(name: str):
     """Import a lazy command and return it."""
     module, _ = LAZY_COMMANDS[name]
-    command = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
-    command.command(name)(getattr(import_module(f"jakiro.cli.{module}"), name))
-    return typer.main.get_command(command)
+    info = typer.models.CommandInfo(name, callback=getattr(import_module(f"jakiro.cli.{module}"), name))
+    return typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
 
 
 # Without rich markup, help is formatted by click, which never cuts an option's name in a narrow terminal
