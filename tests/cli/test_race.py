@@ -1,4 +1,4 @@
-"""A race: lanes share one device, and the one that has used the least time steps next."""
+"""A race: lanes share one device, and the lane with the least time so far makes the next step."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ class Lane:
         return self.step_ms
 
 
-def test_a_lane_three_times_slower_takes_a_third_of_the_steps_and_then_finishes_alone():
+def test_lane_three_times_slower_makes_a_third_of_the_steps():
     order = [name for name, _ in Race({"slow": Lane(3, 4), "fast": Lane(1, 6)})]
     assert order == ["slow", "fast", "fast", "fast", "slow", "fast", "fast", "fast", "slow", "slow"]
 
