@@ -1,4 +1,4 @@
-"""Invalid requests raise one sentence with the value and what is expected; the next request works."""
+"""Invalid requests raise one sentence with the value and the expected values; the next request works."""
 
 import copy
 import json
