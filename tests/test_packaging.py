@@ -199,7 +199,7 @@ def test_metadata_describe_the_package_and_name_extras_that_exist(wheel, project
         assert package in names_of(extras[extra])
 
 
-def test_the_hosted_workflow_runs_what_the_makefile_pins():
+def test_hosted_workflow_uses_the_torch_of_the_makefile():
     workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
     pinned = re.search(r"^TORCH := (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1]
     job = workflow["jobs"]["test"]
