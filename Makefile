@@ -57,6 +57,8 @@ lint: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache --no-logo
+	@if [ -x node_modules/.bin/prettier ]; then npm run --silent check; \
+	else echo "Skipped: format of JavaScript and CSS, and whether assets/bundle is up to date (needs Node; run npm install)"; fi
 	$(RUN) -m tests.check_structure
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 

@@ -47,8 +47,8 @@ def test_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
     with pytest.raises(ValueError) as caught:
         (TreeConfig if sentence.startswith("Tree") else SamplingParams)(**{name: value})
     message = str(caught.value)
-    shown = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
-    assert message.startswith(sentence) and message.endswith(f"got {shown}.") and "\n" not in message
+    value_text = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
+    assert message.startswith(sentence) and message.endswith(f"got {value_text}.") and "\n" not in message
 
 
 def test_limits_of_every_range_are_allowed():

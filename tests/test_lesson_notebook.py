@@ -51,7 +51,7 @@ WRONG = {
     "choice": """def choice(p, noise):
     return max(range(len(p)), key=lambda token: p[token] + noise[token])""",
 }
-# Faults of exercise 7: what is replaced in the solution, and what the sheet says
+# Faults of exercise 7: text in the solution, its replacement, and the reason in the report
 FAULTS = {
     "no bonus token": ("new.append(dice.choices(range(len(bonus)), bonus)[0])", "pass", "a step adds k + 1 tokens"),
     "residual from p": ("[max(0, a - b) for a, b in zip(p, q, strict=True)]", "p", "not distributed as the target's"),
@@ -72,7 +72,7 @@ def solutions() -> dict[str, str]:
 
 
 def output_of(answers: dict[str, str], sheet=DOCS / "lesson.ipynb") -> str:
-    """Return what the sheet prints with `answers` in place of its open functions, without torch and a model."""
+    """Run the sheet with `answers` in place of its open functions, without torch and a model; return its output."""
     command = [sys.executable, "-c", RUN_CELLS % MODEL_CELLS, str(sheet)]
     run = subprocess.run(command, input=json.dumps(answers), capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -87,7 +87,7 @@ def run_in_jupyter(sheet, num_cells=None) -> str:
     return "".join(output.get("text", "") for cell in cells for output in cell.get("outputs", ()))
 
 
-def test_the_sheet_runs_as_it_is_and_names_open_exercises():
+def test_unchanged_sheet_runs_and_names_open_exercises():
     assert run_in_jupyter(DOCS / "lesson.ipynb", -MODEL_CELLS).count(": open") == len(solutions())
 
 
@@ -107,14 +107,14 @@ def test_an_exception_in_a_solution_is_reported_as_not_yet_with_its_reason():
 
 @pytest.mark.rare
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_solution_is_noticed(name):
+def test_wrong_solution_is_detected(name):
     text = output_of(solutions() | {name: WRONG[name]})
     assert text.count(": not yet") == 1 and text.count(": right") == len(WRONG), text
 
 
 @pytest.mark.rare
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_draft_and_verify_is_noticed_with_a_reason(fault):
+def test_fault_in_draft_and_verify_is_detected_with_a_reason(fault):
     old, new, reason = FAULTS[fault]
     right = solutions()["step"]
     assert right.count(old) == 1
@@ -132,8 +132,8 @@ def test_a_sheet_without_its_folder_ends_in_one_sentence(tmp_path):
     shutil.copy(DOCS / "lesson.ipynb", sheet)
     with pytest.raises(CellExecutionError) as error:
         run_in_jupyter(sheet)
-    shown = str(error.value).partition("------------------\n\n")[2].split("MissingFilesError")[0].strip()
-    assert shown.startswith("The recordings were not found in ") and len(shown.splitlines()) == 1
+    message = str(error.value).partition("------------------\n\n")[2].split("MissingFilesError")[0].strip()
+    assert message.startswith("The recordings were not found in ") and len(message.splitlines()) == 1
 
 
 def test_the_students_archive_has_no_solutions_and_its_sheet_runs(tmp_path, monkeypatch):
@@ -149,7 +149,7 @@ def test_the_students_archive_has_no_solutions_and_its_sheet_runs(tmp_path, monk
     assert output_of({}, sheet).count(": open") == len(solutions())
 
 
-def test_the_quiz_beside_it_is_the_page_s():
+def test_quiz_equals_that_of_the_page():
     quiz = json.loads((DOCS / "lesson_quiz.json").read_text(encoding="utf-8"))
     assert quiz == [
         {

@@ -22,7 +22,7 @@ from jakiro.heads.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 # Folders of assets/ that only the page reads; it runs from a checkout or a Space
-PAGE_FOLDERS = {"plots", "site", "traces", "web"}
+PAGE_FOLDERS = {"bundle", "plots", "site", "traces", "web"}
 # Dependencies of transformers and accelerate, which choose the versions; a Space has its own huggingface_hub
 TRANSITIVE = {"httpx2", "huggingface_hub", "jinja2", "numpy", "psutil", "tokenizers"}
 
@@ -199,7 +199,7 @@ def test_metadata_describe_the_package_and_name_extras_that_exist(wheel, project
         assert package in names_of(extras[extra])
 
 
-def test_the_hosted_workflow_runs_what_the_makefile_pins():
+def test_hosted_workflow_uses_the_torch_of_the_makefile():
     workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
     pinned = re.search(r"^TORCH := (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1]
     job = workflow["jobs"]["test"]

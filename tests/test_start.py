@@ -1,4 +1,4 @@
-"""The tests that need no torch start without it: a run of them begins in about a second."""
+"""Tests that need no torch start without it, in about a second."""
 
 import subprocess
 import sys

@@ -1,9 +1,9 @@
-"""ZeroGPU on Spaces: each answer runs in a process that Spaces forks from this one and lends a GPU for some seconds.
+"""ZeroGPU on Spaces: each answer runs in a process that Spaces forks from this one, with a GPU for some seconds.
 
-The weights are read here, without a GPU; a forked process inherits them, moves them to its GPU and probes there. A CUDA
-graph belongs to the process that captured it: this one has none, a forked one captures what its answers run often
-enough, for trees of one size, and measures nothing. Everything Spaces pickles is plain data. The seconds asked for
-depend on the request, because short ones wait less.
+The weights are read here, without a GPU; a forked process inherits them, moves them to its GPU and probes there. CUDA
+graphs belong to the process that captured them: a forked process captures the passes that its answers use often enough,
+for trees of one size, and measures nothing. Everything Spaces pickles is plain data. The requested seconds depend on
+the request, because short requests wait less.
 """
 
 import importlib.util
@@ -43,7 +43,7 @@ _FOUND = "found"
 
 
 def is_here() -> bool:
-    """Whether this process runs in a Space on ZeroGPU."""
+    """Return whether this process runs in a Space on ZeroGPU."""
     asked_for = os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
     return asked_for and importlib.util.find_spec("spaces") is not None
 
@@ -52,9 +52,9 @@ class ZeroDevice:
     """Runs answers in processes with a borrowed GPU.
 
     Args:
-        read_pair: reads a pair without a GPU; gives what `jakiro.loading.loader.start_pair` takes.
+        read_pair: reads a pair without a GPU; returns the argument of `jakiro.loading.loader.start_pair`.
         gpu: the decorator `spaces.GPU`.
-        device: where a forked process moves the pair.
+        device: device to which a forked process moves the pair.
     """
 
     places, metered = PLACES, True
@@ -74,7 +74,7 @@ class ZeroDevice:
 
     @property
     def status(self) -> dict:
-        """As the latest answer found it on a GPU; until then what is known without one."""
+        """Return the status of the latest answer's GPU; before the first one, the status without a GPU."""
         return self._known_status or {
             "target": self._pair.names.target_name,
             "head": self._pair.names.head_name,
@@ -105,7 +105,7 @@ class ZeroDevice:
         except gr.Error as error:
             raise ValueError(sentence_for(error)) from error
         except (httpx.HTTPError, RuntimeError) as error:
-            # The service that lends GPUs cannot be reached, or gave an answer that its package does not know
+            # The GPU service cannot be reached, or its response is unknown to its package
             raise ValueError(words.ZERO_BUSY) from error
         finally:
             if tokens:
@@ -128,7 +128,7 @@ class ZeroDevice:
         self._pair = None
 
     def _answer_on_gpu(self, asking: Asking, seconds: int) -> Iterator[Event]:
-        """Runs in the forked process, whose copy of this object lasts as long as Spaces keeps the process."""
+        """Run in the forked process; its copy of this object exists as long as Spaces keeps the process."""
         since = time.monotonic() if self._generator is not None else self._forked or time.monotonic()
         yield from with_failures(self._answer_until(since + seconds - _SPARE_SECONDS, asking))
 
@@ -162,10 +162,10 @@ class ZeroDevice:
 
 
 def seconds_for(asking: Asking, ms_per_token: float) -> int:
-    """How long an answer may hold a GPU: its tokens at the speed so far and half as long again, capped.
+    """Return the seconds to request for an answer: its tokens at the speed so far, plus half, capped.
 
     Args:
-        ms_per_token: decode milliseconds a token took lately, over all methods.
+        ms_per_token: recent decode milliseconds per token, over all methods.
     """
     decoding = asking.params.max_new_tokens * len(asking.methods) * ms_per_token / 1000
     return min(math.ceil(_SECONDS_TO_START + _MARGIN * decoding), SECONDS_MOST)
@@ -185,7 +185,7 @@ def allowed_seconds(error: gr.Error, requested: int) -> int | None:
 
 
 def sentence_for(error: gr.Error) -> str:
-    """One sentence for what the GPU service says when it lends no GPU or takes it away; cases differ by their title."""
+    """Return one sentence for an error of the GPU service; its title identifies the case."""
     title, message = error.title or "", str(error.message)
     if "quota" in title or "credits" in title:
         wait = re.search(r"Try again in ([\d:]+)", message)

@@ -12,7 +12,7 @@ from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.models.families import EXACT, OWN, STOCK, AttentionImpl, additive
 from jakiro.models.features import features_of
 from jakiro.models.weights import TargetWeights
-from jakiro.ops.cache import PassCache, RowCache
+from jakiro.ops.cache import PassCache, RowCache, cache_argument
 
 PREFILL_CHUNK = 512
 # On a GPU a pass over a tree runs with a multiple of so many rows: all trees use one kernel, at nearly the same cost
@@ -257,7 +257,8 @@ class TargetPasses:
             visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
             is_exact = attention is EXACT
             return self.fused(token_ids, positions, visible, cache, is_exact, self.feature_layers, live)
-        inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
+        cache_name = cache_argument(type(self.model.base_model).forward)
+        inputs = {"input_ids": token_ids[None], cache_name: cache, "use_cache": True}
         if attention.mask == "own":
             inputs["attention_mask"] = torch.ones((1, visible.shape[1]), dtype=torch.int64, device=self.device)
         else:

@@ -101,7 +101,7 @@ def fake_drafter(name: str, target: TargetModel) -> tuple[TargetModel, Drafter]:
             head = make_head(config).eval().requires_grad_(False)
     finally:
         torch.set_default_dtype(dtype)
-    # Those that are made from lists are on the CPU. `Module.to` cannot swap fake parameters
+    # Buffers made from lists are on the CPU. `Module.to` cannot swap fake parameters
     for module in head.modules():
         for buffer_name, buffer in list(module.named_buffers(recurse=False)):
             setattr(module, buffer_name, buffer.to(CUDA))

@@ -13,7 +13,7 @@ STAMP = {"target": "a-model", "cpu": "A processor", "threads": 2,
 
 
 def step(index, committed_ids, candidates, draft_ms, verify_ms, other_ms, margin=1.0):
-    """Return a step whose tree is one chain below the root; all committed ids except the last were drafted."""
+    """Return a step with one chain below the root as its tree; all committed ids except the last were drafted."""
     plain = {"piece": b"x", "evidence": {}, "also_proposed_by": (), "target_choice": 5, "margin": margin}
     chain = range(candidates + 1)
     nodes = tuple(node(5, depth - 1, depth, "expert_0" if depth else "root", **plain) for depth in chain)
@@ -24,7 +24,7 @@ def step(index, committed_ids, candidates, draft_ms, verify_ms, other_ms, margin
 
 
 def trace(method, first_token_id, blocks, candidates=0, parts=(0.0, 10.0, 0.0), end_reason="eos", margins=None):
-    """Return a run whose steps commit the given blocks of ids."""
+    """Return a run with steps that commit the given blocks of ids."""
     request = {"method": method, "messages": ({"role": "user", "content": "hi"},), "num_prompt_tokens": 3}
     proposer = {"id": "expert_0", "label": "Expert 1", "sentence": "Guessed the candidate itself."}
     pair = {"target": {"name": "scripted", "sha256": "0"}, "drafter": None, "proposers": (proposer,)}

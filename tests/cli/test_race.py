@@ -11,7 +11,7 @@ SAMPLING = SamplingParams(0.9, seed=5, max_new_tokens=40)
 
 
 class Lane:
-    """A stream whose steps take a known time."""
+    """A stream with steps of a known duration."""
 
     def __init__(self, step_ms, count):
         self.step_ms, self.left = step_ms, count

@@ -45,7 +45,7 @@ RULES = {
 }  # fmt: skip
 FIXED, SIZED = TreeConfig(width=5, depth=4, nodes=18), TreeConfig(nodes=32, depth=6, policy="auto")
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
-# All registered methods, and those under test
+# All registered methods, and the methods under test
 KNOWN = METHODS
 SUBJECTS = tuple(METHODS.values())
 # Methods that read values on the host after each level, which blocks on a GPU
@@ -237,9 +237,9 @@ def test_method_has_a_description_and_unique_names_and_kind_of_head(subject, met
     with pytest.raises(ValueError, match="Two drafting methods are called"):
         methods.with_further([subject])
     if subject.trains is not None:
-        other = replace(subject, name="another", aliases=())
+        duplicate = replace(subject, name="another", aliases=())
         with pytest.raises(ValueError, match=f"another and {subject.name} both register draft heads of kind "):
-            methods.with_further([other])
+            methods.with_further([duplicate])
 
 
 def test_unknown_name_is_refused_with_all_registered_names(methods):

@@ -200,7 +200,7 @@ def outputs_along(head, tokens, experts):
     """Return the head's output at the root and after each drafted token, with every row recomputed in one causal pass.
 
     Args:
-        experts: expert whose feature continues the chain after each token, with decoupled fusion.
+        experts: with decoupled fusion, the expert of the feature that continues the chain after each token.
     """
     ids, features, outputs = IDS[1:], FEATURES, []
     for depth in range(len(tokens) + 1):
@@ -238,7 +238,7 @@ def test_every_node_has_probability_and_evidence_of_its_own_path(heads, name, te
         contrastive = experts[node] == head.num_experts
         branches.add(contrastive)
         assert contrastive == (head.has_contrastive_branch and tree.depths[node] == 4)
-        # The contrastive row of a pass predicts one position further: it is the row of the grandparent
+        # The contrastive row of a pass predicts two positions ahead: it is the row of the grandparent
         rows = above[:-1] if contrastive else above
         output = outputs_along(head, [tokens[i] for i in rows], [experts[i] for i in rows])[-1]
         weights = output.router_weights[0, -1]

@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 
 def random_generator(name: str, options: loader.LoadOptions) -> JakiroGenerator:
-    """Return a generator whose target and head have random weights of a known target's shape."""
+    """Return a generator with random weights of a known target's shape."""
     shape, (device, dtype) = SHAPES[name], loader.device_and_dtype(options)
     config = LlamaConfig(
         vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.inner,
@@ -77,12 +77,12 @@ def load_generator(arguments: argparse.Namespace, numerics: str | None = None) -
 
 
 def answer(generator: JakiroGenerator, prompt: str, sampling: SamplingParams, method: str) -> Trace:
-    """Return the trace of an answer whose every step drafts the largest tree."""
+    """Return the trace of an answer that drafts the largest tree in every step."""
     return generator.run(prompt, sampling, method, TREE)
 
 
 def check_captures(generator: JakiroGenerator) -> bool:
-    """Print what was captured and the memory that was used; return whether CUDA accepted every capture."""
+    """Print captures and used memory; return whether CUDA accepted every capture."""
     status = generator.status
     graphs = status["graphs"] or {"failure": None, "captured": 0, "graph_bytes": 0, "capture_seconds": 0.0}
     most = status["most_gpu_memory"]

@@ -12,7 +12,7 @@ from jakiro.loading.checksums import is_corrupted, weights_sha256
 
 @pytest.fixture
 def weights(own_cache, tmp_path) -> Path:
-    """Return a file of weights whose hash is stored."""
+    """Return a file of weights with a stored hash."""
     path = tmp_path / "weights" / "model.safetensors"
     path.parent.mkdir()
     save_file({"weight": torch.arange(64, dtype=torch.float32)}, path)
@@ -22,7 +22,7 @@ def weights(own_cache, tmp_path) -> Path:
 
 @pytest.mark.parametrize("place", ["header", "numbers"])
 def test_changed_bytes_with_the_same_size_and_time_are_detected(place, weights):
-    """A changed number gives another hash; a changed header makes the file unreadable, which is damage, too."""
+    """A changed number changes the hash; a changed header makes the file unreadable, which also counts as damage."""
     folder, times = weights.parent, weights.stat()
     content = bytearray(weights.read_bytes())
     at = 0 if place == "header" else len(content) - 1

@@ -1,4 +1,4 @@
-"""Tokenizers of GGUF files: their ids equal those of llama.cpp, which are stored in tests/data."""
+"""Tokenizers of GGUF files: their ids equal llama.cpp's, which are stored in tests/data."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from jakiro.loading.weights import load_tokenizer
 from jakiro.text import IncrementalDecoder, TokenText
 from tests.gguf_vocabularies import DATA, NAMES, RULES, SPECIAL, TEXTS, byte_level_keys, keys_of, vocabulary_file
 
-# llama.cpp approximates letter classes that its regular expressions lack; the rules here are those of the models
+# llama.cpp approximates letter classes that its regular expressions lack; the rules here follow the models
 LIKE = {"tekken": "हिन्दी में", "gpt-4o": "हिन्दी में"}
 
 
@@ -82,18 +82,20 @@ def test_tokens_in_a_text_are_special_by_their_type():
     plain = tokenizer("a<|end|>b<think>c", split_special_tokens=True)["input_ids"]
     assert end not in plain and think in plain
     assert tokenizer.decode([end, think], skip_special_tokens=True) == "<think>"
-    # A token that ends an answer is special, whatever its type
+    # A token that ends an answer is special, even if its type is not
     named = small_keys(eot_token_id=think)
     assert "<think>" not in tokenizer_of(named, "small.gguf").decode([think], skip_special_tokens=True)
 
 
-@pytest.mark.parametrize(("rule", "whole"), [("llama-bpe", True), ("tekken", True), ("dbrx", False), ("qwen2", False)])
-def test_piece_that_is_a_token_is_not_merged_by_some_rules(rule, whole):
+@pytest.mark.parametrize(
+    ("rule", "is_kept"), [("llama-bpe", True), ("tekken", True), ("dbrx", False), ("qwen2", False)]
+)
+def test_piece_that_is_a_token_is_not_merged_by_some_rules(rule, is_kept):
     """The merges never give this token."""
     tokens = [*DATA["tokens"][:-2], "zqzq", *SPECIAL]
     keys = {key: value for key, value in byte_level_keys(tokens, DATA["merges"], rule).items() if value is not None}
     tokenizer = tokenizer_of(keys, "small.gguf")
-    assert (ids(tokenizer, "zqzq") == [len(tokens) - 3]) == whole
+    assert (ids(tokenizer, "zqzq") == [len(tokens) - 3]) == is_kept
 
 
 @pytest.mark.parametrize(

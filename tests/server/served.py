@@ -47,7 +47,7 @@ def run_apart(coroutine: Coroutine):
 def wait_until(condition, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.02)
 
 
@@ -75,9 +75,9 @@ class Gated:
     def __getattr__(self, name: str):
         return getattr(self._generator, name)
 
-    def stream(self, *asked, prefixes=None, **options) -> "GatedStream":
+    def stream(self, *arguments, prefixes=None, **options) -> "GatedStream":
         self.owners.append(prefixes and prefixes.owner)
-        return GatedStream(self, self._generator.stream(*asked, **options))
+        return GatedStream(self, self._generator.stream(*arguments, **options))
 
 
 class GatedStream:

@@ -106,7 +106,7 @@ def test_device_tag_training_is_resumed_with_its_average(cache, fusion, tmp_path
 
 @pytest.mark.parametrize(("in_hardware", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_device_tag_cards_that_emulate_bfloat16_get_float16(monkeypatch, in_hardware, dtype):
-    """`is_bf16_supported` alone returns True on T4 and V100."""
+    """On T4 and V100 `is_bf16_supported` returns True by default, but bfloat16 is emulated."""
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or in_hardware

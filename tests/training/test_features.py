@@ -70,7 +70,7 @@ def test_epoch_is_a_pure_function_of_seed_and_number():
     (2 * HIDDEN, "these weights", r"has other features \(hidden_size\); name an empty"),
 ])  # fmt: skip
 def test_cache_of_another_target_is_refused_and_unchanged(tmp_path, hidden_size, target, sentence):
-    """Covers other weights of the same width, and a wider target whose rows would extend the file."""
+    """Covers other weights of the same width, and a wider target, for which the file would be longer."""
     list(write_features(tmp_path, tiny_sequences(), HIDDEN, features_of(tiny_target()), target="these weights"))
     path = tmp_path / "features-00000.safetensors"
     before = path.read_bytes()

@@ -192,7 +192,7 @@ def test_options_that_would_fail_later_are_refused(name, value):
 
 
 def test_held_out_texts_are_neither_learned_nor_counted(tmp_path):
-    """Ids 38 and 39 occur only in held-out texts, whose features are a hundred times as large."""
+    """Ids 38 and 39 occur only in held-out texts, and features of these texts are a hundred times as large."""
     target = tiny_target()
     sequences = [
         ([39] * len(ids) if number < 4 else [min(token, 37) for token in ids], start)

@@ -27,7 +27,7 @@ def tiny_target() -> LlamaForCausalLM:
         eos_token_id=1,
     )
     model = LlamaForCausalLM(config).eval().requires_grad_(False)
-    # Peaked distributions, because those of a new model are nearly flat
+    # Peaked distributions; a new model has nearly flat ones
     model.lm_head.weight.mul_(20.0)
     return model
 
