@@ -293,7 +293,10 @@ class CorpusWriter:
         excluded: Collection[str] = (),
     ) -> None:
         if not tokenizer.chat_template:
-            raise ValueError("The target's tokenizer has no chat template, so there is no user turn to write from.")
+            raise ValueError(
+                "The target has no chat template, as base models have none; give its instruction-tuned version, or "
+                "save a template as chat_template.jinja in the model's folder."
+            )
         self._write, self.stop_ids, self.tokenizer = write, stop_ids, tokenizer
         self._encode = TokenText(tokenizer).encode
         self.folder, self.options = folder, options
