@@ -104,6 +104,11 @@ class TargetPasses:
         return self.settings.modes.fast is OWN
 
     @property
+    def is_spread(self) -> bool:
+        """Whether passes move layers between devices, so that all tree sizes cost nearly the same."""
+        return self.weights.is_spread
+
+    @property
     def compiled(self) -> bool:
         """Whether passes over trees run in compiled code."""
         return self.weights.is_compiled

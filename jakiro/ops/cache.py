@@ -41,7 +41,7 @@ class PassCache(Protocol):
 class RowStore:
     """Keys and values of all layers in one tensor, so that rows of all of them move at once.
 
-    It is made when the first layer writes. A layer of another shape has tensors of its own.
+    It is made when the first layer writes. A layer of another shape, or on another device, has tensors of its own.
 
     Args:
         dtype: None stores what the layers write.
@@ -61,7 +61,7 @@ class RowStore:
             self.rows = torch.zeros(shape, dtype=self.dtype or key_states.dtype, device=key_states.device)
         heads, width = self.rows.shape[2], self.rows.shape[4]
         fits = (heads, width) == (key_states.shape[1], key_states.shape[3])
-        fits = fits and self.rows.dtype == (self.dtype or key_states.dtype)
+        fits = fits and self.rows.dtype == (self.dtype or key_states.dtype) and self.rows.device == key_states.device
         return (self.rows[index, 0][None], self.rows[index, 1][None]) if fits else None
 
     def check(self, rows: int) -> None:

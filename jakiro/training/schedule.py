@@ -16,7 +16,7 @@ CLOCKS = ("wall", "processor")
 MAX_SEED = 2**40
 # Held-out texts among them: calibration is fitted on them when the run ends
 _ABOVE_ZERO = (
-    "batch_tokens", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
+    "batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
     "num_validation", "checkpoint_minutes",
 )  # fmt: skip
 
@@ -35,7 +35,8 @@ class TrainingOptions:
     """
 
     seed: int = setting("The same seed gives the same first weights, order of data and noise.", 0)
-    batch_tokens: int = setting("Tokens that a step learns from, padding included.", 2048)
+    batch_tokens: int = setting("Tokens of a batch, padding included.", 2048)
+    accumulate: int = setting("Batches per step and process.", 1)
     precision: str = setting(
         "float32 or bfloat16 for the head's passes; on a CPU that has it also for the target's features.", "float32"
     )
