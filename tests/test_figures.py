@@ -231,6 +231,4 @@ def test_the_packages_of_the_card_are_installed_with_it_and_used():
     )
     for package in ("torch", "transformers", "gradio", "plotly", "accelerate"):
         assert re.search(rf"^{package}==", pinned, re.MULTILINE), package
-        # Only transformers imports accelerate so far, for models that are spread over devices
-        if package != "accelerate":
-            assert re.search(rf"^\s*(from|import) {package}\b", sources, re.MULTILINE), package
+        assert re.search(rf"^\s*(from|import) {package}\b", sources, re.MULTILINE), package

@@ -1,4 +1,4 @@
-"""A corpus that the target writes: answers to prompts, or to messages that it wrote too (Magpie, arXiv 2406.08464).
+"""A corpus that the target writes: answers to prompts, or to its own messages (Magpie, arXiv 2406.08464).
 
 A text is a JSON line with the fields of `Row`, in numbered gzip files ("parts"); a manifest records the settings.
 `CorpusWriter` turns texts into parts; `writing.py` generates them with a loaded model, `endpoint.py` with a server.
@@ -58,12 +58,12 @@ class CorpusOptions:
     min_distinct: float = setting("Drop answers with a smaller share of distinct 4-grams; 0 keeps all.", 0.4)
 
     def __post_init__(self) -> None:
-        require(0 <= self.seed < MAX_SEED, f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; you gave {self.seed}.")
+        require(0 <= self.seed < MAX_SEED, f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; got {self.seed}.")
         for temperature in self.temperatures:
             SamplingParams(temperature, top_k=self.top_k, max_new_tokens=self.max_new_tokens)
         require(
             is_number(self.min_distinct) and 0 <= self.min_distinct <= 1,
-            f"The smallest share of distinct 4-grams must be from 0 to 1; you gave {self.min_distinct}.",
+            f"The smallest share of distinct 4-grams must be from 0 to 1; got {self.min_distinct}.",
         )
 
 
@@ -104,7 +104,7 @@ class CorpusConfig:
             require(self.api_key_file is None, "--api-key-file has no effect without --endpoint; leave it out.")
         else:
             unused = self.device is not None or self.dtype is not None
-            require(not unused, "--device and --dtype have no effect with --endpoint, whose server runs the target.")
+            require(not unused, "--device and --dtype have no effect with --endpoint: its server runs the target.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Row:
 
     Attributes:
         ids: token ids of the whole text.
-        kind: "magpie" if the target wrote the message too.
+        kind: "magpie" if the message is the target's too.
         temp: temperature of the answer.
         a0: index of the first answer token.
         l0: first index to learn from.
@@ -164,7 +164,7 @@ def read_corpus(paths: Sequence[Path], vocab_size: int | None = None) -> list[Ro
         require(
             num_rows >= num_expected,
             f"{folder} has {num_rows} rows, its {MANIFEST_NAME} counts {num_expected}; run corpus again, which writes "
-            f"missing parts again, or remove {MANIFEST_NAME} if you took rows out.",
+            f"missing parts again, or remove {MANIFEST_NAME} if you removed rows.",
         )
     return [row for rows in parts.values() for row in rows]
 
@@ -192,8 +192,8 @@ def read_part(file: Path, vocab_size: int | None = None) -> list[Row]:
     for row in rows if vocab_size is not None else ():
         require(
             max(row.ids) < vocab_size,
-            f"{row.place}: token {max(row.ids)} is not among the target's {vocab_size:,}; give the target that wrote "
-            "this corpus.",
+            f"{row.place}: token {max(row.ids)} is not among the target's {vocab_size:,}; use the "
+            "target of this corpus.",
         )
     # A part without texts has gzip's header at least
     if not file.stat().st_size:
@@ -453,7 +453,7 @@ class CorpusWriter:
         self.counts["learned_tokens"] += sum(len(row.ids) - row.l0 for row in rows)
 
     def _write_manifest(self) -> None:
-        """Write the settings of the corpus, the counts of its rows, and what was left out."""
+        """Write the settings of the corpus, the counts of its rows, and the number of excluded rows."""
         exclusion = {"words": RUN_WORDS, "runs": len(self.excluded)}
         manifest = {"settings": self.settings, "exclusion": exclusion, "counts": self.counts}
         write_atomically(self.folder / MANIFEST_NAME, json.dumps(manifest, indent=2) + "\n")
@@ -484,7 +484,7 @@ def distinct_share(ids: Sequence[int]) -> float:
 
 
 def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
-    """Return the template's ids before a user's message, and those from its end to the start of the answer."""
+    """Return the template's ids before a user's message, and the ids between message and answer."""
     marker = "\u2603MESSAGE\u2603"
     message = [{"role": "user", "content": marker}]
     before, after = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True).split(marker)

@@ -1,7 +1,7 @@
 """Text from a server with OpenAI's completions API (vLLM, SGLang, llama.cpp, Jakiro) that runs the target.
 
-Prompts are sent as token ids of the target's own tokenizer. Servers that return token ids are asked for them; the text
-of other servers is tokenised again.
+Prompts are sent as token ids of the target's own tokenizer. If the server can return token
+ids, they are used; otherwise its text is tokenised again.
 """
 
 import os
@@ -21,7 +21,7 @@ MAX_TRIES, FIRST_PAUSE, TIMEOUT_SECONDS = 5, 0.5, 600.0
 _SEED_BITS, _GOLDEN = 31, 0x9E3779B97F4A7C15
 _TEMPORARY = {408, 429, 500, 502, 503, 504}
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Field of vLLM's API; servers that refuse unknown fields are asked without it
+# Field of vLLM's API; left out for servers that refuse unknown fields
 _RETURN_IDS = "return_token_ids"
 
 
@@ -111,7 +111,7 @@ class Endpoint:
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"The server at {self.url} sent no completion (missing: {error}).") from error
         is_known = isinstance(ids, list) and all(is_count(token, 0) and token < len(self.tokenizer) for token in ids)
-        require(is_known, f"The server at {self.url} sent token ids that the tokenizer lacks; give its target.")
+        require(is_known, f"The server at {self.url} sent token ids outside the tokenizer; give its target.")
         return ids
 
     def _request(self, method: str, path: str, body: dict | None = None) -> dict:
@@ -158,7 +158,7 @@ def _parse_url(url: str) -> tuple[str, str, tuple[str, str] | None]:
         parsed = httpx2.URL()
     require(
         parsed.scheme in ("http", "https") and bool(parsed.host) and not parsed.query and not parsed.fragment,
-        "--endpoint must be the address of a server, such as http://localhost:8000, without “?”; a key comes from "
+        "--endpoint must be the address of a server, such as http://localhost:8000, without “?”; a key is read from "
         "--api-key-file or OPENAI_API_KEY.",
     )
     login = (parsed.username, parsed.password) if parsed.userinfo else None

@@ -38,7 +38,7 @@ def extract(
         model: the target.
         rows: texts of the corpus.
         folder: see `write_features`.
-        feature_layers: layers whose hidden states follow the last one.
+        feature_layers: layers with hidden states after the last one.
         target: hash of the weights, or the target's name.
         precision: "bfloat16" uses bfloat16 on a CPU that computes it in hardware. For the default target the features
             then differ by 0.7 % of their size, less than the noise that training adds to them.

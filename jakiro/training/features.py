@@ -50,11 +50,11 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FeatureSource:
-    """The target whose features a cache stores.
+    """The target of a cache.
 
     Attributes:
         hidden_size: of the target.
-        feature_layers: layers whose hidden states follow the last one.
+        feature_layers: layers with hidden states after the last one.
         target: hash of the target's weights, or its name if the hash is unknown.
     """
 
@@ -168,7 +168,7 @@ class Batch:
 
 
 class FeatureCache:
-    """The files that `write_features` wrote into a folder, opened for reading.
+    """The files of `write_features` in a folder, opened for reading.
 
     Raises:
         FileNotFoundError: the folder has no such file.
@@ -233,7 +233,7 @@ def write_features(
         folder: created if it does not exist.
         sequences: (token ids, first index to learn from) of each text.
         source: the target.
-        features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
+        features_of: (batch, length) ids → (batch, length, feature_size) features; first the last hidden state.
         places: name of each text in errors; by default its number.
         batch_tokens: padded tokens in one pass of the target.
         group: maximum number of texts in a file.
@@ -246,8 +246,8 @@ def write_features(
     metadata = json.loads(json.dumps(asdict(source))) | {"sequences": len(sequences)}
     groups = _groups([source.row_bytes * len(ids) for ids, _ in sequences], group)
     files = [(folder / _SHARD.format(number), indices) for number, indices in enumerate(groups)]
-    if others := set(_shards(folder)) - {path for path, _ in files}:
-        raise ValueError(f"{min(others)} belongs to another corpus; name an empty folder.")
+    if unexpected := set(_shards(folder)) - {path for path, _ in files}:
+        raise ValueError(f"{min(unexpected)} belongs to another corpus; name an empty folder.")
     files = files[part[0] :: part[1]]
     missing = {path: indices for path, indices in files if not _is_whole(path, sequences, indices, metadata)}
     _require_room(folder, source.row_bytes * sum(len(sequences[i][0]) for indices in missing.values() for i in indices))

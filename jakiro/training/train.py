@@ -102,7 +102,7 @@ def train(config: TrainConfig) -> DraftHead:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is trained on which texts.
+    """The head to train, and the texts.
 
     Attributes:
         rows: texts of the corpus; the first ones are held out.

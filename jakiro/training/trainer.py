@@ -69,13 +69,13 @@ class TrainingFolders:
 
 
 def join_processes(device: str | None) -> PartialState:
-    """Return this process's place among those that `accelerate launch` started.
+    """Return this process's place among the processes of `accelerate launch`.
 
     Args:
         device: as in `choose_device`.
 
     Raises:
-        ValueError: the device does not exist, or `accelerate launch` was told to use another one.
+        ValueError: the device does not exist, or `accelerate launch` uses another one.
     """
     chosen = choose_device(device)
     if not torch.distributed.is_initialized():
@@ -92,10 +92,10 @@ def join_processes(device: str | None) -> PartialState:
 
 
 def make_accelerator(device: torch.device, precision: str, accumulate: int, log_folder: Path | None) -> Accelerator:
-    """Return an accelerator with these settings, whatever `accelerate config` has stored.
+    """Return an accelerator with these settings; those of `accelerate config` are not used.
 
     Raises:
-        ValueError: `accelerate launch` was told to split the head among processes.
+        ValueError: `accelerate launch` would split the head among processes.
     """
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     accelerator = Accelerator(
@@ -126,7 +126,7 @@ class Trainer:
         folders: where the head and the checkpoints are written.
         validate: called by the main process with the objective at every checkpoint; returns numbers to log.
         clock: returns seconds; None uses the clock that the options name.
-        kinds: kinds of heads, including this one's, see `Methods.kinds`.
+        kinds: kinds of heads, see `Methods.kinds`.
         objective: the head's loss; None uses that of its kind.
 
     Attributes:
@@ -360,7 +360,7 @@ class Trainer:
 
         Args:
             batch: on the head's device.
-            number: index of the batch among those of the step in this process.
+            number: index of the batch in this process's step.
             num_steps: number of unrolled steps.
         """
         options, processes = self.options, self.accelerator
@@ -489,7 +489,7 @@ class Trainer:
 
 
 def _compare_options(old: dict, new: dict) -> None:
-    """Log which options differ from those that a run started with.
+    """Log which options have changed since the start of a run.
 
     Raises:
         ValueError: one of `FIXED_OPTIONS` differs.

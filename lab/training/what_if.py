@@ -18,7 +18,7 @@ from jakiro.core.tree import DraftTree
 from jakiro.drafters.base import Committed, TreeLimits
 from jakiro.drafters.head import HeadDrafter
 from jakiro.models.target import TargetModel
-from jakiro.training.replay import Answer, accepted_path, begun, children_of, written
+from jakiro.training.replay import Answer, accepted_path, children_of, committed_tokens, start_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def what_if(
     ids, start = answer.ids, answer.start
     noise = KeyedNoise(sampling.seed)
     vocabulary = torch.arange(target.vocab_size)
-    session = begun(drafter, ids, answer.features, start, sampling)
+    session = start_session(drafter, ids, answer.features, start, sampling)
     session.propose(TreeLimits(tree))
     cache = target.new_cache(len(ids) + 1 + beginnings * tree.nodes)
     target.prefill(ids[: start - 1], cache)
@@ -85,7 +85,7 @@ def what_if(
         cache.keep(base, [0, *path])
         # Back to the choice itself, then what was kept after it
         session.rewind(position)
-        session.observe(written(ids, answer.features, position - 1, position + own))
+        session.observe(committed_tokens(ids, answer.features, position - 1, position + own))
         session.catch_up()
         position += own + 1
     return WhatIf(num_steps, num_changed, accepted, longest)

@@ -123,7 +123,7 @@ def test_other_prompts_and_other_weights_of_that_name_are_other_settings(
 def test_a_seed_that_has_no_room_beside_a_text_s_number_is_refused():
     assert CorpusOptions(seed=2**23 - 1)
     for seed in (-1, 2**23):
-        with pytest.raises(ValueError, match=f"seed must be from 0 to 8,388,607; you gave {seed}"):
+        with pytest.raises(ValueError, match=f"seed must be from 0 to 8,388,607; got {seed}"):
             CorpusOptions(seed=seed)
 
 
@@ -160,7 +160,7 @@ def test_a_token_that_the_target_lacks_is_named_by_file_and_line(tmp_path):
     path = tmp_path / "part-00000.jsonl.gz"
     write_part(path, [Row(**ROW), Row(**ROW | {"ids": [3, 4, 7, 6]})])
     assert [row.place for row in read_corpus([path], 8)] == [f"{path}, line 1", f"{path}, line 2"]
-    with pytest.raises(ValueError, match=r"part-00000.jsonl.gz, line 2: token 7 is not among the target's 7; give"):
+    with pytest.raises(ValueError, match=r"part-00000.jsonl.gz, line 2: token 7 is not among the target's 7; use"):
         read_corpus([path], 7)
 
 

@@ -112,7 +112,7 @@ def test_a_busy_server_is_asked_again_and_fails_in_one_sentence():
     ((400, "prompt too long"), r"refused /completions, status 400: prompt too long"),
     ((200, "<html>"), "a text that is not JSON"),
     ((200, {"choices": []}), "sent no completion"),
-    ((200, {"choices": [{"token_ids": [10**6]}]}), "token ids that the tokenizer lacks"),
+    ((200, {"choices": [{"token_ids": [10**6]}]}), "token ids outside the tokenizer"),
 ])  # fmt: skip
 def test_an_answer_that_cannot_be_used_is_one_sentence(answer, sentence):
     with server(lambda body: answer) as url, pytest.raises(ValueError, match=sentence):
