@@ -131,7 +131,7 @@ def test_a_signal_ends_the_step_writes_a_checkpoint_and_says_how_to_resume(tmp_p
 def test_the_log_has_the_time_left(tmp_path, caplog):
     caplog.set_level("INFO")
     trainer(tmp_path, TrainingOptions(max_steps=60, **OPTIONS)).run()
-    lines = [record.message for record in caplog.records if "left" in record.message]
+    lines = [record.message for record in caplog.records if "gap to target" in record.message]
     assert [re.search(r"([\d.]+) min, ([\d.]+) left", line).groups() for line in lines] == [
         ("0.3", "0.7"), ("0.7", "0.3"), ("1.0", "0.0"),
     ]  # fmt: skip
