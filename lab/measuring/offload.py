@@ -1,8 +1,9 @@
 """Speedup with layers on disk: `python -m lab.measuring.offload --out FILE`; `--figure FILE.png` draws the result.
 
 Every pass reads the layers from disk. Because the page cache hides a disk's speed, each layer on disk also sleeps for a
-fixed, stated time. Lanes take turns on each prompt and must write the same text. A pass with another delay takes longer
-by (other delay − delay) × layers, so speedups at other delays are computed from the same answers.
+fixed, stated time. An answer takes the processor time of its thread plus layers × delay for each pass, so other load on
+the machine does not count, and speedups at other delays are computed from the same answers. Lanes take turns on each
+prompt and must write the same text.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from plotly.graph_objects import Figure, Scatter
 
 from jakiro import JakiroGenerator
@@ -44,7 +46,7 @@ def slow_layers(generator: JakiroGenerator, delay: float) -> int:
 
 
 def measure(generator: JakiroGenerator, limit: int, tokens: int, temperatures: list[float]) -> list[dict]:
-    """Return every lane's seconds, passes, tokens and τ on every prompt.
+    """Return every lane's seconds of processor time, passes, tokens and τ on every prompt.
 
     Raises:
         RuntimeError: the texts of two lanes differ.
@@ -56,9 +58,13 @@ def measure(generator: JakiroGenerator, limit: int, tokens: int, temperatures: l
             order = [*LANES][number % len(LANES) :] + [*LANES][: number % len(LANES)]
             for lane in order:
                 method, tree = LANES[lane]
-                trace = generator.run(question.turns[0], sampling, method, tree)
+                stream = generator.stream(question.turns[0], sampling, method, tree)
+                start = time.process_time()
+                for _ in stream:
+                    pass
+                seconds, trace = time.process_time() - start, stream.trace
                 texts.add(tuple(trace.token_ids))
-                numbers = {"seconds": trace.decode_seconds, "passes": len(trace.steps), "tau": trace.tau}
+                numbers = {"seconds": seconds, "passes": len(trace.steps), "tau": trace.tau}
                 numbers |= {"tokens": len(trace.token_ids) - 1, "nodes": max(len(step.nodes) for step in trace.steps)}
                 answers.append({"prompt": number, "temperature": temperature, "lane": lane} | numbers)
                 sys.stderr.write(f"{json.dumps(answers[-1])}\n")
@@ -68,10 +74,10 @@ def measure(generator: JakiroGenerator, limit: int, tokens: int, temperatures: l
 
 
 def speedup(data: Mapping, lane: str, temperature: float, delay: float) -> dict:
-    """Return a lane's speed and speedup if each layer on disk takes this many seconds more than the measured pass."""
+    """Return a lane's speed and speedup if each layer on disk takes this many seconds to read."""
 
     def totals(name: str) -> list[tuple[float, float, int]]:
-        extra = (delay - data["delay"]) * data["layers"]
+        extra = delay * data["layers"]
         chosen = [each for each in data["answers"] if (each["lane"], each["temperature"]) == (name, temperature)]
         return [(each["seconds"] + extra * each["passes"], each["tokens"], each["passes"]) for each in chosen]
 
@@ -128,6 +134,8 @@ def main() -> None:
         sys.stdout.write(table(data) + "\n")
         figure(data).write_image(arguments.figure, width=760, height=420, scale=2)
         return
+    # Processor time is that of one thread
+    torch.set_num_threads(1)
     generator = JakiroGenerator.from_pretrained(arguments.target, device="auto", max_memory=arguments.max_memory)
     layers = slow_layers(generator, arguments.delay)
     temperatures = [float(part) for part in arguments.temperatures.split(",")]
@@ -136,7 +144,7 @@ def main() -> None:
     data = names | {
         "layers": layers,
         "delay": arguments.delay,
-        "environment": environment(generator),
+        "environment": environment(generator.status),
         "answers": answers,
     }
     write_atomically(arguments.out, json.dumps(data, indent=1) + "\n")
