@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs, PartialState
+from accelerate import Accelerator, PartialState
 from accelerate.data_loader import prepare_data_loader
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, GradientAccumulationPlugin, ProjectConfiguration
@@ -105,7 +105,6 @@ def make_accelerator(device: torch.device, precision: str, accumulate: int, log_
         dynamo_backend="no",
         log_with="tensorboard" if log_folder else None,
         project_config=ProjectConfiguration(logging_dir=str(log_folder)) if log_folder else None,
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
     )
     kind = accelerator.distributed_type
     require(
@@ -276,6 +275,11 @@ class Trainer:
             before = {}
         try:
             yield
+        except Exception:
+            # The launcher terminates all processes of a failed training; this one reports the failure first
+            if self.accelerator.num_processes > 1:
+                before = {}
+            raise
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -473,6 +477,8 @@ class Trainer:
             progress = json.loads((folder / PROGRESS_NAME).read_text(encoding="utf-8"))
             old, position = progress["options"], [int(number) for number in progress["position"]]
             self.accelerator.load_state(str(folder))
+            # Checkpoints are written between steps, and another number of processes accumulates other batches
+            self.accelerator.step = 0
             self.step, self.epoch, self.next_batch = position
             self.elapsed = float(progress["elapsed"])
             average = folder / AVERAGE_NAME
