@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from jakiro.config import MOST_NODES
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.models.families import EXACT, OWN, STOCK, AttentionImpl, additive
 from jakiro.models.features import features_of
@@ -161,7 +162,9 @@ class TargetPasses:
             return max(num_nodes, self.settings.min_rows)
         if num_nodes == 1 and self.numerics == "fast":
             return 1
-        return -(-num_nodes // TREE_ROWS) * TREE_ROWS
+        # With layers outside the GPU more rows cost nothing, so all trees run with the same number
+        bucket = MOST_NODES if self.is_spread else TREE_ROWS
+        return -(-num_nodes // bucket) * bucket
 
     def rounds_alike(self, num_nodes: int) -> bool:
         """Return whether a tree of this size has as many rows as plain decoding, or rows do not affect rounding."""

@@ -11,7 +11,14 @@ from jakiro.models.families import output_function, readable_positions, takes_po
 from jakiro.models.llama import FusedLlama
 from jakiro.models.stored import StoredModel
 from jakiro.ops import kernels
-from jakiro.ops.linear import RowTable, pack_linears, packed_itemsize, packed_linear, packing_works
+from jakiro.ops.linear import (
+    RowTable,
+    make_rows_invariant,
+    pack_linears,
+    packed_itemsize,
+    packed_linear,
+    packing_works,
+)
 
 # Attribute that `round_linears` sets on models with rounded weights, which compiled kernels then keep in 8 bits
 ROUNDED = "rounded_to_blocks"
@@ -53,6 +60,8 @@ class TargetWeights:
         config = model.config.get_text_config()
         if is_spread(model):
             embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+            if output.device.type == "cpu" and output.dtype == torch.float32:
+                make_rows_invariant(model)
             return cls(
                 model=model,
                 config=config,

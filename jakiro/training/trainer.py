@@ -481,8 +481,9 @@ class Trainer:
             self.accelerator.step = 0
             self.step, self.epoch, self.next_batch = position
             self.elapsed = float(progress["elapsed"])
-            average = folder / AVERAGE_NAME
-            self.average = load_file(average, str(self.device)) if average.is_file() else {}
+            if (folder / AVERAGE_NAME).is_file():
+                average = load_file(folder / AVERAGE_NAME, str(self.device))
+                self.average = {name: average[name] for name, _ in self.head.named_parameters()}
         except Exception as error:
             if is_out_of_memory(error):
                 raise
