@@ -25,7 +25,13 @@ from jakiro.models.families import stop_ids
 from jakiro.ops.linear import pack_linears, packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
-from jakiro.text import merge_template_arguments, read_arguments, set_template_arguments
+from jakiro.text import (
+    TokenText,
+    merge_template_arguments,
+    read_arguments,
+    render_messages,
+    set_template_arguments,
+)
 from jakiro.training.endpoint import Endpoint, read_api_key
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.messages import made_messages
@@ -330,6 +336,7 @@ class CorpusWriter:
             "The target's tokenizer has no chat template, so there is no user turn to write from.",
         )
         self.source, self.tokenizer = source, source.tokenizer
+        self._encode = TokenText(source.tokenizer).encode
         self.folder, self.options = folder, options
         self.prompts, self.kind = prompts, "prompts" if prompts else SELF_WRITTEN
         self.excluded = frozenset(excluded)
@@ -417,7 +424,7 @@ class CorpusWriter:
 
     def _first_request(self, number: int) -> TextRequest:
         if self.prompts is not None:
-            return self._answer_request(number, self.tokenizer.encode(self.prompts[number], add_special_tokens=False))
+            return self._answer_request(number, self._encode(self.prompts[number]))
         options = self.options
         # Message and answer have different seeds, because their positions overlap
         seed = (options.seed << _NUMBER_BITS) + 2 * number
@@ -484,11 +491,15 @@ def distinct_share(ids: Sequence[int]) -> float:
 
 
 def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
-    """Return the template's ids before a user's message, and the ids between message and answer."""
+    """Return the template's ids before a user's message, and the ids between message and answer.
+
+    Raises:
+        ValueError: the template fails, or does not write the message exactly once.
+    """
     marker = "\u2603MESSAGE\u2603"
-    message = [{"role": "user", "content": marker}]
-    before, after = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True).split(marker)
-    return tuple(tokenizer.encode(part, add_special_tokens=False) for part in (before, after))
+    parts = render_messages(tokenizer, [{"role": "user", "content": marker}]).split(marker)
+    require(len(parts) == 2, "The model's chat template must write a user's message once; choose another model.")
+    return tuple(tokenizer.encode(part, add_special_tokens=False) for part in parts)
 
 
 def write_part(part: Path, rows: Sequence[Row]) -> None:

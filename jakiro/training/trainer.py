@@ -465,14 +465,14 @@ class Trainer:
             FileNotFoundError: there is no checkpoint.
             ValueError: it is corrupted or of another head, or the order of batches would change.
         """
-        paths = sorted(self.folders.state.glob(f"step-*/{CHECKSUMS_NAME}"))
-        if not paths:
+        folders = complete_checkpoints(self.folders.state)
+        if not folders:
             raise FileNotFoundError(
                 f"Nothing to resume: {self.folders.state} has no checkpoint; start without --resume."
             )
-        folder = paths[-1].parent
+        folder = folders[-1]
         try:
-            for name, sha256 in json.loads(paths[-1].read_text(encoding="utf-8")).items():
+            for name, sha256 in json.loads((folder / CHECKSUMS_NAME).read_text(encoding="utf-8")).items():
                 require(file_sha256(folder / name) == sha256, f"the checksum of {name} differs")
             progress = json.loads((folder / PROGRESS_NAME).read_text(encoding="utf-8"))
             old, position = progress["options"], [int(number) for number in progress["position"]]
@@ -493,6 +493,11 @@ class Trainer:
             ) from error
         self._num_saved = self.step
         _compare_options(old, json.loads(json.dumps(asdict(self.options))))
+
+
+def complete_checkpoints(state: Path) -> list[Path]:
+    """Return the folders of the complete checkpoints in a folder, the last step at the end."""
+    return [path.parent for path in sorted(state.glob(f"step-*/{CHECKSUMS_NAME}"))]
 
 
 def _compare_options(old: dict, new: dict) -> None:

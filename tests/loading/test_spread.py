@@ -64,7 +64,7 @@ def sizes_of(model) -> tuple[int, int]:
     return layer, sum(parameter.nbytes for parameter in model.parameters()) - 2 * layer
 
 
-def test_the_limits_decide_how_many_layers_are_on_disk(pair, tmp_path):
+def test_limits_decide_how_many_layers_are_on_disk(pair, tmp_path):
     layer, others = sizes_of(tiny_model())
     config = load_config(str(pair / "target"))
 
@@ -83,7 +83,7 @@ def test_the_limits_decide_how_many_layers_are_on_disk(pair, tmp_path):
         places(others - 2)
 
 
-def test_a_gpu_is_filled_before_memory_and_disk(pair, tmp_path, monkeypatch):
+def test_gpu_is_filled_before_memory_and_disk(pair, tmp_path, monkeypatch):
     config = AutoConfig.for_model("llama", **SMALL | {"num_hidden_layers": 12})
     layer = plan_spread("tiny", config, torch.float32, "cpu:400KB").sizes["disk"] // 12
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -120,7 +120,7 @@ def options_of(pair, **others) -> LoadOptions:
     return LoadOptions(str(pair / "target"), str(pair / "head"), **where | others)
 
 
-def test_a_pair_is_loaded_with_layers_on_disk_and_writes_the_same_texts(pair):
+def test_pair_is_loaded_with_layers_on_disk_and_writes_the_same_texts(pair):
     generator = JakiroGenerator.load(options_of(pair))
     assert_on_disk(generator.target)
     assert type(generator.backend) is TorchBackend
@@ -145,7 +145,7 @@ def test_weights_in_few_bits_are_not_spread(pair):
         JakiroGenerator.load(options_of(pair, dtype="8bit"))
 
 
-def test_the_doctor_reports_places_and_the_estimate_of_a_pass(pair):
+def test_doctor_reports_places_and_the_estimate_of_a_pass(pair):
     findings = list(check_pair(options_of(pair)))
     assert all(finding.ok for finding in findings)
     placement = next(finding.text for finding in findings if finding.topic == "placement")

@@ -75,7 +75,7 @@ def test_ids_of_a_server_are_used_and_requests_have_all_settings():
     assert "top_k" not in bodies[5]
 
 
-def test_the_text_of_a_server_that_returns_no_ids_is_tokenised_with_its_end(monkeypatch):
+def test_text_of_a_server_that_returns_no_ids_is_tokenised_with_its_end(monkeypatch):
     """Such as one that refuses fields that it does not know."""
     bodies, tokenizer = [], byte_tokenizer()
 
@@ -92,7 +92,7 @@ def test_the_text_of_a_server_that_returns_no_ids_is_tokenised_with_its_end(monk
     assert len(bodies) == 4, "the field is left out after it was refused once"
 
 
-def test_a_busy_server_is_asked_again_and_fails_in_one_sentence():
+def test_busy_server_is_asked_again_and_fails_in_one_sentence():
     bodies = []
 
     def busy_twice(body):
@@ -114,12 +114,12 @@ def test_a_busy_server_is_asked_again_and_fails_in_one_sentence():
     ((200, {"choices": []}), "sent no completion"),
     ((200, {"choices": [{"token_ids": [10**6]}]}), "token ids outside the tokenizer"),
 ])  # fmt: skip
-def test_an_answer_that_cannot_be_used_is_one_sentence(answer, sentence):
+def test_answer_that_cannot_be_used_is_one_sentence(answer, sentence):
     with server(lambda body: answer) as url, pytest.raises(ValueError, match=sentence):
         list(endpoint(url).write_texts(requests(1)))
 
 
-def test_a_key_and_a_login_are_sent_and_never_shown():
+def test_key_and_a_login_are_sent_and_never_shown():
     def refuse(body):
         return 401, f"bad {body['model']} key sk-secret of ada:engine"
 
@@ -143,13 +143,13 @@ def test_no_proxy_is_used_for_a_server_on_this_machine(monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["http://host:8000/v1?key=sk-secret", "here:8000", "http://h:sk-secret@", "ftp://a"])
-def test_an_invalid_url_is_one_sentence_without_it(url):
+def test_invalid_url_is_one_sentence_without_it(url):
     with pytest.raises(ValueError, match="--endpoint must be the address of a server") as error:
         endpoint(url)
     assert url not in str(error.value) and "sk-secret" not in str(error.value)
 
 
-def test_a_key_comes_from_its_file_or_the_environment(tmp_path, monkeypatch):
+def test_key_comes_from_its_file_or_the_environment(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert read_api_key(None) is None
     monkeypatch.setenv("OPENAI_API_KEY", "sk-environment")

@@ -15,7 +15,7 @@ from jakiro.heads.checkpoint import load_head
 from jakiro.training.losses import VocabularySlice
 from jakiro.training.schedule import TrainingOptions
 from tests.training.run_tiny import trainer
-from tests.training.test_commands import TRAIN, corpus_folder, done, target_folder  # noqa: F401
+from tests.training.test_commands import TRAIN, corpus_folder, succeed, target_folder  # noqa: F401
 from tests.training.test_trainer import OPTIONS, checkpoint
 
 pytestmark = pytest.mark.rare
@@ -67,7 +67,7 @@ def test_two_processes_reach_the_loss_of_one_with_the_same_batches(alone, tmp_pa
     assert loss(alone, other.objective.state_dict()) != pytest.approx(expected, abs=1e-4)
 
 
-def test_a_killed_process_ends_the_training_with_one_sentence_and_one_process_resumes(alone, tmp_path):
+def test_killed_process_ends_the_training_with_one_sentence_and_one_process_resumes(alone, tmp_path):
     killed = launch(SCRIPT, tmp_path, "--max-steps", STEPS, "--die-at", 6)
     assert killed.returncode != 0
     sentence = (
@@ -90,12 +90,12 @@ def test_every_kind_of_head_has_all_its_gradients_in_every_step(tmp_path):
     assert trained == sorted(2 * kinds)
 
 
-def test_the_command_trains_in_two_processes(target_folder, corpus_folder, tmp_path):  # noqa: F811
+def test_command_trains_in_two_processes(target_folder, corpus_folder, tmp_path):  # noqa: F811
     def arguments(name):
         folders = ("--out", tmp_path / name, "--work", tmp_path / f"{name}-work", "--target", target_folder)
         return "train", corpus_folder, *folders, *TRAIN, "--no-report"
 
-    done(*arguments("one"), "--accumulate", 2)
+    succeed(*arguments("one"), "--accumulate", 2)
     result = launch("-m", "jakiro", *arguments("two"), "--device", "cpu")
     assert result.returncode == 0, result.stderr[-3000:]
     one, two = (load_head(tmp_path / name) for name in ("one", "two"))

@@ -34,7 +34,7 @@ OPTIONS = {
 
 
 class Clock:
-    """A second per look."""
+    """A clock that advances by one second per call."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -53,7 +53,7 @@ def trainer(folder, options, clock=Clock, **shape) -> Trainer:
 
 
 @pytest.mark.parametrize("options", [{"seed": 1}, {"batch_tokens": 80}, {"num_validation": 5}])
-def test_a_run_is_not_resumed_with_texts_in_another_order(tmp_path, options):
+def test_run_is_not_resumed_with_texts_in_another_order(tmp_path, options):
     trainer(tmp_path, TrainingOptions(max_steps=2, **OPTIONS)).run()
     ((name, value),) = options.items()
     before = getattr(TrainingOptions(max_steps=2, **OPTIONS), name)
@@ -68,7 +68,7 @@ def checkpoint(folder):
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", "half", "another head"])
-def test_a_checkpoint_that_cannot_be_resumed_from_is_one_sentence(tmp_path, content):
+def test_checkpoint_that_cannot_be_resumed_from_is_one_sentence(tmp_path, content):
     options = TrainingOptions(max_steps=1, **OPTIONS)
     trainer(tmp_path, options).run()
     weights = checkpoint(tmp_path) / "model.safetensors"
@@ -79,7 +79,7 @@ def test_a_checkpoint_that_cannot_be_resumed_from_is_one_sentence(tmp_path, cont
     assert "\n" not in str(error.value)
 
 
-def test_a_checkpoint_in_which_a_bit_is_flipped_is_refused_and_a_whole_one_is_not(tmp_path):
+def test_checkpoint_with_a_flipped_bit_is_refused(tmp_path):
     options = TrainingOptions(max_steps=2, average_from=0.5, **OPTIONS)
     trainer(tmp_path, options).run()
     names = {path.name for path in checkpoint(tmp_path).iterdir()}
@@ -97,7 +97,7 @@ def test_a_checkpoint_in_which_a_bit_is_flipped_is_refused_and_a_whole_one_is_no
     trainer(tmp_path, options).resume()
 
 
-def test_an_unfinished_checkpoint_is_ignored_and_removed(tmp_path):
+def test_unfinished_checkpoint_is_ignored_and_removed(tmp_path):
     options = TrainingOptions(max_steps=4, **OPTIONS)
     run_until_killed(trainer(tmp_path, options), 2, 2)
     unfinished = tmp_path / "state" / "step-00000003"
@@ -110,7 +110,7 @@ def test_an_unfinished_checkpoint_is_ignored_and_removed(tmp_path):
     assert checkpoint(tmp_path).name == "step-00000004"
 
 
-def test_a_signal_ends_the_step_writes_a_checkpoint_and_says_how_to_resume(tmp_path):
+def test_signal_ends_the_step_writes_a_checkpoint_and_says_how_to_resume(tmp_path):
     options = TrainingOptions(max_steps=6, **OPTIONS)
     whole, stopped = trainer(tmp_path / "whole", options), trainer(tmp_path / "stopped", options)
     whole.run()
@@ -128,7 +128,7 @@ def test_a_signal_ends_the_step_writes_a_checkpoint_and_says_how_to_resume(tmp_p
     assert_equal_heads(whole, again)
 
 
-def test_the_log_has_the_time_left(tmp_path, caplog):
+def test_log_has_the_time_left(tmp_path, caplog):
     caplog.set_level("INFO")
     trainer(tmp_path, TrainingOptions(max_steps=60, **OPTIONS)).run()
     lines = [record.message for record in caplog.records if "gap to target" in record.message]
@@ -161,7 +161,7 @@ def test_accumulated_batches_give_the_mean_of_their_gradients(tmp_path):
     torch.testing.assert_close(seen["gradient"], expected * min(1.0, CLIP_NORM / float(norm)), rtol=1e-4, atol=1e-7)
 
 
-def test_a_step_that_needs_more_batches_than_an_epoch_has_is_one_sentence(tmp_path):
+def test_step_that_needs_more_batches_than_an_epoch_has_is_one_sentence(tmp_path):
     with pytest.raises(ValueError, match=r"has \d batches of --batch-tokens 64, but a step needs 50; lower"):
         trainer(tmp_path, TrainingOptions(max_steps=1, accumulate=50, **OPTIONS)).run()
 
@@ -171,7 +171,7 @@ def test_a_step_that_needs_more_batches_than_an_epoch_has_is_one_sentence(tmp_pa
     [({}, None), ({}, 0.3), ({"fusion": "decoupled"}, 0.5), ({"kind": "eagle"}, 0.5)],
     ids=["summed", "summed, averaged", "decoupled", "eagle2"],
 )
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, shape, average_from):
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, shape, average_from):
     options = TrainingOptions(max_steps=12, average_from=average_from, **OPTIONS)
     assert_resumed_equals_whole(lambda folder: trainer(folder, options, **shape), tmp_path, 5, 8)
 
@@ -188,15 +188,15 @@ SAVED_EACH_STEP = TrainingOptions(max_steps=8, **OPTIONS | {"checkpoint_minutes"
 
 
 @pytest.mark.rare
-def test_a_process_that_signal_nine_ends_leaves_a_state_that_ends_with_the_same_weights(tmp_path):
+def test_killed_process_leaves_a_state_that_gives_the_same_weights(tmp_path):
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "broken")], capture_output=True, timeout=600)
     assert killed.returncode == -9, killed.stderr
-    whole, resumed = (trainer(tmp_path / name, SAVED_EACH_STEP) for name in ("whole", "broken"))
+    uninterrupted, resumed = (trainer(tmp_path / name, SAVED_EACH_STEP) for name in ("whole", "broken"))
     resumed.resume()
     assert resumed.step == 5
-    for run in (whole, resumed):
+    for run in (uninterrupted, resumed):
         run.run()
-    assert_equal_heads(whole, resumed)
+    assert_equal_heads(uninterrupted, resumed)
 
 
 def test_training_lowers_the_gap_to_the_target(tmp_path):
@@ -208,7 +208,7 @@ def test_training_lowers_the_gap_to_the_target(tmp_path):
     assert load_head(tmp_path / "head").config.draft_vocab_size == 30
 
 
-def test_a_time_budget_ends_the_cosine_at_zero(tmp_path):
+def test_time_budget_ends_the_cosine_schedule_at_zero(tmp_path):
     options = TrainingOptions(time_budget=0.5, **OPTIONS)
     subject = trainer(tmp_path, options)
     rates = []
@@ -220,16 +220,16 @@ def test_a_time_budget_ends_the_cosine_at_zero(tmp_path):
     assert subject.elapsed >= 30
 
 
-def test_a_budget_of_processor_time_stands_still_with_the_process(tmp_path, monkeypatch):
-    """Each look at the clocks is 4 s of two threads' work; a process that starts again counts from zero again."""
+def test_budget_of_processor_time_stops_with_the_process(tmp_path, monkeypatch):
+    """Each clock call is 4 s of work of two threads; a restarted process counts from zero."""
     looks = iter(range(1000))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(time, "process_time", lambda: 4.0 * next(looks))
     monkeypatch.setattr(time, "monotonic", lambda: 1e9)
     options = TrainingOptions(time_budget=0.5, time_budget_clock="processor", **OPTIONS)
-    whole = trainer(tmp_path / "whole", options, clock=None)
-    whole.run()
-    assert (whole.step, whole.elapsed) == (15, 30.0)
+    uninterrupted = trainer(tmp_path / "whole", options, clock=None)
+    uninterrupted.run()
+    assert (uninterrupted.step, uninterrupted.elapsed) == (15, 30.0)
     run_until_killed(trainer(tmp_path / "broken", options, clock=None), 6, 6)
     looks = iter(range(1000))
     again = trainer(tmp_path / "broken", options, clock=None)
@@ -239,7 +239,7 @@ def test_a_budget_of_processor_time_stands_still_with_the_process(tmp_path, monk
     assert (again.step, again.elapsed) == (15, 30.0)
 
 
-def test_the_schedule_by_hand():
+def test_schedule_equals_values_counted_by_hand():
     options = TrainingOptions(max_steps=100, learning_rate=1.0, warmup_steps=4, unroll=3, unroll_from=0.5)
     assert learning_rate_at(0.0, 0, options) == pytest.approx(0.25)
     assert learning_rate_at(0.5, 50, options) == pytest.approx(0.5)
@@ -247,7 +247,7 @@ def test_the_schedule_by_hand():
     assert [unroll_steps_at(progress, options) for progress in (0, 0.49, 0.5, 0.74, 0.75, 1.0)] == [1, 1, 2, 2, 3, 3]
 
 
-def test_a_loss_that_is_not_finite_stops_with_one_sentence(tmp_path):
+def test_non_finite_loss_stops_with_one_sentence(tmp_path):
     subject = trainer(tmp_path, TrainingOptions(max_steps=5, **OPTIONS))
     subject.head.fc.bias.data.fill_(math.nan)
     with pytest.raises(ValueError, match="lower learning rate"):
@@ -258,13 +258,13 @@ def test_a_loss_that_is_not_finite_stops_with_one_sentence(tmp_path):
     ("num_validation", 0), ("sampled_rows", 0), ("checkpoint_minutes", 0), ("frequent_rows", -1), ("warmup_steps", -1),
     ("average_from", 1.5), ("unroll_from", -0.1), ("seed", -1), ("seed", 2**60),
 ])  # fmt: skip
-def test_options_under_which_a_run_would_fail_later_are_refused(name, value):
+def test_options_that_would_fail_later_are_refused(name, value):
     with pytest.raises(ValueError, match=rf"(?i){name} must be .*got {value}"):
         TrainingOptions(max_steps=1, **{name: value})
 
 
-def test_what_is_learned_and_counted_is_not_held_out(tmp_path):
-    """Ids 38 and 39 stand in no text that is learned from, and held-out features are a hundred times as large."""
+def test_held_out_texts_are_neither_learned_nor_counted(tmp_path):
+    """Ids 38 and 39 occur only in held-out texts, and features of these texts are a hundred times as large."""
     target = tiny_target()
     sequences = [
         ([39] * len(ids) if number < 4 else [min(token, 37) for token in ids], start)
@@ -300,7 +300,7 @@ def test_bfloat16_learns_like_float32(tmp_path, fusion):
     assert losses["bfloat16"] != losses["float32"]
 
 
-def test_a_run_ends_with_the_average_of_its_last_weights(tmp_path):
+def test_run_ends_with_the_average_of_its_last_weights(tmp_path):
     run = trainer(tmp_path, TrainingOptions(max_steps=6, average_from=0.5, **OPTIONS))
     seen, follow = [], run._update_average
     run._update_average = lambda: (follow(), seen.append(run.head.fc.weight.detach().clone()))

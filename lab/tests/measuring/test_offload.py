@@ -17,7 +17,7 @@ def data():
     return {"layers": 10, "delay": 0.02, "answers": plain + drafted}
 
 
-def test_a_speedup_grows_with_the_delay_to_the_tokens_of_a_pass(data):
+def test_speedup_grows_with_the_delay_to_the_tokens_of_a_pass(data):
     lane = "jakiro, 24 nodes"
     measured = speedup(data, lane, 0.0, 0.02)
     assert (measured["speedup"], measured["tokens_per_second"], measured["tau"]) == (1.0, 2.0, 4.0)
@@ -29,6 +29,6 @@ def test_a_speedup_grows_with_the_delay_to_the_tokens_of_a_pass(data):
     assert speedup(data, lane, 0.0, 1000.0)["speedup"] == pytest.approx(4.0, rel=1e-2)
 
 
-def test_the_table_and_the_figure_have_every_lane(data):
+def test_table_and_the_figure_have_every_lane(data):
     assert table(data).count("\n") == 1 + len(LANES)
     assert [line.name for line in figure(data).data] == [lane for lane in LANES if lane != PLAIN]
