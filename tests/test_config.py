@@ -1,10 +1,14 @@
-"""Settings are checked at the door, in one sentence that holds what came."""
+"""Validation of settings: each message contains the invalid value."""
 
+import ast
 import json
 import math
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
+import jakiro
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 
 OUT_OF_RANGE = {
@@ -39,15 +43,15 @@ OUT_OF_RANGE = {
         *(("temperature", value, "Temperature must be 0, which is greedy, or at least") for value in (9e-5, 1e-38)),
     ],
 )
-def test_a_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
+def test_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
     with pytest.raises(ValueError) as caught:
         (TreeConfig if sentence.startswith("Tree") else SamplingParams)(**{name: value})
     message = str(caught.value)
-    came = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
-    assert message.startswith(sentence) and message.endswith(f"you gave {came}.") and "\n" not in message
+    value_text = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
+    assert message.startswith(sentence) and message.endswith(f"got {value_text}.") and "\n" not in message
 
 
-def test_the_ends_of_every_range_are_allowed():
+def test_limits_of_every_range_are_allowed():
     SamplingParams(temperature=0, top_p=1, top_k=0, seed=0, max_new_tokens=1)
     SamplingParams(temperature=1e-4, top_p=1e-9)
     SamplingParams(temperature=2, top_p=1e-9, top_k=10**6, seed=2**63 - 1, max_new_tokens=10**6)
@@ -60,29 +64,46 @@ def test_the_ends_of_every_range_are_allowed():
 @pytest.mark.parametrize(
     ("kind", "source", "sentence"),
     [
-        ("xml", "", "A grammar is one of json_schema, json, regex, choice, lark; you gave 'xml'."),
-        ("json", "{}", "A grammar of kind json takes nothing more; you gave '{}'."),
-        ("regex", " ", "A grammar of kind regex takes its text; you gave ' '."),
-        ("lark", ("a",), "A grammar of kind lark takes its text; you gave ('a',)."),
-        ("json_schema", None, "A grammar of kind json_schema takes its text; you gave nothing."),
-        ("choice", "yes", "A choice takes 1 to 256 texts; you gave 'yes'."),
-        ("choice", (), "A choice takes 1 to 256 texts; you gave ()."),
-        ("choice", ("a", ""), "A choice takes 1 to 256 texts; you gave ('a', '')."),
+        ("xml", "", "A grammar is one of json_schema, json, regex, choice, lark; got 'xml'."),
+        ("json", "{}", "A grammar of kind json takes nothing more; got '{}'."),
+        ("regex", " ", "A grammar of kind regex takes its text; got ' '."),
+        ("lark", ("a",), "A grammar of kind lark takes its text; got ('a',)."),
+        ("json_schema", None, "A grammar of kind json_schema takes its text; got nothing."),
+        ("choice", "yes", "A choice takes 1 to 256 texts; got 'yes'."),
+        ("choice", (), "A choice takes 1 to 256 texts; got ()."),
+        ("choice", ("a", ""), "A choice takes 1 to 256 texts; got ('a', '')."),
         ("regex", "a" * 100_001, "A grammar has at most 100,000 characters; yours has 100,001."),
     ],
 )
-def test_a_grammar_that_is_none_is_refused_in_a_sentence(kind, source, sentence):
+def test_invalid_grammar_is_refused_in_one_sentence(kind, source, sentence):
     with pytest.raises(ValueError) as caught:
         Grammar(kind, source)
     assert str(caught.value) == sentence
 
 
-def test_settings_are_kept_as_plain_values_that_compare_and_hash():
-    asked = {"logit_bias": {7: 1, 3: -2.5}, "suppress_tokens": [9, 4, 9], "grammar": Grammar("choice", ["a", "b"])}
-    one, other = SamplingParams(**asked), SamplingParams(**asked | {"logit_bias": [(3, -2.5), (7, 1)]})
-    assert one == other and hash(one) == hash(other)
-    plain = one.to_dict()
+def test_equal_settings_compare_and_hash_equal():
+    values = {"logit_bias": {7: 1, 3: -2.5}, "suppress_tokens": [9, 4, 9], "grammar": Grammar("choice", ["a", "b"])}
+    first, second = SamplingParams(**values), SamplingParams(**values | {"logit_bias": [(3, -2.5), (7, 1)]})
+    assert first == second and hash(first) == hash(second)
+    plain = first.to_dict()
     assert json.loads(json.dumps(plain)) == plain
     assert plain["logit_bias"] == [[3, -2.5], [7, 1.0]] and plain["suppress_tokens"] == [4, 9]
     assert plain["grammar"] == {"kind": "choice", "source": ["a", "b"]}
     assert Grammar("json_schema", {"type": "object"}).source == '{"type": "object"}'
+
+
+def test_the_signature_for_editors_has_the_fields_and_defaults_of_the_class():
+    """Type checkers read an `__init__` that Python does not run."""
+    tree = ast.parse((Path(jakiro.__file__).parent / "config.py").read_text(encoding="utf-8"))
+    (config,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "SamplingParams")
+    (init,) = (node for node in ast.walk(config) if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    names = [argument.arg for argument in init.args.args[1:]]
+    defaults = dict(zip(names, map(ast.literal_eval, init.args.defaults), strict=True))
+    assert defaults == {field.name: field.default for field in fields(SamplingParams)}
+
+
+def test_public_names_are_listed_and_others_are_refused():
+    assert {*jakiro.__all__} <= {*dir(jakiro)}
+    assert jakiro.Grammar is Grammar
+    with pytest.raises(AttributeError, match="no attribute 'SamplingParam'"):
+        _ = jakiro.SamplingParam

@@ -10,7 +10,7 @@ from jakiro.bench.environment import environment
 from jakiro.decode.prefix_cache import OwnPrefixes
 from jakiro.drafters.registry import DEFAULT
 from jakiro.progress import MEASURE, reporting_to, step
-from jakiro.system import free_memory, is_out_of_memory, within_memory
+from jakiro.system import is_out_of_memory, release_memory, within_memory
 
 
 class LocalDevice:
@@ -59,16 +59,16 @@ class LocalDevice:
         try:
             if not self._loads_beside(told):
                 self.generator, self._notices = None, [words.SWAP_ONE_AT_A_TIME]
-                free_memory()
+                release_memory()
                 self.load(told)
         except Exception:
             self._load_generator = before
             if self.generator is None:
-                free_memory()
+                release_memory()
                 self.load(told)
             raise
         finally:
-            free_memory()
+            release_memory()
 
     def _loads_beside(self, told: Callable[[str, float | None], None]) -> bool:
         """Load while the previous pair is still loaded; return False if memory suffices for only one."""
@@ -96,13 +96,13 @@ class LocalDevice:
             if not is_out_of_memory(error):
                 raise
         # After the handler, where no traceback holds the answer's tensors any more
-        free_memory()
+        release_memory()
         tokens = max(num_tokens.values(), default=0)
         raise ValueError(words.OUT_OF_MEMORY_AT.format(tokens=tokens) if tokens else words.OUT_OF_MEMORY)
 
     def close(self) -> None:
         self.generator = None
-        free_memory()
+        release_memory()
 
 
 def answer_events(

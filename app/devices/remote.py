@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from app.devices.base import Event
 from app.words.errors import sentence_of
-from jakiro.system import free_memory
+from jakiro.system import release_memory
 
 # ("failed", None, sentence): the last event of an answer that could not be finished
 FAILED = "failed"
@@ -25,7 +25,7 @@ def with_failures(events: Iterator[Event]) -> Iterator[Event]:
         return
     except Exception as error:  # noqa: BLE001 - no exception may have to be pickled; the page shows a sentence
         sentence = sentence_of(error)
-    free_memory()
+    release_memory()
     yield FAILED, None, sentence
 
 

@@ -27,6 +27,10 @@ from jakiro.bench.environment import environment
 PLACES = 4
 DTYPE = "bfloat16"
 SECONDS_MOST = 120
+# `spaces.GPU` requests this by default, so every account may
+_SECONDS_FOR_EVERY_ACCOUNT = 60
+# A shorter remaining quota is not worth a request
+_SECONDS_LEAST = 15
 # Of these, a fresh process takes some to find its GPU and to move the pair there
 _SECONDS_TO_START = 10
 # Spaces counts from before our first line, and ends a process without a word
@@ -90,7 +94,7 @@ class ZeroDevice:
         seconds = seconds_for(asking, self._ms_per_token)
         milliseconds = tokens = 0
         try:
-            for kind, method, payload in follow(lambda _: self._on_gpu(asking, seconds), halt):
+            for kind, method, payload in self._request_gpu(asking, halt, seconds):
                 if kind == _FOUND:
                     self._known_status, self.environment = payload
                     continue
@@ -106,6 +110,19 @@ class ZeroDevice:
         finally:
             if tokens:
                 self._ms_per_token = _MEMORY * self._ms_per_token + (1 - _MEMORY) * milliseconds / tokens
+
+    def _request_gpu(self, asking: Asking, halt: threading.Event, seconds: int) -> Iterator[Event]:
+        """Yield the events of an answer; if the request is refused as too long, repeat it once with what is allowed."""
+        has_started = False
+        try:
+            for event in follow(lambda _: self._on_gpu(asking, seconds), halt):
+                has_started = True
+                yield event
+        except gr.Error as error:
+            allowed = allowed_seconds(error, seconds)
+            if has_started or allowed is None:
+                raise
+            yield from follow(lambda _: self._on_gpu(asking, allowed), halt)
 
     def close(self) -> None:
         self._pair = None
@@ -152,6 +169,19 @@ def seconds_for(asking: Asking, ms_per_token: float) -> int:
     """
     decoding = asking.params.max_new_tokens * len(asking.methods) * ms_per_token / 1000
     return min(math.ceil(_SECONDS_TO_START + _MARGIN * decoding), SECONDS_MOST)
+
+
+def allowed_seconds(error: gr.Error, requested: int) -> int | None:
+    """Return how many seconds the GPU service would allow, if it refused more; None if another request is of no use."""
+    title, message = error.title or "", str(error.message)
+    left = re.search(r"requested vs\. (\d+)s left", message)
+    if "illegal duration" in title:
+        allowed = _SECONDS_FOR_EVERY_ACCOUNT
+    elif left:
+        allowed = int(left[1])
+    else:
+        return None
+    return allowed if _SECONDS_LEAST <= allowed < requested else None
 
 
 def sentence_for(error: gr.Error) -> str:

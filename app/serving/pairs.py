@@ -116,7 +116,7 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
     if file is not None:
         reasons = (
             reasons[0],
-            words.PAIR_FILE_ON_HUB.format(size=file.size / 1e6, name=file.name, folder=file.place.parent),
+            words.PAIR_FILE_ON_HUB.format(size=file.size / 1e6, name=file.name, folder=file.download_path.parent),
         )
     elif target in registry.ENTRIES and not registry.is_embedded(target):
         reasons = tuple(f"{reason} {words.PAIR_NOT_TRIED}" for reason in reasons)
@@ -164,7 +164,7 @@ def _target_folder(target: str) -> Path | None:
         return embedded_here()
     file = registry.file_of(target)
     if file is not None:
-        return file.here and file.here.parent
+        return file.cached_path and file.cached_path.parent
     entry = registry.ENTRIES.get(target)
     if Path(target).exists():
         return Path(target) if Path(target).is_dir() else Path(target).parent

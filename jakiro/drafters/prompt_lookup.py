@@ -57,7 +57,7 @@ class SuffixAutomaton:
             self._match_length = 0
 
     def _split(self, walk: int, token_id: int) -> int:
-        """Return the state that the newest state links to; clone it if it also stands for longer substrings."""
+        """Return the state that the newest state links to; clone it if it also represents longer substrings."""
         target = self._next[walk][token_id]
         if self._length[target] == self._length[walk] + 1:
             return target
@@ -87,7 +87,7 @@ class PromptLookupDrafter(Drafter):
 
     proposers = (
         Proposer(
-            "copied", "Copied from context", "What followed the same words earlier in the text; copied, not guessed."
+            "copied", "Copied from context", "Tokens that followed the same words earlier in the text; not guessed."
         ),
     )
 
@@ -139,7 +139,7 @@ class PromptLookupSession(ChainSession):
 METHOD = Method(
     name="prompt_lookup",
     title="Copied from context",
-    sentence="Copies what followed the same words earlier in the text.",
+    sentence="Copies tokens that followed the same words earlier in the text.",
     paper=None,
     proposers=PromptLookupDrafter.proposers,
     needs=Needs(),

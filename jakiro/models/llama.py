@@ -1,4 +1,4 @@
-"""A fused pass through decoders whose layers have Llama's shape, built from the stock modules' weights.
+"""A fused pass through decoders with layers of Llama's shape, built from the stock modules' weights.
 
 Python and dispatch take half of a small model's pass through the stock modules: thirty layers take 21 to 23 ms, here
 13 to 15 ms. Projections with the same input are fused; queries, keys and values are rotated in one operation, into the
@@ -121,7 +121,7 @@ class FusedLlama:
 
     @property
     def is_static(self) -> bool:
-        """Whether a pass reads no values on the host, as rotary embeddings that change with the length do."""
+        """True if a pass reads no values on the host; rotary embeddings that change with the length do."""
         return not changes_with_length(self.rotary)
 
     @property
@@ -183,7 +183,7 @@ class FusedLlama:
             options: Keyword arguments of `run`.
 
         Returns:
-            (tokens, (1 + feature_layers) · hidden_size) features, those after the final norm first.
+            (tokens, (1 + feature_layers) · hidden_size) features, starting with the rows after the final norm.
         """
         hidden, deeper = self.run(looked_up(self.embedding, token_ids), *rows, **options)
         last = self.normed(hidden)
@@ -208,7 +208,7 @@ class FusedLlama:
         Args:
             hidden: (tokens, hidden_size), embeddings or the output of the layers below; overwritten.
             positions: (tokens,) int64.
-            visible: (tokens, columns) bool; the columns are those that the cache returns after an update.
+            visible: (tokens, columns) bool; one column for each row that the cache returns after an update.
             cache: Extended in place by these tokens.
             exact: Whether attention is order-independent instead of the stock one.
             feature_layers: See `jakiro.models.features`.
@@ -259,7 +259,7 @@ class FusedLlama:
 
         Args:
             fused_rows: (tokens, (heads + 2 · kv_heads) · head_dim), queries, keys and values.
-            buffers: Those of the pass.
+            buffers: Buffers of the pass.
             cache: Extended by this layer's keys and values.
             number: Index of the layer, from 0.
 

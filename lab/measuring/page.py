@@ -1,7 +1,7 @@
-"""What watching costs, on this machine, each number beside its goal: `python -m lab.measuring.page`.
+"""The costs of watching on this machine, each with its goal: `python -m lab.measuring.page`.
 
-Page, model and browser share the machine's cores. Run it where nothing else runs; it takes about five minutes and ends
-with 1 where a goal was missed.
+Page, model and browser share the machine's cores. Run it on a quiet machine; it takes about five minutes. The exit
+status is 1 if a goal was missed.
 """
 
 import argparse
@@ -30,8 +30,8 @@ GOALS = {
     "frames/s, recorded": (operator.ge, 30, "≥ 30"),
     "lag at the end, s": (operator.lt, 1, "< 1"),
     "bytes per update": (operator.le, 6144, "≤ 6144"),
-    "speed watched, % of alone": (operator.ge, 85, "≥ 85"),
-    "server cost, % of alone": (operator.lt, 5, "< 5"),
+    "speed watched, % of unwatched": (operator.ge, 85, "≥ 85"),
+    "server cost, % of unwatched": (operator.lt, 5, "< 5"),
 }
 QUESTION = "Write a long story about a lighthouse keeper, with as many details as you can."
 TREE = {"candidates": 23, "levels": 5}
@@ -61,7 +61,7 @@ print(count)
 
 
 class Watched(LocalDevice):
-    """A local device that remembers when its last event came and how long the answer took."""
+    """A local device that stores the time of its last event and the duration of the answer."""
 
     last_event = seconds = 0.0
     events: list[Event]
@@ -76,14 +76,14 @@ class Watched(LocalDevice):
 
 
 class Recorded:
-    """A device that gives the events of an answer again, at a steady pace, and computes nothing."""
+    """A device that repeats the events of an answer at a steady pace and computes nothing."""
 
     places, costs, metered = 1, None, False
 
     def __init__(self, events: list[Event], status: dict) -> None:
         self.events, self.status, self.last_event = events, status, 0.0
 
-    def load(self, told) -> None:
+    def load(self, report) -> None:
         return None
 
     def answer(self, asking, halt: threading.Event, prefixes=None) -> Iterator[Event]:
@@ -97,16 +97,16 @@ class Recorded:
 
 
 def speed(events: list[Event]) -> float:
-    """Tokens after the first ÷ own decode seconds, of the answer whose events these are."""
+    """Return tokens after the first ÷ decode seconds of the answer with these events."""
     steps = [payload for kind, _, payload in events if kind == "step"]
     return sum(len(step.committed_ids) for step in steps) / sum(step.total_ms for step in steps) * 1000
 
 
 def watch(browser, address: str, device, length: int, frames: bool) -> dict:
-    """Asks in a browser and measures what is drawn; returns numbers by name.
+    """Ask a question in a browser and measure what it draws; return numbers by name.
 
     Args:
-        frames: count frames too, which asks the browser for all it can draw and so costs the model.
+        frames: also count frames, which makes the browser draw at its full rate and so slows down the model.
     """
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     tab = context.new_page()
@@ -136,29 +136,29 @@ def watch(browser, address: str, device, length: int, frames: bool) -> dict:
     end = time.time()
     now = tab.evaluate("Jakiro.moves.state.run.ticks")
     counted = tab.evaluate("() => ({frames, longest})") if frames else None
-    drawn = int(tab.get_attribute(".jk-view", "data-drawn")) - before
+    num_drawn = int(tab.get_attribute(".jk-view", "data-drawn")) - before
     context.close()
-    found = {
-        "drawn updates/s": drawn / (end - start),
+    numbers = {
+        "drawn updates/s": num_drawn / (end - start),
         "bytes per update": sum(received) / max(1, now - ticks),
         "lag at the end, s": end - device.last_event,
     }
     if counted:
-        found |= {"frames/s": counted["frames"] / (end - start), "longest frame, ms": counted["longest"]}
-    return found
+        numbers |= {"frames/s": counted["frames"] / (end - start), "longest frame, ms": counted["longest"]}
+    return numbers
 
 
 def drain(address: str, length: int) -> int:
-    """Lets a program of its own read all updates; returns how many there were."""
+    """Read all updates in a separate program; return their number."""
     command = [sys.executable, "-c", DRAIN, address, QUESTION, str(length), words.FIXED]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def alone(generator, length: int) -> list[Event]:
-    """The same answer as the command line makes it: no server, no browser.
+    """Return the events of the same answer without server and browser.
 
-    In a thread that ends, as answers of the page are made: OpenMP keeps workers for every thread that lives, and where
-    there are more of them than cores none of them waits at barriers any more, which costs a fifth of the speed.
+    It runs in a thread that ends, like answers of the page: OpenMP keeps workers for every living thread, and with more
+    workers than cores none of them waits at barriers any more, which costs a fifth of the speed.
     """
     events: list[Event] = []
     thread = threading.Thread(target=lambda: events.extend(_decoded(generator, length)))
@@ -175,7 +175,7 @@ def _decoded(generator, length: int) -> list[Event]:
 
 
 def show(title: str, numbers: dict[str, float]) -> bool:
-    """Prints numbers beside their goals; returns whether all goals were reached."""
+    """Print numbers with their goals; return whether all goals were reached."""
     reached, lines = [], []
     for name, value in numbers.items():
         meets, bound, goal = GOALS.get(name, (None, None, ""))
@@ -188,24 +188,24 @@ def show(title: str, numbers: dict[str, float]) -> bool:
 
 
 def typical(rounds: list[dict]) -> dict:
-    """Medians over rounds; of the lag at the end the longest."""
+    """Return medians over rounds, but the longest lag at the end."""
     return {
-        name: (max if name.startswith("lag") else statistics.median)([one[name] for one in rounds])
+        name: (max if name.startswith("lag") else statistics.median)([numbers[name] for numbers in rounds])
         for name in rounds[0]
     }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=900, help="tokens an answer; 900 are about 500 steps")
-    parser.add_argument("--rounds", type=int, default=2, help="how often each way of running is measured, in turn")
+    parser.add_argument("--length", type=int, default=900, help="tokens per answer; 900 are about 500 steps")
+    parser.add_argument("--rounds", type=int, default=2, help="number of measurements of each mode, interleaved")
     arguments = parser.parse_args()
 
     def load():
         from jakiro import JakiroGenerator
 
         generator = JakiroGenerator.from_pretrained()
-        # What the page would time before its first answer
+        # The page measures this before its first answer
         generator.profile_of(DEFAULT)
         return generator
 
@@ -215,7 +215,7 @@ def main() -> int:
     while device.generator is None:
         time.sleep(0.5)
     live, speeds = [], {"alone": [], "drained": [], "watched": []}
-    path = next(found for name in BROWSERS if (found := shutil.which(name)))
+    path = next(executable for name in BROWSERS if (executable := shutil.which(name)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
         for _ in range(arguments.rounds):
@@ -227,14 +227,14 @@ def main() -> int:
         medians = {name: statistics.median(values) for name, values in speeds.items()}
         share = {name: 100 * value / medians["alone"] for name, value in medians.items()}
         steps = sum(kind == "step" for kind, _, _ in device.events)
-        together = typical(live) | {"speed watched, % of alone": share["watched"]}
+        together = typical(live) | {"speed watched, % of unwatched": share["watched"]}
         reached = [show(f"Model, page and browser on the same cores, {steps} steps", together)]
         reached.append(
-            show("A program that reads the same updates", {"server cost, % of alone": 100 - share["drained"]})
+            show("A program that reads the same updates", {"server cost, % of unwatched": 100 - share["drained"]})
         )
         show("Tokens/s, own clock", medians)
         blocks.close()
-        # As from a GPU: the page sends at its full pace where the model does not compute beside it
+        # As on a GPU: the page sends at its full rate if the model does not use the same cores
         recorded = Recorded(device.events, device.status | {"device": "cuda"})
         blocks = page.build(recorded)
         address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)

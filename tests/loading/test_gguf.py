@@ -1,4 +1,4 @@
-"""Targets in GGUF files: converted once, the same model as the one written; what cannot be read is said."""
+"""Targets in GGUF files: converted once into the same model; unsupported metadata and tensors are named."""
 
 import logging
 import re
@@ -73,15 +73,15 @@ def logits(model: torch.nn.Module, length: int = 200) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("named", ["file", "folder"])
-def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, own_cache, tmp_path, caplog):
+def test_gguf_file_is_converted_once_into_the_same_model(named, own_cache, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     (tmp_path / "models").mkdir()
-    written = tiny_model()
-    write_gguf(tmp_path / "models" / "tiny.gguf", written)
+    original = tiny_model()
+    write_gguf(tmp_path / "models" / "tiny.gguf", original)
     name = str(tmp_path / "models" / ("tiny.gguf" if named == "file" else ""))
     for _ in range(2):
         model, tokenizer, sha256 = load_target(name, dtype="float32")
-    # Config and tokenizer, which a target in its own bits needs alone; then all of it, for transformers
+    # First config and tokenizer only, which suffice for a target in stored bits; then everything for transformers
     assert len([line for line in caplog.messages if "Converting tiny-" in line]) == 2
     described, _ = sorted((own_cache / "models").iterdir(), key=lambda folder: not folder.name.endswith("-tokenizer"))
     assert not list(described.glob("*.safetensors")) and sha256 == weights.weights_sha256(
@@ -89,13 +89,13 @@ def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, own_cache, t
     )
     ids = tokenizer("Hi the sky")["input_ids"]
     assert tokenizer.decode(ids) == "Hi the sky"
-    for name, tensor in written.state_dict().items():
+    for name, tensor in original.state_dict().items():
         assert torch.equal(model.state_dict()[name], tensor.bfloat16().float()), name
-    assert model.config.max_position_embeddings == written.config.max_position_embeddings
+    assert model.config.max_position_embeddings == original.config.max_position_embeddings
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_architecture_is_the_same_model(name, tmp_path):
+def test_file_of_every_architecture_gives_the_same_model(name, tmp_path):
     model_type, settings = MODELS[name]
     model = random_model(model_type, 0.1, **SIZES | settings)
     read = stock_model(read_gguf_model(write_gguf(tmp_path / "model.gguf", model)), torch.float32)
@@ -107,16 +107,18 @@ def test_every_architecture_is_the_same_model(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "tensor", "sentence"),
     [
-        ("blk.1.ffn_up.weight", None, r"cannot be read: it lacks blk\.1\.ffn_up\.weight"),
-        ("output_norm.weight", None, r"cannot be read: it lacks output_norm\.weight"),
-        ("token_embd.weight", None, r"cannot be read: it lacks token_embd\.weight"),
-        ("blk.0.attn_q_norm.weight", np.ones(16, np.float32), r"it also holds blk\.0\.attn_q_norm\.weight"),
+        ("blk.1.ffn_up.weight", None, r"cannot be read: it has no blk\.1\.ffn_up\.weight"),
+        ("output_norm.weight", None, r"cannot be read: it has no output_norm\.weight"),
+        ("token_embd.weight", None, r"cannot be read: it has no matrix token_embd\.weight"),
+        (
+            "blk.0.attn_q_norm.weight",
+            np.ones(16, np.float32),
+            r"has the unexpected tensors blk\.0\.attn_q_norm\.weight",
+        ),
         ("blk.1.attn_k.weight", np.ones((64, 64), np.float32), r"attn_k\.weight has shape \(64, 64\), .* \(32, 64\)"),
     ],
 )
-def test_a_matrix_that_is_missing_unknown_or_of_another_shape_is_named_and_nothing_is_made_up(
-    name, tensor, sentence, own_cache, tmp_path
-):
+def test_missing_unknown_or_mismatched_tensor_is_named(name, tensor, sentence, own_cache, tmp_path):
     write_gguf(tmp_path / "odd.gguf", tiny_model(), tensors={name: tensor})
     with pytest.raises(ValueError, match=rf"odd\.gguf .*{sentence}\.$"):
         load_config(str(tmp_path / "odd.gguf"))
@@ -126,34 +128,34 @@ def test_a_matrix_that_is_missing_unknown_or_of_another_shape_is_named_and_nothi
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({".attention.sliding_window": 16}, r"what llama\.attention\.sliding_window would change is not known here"),
-        ({".attn_logit_softcapping": 30.0}, r"what llama\.attn_logit_softcapping would change"),
+        ({".attention.sliding_window": 16}, r"it has unsupported metadata keys, llama\.attention\.sliding_window"),
+        ({".attn_logit_softcapping": 30.0}, r"it has unsupported metadata keys, llama\.attn_logit_softcapping"),
         ({".expert_count": 8}, r"llama\.expert_count is 8, and only 0 is supported"),
         ({".attention.causal": False}, r"llama\.attention\.causal is False"),
-        ({".attention.layer_norm_rms_epsilon": None}, r"it lacks llama\.attention\.layer_norm_rms_epsilon"),
+        ({".attention.layer_norm_rms_epsilon": None}, r"it has no llama\.attention\.layer_norm_rms_epsilon"),
         ({".block_count": 0}, r"llama\.block_count must be a whole number at least 1 and at most 2,147,483,647; got 0"),
         ({".rope.freq_base": "high"}, r"llama\.rope\.freq_base must be a number above 0; got 'high'"),
-        ({".block_count": 3}, r"it lacks blk\.2\.attn_k\.weight, .* and 6 more"),
+        ({".block_count": 3}, r"it has no blk\.2\.attn_k\.weight, .* and 6 more"),
         ({".vocab_size": 270}, r"vocab_size is 270, and its tensors allow at most 260"),
-        ({".attention.value_length": 8}, r"attention\.value_length is 8, where the rest of it means 16"),
+        ({".attention.value_length": 8}, r"attention\.value_length is 8, but its tensors and other sizes imply 16"),
         ({".attention.head_count_kv": [2, 1]}, r"llama\.attention\.head_count_kv differs between layers"),
-        ({".rope.dimension_count": 8}, r"its rotary embedding turns 8 of a head's 16 numbers"),
-        ({".rope.scaling.type": "longrope", ".rope.scaling.factor": 2.0}, "its rotary embedding is scaled by longrope"),
+        ({".rope.dimension_count": 8}, r"its rotary embedding covers 8 of a head's 16 numbers"),
+        ({".rope.scaling.type": "longrope", ".rope.scaling.factor": 2.0}, "its rotary scaling longrope with factor"),
         ({".rope.scaling.type": "yarn", ".rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor is 0.5, and only 1.0"),
         ({".block_count": 2**31 - 1}, r"llama\.block_count is 2,147,483,647, and its tensors allow at most 21"),
         ({".attention.key_length": 2**30}, r"key_length is 1,073,741,824, and its tensors allow at most"),
         ({".attention.head_count": 2**30}, r"head_count is 1,073,741,824, and its tensors allow at most"),
         ({".attention.head_count_kv": [2, 2, 2]}, r"head_count_kv has 3 values for 2 layers"),
-        ({"general.type": "adapter"}, "it holds no model but: adapter"),
+        ({"general.type": "adapter"}, "its type is adapter, not model"),
     ],
 )  # fmt: skip
-def test_a_key_that_changes_the_model_is_read_or_named(keys, sentence, own_cache, tmp_path):
+def test_unsupported_metadata_is_named(keys, sentence, own_cache, tmp_path):
     write_gguf(tmp_path / "model.gguf", tiny_model(), keys=keys)
     with pytest.raises(ValueError, match=rf"model\.gguf cannot be read: .*{sentence}"):
         load_config(str(tmp_path / "model.gguf"))
 
 
-def test_factors_of_another_rotary_embedding_than_llama_3_1s_are_named(tmp_path):
+def test_other_rope_factors_than_those_of_llama_3_1_are_named(tmp_path):
     factors = {"rope_freqs.weight": np.linspace(1, 8, 8, dtype=np.float32)}
     path = write_gguf(tmp_path / "model.gguf", tiny_model(), tensors=factors)
     with pytest.raises(ValueError, match=r"the factors in rope_freqs\.weight follow another rule than Llama 3\.1's"):
@@ -162,27 +164,27 @@ def test_factors_of_another_rotary_embedding_than_llama_3_1s_are_named(tmp_path)
     path = write_gguf(tmp_path / "model.gguf", tiny_model(), tensors=same)
     assert read_gguf_model(path).config["rope_parameters"]["rope_type"] == "default"
     path = write_gguf(tmp_path / "model.gguf", tiny_model(), tensors={"rope_factors_long.weight": factors.popitem()[1]})
-    with pytest.raises(ValueError, match=r"it holds rope_factors_long\.weight alone"):
+    with pytest.raises(ValueError, match=r"it has only rope_factors_long\.weight of its rotary factors"):
         read_gguf_model(path)
 
 
-def test_every_id_that_ends_a_turn_is_read(tmp_path):
-    more = {"tokenizer.ggml.eot_token_id": 257, "tokenizer.ggml.eom_token_id": 258}
-    read = read_gguf_model(write_gguf(tmp_path / "model.gguf", tiny_model(), keys=more))
+def test_every_end_of_turn_id_is_read(tmp_path):
+    keys = {"tokenizer.ggml.eot_token_id": 257, "tokenizer.ggml.eom_token_id": 258}
+    read = read_gguf_model(write_gguf(tmp_path / "model.gguf", tiny_model(), keys=keys))
     assert read.config["eos_token_id"] == [256, 257, 258]
     assert stop_ids(stock_model(read, torch.float32), byte_tokenizer()) == {256, 257, 258}
 
 
-def test_an_architecture_that_cannot_be_read_is_one_sentence(own_cache, tmp_path):
+def test_unsupported_architecture_is_refused_in_one_sentence(own_cache, tmp_path):
     write_gguf(tmp_path / "odd.gguf", tiny_model(), architecture="oddity")
     with pytest.raises(ValueError, match=r"odd\.gguf cannot be read: its architecture oddity is not among"):
         load_config(str(tmp_path / "odd.gguf"))
     (tmp_path / "cut.gguf").write_bytes(b"GGUF")
-    with pytest.raises(ValueError, match=r"cut\.gguf is cut or damaged"):
+    with pytest.raises(ValueError, match=r"cut\.gguf is truncated or corrupted"):
         load_config(str(tmp_path / "cut.gguf"))
 
 
-def test_a_folder_with_several_asks_for_one(tmp_path):
+def test_folder_with_several_files_is_refused(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"holds several GGUF files \(a\.gguf, b\.gguf\); name one of them"):
@@ -221,7 +223,7 @@ NAN, INF = float("nan"), float("inf")
         ("general.sampling.top_k", "many"),
     ],
 )
-def test_a_value_of_another_type_or_range_is_one_sentence_with_its_key(key, value, own_cache, tmp_path):
+def test_invalid_metadata_is_refused_in_one_sentence_with_its_key(key, value, own_cache, tmp_path):
     write_gguf(tmp_path / "model.gguf", tiny_model(), keys={key: value})
     name = re.escape(key.removeprefix("."))
     with pytest.raises(
@@ -231,12 +233,12 @@ def test_a_value_of_another_type_or_range_is_one_sentence_with_its_key(key, valu
 
 
 @pytest.mark.parametrize(("value", "sentence"), [(-1, "at least 0 .*; got -1"), (2**31 - 1, "number of tokens 260")])
-def test_an_end_token_outside_of_the_vocabulary_is_named(value, sentence, tmp_path):
-    """As int32 −1 it made the last word of the vocabulary the end token."""
+def test_end_token_outside_the_vocabulary_is_named(value, sentence, tmp_path):
+    """The int32 value -1 once made the last token of the vocabulary the end token."""
     path = write_gguf(tmp_path / "model.gguf", tiny_model(), keys={"tokenizer.ggml.eos_token_id": 256})
     data = path.read_bytes()
-    place = data.index(b"tokenizer.ggml.eos_token_id") + len("tokenizer.ggml.eos_token_id")
-    path.write_bytes(data[:place] + struct.pack("<Ii", 5, value) + data[place + 8 :])
+    offset = data.index(b"tokenizer.ggml.eos_token_id") + len("tokenizer.ggml.eos_token_id")
+    path.write_bytes(data[:offset] + struct.pack("<Ii", 5, value) + data[offset + 8 :])
     with pytest.raises(ValueError, match=rf"tokenizer\.ggml\.eos_token_id must be .*{sentence}"):
         read_gguf_model(path)
 
@@ -246,7 +248,7 @@ def test_an_end_token_outside_of_the_vocabulary_is_named(value, sentence, tmp_pa
 )
 @pytest.mark.parametrize("value", [NAN, INF])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_tensor_that_is_not_finite_is_named(name, value, dtype, own_cache, tmp_path):
+def test_non_finite_tensor_is_named(name, value, dtype, own_cache, tmp_path):
     path = write_gguf(tmp_path / "model.gguf", tiny_model())
     values = read_gguf_model(path).file.tensors[name].numbers().copy()
     values.reshape(-1)[-1] = value
@@ -255,7 +257,7 @@ def test_a_tensor_that_is_not_finite_is_named(name, value, dtype, own_cache, tmp
         load_parts(LoadOptions(str(path), "none", "cpu", dtype))
 
 
-def test_recommended_sampling_of_a_file_is_read_and_the_rest_is_a_notice(own_cache, tmp_path):
+def test_recommended_sampling_is_read_and_other_settings_are_named_in_a_notice(own_cache, tmp_path):
     keys = {
         "temp": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "penalty_repeat": 1.05, "penalty_last_n": 64,
     }  # fmt: skip
@@ -272,7 +274,7 @@ def test_recommended_sampling_of_a_file_is_read_and_the_rest_is_a_notice(own_cac
     assert load_parts(LoadOptions(str(path), "none", "cpu", "float32")).resources.target.makers_settings == {}
 
 
-def test_a_conversion_can_be_cancelled(own_cache, tmp_path):
+def test_conversion_can_be_cancelled(own_cache, tmp_path):
     def cancel(step: str, share: float | None, total: int | None) -> None:
         if step == progress.CONVERT and share:
             raise progress.Cancelled

@@ -1,4 +1,4 @@
-"""OpenAI's interface on a tiny generator, in a server of this process."""
+"""The OpenAI-compatible API on a tiny generator, in a server of this process."""
 
 import asyncio
 import socket
@@ -15,15 +15,16 @@ from starlette.routing import Mount
 from jakiro.server.application import application
 from jakiro.server.generator_lock import OneGenerator
 
-# How long anything may take on a crowded machine; nobody waits for it where all is well
+# Seconds that anything may take on a busy machine; tests that pass do not wait so long
 PATIENCE = 180
 
-ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "the cat sat on the mat; the cat sat"}]}
+PROMPT = "the cat sat on the mat; the cat sat"
+ASKED = {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}]}
 
 
 @contextmanager
 def served(generator, keys: tuple[str, ...] = (), queue_length: int = 64) -> Iterator[tuple[str, OneGenerator]]:
-    """Gives the address and the backend."""
+    """Yield the address and the backend."""
     backend = OneGenerator(generator, queue_length)
     listening = socket.create_server(("127.0.0.1", 0))
     app = Starlette(routes=[Mount("/v1", application(backend, keys))])
@@ -38,7 +39,7 @@ def served(generator, keys: tuple[str, ...] = (), queue_length: int = 64) -> Ite
 
 
 def run_apart(coroutine: Coroutine):
-    """What a coroutine gives, in a thread: a browser's tests leave a running loop in their own."""
+    """Return the result of a coroutine that runs in a new thread, because tests of the browser leave a running loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, coroutine).result()
 
@@ -46,7 +47,7 @@ def run_apart(coroutine: Coroutine):
 def wait_until(condition, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.02)
 
 
@@ -60,9 +61,10 @@ class Gated:
     """A generator whose answers take a step only while `gate` is set.
 
     Attributes:
-        owners: to whom the prompt caches of its answers belong.
-        steps: taken so far. closed: how each answer ended.
-        failing: an error that the next answer's second step raises.
+        owners: owners of the prompt caches of its answers.
+        steps: number of steps so far.
+        closed: end reason of each answer.
+        failing: an error that the second step of the next answer raises.
     """
 
     def __init__(self, generator) -> None:
@@ -73,9 +75,9 @@ class Gated:
     def __getattr__(self, name: str):
         return getattr(self._generator, name)
 
-    def stream(self, *asked, prefixes=None, **options) -> "GatedStream":
+    def stream(self, *arguments, prefixes=None, **options) -> "GatedStream":
         self.owners.append(prefixes and prefixes.owner)
-        return GatedStream(self, self._generator.stream(*asked, **options))
+        return GatedStream(self, self._generator.stream(*arguments, **options))
 
 
 class GatedStream:

@@ -1,4 +1,4 @@
-"""Usage in OpenAI's form: what counts as accepted where the end of an answer cuts a step."""
+"""Usage counts accepted tokens correctly if the end of an answer cuts a step."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from tests.test_trace import header, node, step
 
 
 @pytest.mark.parametrize(("num_committed", "accepted"), [(4, 3), (3, 3), (2, 2), (1, 1)])
-def test_accepted_tokens_are_those_that_came_into_the_answer(num_committed, accepted):
+def test_accepted_tokens_are_those_in_the_answer(num_committed, accepted):
     """A step of three accepted nodes and a bonus token, cut after some of them."""
     nodes = (node(10), *(node(10 + depth, depth - 1, depth, "expert_0") for depth in (1, 2, 3)))
     last = step(0, (1, 2, 3), nodes, committed=(11, 12, 13, 99)[:num_committed])
@@ -22,7 +22,7 @@ def test_accepted_tokens_are_those_that_came_into_the_answer(num_committed, acce
     reply = Reply([request], "tiny")
     for event in (("header", None, header()), ("step", None, last), ("end", None, "length")):
         reply.take(0, event)
-    usage = reply.whole()["usage"]
+    usage = reply.to_dict()["usage"]
     assert usage["completion_tokens"] == 1 + num_committed
     assert usage["completion_tokens_details"] == {
         "accepted_prediction_tokens": accepted,

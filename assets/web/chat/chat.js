@@ -86,6 +86,7 @@ function turnElement(run) {
 
 let last = "";
 export function drawChat(parts, { run, turns, formatted, chat }) {
+  // A saved page has no title above its one answer
   if (parts.title) setText(parts.title, turns.length ? chatTitle() : "");
   parts.composer?.draw();
   const at = turns.indexOf(run);

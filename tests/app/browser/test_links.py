@@ -171,7 +171,7 @@ def test_tabs_stops_and_steps_of_recordings_have_links_and_back_returns_to_the_t
 
 # A fragment is followed on an open page, a query opens it
 BAD = [
-    ("?#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; you gave 3."),
+    ("?#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; got 3."),
     ("#" + urlencode({"question": "Why?", "length": "301"}), "300"),
     ("#" + urlencode({"question": "Why?", "further-lanes": "medusa,__proto__"}), "__proto__"),
     ("#" + urlencode({"question": "Why?", "alongside": "1", "numerics": "<img src=x onerror=window.ran=1>"}), "<img"),

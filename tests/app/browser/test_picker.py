@@ -181,7 +181,7 @@ def hub(monkeypatch, tmp_path, models):
 
 def fetched(target, head):
     def load():
-        assert registry.file_of(target).fetched().read_bytes() == BYTES
+        assert registry.file_of(target).fetch().read_bytes() == BYTES
         return Another(default_answer())
 
     return load
@@ -194,8 +194,8 @@ def prefer(picker: Picker) -> threading.Thread:
 
 
 def lay_down() -> None:
-    FILE.place.parent.mkdir(parents=True, exist_ok=True)
-    FILE.place.write_bytes(BYTES)
+    FILE.download_path.parent.mkdir(parents=True, exist_ok=True)
+    FILE.download_path.write_bytes(BYTES)
 
 
 def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_can_be_chosen_after_it(hub, monkeypatch):
