@@ -16,11 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 # Files that may contain names: a method's own file, its kind of head, the registries, and texts of the page
 WORDS = ("app/words/",)
 KIND_FOLDERS = tuple(f"jakiro/heads/{name}/" for name in KINDS)
-# The package, its logger, its attention and its cache folder have the name of a method, and so do the extensions of
-# /v1; a file format has the name of another method
+# The package, its logger, its attention, its cache folder and its database in the browser have the name of a method,
+# and so do the extensions of /v1; a file format has the name of another method
 PACKAGE = re.compile(
     r"package_versions|getLogger|prog_name|__version__|APPLICATION|speculators_model_type"
-    r"|ATTENTION|owned_by|EXTENSION"
+    r"|ATTENTION|owned_by|EXTENSION|openDB"
     r'|"jakiro\.training"|package == "jakiro"|expanduser\(\) / "jakiro"'
 )
 NAMES = {name for method in METHODS.values() for name in (method.name, *method.aliases)}

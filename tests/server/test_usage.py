@@ -14,7 +14,7 @@ def test_accepted_tokens_are_those_in_the_answer(num_committed, accepted):
     nodes = (node(10), *(node(10 + depth, depth - 1, depth, "expert_0") for depth in (1, 2, 3)))
     last = step(0, (1, 2, 3), nodes, committed=(11, 12, 13, 99)[:num_committed])
     options = SimpleNamespace(include_usage=False)
-    body = SimpleNamespace(stream=False, jakiro=None, n=1, stream_options=options)
+    body = SimpleNamespace(stream=False, jakiro=None, n=1, stream_options=options, return_token_ids=False)
     extension = SimpleNamespace(provenance=False, alternatives=False)
     request = SimpleNamespace(
         raw=False, body=body, extension=extension, index=0, prediction="", method=None, hints=(), logprobs=None
