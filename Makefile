@@ -10,7 +10,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test test-all test-with lint bench bench-gpu figures recordings handouts format clean bench-recorded mutants
+.PHONY: help demo test test-all test-with lint bench bench-gpu figures recordings handouts handout-students site format clean bench-recorded mutants
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
@@ -24,6 +24,8 @@ help:
 	@echo "make figures            measure and write the tables of README and docs, on a quiet machine"
 	@echo "make recordings         make the shipped recordings again, on a quiet machine"
 	@echo "make handouts           write the shipped recordings as single-file pages into runs/handouts"
+	@echo "make handout-students   write the exercise sheet without solutions into runs/jakiro-exercises.zip"
+	@echo "make site               write a static site of lesson, recordings and benchmark into runs/site"
 	@echo "make format             format the code with ruff"
 
 demo: $(VENV)/.requirements
@@ -55,7 +57,10 @@ lint: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache --no-logo
+	@if [ -x node_modules/.bin/prettier ]; then npm run --silent check; \
+	else echo "Skipped: format of JavaScript and CSS, and whether assets/bundle is up to date (needs Node; run npm install)"; fi
 	$(RUN) -m tests.check_structure
+	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 mutants: $(VENV)/.requirements-dev
 	$(RUN) -m tests.mutants $(ARGS)
@@ -99,6 +104,12 @@ recordings: $(VENV)/.requirements
 
 handouts: $(VENV)/.requirements
 	$(RUN) -m app.tools.replay $(ARGS)
+
+handout-students: $(VENV)/.requirements
+	$(RUN) -m app.tools.students $(ARGS)
+
+site: $(VENV)/.requirements
+	$(RUN) -m app.tools.site $(ARGS)
 
 format: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check --fix .

@@ -1,6 +1,6 @@
-"""How notebooks show traces: a table of numbers and the draft tree as indented text, without scripts.
+"""HTML of traces and steps for notebooks: a table of numbers and the draft tree as indented text, without scripts.
 
-`trace` and `step` are a `jakiro.trace.Trace` and `Step`, whose methods call these functions.
+`trace` is a `jakiro.trace.Trace` and `step` a `Step`; their methods call these functions.
 """
 
 import html

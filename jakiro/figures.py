@@ -1,7 +1,7 @@
 """Plotly figures of traces, benchmarks and training runs, in the palette and with the labels of the page.
 
-Colours and line styles are those of `assets/plots/template.json`; shapes, dashes and patterns repeat what colours say,
-so that a figure is readable in grey. Every function returns a `plotly.graph_objects.Figure`.
+Colours and line styles are defined in `assets/plots/template.json`. Shapes, dashes and patterns repeat the information
+of colours, so that a figure is readable in grey. Every function returns a `plotly.graph_objects.Figure`.
 """
 
 import html
@@ -36,17 +36,24 @@ def _style(dark: bool) -> dict:
     layout = json.dumps(template["layout"])
     for name, colour in colours.items():
         layout = layout.replace(f'"${name}"', f'"{colour}"')
-    return {"colours": colours, "looks": template["looks"], "layout": json.loads(layout)}
+    return template | {"colours": colours, "layout": json.loads(layout)}
 
 
-def _line(role: str, dark: bool) -> dict:
+def role_of(place: int) -> str:
+    """Return the role of a series by its place; roles repeat after the last one."""
+    return ROLES[place % len(ROLES)]
+
+
+def line_style(role: str, dark: bool = False) -> dict:
+    """Return the line style of a role."""
     style = _style(dark)
     look = style["looks"][role]
     return {"color": style["colours"][look["colour"]], "width": look["width"], "dash": look["dash"]}
 
 
-def _marker(role: str, dark: bool) -> dict:
-    colour = _line(role, dark)["color"]
+def marker_style(role: str, dark: bool = False) -> dict:
+    """Return the marker style of a role."""
+    colour = line_style(role, dark)["color"]
     return {"color": colour, "symbol": _style(dark)["looks"][role]["symbol"], "size": 9, "line": {"color": colour}}
 
 
@@ -54,29 +61,39 @@ def _hue(place: int, dark: bool) -> str:
     return _style(dark)["colours"][f"hue-{place % len(SYMBOLS)}"]
 
 
-def _figure(data: Sequence, title: str, x: str, y: str, dark: bool, **layout) -> Figure:
-    """Return a figure in the page's style; without data it contains one sentence."""
+def styled(data: Sequence, title: str, x: str, y: str = "", dark: bool = False, **layout) -> Figure:
+    """Return a figure in the page's style; without data it contains one sentence.
+
+    Args:
+        data: Plotly's traces.
+        title: title of the figure, as plain text.
+        x: title of the x axis, as plain text.
+        y: title of the y axis, as plain text.
+        dark: use the dark palette.
+        layout: further fields of Plotly's layout.
+    """
     style = _style(dark)
-    figure = Figure(data).update_layout(
-        template={"layout": style["layout"]},
-        paper_bgcolor=style["colours"]["page"],
-        plot_bgcolor=style["colours"]["page"],
-        title={"text": html.escape(title, quote=False)},
-        xaxis={"title": {"text": x}, "automargin": True},
-        yaxis={"title": {"text": y}, "automargin": True},
-        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        margin={"l": 60, "r": 24, "t": 80, "b": 50},
+    page = style["colours"]["page"]
+    figure = Figure(data).update_layout(template={"layout": style["layout"]}, paper_bgcolor=page, plot_bgcolor=page)
+    # Title and legend are anchored to the edges, not by a share of the height, because trees are tall
+    figure.update_layout(
+        style["figure"], title_text=plain_text(title), xaxis_title_text=plain_text(x), yaxis_title_text=plain_text(y)
     )
     figure.update_layout(**layout)
     if not data:
-        figure.add_annotation(text="There is nothing to show: no step was decoded.", showarrow=False)
+        figure.add_annotation(text="There is nothing to show: no step or result is recorded.", showarrow=False)
     return figure
+
+
+def plain_text(text: str) -> str:
+    """Return text in which Plotly finds no markup."""
+    return html.escape(text, quote=False)
 
 
 def _shown(piece: bytes) -> str:
     """Return a token's bytes as a label: visible spaces, no markup."""
     text = piece.decode("utf-8", errors="replace").replace(" ", "␣").replace("\n", "⏎")
-    return html.escape(text if len(text) <= 16 else f"{text[:15]}…", quote=False)
+    return plain_text(text if len(text) <= 16 else f"{text[:15]}…")
 
 
 def method_title(name: str) -> str:
@@ -147,20 +164,21 @@ def draft_tree(step: Step, proposers: Sequence[Mapping] = (), dark: bool = False
             data.append(
                 Scatter(
                     x=[nodes[index].depth for index in shown], y=[heights[index] for index in shown],
-                    mode="markers+text", name=html.escape(labels.get(proposer, proposer)), textposition="top center",
+                    mode="markers+text", name=plain_text(labels.get(proposer, proposer)), textposition="top center",
                     marker={
                         "size": 11, "color": [colour if index in accepted else colours["page"] for index in shown],
                         "symbol": "star" if proposer == "root" else SYMBOLS[(place - 1) % len(SYMBOLS)],
                         "line": {"color": colour, "width": 2},
                     },
                     text=[_shown(nodes[index].piece) for index in shown],
-                    textfont={"color": colours["ink"], "size": 11},
+                    # The halo keeps labels readable where edges cross them
+                    textfont={"color": colours["ink"], "size": 11, "shadow": f"0 0 3px {colours['page']}"},
                     hovertext=[_hover(step, index) for index in shown], hovertemplate="%{hovertext}<extra></extra>",
                 )
             )  # fmt: skip
     depth, leaves = max(node.depth for node in nodes), max(heights)
     title = f"Step {step.index + 1}: {len(nodes) - 1} candidates, {len(step.accepted_path)} accepted"
-    return _figure(
+    return styled(
         data, title, "level", "", dark, height=int(170 + LEAF_PIXELS * (leaves + 1)),
         xaxis={"range": [-0.4, depth + 0.4], "tickvals": list(range(depth + 1))},
         yaxis={"visible": False, "range": [leaves + 0.6, -1.1]},
@@ -169,7 +187,7 @@ def draft_tree(step: Step, proposers: Sequence[Mapping] = (), dark: bool = False
 
 def _hover(step: Step, index: int) -> str:
     node = step.nodes[index]
-    lines = [f"<b>{_shown(node.piece)}</b>", html.escape(outcome_of(step, index))]
+    lines = [f"<b>{_shown(node.piece)}</b>", plain_text(outcome_of(step, index))]
     if index:
         lines.append(f"estimated chance {math.exp(node.score):.0%}")
     for name, value in (("draft", node.draft_prob), ("target", node.target_prob)):
@@ -189,7 +207,7 @@ def speed_points(trace: Trace) -> tuple[list[float], list[int]]:
 
 
 def speed(trace: Trace, plain: Trace | None = None, dark: bool = False) -> Figure:
-    """Return tokens written over computing time, beside plain decoding's if that is given."""
+    """Return the tokens written over computing time, of a trace and optionally of plain decoding."""
     data = []
     for role, one in (("plain", plain), ("main", trace)):
         if one is None or not one.steps:
@@ -199,14 +217,15 @@ def speed(trace: Trace, plain: Trace | None = None, dark: bool = False) -> Figur
         shape = "hv" if role == "main" and one.header.drafter else "linear"
         data.append(
             Scatter(
-                x=seconds, y=counts, mode="lines", name=html.escape(name), line={**_line(role, dark), "shape": shape},
+                x=seconds, y=counts, mode="lines", name=plain_text(name),
+                line=line_style(role, dark) | {"shape": shape},
                 hovertemplate="%{y} tokens after %{x:.2f} s<extra></extra>", showlegend=True,
             )
         )  # fmt: skip
     title = "Tokens over computing time"
     if plain is not None and plain.tokens_per_second and trace.tokens_per_second:
         title += f": {trace.tokens_per_second / plain.tokens_per_second:.2f} times as fast"
-    return _figure(data, title, SECONDS_TITLE, TOKENS_TITLE, dark, yaxis={"rangemode": "tozero"})
+    return styled(data, title, SECONDS_TITLE, TOKENS_TITLE, dark, yaxis={"rangemode": "tozero"})
 
 
 def accepted_per_step(trace: Trace, dark: bool = False) -> Figure:
@@ -222,9 +241,9 @@ def accepted_per_step(trace: Trace, dark: bool = False) -> Figure:
         if steps
     ]
     tau = "" if trace.tau is None else f": τ = {trace.tau:.2f}"
-    return _figure(
-        data, f"Tokens of each step{tau}", "step", "tokens", dark, barmode="stack", bargap=0.15
-    ).update_yaxes(dtick=1)
+    highest = max((len(step.accepted_path) + 1 for step in trace.steps), default=1)
+    layout = {"barmode": "stack", "bargap": 0.15, "yaxis": {"dtick": math.ceil(highest / 10)}}
+    return styled(data, f"Tokens of each step{tau}", "step", "tokens", dark, **layout)
 
 
 def acceptance_by_depth(traces: Mapping[str, Trace], dark: bool = False) -> Figure:
@@ -232,18 +251,18 @@ def acceptance_by_depth(traces: Mapping[str, Trace], dark: bool = False) -> Figu
     data = []
     for place, (name, trace) in enumerate(traces.items()):
         counts = count_by_depth(trace.steps)
-        role = ROLES[place % len(ROLES)]
+        role = role_of(place)
         if counts:
             data.append(
                 Scatter(
                     x=list(range(1, len(counts) + 1)), y=[accepted / tested for accepted, tested in counts],
-                    mode="lines+markers", name=html.escape(name), line=_line(role, dark), marker=_marker(role, dark),
-                    customdata=[tested for _, tested in counts], showlegend=True,
+                    mode="lines+markers", name=plain_text(name), line=line_style(role, dark),
+                    marker=marker_style(role, dark), customdata=[tested for _, tested in counts], showlegend=True,
                     hovertemplate="depth %{x}: %{y:.0%} of %{customdata} steps<extra></extra>",
                 )
             )  # fmt: skip
     layout = {"yaxis": {"range": [0, 1], "tickformat": ".0%"}, "xaxis": {"dtick": 1}}
-    return _figure(data, "Acceptance by depth", "depth", "accepted", dark, **layout)
+    return styled(data, "Acceptance by depth", "depth", "accepted", dark, **layout)
 
 
 def experts(trace: Trace, dark: bool = False) -> Figure:
@@ -254,7 +273,7 @@ def experts(trace: Trace, dark: bool = False) -> Figure:
         for index, node in enumerate(step.nodes[1:], 1):
             proposed[node.proposer] = proposed.get(node.proposer, 0) + 1
             accepted[node.proposer] = accepted.get(node.proposer, 0) + (index in step.accepted_path)
-    data, labels = [], [html.escape(proposers.get(each, each)) for each in proposed]
+    data, labels = [], [plain_text(proposers.get(each, each)) for each in proposed]
     for place, (name, counts) in enumerate((("of all candidates", proposed), ("of the accepted ones", accepted))):
         total = sum(counts.values())
         if total:
@@ -263,7 +282,7 @@ def experts(trace: Trace, dark: bool = False) -> Figure:
             shares, texts = [count / total for count in counts.values()], [f"{count}" for count in counts.values()]
             data.append(Bar(x=labels, y=shares, name=name, marker=marker, text=texts, textposition="outside"))
     yaxis = {"range": [0, 1.1], "tickformat": ".0%", "tickvals": [0, 0.25, 0.5, 0.75, 1]}
-    return _figure(data, "Who proposed the candidates", "", "share", dark, barmode="group", yaxis=yaxis)
+    return styled(data, "Who proposed the candidates", "", "share", dark, barmode="group", yaxis=yaxis)
 
 
 def bench(result: Mapping, dark: bool = False) -> Figure:
@@ -275,7 +294,7 @@ def bench(result: Mapping, dark: bool = False) -> Figure:
         bounds = [row["speedup_interval"] or [row["speedup"]] * 2 for row in own]
         data.append(
             Bar(
-                x=[html.escape(row["lane"]) for row in own], y=[row["speedup"] for row in own],
+                x=[plain_text(row["lane"]) for row in own], y=[row["speedup"] for row in own],
                 name=f"temperature {temperature:g}",
                 marker={"color": _hue(place, dark), "pattern": {"shape": PATTERNS[place % len(PATTERNS)]}},
                 error_y={
@@ -286,8 +305,8 @@ def bench(result: Mapping, dark: bool = False) -> Figure:
                 hovertemplate="%{x}: %{y:.2f}<extra></extra>",
             )
         )  # fmt: skip
-    figure = _figure(data, "Speedup over plain decoding", "", "times as fast", dark, barmode="group")
-    return figure.add_hline(1, line=_line("plain", dark)) if data else figure
+    figure = styled(data, "Speedup over plain decoding", "", "times as fast", dark, barmode="group")
+    return figure.add_hline(1, line=line_style("plain", dark)) if data else figure
 
 
 def training(log: str, dark: bool = False) -> Figure:
@@ -298,8 +317,9 @@ def training(log: str, dark: bool = False) -> Figure:
             values.setdefault(name, []).append((int(step), float(value)))
     data = []
     for place, (name, points) in enumerate(values.items()):
-        role, (steps, numbers) = ROLES[place % len(ROLES)], zip(*points, strict=True)
-        line = {**_line(role, dark), "color": _hue(place, dark)}
-        marker = {**_marker(role, dark), "color": line["color"]}
+        role, colour = role_of(place), _hue(place, dark)
+        steps, numbers = zip(*points, strict=True)
+        line = line_style(role, dark) | {"color": colour}
+        marker = marker_style(role, dark) | {"color": colour, "line": {"color": colour}}
         data.append(Scatter(x=steps, y=numbers, mode="lines+markers", name=name, line=line, marker=marker))
-    return _figure(data, "Validation during training", "step", "share of held-out tokens", dark)
+    return styled(data, "Validation during training", "step", "share of held-out tokens", dark)

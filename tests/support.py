@@ -40,12 +40,12 @@ from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
+    DraftRequest,
     DraftSession,
     Method,
     Proposal,
     Proposer,
     Resources,
-    TreeLimits,
 )
 from jakiro.drafters.merged import MergedDrafter
 from jakiro.drafters.prompt_lookup import PromptLookupDrafter
@@ -363,7 +363,7 @@ def reference_answer(
 class ScriptedDrafter(Drafter):
     """A drafter that proposes the target's own choice with an error rate, and random wrong siblings."""
 
-    proposers = (Proposer("script", "Script", "Knows the answer and errs at a known rate."),)
+    proposers = (Proposer("script", "Script", "Proposes the target's choice with a fixed error rate."),)
 
     model: nn.Module
     error_rate: float
@@ -406,7 +406,7 @@ class ScriptedSession(DraftSession):
     def rewind(self, length: int) -> None:
         self.token_ids, self._future = self.token_ids[:length], []
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, limits: DraftRequest) -> Proposal:
         """Return a chain of the target's choices, some of them wrong, with wrong siblings at random positions."""
         tree_config = limits.tree
         while len(self._future) < tree_config.depth:

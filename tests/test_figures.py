@@ -1,6 +1,7 @@
 """Figures of shipped recordings: data, outcomes, palettes, edge cases, and the command that writes them."""
 
 import json
+import random
 import re
 from dataclasses import replace
 from importlib.util import find_spec
@@ -11,11 +12,13 @@ from typer.testing import CliRunner
 
 from jakiro import figures
 from jakiro.cli.main import app
+from jakiro.cli.plot import chosen_step
 from jakiro.system import assets_folder
 from jakiro.trace import Trace, TraceError, pooled_tau
 
 ASSETS = assets_folder()
 ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def recorded(name: str) -> dict[str, Trace]:
@@ -141,21 +144,59 @@ def test_a_training_log_is_read_from_its_lines():
     assert (second.name, list(second.y)) == ("main_2/top1", [0.125])
 
 
-def test_an_answer_without_steps_gives_one_sentence(opening):
+def all_figures(trace: Trace) -> list:
+    """Return every figure of a trace except the tree."""
+    return [
+        figures.speed(trace),
+        figures.accepted_per_step(trace),
+        figures.acceptance_by_depth({"Jakiro": trace}),
+        figures.experts(trace),
+    ]
+
+
+def test_an_answer_without_steps_gives_one_sentence(opening, plot, tmp_path):
     empty = Trace(opening["jakiro"].header, [], "eos")
-    for figure in (figures.speed(empty), figures.accepted_per_step(empty), figures.experts(empty)):
-        assert not figure.data and "no step" in figure.layout.annotations[0].text
-    single = Trace(opening["jakiro"].header, opening["jakiro"].steps[:1], "eos")
-    assert len(figures.speed(single).data[0].x) == 2
+    for figure in [*all_figures(empty), figures.bench({"groups": []}), figures.training("")]:
+        assert not figure.data and "nothing to show: no step" in figure.layout.annotations[0].text
     assert "0 steps" in repr(empty) and "<table>" in empty._repr_html_()
+    empty.save(tmp_path / "empty.json")
+    arguments = (tmp_path / "empty.json", "--figure", "tree", "--out", tmp_path / "a.html")
+    assert str(plot(*arguments).exception) == "This answer has no steps, so there is no draft tree."
+
+
+def test_one_step_gives_every_figure(opening):
+    trace = Trace(opening["jakiro"].header, opening["jakiro"].steps[:1], "eos")
+    for figure in [*all_figures(trace), figures.draft_tree(trace.steps[0], trace.header.proposers)]:
+        assert figure.data and not figure.layout.annotations
+    assert len(figures.speed(trace).data[0].x) == 2
+    plain = Trace(opening["autoregressive"].header, opening["autoregressive"].steps[:1], "eos")
+    assert "0 candidates, 0 accepted" in figures.draft_tree(plain.steps[0]).layout.title.text
+
+
+def test_a_tree_of_60_nodes_has_a_row_for_each_leaf_below_its_legend(large):
+    dice, step = random.Random(0), large.steps[0]
+    nodes = [step.nodes[0]]
+    for index in range(1, 61):
+        parent = dice.randrange(max(0, index - 12), index)
+        nodes.append(replace(step.nodes[1], parent=parent, depth=nodes[parent].depth + 1))
+    figure = figures.draft_tree(replace(step, nodes=tuple(nodes), accepted_path=()), large.header.proposers)
+    (line, root, candidates) = figure.data
+    assert len({*zip(candidates.x, candidates.y, strict=True)}) == 60 and (line.name, root.name) == (
+        "not accepted",
+        "root",
+    )
+    leaves = 61 - len({node.parent for node in nodes[1:]})
+    assert figure.layout.height >= figures.LEAF_PIXELS * leaves + figure.layout.margin.t
+    # Shares of the height would move the legend over the title of a tall figure
+    assert figure.layout.legend.y == 1 and figure.layout.title.yref == "container"
 
 
 def test_trace_has_a_short_representation_and_can_be_saved_and_loaded(opening, tmp_path):
     trace = opening["jakiro"]
     assert len(repr(trace)) < 120 and len(repr(trace.steps[0])) < 160
     assert f"{len(trace.token_ids)} tokens, {len(trace.steps)} steps" in repr(trace)
-    shown = trace._repr_html_()
-    assert len(shown) < 6000 and "<script" not in shown and shown.count("✓") > 2
+    html = trace._repr_html_()
+    assert len(html) < 6000 and "<script" not in html and html.count("✓") > 2
     trace.save(tmp_path / "trace.json")
     assert Trace.load(tmp_path / "trace.json") == trace
     (tmp_path / "old.json").write_text(trace.to_json().replace('"schema_version":1', '"schema_version":99'))
@@ -191,8 +232,14 @@ def test_the_command_reads_traces_and_benchmarks_and_refuses_others(plot, tmp_pa
     opening["jakiro"].save(tmp_path / "trace.json")
     assert plot(tmp_path / "trace.json", "--out", tmp_path / "a.html").exit_code == 0
     assert plot(ASSETS / "benchmark" / "bench.json", "--out", tmp_path / "b.html").exit_code == 0
+    recording = json.loads((ASSETS / "traces" / "1-opening.json").read_text(encoding="utf-8"))
+    recording["traces"]["jakiro"]["header"]["schema_version"] = 99
+    (tmp_path / "other.json").write_text(json.dumps(recording), encoding="utf-8")
+    (tmp_path / "bench.json").write_text('{"groups": [{"category": "overall"}]}', encoding="utf-8")
     for arguments, sentence in (
         ((ROOT / "README.md", "--out", tmp_path / "c.html"), "is not JSON"),
+        ((tmp_path / "other.json", "--out", tmp_path / "c.html"), "This trace uses format 99; this version reads 1."),
+        ((tmp_path / "bench.json", "--out", tmp_path / "c.html"), "is not a bench.json of this version"),
         ((ASSETS / "questions.json", "--out", tmp_path / "c.html"), "neither a trace nor a recording"),
         ((tmp_path / "trace.json", "--out", tmp_path / "c.gif"), "--out must end in"),
         (
@@ -213,14 +260,39 @@ def test_without_kaleido_one_sentence_names_it(plot, tmp_path, opening, monkeypa
     assert "pip install kaleido" in message and "a.html" in message and "\n" not in message
 
 
+def test_the_pictures_of_readme_show_the_recordings(opening, large):
+    speed = figures.speed(opening["jakiro"], opening["autoregressive"])
+    tree = figures.draft_tree(chosen_step(large, None), large.header.proposers)
+    for name, figure in (("speed", speed), ("tree", tree)):
+        picture = (ROOT / "docs" / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+        assert figure.layout.title.text in picture
+        assert all(trace.name in picture for trace in figure.data)
+
+
+@pytest.mark.rare
+def test_the_lines_of_readme_write_pictures(tmp_path, monkeypatch):
+    """The default pair decodes; pictures are written where kaleido is installed, and as pages elsewhere."""
+    (lines,) = re.findall(r"```python\n(from jakiro import JakiroGenerator, figures\n.*?)```", README, re.DOTALL)
+    assert lines.count("\n") == 10
+    monkeypatch.chdir(tmp_path)
+    if find_spec("kaleido") is None:
+        lines = lines.replace("write_image", "write_html")
+    exec(lines, {})
+    assert {path.name for path in tmp_path.iterdir()} == {"speed.svg", "tree.svg", "steps.html"}
+
+
 @pytest.mark.rare
 @pytest.mark.skipif(find_spec("kaleido") is None, reason="no kaleido")
 @pytest.mark.parametrize("form", ["png", "svg"])
 def test_static_pictures_are_written(form, plot, tmp_path):
     out = tmp_path / f"figure.{form}"
-    done = plot(ASSETS / "traces" / "5-large-tree.json", "--figure", "tree", "--out", out)
+    done = plot(ASSETS / "traces" / "5-large-tree.json", "--figure", "tree", "--width", 480, "--out", out)
     assert done.exit_code == 0, done.exception
-    assert out.read_bytes()[:4] in (b"\x89PNG", b"<svg")
+    written = out.read_bytes()
+    if form == "png":
+        assert written[:4] == b"\x89PNG" and int.from_bytes(written[16:20]) == 960
+    else:
+        assert written[:4] == b"<svg" and b'width="480"' in written
 
 
 def test_required_packages_are_pinned_and_imported():

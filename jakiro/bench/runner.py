@@ -33,7 +33,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
-    """What is measured.
+    """Lanes and settings of a benchmark.
 
     Attributes:
         methods: names or aliases of drafting methods, "all" of them, or of `further_lanes`.
@@ -105,8 +105,8 @@ class BenchSettings:
         try:
             return self.known.named(name).name
         except ValueError:
-            known = ", ".join((*self.known, *self.further_lanes))
-            raise ValueError(f"Unknown method “{name}”; known are {known}.") from None
+            names = ", ".join((*self.known, *self.further_lanes))
+            raise ValueError(f"Unknown method “{name}”; names are {names}.") from None
 
     def tree_for(self, nodes: int | str) -> TreeConfig:
         """Return the tree of a lane with this node budget."""
@@ -199,22 +199,22 @@ def run_of_peer(answer: PeerAnswer, *identity) -> Run:
 
 
 def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[str]]:
-    """Return the settings without the methods that cannot be loaded, and the reason for each of those.
+    """Return the settings without the methods that cannot be loaded, and one reason for each of these.
 
     Raises:
         ValueError: no method can be loaded.
     """
-    kept, reasons = [], []
+    names, reasons = [], []
     for name in settings.methods:
         try:
             if name in settings.known:
                 generator.drafter(settings.known[name])
-            kept.append(name)
+            names.append(name)
         except (ValueError, OSError) as error:
             reasons.append(f"{name} takes no part: {error}")
-    if not kept:
+    if not names:
         raise ValueError(" ".join(reasons))
-    return replace(settings, methods=tuple(kept)), reasons
+    return replace(settings, methods=tuple(names)), reasons
 
 
 def head_names(generator, settings: BenchSettings) -> dict[str, str]:
@@ -232,7 +232,7 @@ class Bench:
 
     Args:
         generator: a JakiroGenerator for plain decoding and the drafting methods.
-        settings: what is measured.
+        settings: lanes and settings.
         fast_generator: a generator with numerics="fast", for the lane "autoregressive-fast".
         peers: runners of other programs by name, see `Peers`.
     """

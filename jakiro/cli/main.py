@@ -31,7 +31,7 @@ from jakiro.trace import Trace
 DEBUG = "--debug"
 # Also works in a checkout, where no script `jakiro` is installed
 PROGRAM = "python -m jakiro"
-# Commands whose options have defaults from modules that import torch: module of `jakiro.cli`, and help text. They are
+# Commands with option defaults from modules that import torch: module of `jakiro.cli`, and help text. They are
 # imported only if they run, so that `--help` of the other commands takes 0.2 s instead of 4 s.
 LAZY_COMMANDS = {
     "bench": ("bench", "Measure speed, tau and acceptance; compare the texts."),
@@ -54,9 +54,8 @@ class LazyGroup(typer.core.TyperGroup):
 def import_command(name: str):
     """Import a lazy command and return it."""
     module, _ = LAZY_COMMANDS[name]
-    command = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
-    command.command(name)(getattr(import_module(f"jakiro.cli.{module}"), name))
-    return typer.main.get_command(command)
+    info = typer.models.CommandInfo(name, callback=getattr(import_module(f"jakiro.cli.{module}"), name))
+    return typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
 
 
 # Without rich markup, help is formatted by click, which never cuts an option's name in a narrow terminal
@@ -90,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _print_version(requested: bool) -> None:
     if requested:
-        sys.stdout.write(f"jakiro {__version__}\n")
+        loading.write(f"jakiro {__version__}\n")
         raise typer.Exit
 
 
@@ -130,13 +129,13 @@ def generate(
     interrupted = False
     try:
         for step in stream:
-            _write(step.text)
+            loading.write(step.text)
     except KeyboardInterrupt:
         stream.close()
         interrupted = True
     if not stream.trace.steps:
-        _write(stream.trace.text)
-    _write("\n")
+        loading.write(stream.trace.text)
+    loading.write("\n")
     loading.say(summary_line(stream.trace), "dim")
     if trace is not None:
         write_atomically(trace, stream.trace.to_json())
@@ -164,15 +163,15 @@ def race(
 
     names = None if methods is None else tuple(comma_list("--methods", methods, str))
     prompt, load_options, sampling = _read_options(values, side_by_side=len(names) if names else 2)
-    known = load_options.known_methods
-    unique = {known.named(name).name for name in names or ()}
+    known_methods = load_options.known_methods
+    unique = {known_methods.named(name).name for name in names or ()}
     require(len(unique) == len(names or ()), f"--methods must not repeat a method; got {methods!r}.")
     generator = loading.load(load_options)
-    names = names and loading.runnable(generator, names, known)
+    names = names and loading.runnable(generator, names, known_methods)
     sampling = prompt.with_recommended(generator, sampling)
     running = generator.race(prompt.text, sampling, methods=names, tree=prompt.tree, raw=prompt.raw)
     loading.say_notices(generator)
-    show_race(running, known)
+    show_race(running, known_methods)
 
 
 def _read_options(values: dict, **others) -> tuple[options.PromptOptions, LoadOptions, SamplingParams]:
@@ -266,12 +265,9 @@ def export(
         loading.say(f"Written: {path}")
 
 
-def _placeholder() -> None:
-    """Placeholder of a lazy command; `LazyGroup` replaces it before it runs."""
-
-
 for _name, (_, _help) in LAZY_COMMANDS.items():
-    app.command(_name, help=_help)(_placeholder)
+    # A placeholder, which `LazyGroup` replaces before it runs
+    app.command(_name, help=_help)(lambda: None)
 
 
 def _import_methods(modules: Sequence[str] | None) -> tuple:
@@ -282,15 +278,10 @@ def _import_methods(modules: Sequence[str] | None) -> tuple:
 
 
 def _replace_unsupported_characters() -> None:
-    """Print a question mark for characters that the terminal's encoding lacks, instead of raising an error."""
+    """Print a question mark for characters outside the terminal's encoding, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 _ENDS = {"no_token": "no_token (the settings forbid every next token)"}

@@ -32,16 +32,19 @@ def plot(
         int | None, typer.Option(help="Step of the tree, from 1; default: the one that accepted most.")
     ] = None,
     dark: Annotated[bool, typer.Option("--dark", help="Use the dark palette.")] = False,
+    width: Annotated[int | None, typer.Option(min=100, max=4000, help="Pixels; of a page, if not given, all.")] = None,
+    height: Annotated[int | None, typer.Option(min=100, max=4000, help="Pixels.")] = None,
 ) -> None:
     """Draw a figure of a trace, a recording or a benchmark."""
     if out.suffix not in (".html", *STATIC):
         raise ValueError(f"--out must end in .html, {', '.join(STATIC[:-1])} or {STATIC[-1]}; got {out.name!r}.")
     loading.check_file(out, "the picture")
-    drawn = figure_of(file, figure, step, dark)
+    picture = figure_of(file, figure, step, dark)
+    picture.update_layout({name: value for name, value in (("width", width), ("height", height)) if value is not None})
     if out.suffix == ".html":
-        drawn.write_html(out, include_plotlyjs=True)
+        picture.write_html(out, include_plotlyjs=True)
     else:
-        write_picture(drawn, out)
+        write_picture(picture, out)
     loading.say(f"Written: {out}")
 
 
@@ -58,7 +61,11 @@ def figure_of(file: Path, name: FigureName, step: int | None, dark: bool):
     except ValueError as error:
         raise ValueError(f"{file} is not JSON: {error}.") from error
     if isinstance(values, dict) and "groups" in values:
-        return figures.bench(values, dark)
+        try:
+            return figures.bench(values, dark)
+        except (KeyError, TypeError) as error:
+            message = f"{file} is not a bench.json of this version ({error!r}); write it with `python -m jakiro bench`."
+            raise ValueError(message) from error
     traces = read_traces(values)
     plain = next((trace for trace in traces if trace.header.drafter is None), None)
     trace = next((trace for trace in traces if trace is not plain), plain)
@@ -103,7 +110,7 @@ def write_picture(figure, path: Path) -> None:
     """
     size = {"width": figure.layout.width or WIDTH, "height": figure.layout.height or HEIGHT}
     try:
-        figure.write_image(path, scale=2, **size)
+        figure.write_image(path, scale=2 if path.suffix == ".png" else 1, **size)
     except (ValueError, RuntimeError, ImportError) as error:
         raise ValueError(
             f"{path.suffix} pictures need the package kaleido and Chrome or Chromium: run `pip install kaleido`, or "

@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
     Attributes:
         text: completed text.
-        logprobs: per token, if requested: the token, then the likeliest in its place.
+        logprobs: per token, if requested: the token, then the most likely ones in its place.
         extension: requested lists of the field `jakiro`, one entry per token.
     """
 
@@ -188,14 +188,11 @@ class Reply:
                 chunks.append(self._head | {"choices": []} | self._figures())
         return chunks
 
-    def whole(self) -> dict:
+    def to_dict(self) -> dict:
         """Return the response as one object."""
-        choices = [choice.to_dict() for choice in self.choices]
-        if len(choices) > 1:
-            choices = [shown | choice.whole_extension() for shown, choice in zip(choices, self.choices, strict=True)]
-            extension = {}
-        else:
-            extension = self.choices[0].whole_extension()
+        has_several = len(self.choices) > 1
+        choices = [choice.to_dict() | (choice.whole_extension() if has_several else {}) for choice in self.choices]
+        extension = {} if has_several else self.choices[0].whole_extension()
         return self._head | {"choices": choices} | self._figures() | extension
 
     def _chunk(self, choice: dict) -> dict:
@@ -213,8 +210,8 @@ class Reply:
             prompt_tokens += header.num_prompt_tokens if is_first_of_prompt else 0
             cached += header.num_reused_tokens if is_first_of_prompt else 0
             tokens += len(choice.trace.token_ids) - len(header.prefix_ids)
-            drafted, kept = _count_drafted(choice.trace, choice.request.prediction)
-            accepted, rejected = accepted + kept, rejected + drafted - kept
+            drafted, num_accepted = _count_drafted(choice.trace, choice.request.prediction)
+            accepted, rejected = accepted + num_accepted, rejected + drafted - num_accepted
         usage = {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": tokens,
@@ -230,7 +227,7 @@ class Reply:
 
 
 def _count_drafted(trace: Trace, prediction: str) -> tuple[int, int]:
-    """Return the number of drafted tokens, and the number of those in the answer.
+    """Return the numbers of drafted tokens and of accepted ones in the answer.
 
     With a predicted output, only the tokens that it proposed are counted.
     """

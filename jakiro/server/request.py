@@ -17,12 +17,8 @@ from jakiro.server.hints import unbounded_parts
 from jakiro.text import as_messages, join_text_parts
 
 # Sampling settings, which `SamplingParams` checks; by the names of requests
-SAMPLED = {field.name for field in fields(SamplingParams)} - {
-    "max_new_tokens",
-    "logprobs",
-    "grammar",
-    "record_alternatives",
-}
+_OTHER_FIELDS = {"max_new_tokens", "logprobs", "grammar", "record_alternatives"}
+SAMPLED = {field.name for field in fields(SamplingParams)} - _OTHER_FIELDS
 ALIASES = {"min_tokens": "min_new_tokens"}
 # OpenAI's defaults, if they differ from the library's
 DEFAULTS = {"temperature": 1.0}
@@ -32,19 +28,14 @@ MAX_CHOICES, MAX_N = 16, 4
 _MAX_RANDOM_SEED = 2**31
 # Fields of OpenAI's and vLLM's APIs that are accepted with these values only, which change nothing here
 NEUTRAL: dict[str, tuple] = {
-    "tool_choice": ("none", "auto"),
-    "function_call": ("none", "auto"),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    **dict.fromkeys(("use_beam_search", "early_stopping", "include_stop_str_in_output", "store"), (False,)),
+    **dict.fromkeys(("skip_special_tokens", "detokenize"), (True,)),
     "parallel_tool_calls": (False, True),
     "service_tier": ("auto", "default"),
     "modalities": (["text"],),
-    "use_beam_search": (False,),
     "length_penalty": (1, 1.0),
-    "early_stopping": (False,),
-    "skip_special_tokens": (True,),
-    "include_stop_str_in_output": (False,),
-    "detokenize": (True,),
     "suffix": ("",),
-    "store": (False,),
 }
 _NOT_SUPPORTED = "“{name}” is not supported by this server; leave it out."
 
@@ -74,8 +65,8 @@ class JakiroExtension(_Strict):
     Attributes:
         method: drafting method.
         provenance: report which drafter proposed each token.
-        alternatives: report the likeliest tokens in each token's place.
-        answer_prefix_ids: token ids with which the answer begins.
+        alternatives: report the most likely tokens in each token's place.
+        answer_prefix_ids: given token ids at the start of the answer.
         grammar: grammar of the answer.
     """
 
@@ -213,7 +204,7 @@ def read_chat(values: dict, default_tokens: int) -> tuple[CompletionRequest, ...
 
 
 def read_text(values: dict, default_tokens: int) -> tuple[CompletionRequest, ...]:
-    """Read a request to `/completions`; arguments and errors are those of `read_chat`."""
+    """Read a request to `/completions`; see `read_chat` for arguments and errors."""
     sampled, body = _read(TextBody, values)
     if body.best_of not in (1, body.n):
         raise Refusal(400, f"best_of must be 1, or equal n; got {body.best_of}.", "best_of")
@@ -260,8 +251,8 @@ def _message(number: int, message: object) -> object:
     """Return a message without the fields that change nothing; `as_messages` checks role and content."""
     if not isinstance(message, dict):
         return message
-    known = ("role", "content", "name", "reasoning_content")
-    unsupported = next((name for name, value in message.items() if value and name not in known), None)
+    supported = ("role", "content", "name", "reasoning_content")
+    unsupported = next((name for name, value in message.items() if value and name not in supported), None)
     if unsupported is not None:
         name = f"messages[{number}].{unsupported}"
         raise Refusal(400, _NOT_SUPPORTED.format(name=name), name, "unsupported_parameter")
@@ -327,7 +318,7 @@ def _requests(
         sampled: sampling settings of the request, unchecked.
         limits: fields that limit the answer; the first one that is not None counts.
         default_tokens: limit if there is none.
-        logprobs: name of the field that asks for log probabilities, and how many.
+        logprobs: name of the field that requests log probabilities, and their number.
     """
     settings = _sampling(sampled)
     name, limit = next(((name, value) for name, value in limits.items() if value is not None), ("", default_tokens))

@@ -15,6 +15,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from jakiro.core.noise import KeyedNoise
 from jakiro.models.families import output_function
+from jakiro.ops.cache import cache_argument
 
 # A pass that reads texts waits until this part of a large batch is free, so that it reads several
 _JOINING_SHARE = 16
@@ -161,9 +162,10 @@ class _Batch:
         return finished
 
     def _run(self, texts: list[_Text], ids: Tensor, mask: Tensor, positions: Tensor, cache: Cache) -> None:
-        features = self.model.base_model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache
-        ).last_hidden_state
+        base_model = self.model.base_model
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+        inputs[cache_argument(type(base_model).forward)] = cache
+        features = base_model(**inputs).last_hidden_state
         tokens = _choices(texts, self.output(features[:, -1]).float())
         for text, token in zip(texts, tokens, strict=True):
             text.take(token, self.stop_ids)

@@ -39,16 +39,24 @@ RECORDED_STEP_SECONDS = 0.03
 COUNT_FRAMES = """() => { window.frames = 0; window.longest = 0; let last = performance.now();
   const count = now => { window.frames += 1; window.longest = Math.max(window.longest, now - last); last = now;
     requestAnimationFrame(count); }; requestAnimationFrame(count); }"""
-DRAIN = """import sys, time
-from gradio_client import Client
-client = Client(sys.argv[1], verbose=False)
-fields = {each["id"]: each["props"] for each in client.config["components"]}
-asked = next(each["inputs"] for each in client.config["dependencies"] if each["api_name"] == "ask")
-tree = {"tree": sys.argv[4], "candidates": 23, "levels": 5}
-given = {"question": sys.argv[2], "length": int(sys.argv[3]), "alongside": False, "run-id": ""} | tree
-values = [given.get(fields[number].get("elem_id"), fields[number].get("value")) for number in asked]
-job = client.submit(*values, api_name="/ask")
-print(len([update for update in job]))
+DRAIN = """import json, sys, urllib.request, uuid
+address, question, length, tree = sys.argv[1:5]
+def get(path, data=None):
+    body = None if data is None else json.dumps(data).encode()
+    return urllib.request.urlopen(urllib.request.Request(address + path, body, {"Content-Type": "application/json"}))
+config, session = json.load(get("config")), uuid.uuid4().hex
+asked = next(each["id"] for each in config["dependencies"] if each["api_name"] == "ask")
+form = {each["props"].get("elem_id"): each["props"].get("value") for each in config["components"]}
+sent = {name: form[name] for name in ("method", "numerics", "temperature", "seed")} | {
+    "question": question, "length": int(length), "tree": tree, "candidates": 23, "levels": 5, "alongside": False,
+    "further-lanes": [], "system-prompt": "", "history": []}
+get("gradio_api/queue/join", {"data": [], "fn_index": asked, "session_hash": session, "event_data": sent}).read()
+count = 0
+for line in get("gradio_api/queue/data?session_hash=" + session):
+    count += b"process_generating" in line
+    if b"process_completed" in line:
+        break
+print(count)
 """
 
 
@@ -109,7 +117,7 @@ def watch(browser, address: str, device, length: int, frames: bool) -> dict:
     tab.goto(address)
     tab.wait_for_selector("#jk-chip.ready", timeout=300_000)
     tab.click("#jk-settings")
-    tab.get_by_label(words.FIXED).check()
+    tab.get_by_label("Fixed").check()
     tab.get_by_label(words.ALONGSIDE).uncheck()
     tab.fill("#length input", str(length))
     for name, value in TREE.items():

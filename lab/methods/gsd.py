@@ -73,16 +73,16 @@ class GraphGrower(TreeGrower):
         shared: number of equal tokens at the end of the paths of a candidate and its twin; 0 merges nothing.
     """
 
-    def __init__(self, head, cache, root, root_token, sampling, tree_config, *more, shared=SHARED_TOKENS) -> None:
-        super().__init__(head, cache, root, root_token, sampling, replace(tree_config, contrastive=False), *more)
+    def __init__(self, head, cache, root, root_token, inputs, shared=SHARED_TOKENS) -> None:
+        inputs = replace(inputs, tree=replace(inputs.tree, contrastive=False))
+        super().__init__(head, cache, root, root_token, inputs)
         self.shared = shared
         # Drafted rows to which each row attends, itself included
         self.visible = torch.zeros((1, 0), dtype=torch.bool, device=self.device)
         self.taken_over: list[Tensor] = []
 
     def grow(self) -> Proposal:
-        root = self.numbers[:1]
-        self._append(root, None, root, [False])
+        self._append(None, self.numbers[:1], [False])
         graph = RunGraph(self.root_token.tolist()[0], self.shared)
         for depth in range(1, self.last_expanded + 1):
             above, frontier = self.levels[-1], self._worth_expanding(self._best(self.levels[-1]))
@@ -99,7 +99,7 @@ class GraphGrower(TreeGrower):
             if fresh:
                 self._draft(frontier[torch.tensor(fresh, device=self.device)], depth)
             rows = torch.tensor(rows, device=self.device)
-            self._append(self._nodes(frontier), above.scores[frontier], rows, merged)
+            self._append(frontier, rows, merged)
         return self._select()
 
     def _draft(self, frontier: Tensor, depth: int) -> None:
@@ -111,10 +111,10 @@ class GraphGrower(TreeGrower):
         before = torch.nn.functional.pad(self.visible, (0, count))
         self.visible = torch.cat([before, seen])
 
-    def _append(self, parents: Tensor, scores: Tensor | None, rows: Tensor, merged: list[bool]) -> None:
-        """Append the children of the given rows."""
+    def _append(self, frontier: Tensor | None, rows: Tensor, merged: list[bool]) -> None:
+        """Append the children of the given rows, one for each node of the frontier."""
         children = self._children(self._main_scores(self._at(rows)), len(self.levels) + 1)
-        self._add(children, parents, scores, rows)
+        self._add(children, frontier, rows)
         merged = torch.tensor(merged, device=self.device)
         self.taken_over.append(merged[:, None].expand(-1, self.width).flatten())
 

@@ -37,12 +37,12 @@ def proposers_of(exits: tuple[int, ...]) -> tuple[Proposer, ...]:
 class NestedGrower(TreeGrower):
     """Grows a tree with the first exit whose most likely token after the root has at least probability `THRESHOLD`."""
 
-    def __init__(self, head, cache, root, root_token, sampling, tree_config, *more) -> None:
+    def __init__(self, head, cache, root, root_token, inputs) -> None:
         probabilities = head.logits(root.expert_outputs[:, 0, 0]).softmax(-1).amax(-1).tolist()
         confident = [number for number, probability in enumerate(probabilities) if probability >= THRESHOLD]
         self.exit = confident[0] if confident else len(probabilities) - 1
         root = row_output(root.expert_outputs[self.exit])
-        super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
+        super().__init__(head, cache, root, root_token, inputs)
         if not confident:
             self.last_expanded = 0
         # The calibration of an exit is stored under the number of a level
@@ -50,7 +50,7 @@ class NestedGrower(TreeGrower):
         fitted = {name.removeprefix(prefix): number for name, number in numbers.items() if name.startswith(prefix)}
         levels = range(1, self.depth + 1)
         numbers = {f"main/{depth}/{kind}": number for depth in levels for kind, number in fitted.items()}
-        self.ranking.calibration = Calibration(numbers, sampling)
+        self.ranking.calibration = Calibration(numbers, inputs.sampling)
 
     def _run(self, embeddings, features, positions, mask):
         return self.head.leave_at(self.exit, embeddings, positions, mask, self.cache)

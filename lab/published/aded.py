@@ -20,13 +20,13 @@ from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
+    DraftRequest,
     DraftSession,
     Method,
     Needs,
     Proposal,
     Proposer,
     Resources,
-    TreeLimits,
 )
 from jakiro.drafters.candidates import Candidates
 from lab.published.host import best_proposal, gumbel_of
@@ -99,12 +99,12 @@ class TrigramSession(DraftSession):
         self.tries = [COVERAGE_TRIES] * (LARGEST_CLASS + 1)
         self._append(prompt.token_ids)
 
-    def propose(self, limits: TreeLimits) -> Proposal:
-        guesses = self.guesses(limits.tree.nodes - 1, limits.tree.depth, limits.tree.width)
+    def propose(self, request: DraftRequest) -> Proposal:
+        guesses = self.guesses(request.tree.nodes - 1, request.tree.depth, request.tree.width)
         if not guesses:
             return Proposal(note="No known token follows the last two tokens.")
         root_token = torch.tensor(self.tokens[-1:], device=self.device)
-        return best_proposal(root_token, candidates_of(guesses, self.device), limits)
+        return best_proposal(root_token, candidates_of(guesses, self.device), request)
 
     def guesses(self, most: int, depth: int, width: int) -> list[Guess]:
         """Return the `most` candidates with the best scores, by level."""

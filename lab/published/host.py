@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from jakiro.drafters.base import Proposal, TreeLimits
+from jakiro.drafters.base import DraftRequest, Proposal
 from jakiro.drafters.candidates import Candidates, Evidence, best_tree
 
 # Constants of SplitMix64, as in `jakiro.core.noise`
@@ -32,7 +32,7 @@ def _mix(x: int) -> int:
 
 
 def best_proposal(
-    root_token: Tensor, candidates: Candidates, limits: TreeLimits, evidence: Evidence | None = None
+    root_token: Tensor, candidates: Candidates, limits: DraftRequest, evidence: Evidence | None = None
 ) -> Proposal:
     """Return the tree of the best candidates within the limits; see `best_tree`."""
     most = min(limits.tree.nodes - 1, candidates.count)

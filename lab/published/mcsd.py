@@ -70,32 +70,32 @@ def drafted_mask(shape: tuple[int, ...], device: torch.device) -> Tensor:
 class StaticGrower(TreeGrower):
     """Grows a static tree: every node of a level is expanded, and all drafted nodes are in the tree."""
 
-    def __init__(self, head, cache, root, root_token, sampling, tree_config, *more) -> None:
-        super().__init__(head, cache, root, root_token, sampling, replace(tree_config, contrastive=False), *more)
+    def __init__(self, head, cache, root, root_token, inputs) -> None:
+        inputs = replace(inputs, tree=replace(inputs.tree, contrastive=False))
+        super().__init__(head, cache, root, root_token, inputs)
         self.shape = shape_for(self.width, self.depth, self.nodes)
         self.mask = drafted_mask(self.shape, self.device)
 
     def grow(self) -> Proposal:
-        root = self.numbers[:1]
-        self._add_level(root, None, root)
+        self._add_level(None)
         for depth in range(1, len(self.shape)):
             if self._stops():
                 break
             newest, end = self.levels[-1], sum(level.count for level in self.levels)
             everyone = torch.arange(newest.count, device=self.device)
             self._expand(everyone, self._rows_in_pass(everyone), self.mask[end - newest.count : end, :end], depth)
-            self._add_level(self._nodes(everyone), newest.scores, everyone + self.first_rows[-1])
+            self._add_level(everyone)
         return self._select()
 
     def _stops(self) -> bool:
         """Return whether drafting stops after the newest level."""
         return False
 
-    def _add_level(self, parents: Tensor, scores: Tensor | None, rows: Tensor) -> None:
+    def _add_level(self, frontier: Tensor | None) -> None:
         """Append the children of all rows of the newest pass."""
         self.width = self.shape[len(self.levels)]
         children = self._children(self._main_scores(self.outputs[-1]), len(self.levels) + 1)
-        self._add(children, parents, scores, rows)
+        self._add(children, frontier)
 
     def _select(self) -> Proposal:
         """Return all candidates; the proposer is the rank among siblings."""

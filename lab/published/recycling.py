@@ -21,12 +21,12 @@ from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
+    DraftRequest,
     DraftSession,
     Method,
     Needs,
     Proposal,
     Proposer,
-    TreeLimits,
 )
 from jakiro.drafters.candidates import Candidates
 from lab.published.host import best_proposal
@@ -97,7 +97,7 @@ class RecyclingSession(DraftSession):
         self.hits = [PRIOR_TRIES * rate for rate in PRIOR_RATES]
         self.tries = [PRIOR_TRIES] * NUM_KEPT
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, limits: DraftRequest) -> Proposal:
         tree = limits.tree
         candidates, ranks = self._candidates(tree.depth, min(tree.width, self.num_kept))
 

@@ -60,25 +60,25 @@ def working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("head", "old"):
         (tmp_path / "runs" / name).mkdir(parents=True)
-    monkeypatch.setattr(registry, "fetch_head", lambda hub_id: pytest.fail("the Hub was asked"))
+    monkeypatch.setattr(registry, "fetch_head", lambda hub_id: pytest.fail("a request was sent to the Hub"))
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("runs/hed", "There is no folder runs/hed with a {what}; did you mean runs/head?"),
-        ("rnus/head", "There is no folder rnus/head with a {what}; did you mean runs/head?"),
-        ("rums/od/", "There is no folder rums/od/ with a {what}; did you mean runs/old?"),
+        ("runs/hed", "There is no folder runs/hed with a {kind}; did you mean runs/head?"),
+        ("rnus/head", "There is no folder rnus/head with a {kind}; did you mean runs/head?"),
+        ("rums/od/", "There is no folder rums/od/ with a {kind}; did you mean runs/old?"),
         (
             "runs/xyz",
-            "There is no folder runs/xyz with a {what}; the nearest existing folder is runs, it holds head, old.",
+            "There is no folder runs/xyz with a {kind}; the nearest existing folder is runs, it holds head, old.",
         ),
         (
             "./zzz/yyy",
-            "There is no folder ./zzz/yyy with a {what}; the nearest existing folder is the current folder, it holds "
+            "There is no folder ./zzz/yyy with a {kind}; the nearest existing folder is the current folder, it holds "
             "runs.",
         ),
-        ("runs/hed.bin", "The {what} runs/hed.bin is a file; give the folder that holds config.json and weights."),
+        ("runs/hed.bin", "The {kind} runs/hed.bin is a file; give the folder that holds config.json and weights."),
     ],
 )
 def test_mistyped_path_is_not_requested_from_the_hub(name, words, working_folder):
@@ -90,7 +90,7 @@ def test_mistyped_path_is_not_requested_from_the_hub(name, words, working_folder
     ):
         with pytest.raises(ValueError) as caught:
             call()
-        assert str(caught.value) == words.format(what=kind)
+        assert str(caught.value) == words.format(kind=kind)
 
 
 @pytest.mark.parametrize("name", ["rnus/model", "someone/model", "Runs-org/model-7b"])
@@ -124,18 +124,22 @@ def test_heads_with_unequal_training_times_are_named_with_their_minutes(heads):
     assert registry.minutes_of_heads() == {"long": 203.0, "short": 20.0, "as short": 20.04}
     message = registry.unequal_training({"Plain": None, "A": "long", "B": "short", "C": "untold", "D": "unknown"})
     assert message.startswith(
-        "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not say which "
+        "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not show "
     )
     for equal in ({"A": "long", "B": "long", "C": "untold", "Plain": None}, {"B": "short", "E": "as short"}):
         assert registry.unequal_training(equal) is None
 
 
 def test_recommended_settings_of_a_known_file_are_registered():
-    name, entry = next((name, entry) for name, entry in registry.ENTRIES.items() if entry.makers_settings)
+    name, entry = next((name, entry) for name, entry in registry.ENTRIES.items() if entry.sampling)
     for target in (name, f"folder/{entry.file.name}"):
-        sampling = SamplingParams().with_makers(registry.makers_settings_of(target))
+        sampling = SamplingParams().with_makers(registry.recommended_sampling_of(target))
         assert sampling == SamplingParams(0.7, 0.8, 20, repetition_penalty=1.1)
-    assert registry.makers_settings_of(registry.DEFAULT_TARGET) == registry.makers_settings_of("some/model") == {}
+    assert (
+        registry.recommended_sampling_of(registry.DEFAULT_TARGET)
+        == registry.recommended_sampling_of("some/model")
+        == {}
+    )
 
 
 OWN = [DEFAULT, *with_own_head()]

@@ -38,7 +38,7 @@ class StaticRows:
         self._free = self._places + length
         self._before = self._places < length
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, **options) -> tuple[Tensor, Tensor]:
         """Write a layer's rows after the previous ones, see `RowCache.update`."""
         keys, values = self.update_both(torch.cat([key_states[0], value_states[0]]), layer_idx)
         return keys[None], values[None]
@@ -64,8 +64,8 @@ class StaticRows:
     def column_positions(self, positions: Tensor) -> Tensor:
         """Return the (columns,) absolute positions; `positions` belong to the rows of the pass."""
         offsets = self._places - self.length
-        own = positions.index_select(0, offsets.clamp(0, positions.shape[0] - 1))
-        return torch.where(offsets < 0, self._places, own)
+        new_positions = positions.index_select(0, offsets.clamp(0, positions.shape[0] - 1))
+        return torch.where(offsets < 0, self._places, new_positions)
 
 
 class StaticCache:

@@ -32,8 +32,8 @@ class StagedGrower(TreeGrower):
 
     by_level = True
 
-    def __init__(self, head, cache, root, root_token, sampling, tree_config, *more) -> None:
-        super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
+    def __init__(self, *arguments) -> None:
+        super().__init__(*arguments)
         self.last_expanded = min(self.depth - 1, SERIAL - 1)
 
     def grow(self) -> Proposal:
@@ -56,8 +56,7 @@ class StagedGrower(TreeGrower):
         self.outputs.append(row_output(features[:1]))
         for depth, scores in enumerate(self._scaled(features), SERIAL + 1):
             children = self._children(scores, depth).at(rows)
-            level = self.levels[-1]
-            self._add(children, self._nodes(frontier), level.scores[frontier], rows + self.first_rows[-1])
+            self._add(children, frontier, rows + self.first_rows[-1])
             frontier = self._worth_expanding(self._best(self.levels[-1]))
             if not frontier.shape[0]:
                 break

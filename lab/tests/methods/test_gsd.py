@@ -5,7 +5,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.base import DraftRequest
 from jakiro.drafters.head import HeadDrafter
 from lab.methods.gsd import RunGraph, graph_drafter
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
@@ -48,7 +48,7 @@ def proposed(drafter, sampling):
     session = drafter.start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
     session.catch_up()
     watch = drafter.head.register_forward_hook(lambda head, inputs, output: rows.append(inputs[0].shape[1]))
-    tree = session.propose(TreeLimits(CONFIG)).tree
+    tree = session.propose(DraftRequest(CONFIG)).tree
     watch.remove()
     return tree, sum(rows)
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafters.base import Resources, TreeLimits
+from jakiro.drafters.base import DraftRequest, Resources
 from jakiro.drafters.head import HeadDrafter
 from jakiro.drafters.registry import PLAIN
 from jakiro.generator import JakiroGenerator
@@ -34,7 +34,7 @@ def proposed(drafter, chunks=(9, 4, 1, 6)):
     end = chunks[0]
     session = drafter.start(prompt_of(TEXT[:end], torch.zeros(end - 1, 64)), GREEDY, KeyedNoise(0))
     for count in (*chunks[1:], 0):
-        tree = session.propose(TreeLimits(CHAIN)).tree
+        tree = session.propose(DraftRequest(CHAIN)).tree
         yield end, tree.token_ids.tolist()[1:], tree.draft_probs.tolist()[1:]
         session.observe(committed(TEXT[end : end + count], torch.zeros(count, 64))) if count else None
         end += count

@@ -7,14 +7,14 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafters.base import Committed, Context, TreeLimits
+from jakiro.drafters.base import Committed, Context, DraftRequest
 from lab import KNOWN
 from lab.published.aded import LIVE, TABLE, TrigramDrafter
 from lab.published.trigrams import TrigramTable, fingerprint
 from tests.support import assert_is_a_tree, tiny_generator
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
-LIMITS = TreeLimits(TreeConfig(width=3, depth=3, nodes=8))
+LIMITS = DraftRequest(TreeConfig(width=3, depth=3, nodes=8))
 
 
 def prompt(*token_ids):

@@ -8,7 +8,7 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafters.base import Resources, TreeLimits
+from jakiro.drafters.base import DraftRequest, Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.model_head import ModelHead
 from jakiro.models.target import TargetModel
@@ -85,7 +85,7 @@ def heads():
 @pytest.mark.parametrize("kind", [static_drafter, stopping_drafter])
 def test_trees_are_valid_and_proposers_are_ranks_among_siblings(heads, name, kind):
     for sampling in (SamplingParams(), SamplingParams(1.0, seed=4)):
-        tree = started(kind, heads[name], sampling).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+        tree = started(kind, heads[name], sampling).propose(DraftRequest(TreeConfig(8, 3, 21))).tree
         assert_is_a_tree(tree)
         if kind is static_drafter:
             assert tree.depths.tolist() == [0, *[1] * 4, *[2] * 8, *[3] * 8]
@@ -93,7 +93,8 @@ def test_trees_are_valid_and_proposers_are_ranks_among_siblings(heads, name, kin
 
 
 def test_the_mask_of_a_smaller_tree_is_a_corner_of_the_full_mask(heads):
-    tree = started(static_drafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+    session = started(static_drafter, heads["decoupled"], SamplingParams())
+    tree = session.propose(DraftRequest(TreeConfig(8, 3, 21))).tree
     expected = ancestor_mask(tree.parents, 3)[1:, 1:]
     assert torch.equal(drafted_mask((4, 2, 1), DEVICE), expected)
     assert torch.equal(drafted_mask((4, 2), DEVICE), expected[:12, :12])

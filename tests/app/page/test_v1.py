@@ -77,6 +77,39 @@ def test_the_same_seed_gives_the_same_text_through_v1_the_page_and_the_library(t
         assert lane["text"] == expected
 
 
+def test_a_prediction_is_drafted_on_the_page_and_changes_no_text(tiny):
+    generator, address = tiny
+    biases = dict.fromkeys(range(94, 260), -100)
+    expected = generator.run(QUESTION, SamplingParams(max_new_tokens=24, logit_bias=biases)).text
+    body = asked("tiny", temperature=0, max_tokens=24, logit_bias={str(token_id): -100 for token_id in biases})
+    for content, is_right in ((expected, True), ("something else", False)):
+        answer = post(address, body | {"prediction": {"type": "content", "content": content}}).json()
+        assert answer["choices"][0]["message"]["content"] == expected
+        details = answer["usage"]["completion_tokens_details"]
+        assert (details["accepted_prediction_tokens"] >= 12) == is_right
+
+
+def test_prompts_of_token_ids_are_scored_and_continued_on_the_page(tiny):
+    """The request is that of lm-eval: a batch of token ids, their log probabilities, and one more token."""
+    generator, address = tiny
+    ids = generator.token_text.encode("abcabc")
+    prompts, body = [ids, ids[:3]], {"model": "tiny", "temperature": 0, "echo": True, "logprobs": 1}
+    with httpx.Client(base_url=f"{address}/v1", timeout=PATIENCE) as client:
+        continued = client.post("/completions", json=body | {"prompt": prompts, "max_tokens": 1}).json()
+        scored = client.post("/completions", json=body | {"prompt": prompts, "max_tokens": 0, "n": 2}).json()
+    assert (continued["usage"]["prompt_tokens"], continued["usage"]["completion_tokens"]) == (9, 2)
+    assert (scored["usage"]["prompt_tokens"], scored["usage"]["completion_tokens"]) == (9, 0)
+    for place, prompt in enumerate(prompts):
+        text, longer = "abcabc"[: len(prompt)], continued["choices"][place]
+        assert longer["text"] == text + generator.run(prompt, SamplingParams(max_new_tokens=1), raw=True).text
+        expected = [ranked[0].logprob for ranked in generator.score_prompt(prompt, 1).logprobs]
+        for choice in scored["choices"][2 * place : 2 * place + 2]:
+            first, *rest = choice["logprobs"]["token_logprobs"]
+            assert choice["text"] == text and first is None
+            assert rest == pytest.approx(expected[1:], abs=1e-6)
+            assert longer["logprobs"]["token_logprobs"][: len(prompt)] == [None, *rest]
+
+
 def test_the_documents_example_runs(tiny, capsys):
     example = re.search(r"```python\n(from openai .*?)```", DOCUMENT, re.DOTALL)[1]
     exec(example.replace("http://127.0.0.1:7860", tiny[1]), {})
