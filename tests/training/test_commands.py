@@ -119,13 +119,13 @@ def test_training_continues_a_head_with_its_width_and_vocabulary(first, train, t
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--method", "eagle2"), r"layers.0.mlp_moe.experts.1.\S+ of shape \(.*\), the options ask for none; give the"),
-        (("--method", "medusa"), r"fc.bias of shape \(16,\), the options ask for none; give the same method"),
+        (("--method", "eagle2"), r"layers.0.mlp_moe.experts.1.\S+ of shape \(.*\), the options require none; use the"),
+        (("--method", "medusa"), r"fc.bias of shape \(16,\), the options require none; use the same method"),
         (
             ("--fusion", "decoupled"),
-            r"down_proj.weight of shape \(16, 16\), the options ask for none; give the same method",
+            r"down_proj.weight of shape \(16, 16\), the options require none; use the same method",
         ),
-        (("--expert-width", 8), r"of shape \(16, 16\), the options ask for \(16, 8\); give the same method"),
+        (("--expert-width", 8), r"of shape \(16, 16\), the options require \(16, 8\); use the same method"),
     ],
 )
 def test_head_of_another_shape_is_refused_before_any_computation(
@@ -167,9 +167,7 @@ def test_eagle3_head_is_calibrated(own_cache, target_folder, corpus_folder, tmp_
     assert {"main/1/greedy", "main/2/noise-0.7", "main/1/sampled-kept"} <= set(fitted)
     # A config in our format would not match weights of another project
     before = (folder / "config.json").read_bytes()
-    with pytest.raises(
-        ValueError, match=r"The config of .* names no target; give the one that the head was trained for"
-    ):
+    with pytest.raises(ValueError, match=r"The config of .* names no target; give --target, the model of"):
         calibrate(replace(config, target=None))
     (folder / "head.safetensors").rename(folder / "model.safetensors")
     with pytest.raises(
@@ -286,7 +284,7 @@ def test_invalid_options_are_refused_in_one_sentence(train, arguments, sentence)
     ("arguments", "sentence"),
     [
         (("--rows", 0), "must be at least 1"),
-        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; got 'warm' in it."),
+        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
         (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; got 2"),
     ],
 )
