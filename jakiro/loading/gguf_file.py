@@ -101,7 +101,7 @@ def open_gguf(path: Path) -> GgufFile:
     paths = parts_of(path)
     metadata, tensors = _read_shard(paths[0])
     if "general.architecture" not in metadata:
-        raise ValueError(f"{paths[0]} lacks the metadata key general.architecture; {_REMEDY}.")
+        raise ValueError(f"{paths[0]} has no metadata key general.architecture; {_REMEDY}.")
     count = metadata.get("split.count", 1)
     if count != len(paths):
         raise ValueError(
