@@ -79,8 +79,6 @@ def check_target(name: str | None = None) -> None:
     Raises:
         ValueError: a file is missing or corrupted, or quantised weights would be loaded without their scales.
     """
-    from transformers.quantizers import AutoQuantizationConfig
-
     pair = resolve(name, NO_HEAD)
     source, revision = _prepare(pair)
     quantisation = getattr(load_config(name), "quantization_config", None)
@@ -95,9 +93,12 @@ def check_target(name: str | None = None) -> None:
         for file, types in types_by_file.items():
             reject_scaled_weights(f"{file} of {source}", types)
     if quantisation is not None:
+        from transformers.quantizers import AutoQuantizationConfig
+
+        values = quantisation if isinstance(quantisation, dict) else quantisation.to_dict()
         # transformers ignores an unknown method, and loads the weights without their scales
         with one_sentence("target model", pair.target_path_or_hub_id, "quantisation"):
-            AutoQuantizationConfig.from_dict(quantisation if isinstance(quantisation, dict) else quantisation.to_dict())
+            AutoQuantizationConfig.from_dict(values)
 
 
 def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=weights_sha256, **options):
@@ -156,8 +157,8 @@ def load_stored(name: str | None, config, hashing=weights_sha256):
         tensors = read_gguf_model(path).weights
     check_room(pair.target_name, bytes_kept(tensors))
     with one_sentence("target model", pair.target_path_or_hub_id, "weights"):
-        sha256 = EMBEDDED_SHA256 if is_embedded(pair.target_name) else hashing(path)
-        return StoredModel(config, tensors), sha256
+        model = StoredModel(config, tensors)
+    return model, EMBEDDED_SHA256 if is_embedded(pair.target_name) else hashing(path)
 
 
 def is_gguf(pair: Pair) -> bool:
