@@ -118,7 +118,6 @@ def test_prediction_ends_at_a_token_outside_of_the_model():
     tokenizer = copy.deepcopy(byte_tokenizer())
     tokenizer.add_tokens(["<new>"], special_tokens=False)
     generator = JakiroGenerator(Resources(TargetModel(tiny_model(), tokenizer)))
-    sampling = SamplingParams(max_new_tokens=12)
-    plain = generator.run(REPETITIVE, sampling, "autoregressive")
-    trace = generator.run(REPETITIVE, sampling, prediction=f"{plain.text[:3]}<new>{plain.text}")
-    assert trace.token_ids == plain.token_ids
+    sampling = SamplingParams(max_new_tokens=12, logit_bias={tokenizer.convert_tokens_to_ids("a"): 100})
+    trace = generator.run(REPETITIVE, sampling, prediction="aaa<new>aaa")
+    assert trace.text == "a" * 12 and max(len(step.accepted_path) for step in trace.steps) == 2
