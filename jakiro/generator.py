@@ -261,7 +261,7 @@ class JakiroGenerator:
 
         Args:
             prompt: text or token ids, read without the chat template.
-            count: number of likeliest tokens to report in each place; None only reads the tokens.
+            count: number of most probable tokens to report in each place; None only reads the tokens.
         """
         token_ids = self._make_request(prompt, raw=True).prompt_ids
         return score_prompt(self.target, self.token_text, token_ids, count)
