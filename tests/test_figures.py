@@ -273,7 +273,7 @@ def test_the_pictures_of_readme_show_the_recordings(opening, large):
 def test_the_lines_of_readme_write_pictures(tmp_path, monkeypatch):
     """The default pair decodes; pictures are written where kaleido is installed, and as pages elsewhere."""
     (lines,) = re.findall(r"```python\n(from jakiro import JakiroGenerator, figures\n.*?)```", README, re.DOTALL)
-    assert lines.count("\n") == 10
+    assert lines.count("\n") <= 10
     monkeypatch.chdir(tmp_path)
     if find_spec("kaleido") is None:
         lines = lines.replace("write_image", "write_html")
