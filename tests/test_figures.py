@@ -303,6 +303,4 @@ def test_required_packages_are_pinned_and_imported():
     )
     for package in ("torch", "transformers", "gradio", "plotly", "accelerate"):
         assert re.search(rf"^{package}==", pinned, re.MULTILINE), package
-        # Only transformers imports accelerate so far, for models on several devices
-        if package != "accelerate":
-            assert re.search(rf"^\s*(from|import) {package}\b", sources, re.MULTILINE), package
+        assert re.search(rf"^\s*(from|import) {package}\b", sources, re.MULTILINE), package

@@ -66,6 +66,17 @@ def load_tokenizer(name: str | None = None):
     return tokenizer
 
 
+def load_generation_config(name: str | None = None):
+    """Return the generation config of a target without its weights; None if it has none."""
+    from transformers import GenerationConfig
+
+    source, revision = _prepare(resolve(name, NO_HEAD))
+    try:
+        return GenerationConfig.from_pretrained(source, revision=revision)
+    except OSError:
+        return None
+
+
 def check_target(name: str | None = None) -> None:
     """Check the files of a target before any weights are loaded, or downloaded from the Hub.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from jakiro.config import MOST_NODES
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.models.families import EXACT, OWN, STOCK, AttentionImpl, additive
 from jakiro.models.features import features_of
@@ -104,6 +105,11 @@ class TargetPasses:
         return self.settings.modes.fast is OWN
 
     @property
+    def is_spread(self) -> bool:
+        """Whether passes move layers between devices, so that all tree sizes cost nearly the same."""
+        return self.weights.is_spread
+
+    @property
     def compiled(self) -> bool:
         """True if passes over trees run in compiled code."""
         return self.weights.is_compiled
@@ -156,7 +162,9 @@ class TargetPasses:
             return max(num_nodes, self.settings.min_rows)
         if num_nodes == 1 and self.numerics == "fast":
             return 1
-        return -(-num_nodes // TREE_ROWS) * TREE_ROWS
+        # With layers outside the GPU more rows cost nothing, so all trees run with the same number
+        bucket = MOST_NODES if self.is_spread else TREE_ROWS
+        return -(-num_nodes // bucket) * bucket
 
     def rounds_alike(self, num_nodes: int) -> bool:
         """Return whether a tree of this size has as many rows as plain decoding, or rows do not affect rounding."""

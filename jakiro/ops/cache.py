@@ -50,7 +50,7 @@ class PassCache(Protocol):
 class RowStore:
     """Keys and values of all layers in one tensor, so that one operation moves rows of all layers.
 
-    The tensor is allocated when the first layer writes. A layer with another shape has separate tensors.
+    The tensor is allocated when the first layer writes. A layer with another shape or device has separate tensors.
 
     Args:
         dtype: Dtype of the storage; None for the dtype of the keys and values.
@@ -70,7 +70,7 @@ class RowStore:
             self.rows = torch.zeros(shape, dtype=self.dtype or key_states.dtype, device=key_states.device)
         heads, width = self.rows.shape[2], self.rows.shape[4]
         fits = (heads, width) == (key_states.shape[1], key_states.shape[3])
-        fits = fits and self.rows.dtype == (self.dtype or key_states.dtype)
+        fits = fits and self.rows.dtype == (self.dtype or key_states.dtype) and self.rows.device == key_states.device
         return (self.rows[index, 0][None], self.rows[index, 1][None]) if fits else None
 
     def check(self, rows: int) -> None:

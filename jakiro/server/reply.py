@@ -86,6 +86,10 @@ class Choice:
         text = "".join(part.text for part in self.parts)
         logprobs = [token for part in self.parts for token in part.logprobs]
         choice = {"index": self.request.index, "finish_reason": self.finish_reason}
+        if self.request.body.return_token_ids:
+            choice["token_ids"] = (
+                [] if self.trace is None else self.trace.token_ids[len(self.trace.header.prefix_ids) :]
+            )
         if self.request.raw:
             return choice | {"text": text, "logprobs": text_logprobs(logprobs, self._offsets)}
         message = {"role": "assistant", "content": text, "refusal": None}

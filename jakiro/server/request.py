@@ -110,13 +110,18 @@ class Prediction(_Strict):
 
 
 class _Body(_Strict):
-    """Fields of both kinds of requests, without the sampling settings in `SAMPLED`."""
+    """Fields of both kinds of requests, without the sampling settings in `SAMPLED`.
+
+    Attributes:
+        return_token_ids: vLLM's field: the answer's token ids are returned in `token_ids` of each choice.
+    """
 
     model: str
     max_tokens: int | None = None
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     n: Annotated[int, Field(ge=1, le=MAX_N)] = 1
+    return_token_ids: bool = False
     prompt_cache_key: str = ""
     response_format: ResponseFormat = ResponseFormat(type="text")
     prediction: Prediction | None = None
@@ -320,6 +325,8 @@ def _requests(
         default_tokens: limit if there is none.
         logprobs: name of the field that requests log probabilities, and their number.
     """
+    if body.return_token_ids and body.stream:
+        raise Refusal(400, "return_token_ids needs stream: false.", "return_token_ids")
     settings = _sampling(sampled)
     name, limit = next(((name, value) for name, value in limits.items() if value is not None), ("", default_tokens))
     generates = not (body.echo and limit == 0)
