@@ -70,7 +70,7 @@ def load_generation_config(name: str | None = None):
     """Return the generation config of a target without its weights; None if it has none."""
     from transformers import GenerationConfig
 
-    source, revision = _prepare(resolve(name, NO_HEAD))
+    source, revision = _prepare(registry.resolve(name, NO_HEAD))
     try:
         return GenerationConfig.from_pretrained(source, revision=revision)
     except OSError:
