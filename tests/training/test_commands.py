@@ -137,7 +137,7 @@ def test_training_continues_a_head_with_its_width_and_vocabulary(first, train, t
             ("--fusion", "summed"),
             r"down_proj.weight of shape none, the options require \(16, 16\); use the same method",
         ),
-        (("--expert-width", 8), r"of shape \(16, 16\), the options require \(16, 8\); use the same method"),
+        (("--expert-width", 8), r"of shape \(16, 16\), the options require \(8, 16\); use the same method"),
     ],
 )
 def test_head_of_another_shape_is_refused_before_any_computation(
