@@ -137,7 +137,7 @@ def test_training_continues_a_head_with_its_width_and_vocabulary(first, train, t
             ("--fusion", "summed"),
             r"down_proj.weight of shape none, the options require \(16, 16\); use the same method",
         ),
-        (("--expert-width", 8), r"of shape \(16, 16\), the options require \(16, 8\); use the same method"),
+        (("--expert-width", 8), r"of shape \(16, 16\), the options require \(8, 16\); use the same method"),
     ],
 )
 def test_head_of_another_shape_is_refused_before_any_computation(
@@ -296,7 +296,7 @@ def test_invalid_options_are_refused_in_one_sentence(train, arguments, sentence)
     ("arguments", "sentence"),
     [
         (("--rows", 0), "must be at least 1"),
-        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
+        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; got 'warm' in it."),
         (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; got 2"),
     ],
 )
