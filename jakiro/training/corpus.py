@@ -333,7 +333,8 @@ class CorpusWriter:
     ) -> None:
         require(
             bool(source.tokenizer.chat_template),
-            "The target's tokenizer has no chat template, so there is no user turn to write from.",
+            "The target has no chat template, as base models have none; give its instruction-tuned version, or "
+            "save a template as chat_template.jinja in the model's folder.",
         )
         self.source, self.tokenizer = source, source.tokenizer
         self._encode = TokenText(source.tokenizer).encode

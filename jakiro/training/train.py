@@ -50,6 +50,8 @@ from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, held_out, 
 NUM_CHECKED = 16
 # Texts to which the first weights are fitted
 START_TEXTS = 110
+# Of Jakiro's heads; as the shipped ones, see docs/training.md
+DEFAULT_FUSION = "decoupled"
 log = logging.getLogger("jakiro")
 
 
@@ -68,11 +70,14 @@ class TrainConfig:
     options: TrainingOptions
     target: str | None = setting(About.TARGET, None)
     init: str | None = setting(
-        "A head of the same shape to start from, with a fresh schedule; its width and vocabulary are the default.", None
+        "A head of the same shape to start from, with a fresh schedule; width, fusion and vocabulary default to its.",
+        None,
     )
     method: str | None = setting("The drafting method to train a head for, see `methods`; jakiro if not given.", None)
     methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
-    fusion: str | None = setting("For jakiro: summed (with the contrastive branch; default) or decoupled.", None)
+    fusion: str | None = setting(
+        "For jakiro: decoupled (default, as the shipped heads) or summed (with the contrastive branch).", None
+    )
     expert_width: int | None = setting("Inner width of an expert; default: that of --init, else the hidden size.", None)
     draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
     max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
@@ -159,6 +164,8 @@ def make_plan(config: TrainConfig) -> Plan:
     folder = registry.resolve(config.target, config.init).head_folder()
     refuse_rows_that_were_learned(folder, rows, num_held_out)
     source = load_head(folder, kinds=known.kinds)
+    if "fusion" not in fields and source.config.kind == kind.name and hasattr(source.config, "fusion"):
+        fields |= {"fusion": source.config.fusion}
     width = config.expert_width or getattr(source.config, "expert_intermediate_size", None)
     vocabulary = source.config.draft_vocab_size if config.draft_vocab is None else config.draft_vocab
     head = make_head(head_config(kind, text, width, vocabulary, **fields), known.kinds)
@@ -249,6 +256,8 @@ def _head_shape(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
     kind = known.kinds[method.needs.head[0]]
     require(kind.start is not None, f"Heads of the kind {kind.name} cannot be trained: it has no function start.")
     shape = method.trains
+    if config.fusion is None and config.init is None and method is DEFAULT:
+        shape = shape | {"fusion": DEFAULT_FUSION}
     if config.fusion is not None:
         settable = {field.name for field in fields_of(kind.config)} - set(shape)
         require("fusion" in settable, f"--fusion has no effect on heads for {method.name}; leave it out.")
@@ -269,7 +278,7 @@ def _check_held_out(held_out: Sequence[Row]) -> None:
 def _recipe(trainer: Trainer, config: TrainConfig, rows: Sequence[Row]) -> dict[str, object]:
     """Return how a head was trained, for its model card: duration, text, and every option."""
     options, learned = trainer.options, rows[trainer.options.num_validation :]
-    recipe = {"method": config.method or "not named", "start from": config.init or "least squares"}
+    recipe = {"method": config.method or DEFAULT.name, "start from": config.init or "least squares"}
     recipe["minutes, steps"] = f"{trainer.elapsed / 60:.1f}, {trainer.step:,}"
     recipe["batches per step"] = trainer.step_batches
     recipe["text"] = f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)"

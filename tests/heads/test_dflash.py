@@ -227,7 +227,7 @@ def test_block_size_and_default_layers_of_dflash_config_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"dflash_config": CASE["dflash_config"] | {"output_multiplier": 2.0}}, "says output_multiplier = 2.0, Jakiro"),
+        ({"dflash_config": CASE["dflash_config"] | {"output_multiplier": 2.0}}, "has output_multiplier = 2.0, Jakiro"),
         ({"block_size": None}, "has no block_size"),
         ({"dflash_config": {"mask_token_id": 200, "target_layer_ids": [1, 3, 5]}}, "must be a token of 120, not 200"),
         ({"dflash_config": {"mask_token_id": 1, "target_layer_ids": [5, 3, 1]}}, "must be ascending numbers"),
