@@ -40,7 +40,7 @@ class About:
     MAX_NEW_TOKENS = "At most this many tokens."
     TEMPERATURES = "Comma list of temperatures; 0 is greedy."
     TOP_P = "Nucleus mass, above 0 and at most 1."
-    TOP_K = "Keep the k likeliest tokens; 0 keeps all."
+    TOP_K = "Keep the k most likely tokens; 0 keeps all."
     WIDTH = "Children tried per node and nodes expanded per level."
     PROMPTS = "Prompts in Spec-Bench form; our own if not given."
     LIMIT = "At most this many prompts, from all categories in turn."
@@ -243,7 +243,7 @@ class SamplingParams:
     grammar: Grammar | None = None
     logprobs: int | None = None
     record_alternatives: bool = setting(
-        "Record in --trace the five likeliest tokens in each token's place.", False, "--record-alternatives"
+        "Record in --trace the five most likely tokens in each token's place.", False, "--record-alternatives"
     )
 
     if TYPE_CHECKING:

@@ -451,7 +451,7 @@ def _read(kind: Any, value: Any) -> Any:
 def _read_fields(kind: Any, values: dict) -> Any:
     missing = sorted(f.name for f in fields(kind) if f.default is MISSING is f.default_factory and f.name not in values)
     if missing:
-        raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")
+        raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} has no field “{missing[0]}”.")
     return kind(**{f.name: _read(f.type, values[f.name]) for f in fields(kind) if f.name in values})
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jakiro.bench.report import OVERALL, Group, summarise
+from jakiro.bench.report import OVERALL, Group, bootstrap_interval, summarise
 from jakiro.bench.runner import Lane
 from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.system import assets_folder, write_atomically
@@ -240,6 +240,12 @@ def show(blocks: Mapping[str, str]) -> None:
 def brackets(interval: tuple[float, float] | None) -> str:
     """Return an interval in brackets, or an empty text."""
     return f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
+
+
+def pooled_speedup(rows: Sequence[tuple[float, int, float, int]]) -> str:
+    """Return a speedup with its interval from rows of base seconds, base tokens, seconds and tokens."""
+    base_seconds, base_tokens, seconds, tokens = (sum(column) for column in zip(*rows, strict=True))
+    return f"{base_seconds / base_tokens / (seconds / tokens):.2f}{brackets(bootstrap_interval(rows))}"
 
 
 def _speed_cells(group: Group) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """The benchmark behind `python -m jakiro bench`: measure, print the tables, write the file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -21,7 +21,6 @@ def measure(
     questions: Sequence[Question],
     folder: Path,
     console: Console,
-    further_stamp: Mapping[str, object] | None = None,
 ) -> None:
     """Run the benchmark, print its tables and write bench.json; an interrupted benchmark is written too.
 
@@ -31,7 +30,6 @@ def measure(
         questions: the prompts.
         folder: created if missing; receives bench.json.
         console: receives progress, warnings and tables.
-        further_stamp: values added to the environment in bench.json.
     """
     start = ProcessorClock.now()
     # The lane of plain decoding with fast numerics shares the weights
@@ -50,7 +48,7 @@ def measure(
     console.print(DEFINITIONS, style="dim")
     stamp = environment(generator.status) | {"other_load": round(load, 3), "warnings": messages}
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "bench.json", as_json(stamp | dict(further_stamp or {}), settings, groups, runs))
+    write_atomically(folder / "bench.json", as_json(stamp, settings, groups, runs))
     console.print(f"Written: {folder / 'bench.json'}.", markup=False)
 
 

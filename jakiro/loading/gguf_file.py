@@ -101,18 +101,18 @@ def open_gguf(path: Path) -> GgufFile:
     paths = parts_of(path)
     metadata, tensors = _read_shard(paths[0])
     if "general.architecture" not in metadata:
-        raise ValueError(f"{paths[0]} lacks the metadata key general.architecture; {_REMEDY}.")
+        raise ValueError(f"{paths[0]} has no metadata key general.architecture; {_REMEDY}.")
     count = metadata.get("split.count", 1)
     if count != len(paths):
         raise ValueError(
             f"{paths[0]} is part {metadata.get('split.no', 0) + 1} of {count}, but its name means {len(paths)}; "
             f"restore the names of its parts: NAME-{1:05}-of-{count:05}{SUFFIX}."
         )
-    for number, shard in enumerate(paths[1:], start=1):
-        shard_metadata, shard_tensors = _read_shard(shard)
-        shard_number = shard_metadata.get("split.no", 0)
-        if (shard_number, shard_metadata.get("split.count")) != (number, count):
-            raise ValueError(f"{shard} holds part {shard_number + 1}, not {number + 1}; {_REMEDY}.")
+    for number, shard in enumerate(paths):
+        shard_metadata, shard_tensors = _read_shard(shard) if number else (metadata, {})
+        shard_number = shard_metadata.get("split.no")
+        if count > 1 and (shard_number, shard_metadata.get("split.count")) != (number, count):
+            raise ValueError(f"{shard} holds part {(shard_number or 0) + 1}, not {number + 1}; {_REMEDY}.")
         repeated = tensors.keys() & shard_tensors.keys()
         if repeated:
             raise ValueError(f"{shard} holds {min(repeated)} a second time; {_REMEDY}.")

@@ -5,7 +5,7 @@ errors, and a download continues where it ended. Importing this module loads not
 """
 
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -44,7 +44,8 @@ class HubFile:
         from huggingface_hub import try_to_load_from_cache
 
         paths = (self.download_path, try_to_load_from_cache(self.repository, self.name, revision=self.revision))
-        return next((Path(path) for path in paths if path and _size(Path(path)) == self.size), None)
+        files = [Path(path) for path in paths if path and Path(path).is_file()]
+        return next((path for path in files if path.stat().st_size == self.size), None)
 
     def fetch(self) -> Path:
         """Return the path of the file, downloaded if it is missing or corrupted. If several processes start, one does.
@@ -65,7 +66,7 @@ class HubFile:
     def _download(self) -> None:
         part = self.download_path.with_name(f"{self.name}.part")
         part.parent.mkdir(parents=True, exist_ok=True)
-        num_bytes = _size(part)
+        num_bytes = part.stat().st_size if part.is_file() else 0
         if num_bytes != self.size:
             self._download_into(part, num_bytes if num_bytes < self.size else 0)
         if file_sha256(part) != self.sha256:
@@ -110,10 +111,3 @@ class HubFile:
             raise ValueError(
                 f"{error} Without a network, put {self.name} ({self.size:,} bytes) into {self.download_path.parent}."
             ) from error
-
-
-def _size(path: Path) -> int:
-    """Return the size of a file in bytes; 0 if it does not exist."""
-    with suppress(OSError):
-        return path.stat().st_size
-    return 0

@@ -44,7 +44,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True, slots=True)
 class LoadedModels:
-    """A pair whose weights are loaded and not used yet; a process without a GPU can hold it.
+    """A loaded pair that has run no pass yet; a process without a GPU can hold it.
 
     Attributes:
         names: names of target and head.

@@ -275,10 +275,9 @@ UNEQUAL_HEADS = (
 
 
 def minutes_by_kind(target: str) -> dict[str, float]:
-    """Return the training minutes of a target's shipped heads by kind, of the first one of `heads_of` for each kind."""
-    heads = reversed(heads_of(target).values())
-    minutes = {config.kind: manifest_of(folder).get("minutes") for folder, config in heads}
-    return {kind: value for kind, value in minutes.items() if value is not None}
+    """Return the training minutes of the first shipped head of each kind for a target."""
+    minutes, heads = minutes_of_heads(), reversed(heads_of(target).items())
+    return {config.kind: minutes[name] for name, (_, config) in heads if name in minutes}
 
 
 def minutes_of_heads() -> dict[str, float]:

@@ -53,7 +53,7 @@ class Spread:
 
     @property
     def pass_bytes(self) -> tuple[int, int]:
-        """Return the bytes that each pass copies from memory to a GPU, and those that it reads from disk."""
+        """Return the bytes that each pass copies from memory to a GPU, and the bytes that it reads from disk."""
         has_gpu = any(isinstance(device, int) for device in self.sizes)
         return self.sizes.get(CPU, 0) if has_gpu else 0, self.sizes.get(DISK, 0)
 
@@ -97,13 +97,13 @@ def parse_max_memory(text: str | None) -> dict[int | str, int] | None:
 def plan_spread(
     name: str, config, dtype: torch.dtype, max_memory: str | None = None, offload_folder: str | None = None
 ) -> Spread | None:
-    """Return where accelerate puts a target's modules; None if the main device has room for all of them.
+    """Return where accelerate puts a target's modules; None if all of them fit on the main device.
 
     Args:
         name: the target's name for errors and for its folder.
         config: its transformers config.
         dtype: of its weights.
-        max_memory: bytes of weights per device, see `parse_max_memory`; None uses what is free, less a reserve.
+        max_memory: bytes of weights per device, see `parse_max_memory`; None uses the free memory, less a reserve.
         offload_folder: folder for weights on disk; None uses the user's cache.
 
     Raises:
@@ -126,27 +126,27 @@ def plan_spread(
     require(bool(blocks), f"{config.model_type} has no list of layers to spread; choose another device than auto.")
     names = [path for path, module in model.named_modules() if type(module).__name__ in blocks]
     sizes = compute_module_sizes(model)
-    others = sizes[""] - sum(sizes[path] for path in names)
-    if others > limits.get(main, 0):
+    num_outside = sizes[""] - sum(sizes[path] for path in names)
+    if num_outside > limits.get(main, 0):
         raise ValueError(
-            f"Embeddings and output function of {name} need {gigabytes(others)}, and {main} may hold "
+            f"Embeddings and output function of {name} need {gigabytes(num_outside)}, and {main} may hold "
             f"{gigabytes(max(limits.get(main, 0), 0))}; raise --max-memory for it."
         )
     if sizes[""] <= limits[main]:
         return None
-    # accelerate fills devices in the order of the modules, and the output function comes last
+    # accelerate fills devices in the order of the modules, with the output function at the end
     embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     room = {**limits, main: limits[main] - (0 if output is embedding else output.numel() * dtype.itemsize)}
     room = {device: room[device] for device in sorted(room, key=lambda device: (device == CPU, device))}
-    found = infer_auto_device_map(model, max_memory=room, no_split_module_classes=list(blocks), dtype=dtype)
-    device_map = {path: _device_of(path, found) for path in names}
-    # Whatever is no layer stays on the main device
+    inferred = infer_auto_device_map(model, max_memory=room, no_split_module_classes=list(blocks), dtype=dtype)
+    device_map = {path: _device_of(path, inferred) for path in names}
+    # All other modules stay on the main device
     rest = {path: main for path, _ in model.named_modules() if path and not _is_within(path, names)}
     device_map |= {path: main for path in rest if not any(other.startswith(f"{path}.") for other in names)}
     on = Counter()
     for path in names:
         on[device_map[path]] += sizes[path]
-    on[main] += others
+    on[main] += num_outside
     folder = Path(offload_folder) if offload_folder else cache_folder() / "offload"
     return Spread(needed, device_map, dict(on), folder / f"{Path(name).name}-{str(dtype).removeprefix('torch.')}")
 
@@ -156,5 +156,5 @@ def _is_within(path: str, names: list[str]) -> bool:
 
 
 def _device_of(path: str, device_map: Mapping[str, int | str]) -> int | str:
-    """Return the device of a module, whose parent may have the entry."""
+    """Return the device of a module or of the parent that has the entry."""
     return next(device for name, device in device_map.items() if not name or _is_within(path, [name]))

@@ -6,6 +6,7 @@ functions import torch and transformers.
 
 from pathlib import Path
 
+from jakiro.loading import registry
 from jakiro.loading.checksums import is_corrupted, weights_sha256
 from jakiro.loading.embedded import EMBEDDED_SHA256, embedded_file, embedded_target, gguf_folder
 from jakiro.loading.files import check_files, has_all_shards, reject_scaled_weights
@@ -16,15 +17,7 @@ from jakiro.loading.incompatibilities import first_of, one_sentence
 from jakiro.loading.metadata import check_config_values
 from jakiro.loading.placement import check_room
 from jakiro.loading.progress import counted
-from jakiro.loading.registry import (
-    NO_HEAD,
-    Pair,
-    chat_template_of,
-    file_of,
-    is_embedded,
-    recommended_sampling_of,
-    resolve,
-)
+from jakiro.loading.registry import NO_HEAD, Pair
 
 # Tensors of older checkpoints that models compute from the config
 _BUFFERS = (
@@ -41,7 +34,7 @@ def load_config(name: str | None = None):
     """
     from transformers import AutoConfig
 
-    pair = resolve(name, NO_HEAD)
+    pair = registry.resolve(name, NO_HEAD)
     config = _load(pair, "config", AutoConfig)
     check_config_values(config, pair.target_path_or_hub_id)
     return config
@@ -55,7 +48,7 @@ def recommended_settings(pair: Pair) -> tuple[dict[str, float], list[str]]:
     settings, ignored = {}, []
     if is_gguf(pair):
         settings, ignored = recommended_sampling(open_gguf(gguf_path(pair)).metadata)
-    return settings or recommended_sampling_of(pair.target_name), ignored
+    return settings or registry.recommended_sampling_of(pair.target_name), ignored
 
 
 def load_tokenizer(name: str | None = None):
@@ -66,10 +59,10 @@ def load_tokenizer(name: str | None = None):
     """
     from transformers import AutoTokenizer
 
-    pair = resolve(name, NO_HEAD)
+    pair = registry.resolve(name, NO_HEAD)
     tokenizer = _load(pair, "tokenizer", AutoTokenizer)
     if not tokenizer.chat_template:
-        tokenizer.chat_template = chat_template_of(pair.target_name)
+        tokenizer.chat_template = registry.chat_template_of(pair.target_name)
     return tokenizer
 
 
@@ -77,7 +70,7 @@ def load_generation_config(name: str | None = None):
     """Return the generation config of a target without its weights; None if it has none."""
     from transformers import GenerationConfig
 
-    source, revision = _prepare(resolve(name, NO_HEAD))
+    source, revision = _prepare(registry.resolve(name, NO_HEAD))
     try:
         return GenerationConfig.from_pretrained(source, revision=revision)
     except OSError:
@@ -90,9 +83,7 @@ def check_target(name: str | None = None) -> None:
     Raises:
         ValueError: a file is missing or corrupted, or quantised weights would be loaded without their scales.
     """
-    from transformers.quantizers import AutoQuantizationConfig
-
-    pair = resolve(name, NO_HEAD)
+    pair = registry.resolve(name, NO_HEAD)
     source, revision = _prepare(pair)
     quantisation = getattr(load_config(name), "quantization_config", None)
     if is_gguf(pair):
@@ -106,9 +97,12 @@ def check_target(name: str | None = None) -> None:
         for file, types in types_by_file.items():
             reject_scaled_weights(f"{file} of {source}", types)
     if quantisation is not None:
+        from transformers.quantizers import AutoQuantizationConfig
+
+        values = quantisation if isinstance(quantisation, dict) else quantisation.to_dict()
         # transformers ignores an unknown method, and loads the weights without their scales
         with one_sentence("target model", pair.target_path_or_hub_id, "quantisation"):
-            AutoQuantizationConfig.from_dict(quantisation if isinstance(quantisation, dict) else quantisation.to_dict())
+            AutoQuantizationConfig.from_dict(values)
 
 
 def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=weights_sha256, **options):
@@ -129,7 +123,7 @@ def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
-    pair = resolve(name, NO_HEAD)
+    pair = registry.resolve(name, NO_HEAD)
     check_target(name)
     disable_progress_bar()
     with counted():
@@ -140,7 +134,7 @@ def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=
     _refuse_what_differs(pair, loading_info)
     model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
     # The checksum of a GGUF file also identifies its converted weights
-    file = None if is_embedded(pair.target_name) else gguf_path(pair)
+    file = None if registry.is_embedded(pair.target_name) else gguf_path(pair)
     return model, hashing(_local_folder(pair) if file is None else file)
 
 
@@ -161,27 +155,27 @@ def load_stored(name: str | None, config, hashing=weights_sha256):
     """
     from jakiro.models.stored import StoredModel, bytes_kept
 
-    pair = resolve(name, NO_HEAD)
+    pair = registry.resolve(name, NO_HEAD)
     path = gguf_path(pair)
     with one_sentence("target model", pair.target_path_or_hub_id, "weights"):
         tensors = read_gguf_model(path).weights
     check_room(pair.target_name, bytes_kept(tensors))
     with one_sentence("target model", pair.target_path_or_hub_id, "weights"):
-        sha256 = EMBEDDED_SHA256 if is_embedded(pair.target_name) else hashing(path)
-        return StoredModel(config, tensors), sha256
+        model = StoredModel(config, tensors)
+    return model, EMBEDDED_SHA256 if registry.is_embedded(pair.target_name) else hashing(path)
 
 
 def is_gguf(pair: Pair) -> bool:
     """Return whether a target is a GGUF file; the embedded default is one."""
-    is_known = is_embedded(pair.target_name) or file_of(pair.target_name) is not None
+    is_known = registry.is_embedded(pair.target_name) or registry.file_of(pair.target_name) is not None
     return is_known or Path(pair.target_path_or_hub_id).is_file()
 
 
 def gguf_path(pair: Pair) -> Path | None:
     """Return the path of a GGUF target's file, downloaded if missing; None for other targets."""
-    if is_embedded(pair.target_name):
+    if registry.is_embedded(pair.target_name):
         return embedded_file()[1]
-    file, path = file_of(pair.target_name), Path(pair.target_path_or_hub_id)
+    file, path = registry.file_of(pair.target_name), Path(pair.target_path_or_hub_id)
     if file is not None:
         return file.fetch()
     return path if path.is_file() else None
@@ -193,10 +187,10 @@ def refuse_corrupted(name: str | None = None) -> None:
     Raises:
         ValueError: they changed on disk since their checksum was computed.
     """
-    pair = resolve(name, NO_HEAD)
+    pair = registry.resolve(name, NO_HEAD)
     folder = _local_folder(pair)
     if is_corrupted(folder):
-        remedy = "start again to rebuild it" if is_embedded(pair.target_name) else "fetch or copy it again"
+        remedy = "start again to rebuild it" if registry.is_embedded(pair.target_name) else "fetch or copy it again"
         raise ValueError(
             f"{folder} is corrupted: its weights changed although their sizes and times did not; {remedy}."
         )
@@ -258,7 +252,7 @@ def _prepare(pair: Pair, converted: bool = False) -> tuple[str, str]:
 
     For a GGUF file this is a folder of the cache, written on first use, with the weights if `converted` is True.
     """
-    if is_embedded(pair.target_name):
+    if registry.is_embedded(pair.target_name):
         return str(embedded_target() if converted else embedded_file()[0]), "main"
     path = gguf_path(pair)
     if path is not None:

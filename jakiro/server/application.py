@@ -171,7 +171,8 @@ def _check(request: Request, keys: Sequence[str], closed: str | None) -> Caller:
     if closed is not None:
         raise Refusal(401, closed)
     if not keys and not _is_local_name(host):
-        raise Refusal(403, f"You asked for the host {host!r}; ask for localhost or an IP address, or use --api-key.")
+        message = f"The host {host!r} is not local; use localhost or an IP address, or start the server with --api-key."
+        raise Refusal(403, message)
     address = request.client.host if request.client else ""
     if not keys:
         return Caller(address, None)

@@ -261,10 +261,11 @@ class Trainer:
 
     @contextmanager
     def _stopping_by_signal(self) -> Iterator[None]:
-        """Let SIGINT and SIGTERM end the training after the current step; a second one ends it at once."""
+        """Let SIGINT and SIGTERM end the training after the current step; a second one ends one process at once."""
 
         def stop(number: int, frame: object) -> None:
-            if self._was_signalled:
+            # accelerate's launcher repeats the terminal's signal
+            if self._was_signalled and self.accelerator.num_processes == 1:
                 raise KeyboardInterrupt
             self._was_signalled = True
 

@@ -152,18 +152,15 @@ def steps(rows: Sequence[Replayed], times: Mapping) -> str:
 def blocks() -> dict[str, str]:
     """Return the tables by name, with a sentence instead of a table without raw data."""
     rows, early = (read(name) if (folder() / name).is_file() else [] for name in (SCORES, EARLY_SCORES))
-    timed, speeds = rows and (folder() / TIMES).is_file(), folder() / SPEEDS
+    times, speeds = folder() / TIMES, folder() / SPEEDS
+    timed = rows and times.is_file()
     return {
         "equal-minutes": taus(rows) if rows else UNMEASURED,
         "after-20-minutes": taus(early) if early else UNMEASURED,
         "by-depth": by_depth(rows) if rows else UNMEASURED,
-        "serial-passes": steps(rows, _times()) if timed else UNMEASURED,
+        "serial-passes": steps(rows, json.loads(times.read_text(encoding="utf-8"))) if timed else UNMEASURED,
         "equal-minutes-speed": speed_tables(raw.read(speeds)) if speeds.is_file() else UNMEASURED,
     }
-
-
-def _times() -> dict:
-    return json.loads((folder() / TIMES).read_text(encoding="utf-8"))
 
 
 def _tau(num_steps, num_accepted):

@@ -1,22 +1,23 @@
 """Speed of predicted outputs on code edits: `python -m lab.measuring.prediction --out FILE`.
 
-The prediction of an edit is the code before it. All lanes take turns at every edit in one process, and their texts must
+The prediction of an edit is the code before it. All lanes alternate at every edit in one process, and their texts must
 be equal. Ten edits in five rounds take about two minutes.
 """
 
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jakiro import JakiroGenerator
 from jakiro.bench.environment import environment
-from jakiro.bench.report import bootstrap_interval
 from jakiro.config import SamplingParams
 from jakiro.drafters.prediction import PROPOSER
 from jakiro.system import write_atomically
 from jakiro.trace import Trace
+from lab.figures import markdown, pooled_speedup
 
 EDITS = Path(__file__).resolve().parent.parent / "assets" / "edits.json"
 PROMPT = "{instruction} Write the whole code again, with no other change.\n\n```\n{code}\n```"
@@ -51,9 +52,7 @@ def measure(
     Raises:
         RuntimeError: the texts of two lanes differ.
     """
-    results = [
-        {lane: {"seconds": 0.0, "tokens": 0, "steps": 0, "proposed": 0, "accepted": 0} for lane in LANES} for _ in edits
-    ]
+    results = [{lane: Counter() for lane in LANES} for _ in edits]
     for turn in range(rounds):
         for number, edit in enumerate(edits):
             lanes, texts = list(LANES), set()
@@ -63,14 +62,12 @@ def measure(
                 code = edit["code"] if has_prediction else ""
                 trace = generator.run(PROMPT.format_map(edit), sampling, method, prediction=code)
                 texts.add(trace.text)
-                sums = results[number][lane]
-                sums["seconds"] += trace.decode_seconds
-                # The prefill computes the first token
-                sums["tokens"] += len(trace.token_ids) - 1
-                sums["steps"] += len(trace.steps)
                 proposed, accepted = count_predicted(trace)
-                sums["proposed"] += proposed
-                sums["accepted"] += accepted
+                # The prefill computes the first token
+                results[number][lane].update(
+                    seconds=trace.decode_seconds, tokens=len(trace.token_ids) - 1, steps=len(trace.steps),
+                    proposed=proposed, accepted=accepted,
+                )  # fmt: skip
             if len(texts) > 1:
                 raise RuntimeError(f"The texts of the lanes differ: {edit['instruction']}")
     return results
@@ -78,31 +75,28 @@ def measure(
 
 def compare(results: Sequence[Mapping[str, Mapping]], lane: str, base: str) -> str:
     """Return the pooled speedup of a lane over another one, with its interval over the edits."""
-    pairs = [
-        (edit[base]["seconds"], edit[base]["tokens"], edit[lane]["seconds"], edit[lane]["tokens"]) for edit in results
-    ]
-    base_seconds, base_tokens, seconds, tokens = (sum(column) for column in zip(*pairs, strict=True))
-    interval = bootstrap_interval(pairs)
-    shown = "" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]"
-    return f"{base_seconds / base_tokens / (seconds / tokens):.2f}{shown}"
+    return pooled_speedup(
+        [[edit[name][key] for name in (base, lane) for key in ("seconds", "tokens")] for edit in results]
+    )
 
 
 def table(results: Sequence[Mapping[str, Mapping]]) -> str:
     """Return a Markdown table: one row per lane, its speed and its speedup over each base."""
-    heads = ["lane", "tokens/s", "tokens/step", "predicted tokens accepted", *(f"over {base}" for base in BASES)]
-    lines = [heads, ["---"] * len(heads)]
+    rows = []
     for lane in LANES:
         sums = {name: sum(edit[lane][name] for edit in results) for name in results[0][lane]}
         accepted = f"{sums['accepted']} of {sums['proposed']}" if sums["proposed"] else "–"
         speeds = [f"{sums['tokens'] / sums['seconds']:.1f}", f"{sums['tokens'] / sums['steps']:.2f}"]
-        ratios = ["–" if lane == base else compare(results, lane, base) for base in BASES]
-        lines.append([lane, *speeds, accepted, *ratios])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        rows.append(
+            [lane, *speeds, accepted, *("–" if lane == base else compare(results, lane, base) for base in BASES)]
+        )
+    columns = ["lane", "tokens/s", "tokens/step", "predicted tokens accepted", *(f"over {base}" for base in BASES)]
+    return markdown(columns, rows)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure predicted outputs on ten code edits.")
-    parser.add_argument("--target", help="target model; the default one if not given")
+    parser.add_argument("--target", help="target model")
     parser.add_argument("--rounds", type=int, default=5, help="answers of each lane to each edit")
     parser.add_argument("--length", type=int, default=160, help="tokens of an answer")
     parser.add_argument("--temperature", type=float, default=0.0, help="sampling temperature")
@@ -114,8 +108,8 @@ def main() -> int:
     results = measure(generator, edits, sampling, arguments.rounds)
     sys.stdout.write(f"{table(results)}\n")
     if arguments.out:
-        kept = {"environment": environment(generator.status), "rounds": arguments.rounds, "edits": results}
-        write_atomically(arguments.out, json.dumps(kept, indent=1) + "\n")
+        content = {"environment": environment(generator.status), "rounds": arguments.rounds, "edits": results}
+        write_atomically(arguments.out, json.dumps(content, indent=1) + "\n")
     return 0
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from jakiro import JakiroGenerator
 from jakiro.bench.environment import environment
-from jakiro.bench.report import bootstrap_interval
 from jakiro.config import AUTOMATIC_TREE, Grammar, SamplingParams, TreeConfig
 from jakiro.prompts import load_questions
 from jakiro.system import write_atomically
+from lab.figures import markdown, pooled_speedup
 
 SCHEMA = {
     "type": "object",
@@ -62,18 +62,14 @@ def measure(generator: JakiroGenerator, length: int, limit: int, tree: TreeConfi
 
 
 def table(results: dict[str, list[dict]]) -> str:
-    """Return a table of the speed of Jakiro against plain decoding with intervals, and tokens per step."""
-    lines = ["| setting | speed | 95 % | tokens per step |", "| --- | --- | --- | --- |"]
+    """Return a table of the speed of Jakiro against plain decoding, and tokens per step."""
+    rows = []
     for name, prompts in results.items():
-        rows = [[prompt[method] for method in METHODS] for prompt in prompts]
-        pairs = [(plain["seconds"], plain["tokens"], drafted["seconds"], drafted["tokens"]) for plain, drafted in rows]
+        pairs = [[prompt[method][key] for method in METHODS for key in ("seconds", "tokens")] for prompt in prompts]
         if pairs:
-            seconds, tokens, own_seconds, own_tokens = (sum(column) for column in zip(*pairs, strict=True))
-            low, high = bootstrap_interval(pairs) or (float("nan"),) * 2
-            ratio = seconds / tokens / (own_seconds / own_tokens)
-            per_step = own_tokens / sum(drafted["steps"] for _, drafted in rows)
-            lines.append(f"| {name} | {ratio:.2f} | {low:.2f} to {high:.2f} | {per_step:.2f} |")
-    return "\n".join(lines)
+            tokens, steps = (sum(prompt["jakiro"][key] for prompt in prompts) for key in ("tokens", "steps"))
+            rows.append([name, pooled_speedup(pairs), f"{tokens / steps:.2f}"])
+    return markdown(["setting", "speed", "tokens per step"], rows)
 
 
 def main() -> int:

@@ -16,11 +16,11 @@ _ALL_BITS = 2**64 - 1
 def gumbel_of(seed: int, position: int, token_ids: Sequence[int]) -> list[float]:
     """Return `KeyedNoise.at` for one position; 15 instead of 185 µs for 8 tokens."""
     keyed = _mix(_mix(seed) + position)
-    nodes = []
+    values = []
     for token_id in token_ids:
         uniform = ((_mix(keyed + (token_id + 1) * _GOLDEN) >> 12) + 0.5) * 2.0**-52
-        nodes.append(-math.log(-math.log(uniform)))
-    return nodes
+        values.append(-math.log(-math.log(uniform)))
+    return values
 
 
 def _mix(x: int) -> int:

@@ -61,18 +61,14 @@ def check_against_runs(block, values):
     assert len(rows) == len(lanes)
     for column in (index for index, word in enumerate(words) if word.startswith("tokens/s")):
         temperature = float(words[column].rpartition("= ")[2])
-        runs_of_lane = {
-            lane: of
-            for lane in lanes
-            if (of := [run for run in runs if (run["lane"], run["temperature"]) == (lane, temperature)])
-        }
-        exact = {
-            lane: sum(run["tokens"] - 1 for run in of) / sum(run["seconds"] for run in of)
-            for lane, of in runs_of_lane.items()
-        }
-        fastest_plain = max((lane for lane in runs_of_lane if lane.startswith("autoregressive")), key=exact.get)
+        exact = {}
+        for lane in lanes:
+            members = [run for run in runs if (run["lane"], run["temperature"]) == (lane, temperature)]
+            if members:
+                exact[lane] = sum(run["tokens"] - 1 for run in members) / sum(run["seconds"] for run in members)
+        fastest_plain = max((lane for lane in exact if lane.startswith("autoregressive")), key=exact.get)
         for lane, row in zip(lanes, rows, strict=True):
-            if lane not in runs_of_lane:
+            if lane not in exact:
                 assert row[column] == row[column + 1] == "–"
                 continue
             assert leading_number(row[column]) == pytest.approx(exact[lane], abs=0.051)

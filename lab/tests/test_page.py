@@ -14,10 +14,9 @@ def test_methods_without_an_own_head_are_offered_with_their_legend():
     sent = json.loads(web.script(KNOWN).splitlines()[0].removeprefix("window.Jakiro = ").removesuffix(";"))
     methods = {method["name"]: method for method in sent["methods"]}
     for method in METHODS:
-        assert methods[method.name]["title"] == method.title
-        assert [proposer["id"] for proposer in methods[method.name]["proposers"]] == [
-            each.id for each in method.proposers
-        ]
+        entry = methods[method.name]
+        assert entry["title"] == method.title
+        assert [proposer["id"] for proposer in entry["proposers"]] == [proposer.id for proposer in method.proposers]
 
 
 def test_the_leaderboard_has_rows_of_loaded_methods():

@@ -1,14 +1,17 @@
 """Predicted outputs: the chain follows the predicted text, and the answer always equals plain decoding."""
 
+import copy
 import random
 
 import pytest
 import torch
 
 from jakiro.config import Grammar, SamplingParams, TreeConfig
-from jakiro.drafters.base import Committed, Context
+from jakiro.drafters.base import Committed, Context, Resources
 from jakiro.drafters.prediction import PROPOSER, PredictionSession
-from tests.support import REPETITIVE, tiny_generator
+from jakiro.generator import JakiroGenerator
+from jakiro.models.target import TargetModel
+from tests.support import REPETITIVE, byte_tokenizer, tiny_generator, tiny_model
 
 
 def session(prediction: list[int], first: int) -> PredictionSession:
@@ -108,3 +111,13 @@ def test_ignore_eos_continues_after_an_end_token_and_excludes_grammars(generator
     assert (longer.token_ids, longer.end_reason) == (free.token_ids, "length")
     with pytest.raises(ValueError, match="ignore_eos cannot be combined with a grammar"):
         SamplingParams(ignore_eos=True, grammar=Grammar("json"))
+
+
+def test_prediction_ends_at_a_token_outside_of_the_model():
+    """A tokenizer may have more tokens than the model."""
+    tokenizer = copy.deepcopy(byte_tokenizer())
+    tokenizer.add_tokens(["<new>"], special_tokens=False)
+    generator = JakiroGenerator(Resources(TargetModel(tiny_model(), tokenizer)))
+    sampling = SamplingParams(max_new_tokens=12, logit_bias={tokenizer.convert_tokens_to_ids("a"): 100})
+    trace = generator.run(REPETITIVE, sampling, prediction="aaa<new>aaa")
+    assert trace.text == "a" * 12 and max(len(step.accepted_path) for step in trace.steps) == 2

@@ -296,7 +296,7 @@ def test_invalid_options_are_refused_in_one_sentence(train, arguments, sentence)
     ("arguments", "sentence"),
     [
         (("--rows", 0), "must be at least 1"),
-        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
+        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; got 'warm' in it."),
         (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; got 2"),
     ],
 )

@@ -53,7 +53,7 @@ const opened = () =>
   (database ??= onDisk ? openOnDisk().catch(useMemory) : Promise.resolve(new MemoryDatabase()));
 
 // A function of its own, since a browser that forbids databases throws at once
-const openOnDisk = async () => openDB("jakiro", VERSION, { upgrade });
+const openOnDisk = async () => openDB("jakiro-chats", VERSION, { upgrade });
 
 async function dropTraces(count) {
   const base = await opened();

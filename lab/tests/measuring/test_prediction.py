@@ -9,10 +9,8 @@ from tests.support import tiny_generator
 
 def test_every_lane_answers_every_edit_and_a_right_prediction_needs_fewer_steps(monkeypatch):
     monkeypatch.setattr(prediction, "PROMPT", "{instruction}")
-    generator, sampling = (
-        tiny_generator(),
-        SamplingParams(max_new_tokens=40, logit_bias=dict.fromkeys(range(94, 260), -100)),
-    )
+    generator = tiny_generator()
+    sampling = SamplingParams(max_new_tokens=40, logit_bias=dict.fromkeys(range(94, 260), -100))
     answer = generator.run("abc", sampling, "autoregressive").text
     edits = [{"instruction": "abc", "code": code} for code in (answer, "x")]
     results = prediction.measure(generator, edits, sampling, rounds=2)

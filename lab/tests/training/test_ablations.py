@@ -46,7 +46,7 @@ def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp
     assert {line.split(" | ")[0].strip("| ") for line in table[2:]} == set(chosen)
     assert len(FeatureCache(tmp_path / "out" / "features").learned_ids(0)) == 240
     assert len(FeatureCache(tmp_path / "out" / "half-of-the-text" / "work" / "features").learned_ids(0)) == 120
-    assert load_head(tmp_path / "out" / "one-dense-expert-of-equal-parameters" / "head").config.num_experts == 1
+    assert load_head(tmp_path / "out" / "one-dense-expert-of-equal-parameters" / "head").config.kind == "eagle"
     monkeypatch.setattr("lab.training.ablations.train", None)
     ablate([corpus], tmp_path / "out", names=BASE, **settings)
     with pytest.raises(ValueError, match="Unknown variant 'other'; choose one of base, official loss"):
